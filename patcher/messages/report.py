@@ -44,10 +44,7 @@ class StepResult:
 
     def __add__(self, other: StepResult) -> StepResult:
         return StepResult(
-            self.lines + other.lines,
-            self.notes + other.notes,
-            self.problems + other.problems,
-            self.done + other.done,
+            self.lines + other.lines, self.notes + other.notes, self.problems + other.problems, self.done + other.done
         )
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -63,12 +64,16 @@ def workers(found: Iterable[Any], width: int | None = None) -> list[str]:
 
 
 def _window(row: Any) -> str:
-    """The unit that a worker is at, and the window that it records."""
+    """The unit that a worker is at, and within its window how many of how many it has recorded."""
     unit = row.number if row.live is None else row.live
-    counted = "" if unit is None else str(unit)
     # With a new request on its way the window is that of the one before.
     window = row.window if row.outcome != "done" or row.state == "saved" else ""
-    return f"{counted} of {window}" if counted and window else counted or window
+    if unit is None or not window:
+        return window if unit is None else str(unit)
+    first, end = row.span or (math.inf, math.inf)
+    of, until = ("", "") if end == math.inf else (f" of {end - first}", end)
+    span = f"{first}:{until}" if row.span else window
+    return f"{unit} before {span}" if unit < first else f"{min(unit, end) - first}{of} in {span}"
 
 
 def _traces(traces: Sequence[Any]) -> str:

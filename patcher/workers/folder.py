@@ -107,6 +107,7 @@ class StateFolder:
     def write(self, stage: str, request: TriggerRequest) -> FiledRequest:
         """Put a request there in one step, over the one that lies there; OSError where that cannot be, or in a link."""
         self._refuse_link()
+        self.path.mkdir(parents=True, exist_ok=True)
         file = self.file(stage)
         with tempfile.TemporaryDirectory(prefix=".", dir=self.path) as adjacent:  # goes, whatever fails
             new = Path(adjacent, file.name)

@@ -153,7 +153,8 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
 
 
 def _gone(worker: Worker) -> str:
-    return f"process {worker.pid} has ended; its last word was {worker.state}"
+    last = " before it had recorded all" if worker.state == SAVED else f"; its last word was {worker.state}"
+    return f"process {worker.pid} has ended{last}"
 
 
 def _missing(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:

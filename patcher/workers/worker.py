@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from patcher.workers import forms
@@ -20,9 +21,10 @@ class WorkerState:
     """What a worker says of itself, and `watch` shows.
 
     ``window`` is "" where a worker on demand has no request; ``number`` is that of its next unit, None where it
-    did not tell. ``rollout`` or ``step`` is the one that it is in, whichever its stage counts. ``ranks`` are those that
-    were asked for, ``world`` how many are numbered together, 0 where it does not know. ``request`` is the id of the
-    last request that it took or refused.
+    did not tell; ``origin`` is what the numbers of a window count from, None while its condition does not hold.
+    ``rollout`` or ``step`` is the one that it is in, whichever its stage counts. ``ranks`` are those that were asked
+    for, ``world`` how many are numbered together, 0 where it does not know. ``request`` is the id of the last request
+    that it took or refused.
     """
 
     target: str
@@ -47,8 +49,17 @@ class WorkerState:
     why: str
     at: float
     number: int | None
+    origin: int | None
     on_demand: bool
     request: str
+
+    @property
+    def span(self) -> tuple[int, float] | None:
+        """The units of the window, of several the first; None where they are not known yet."""
+        if not self.window or (self.origin is None and (self.load or self.tail or self.context)):
+            return None
+        first, _, end = self.window.partition(",")[0].partition(":")
+        return int(first) + (self.origin or 0), int(end) + (self.origin or 0) if end else math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +112,9 @@ def read(text: bytes) -> Worker:
         load=fields.number("load", 0), tail=fields.number("tail", 0), context=fields.number("context", 0),
         rollout=fields.maybe("rollout"), step=fields.maybe("step"), role=fields.text("role", ""),
         state=fields.text("state", pattern="|".join(STATES)), why=why, at=fields.time("at"),
-        number=fields.maybe("number"), traces=tuple(filter(None, map(_name, fields.texts("traces")))),
-        on_demand="request" in fields.content, request=fields.text("request", ""), live=fields.maybe("live"),
+        number=fields.maybe("number"), origin=fields.maybe("origin"), live=fields.maybe("live"),
+        traces=tuple(filter(None, map(_name, fields.texts("traces")))),
+        on_demand="request" in fields.content, request=fields.text("request", ""),
         done=fields.content.get("done") is not False,
         refused=fields.content.get("refused") is True,
     )  # fmt: skip

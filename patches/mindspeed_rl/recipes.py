@@ -163,10 +163,7 @@ def _worker(
                 " *_dispatch_size; the passes for image embeddings are other methods and not counted",
             ),
             Insertion(
-                method,
-                where=ends,
-                line='self._rlpatch_stage("leave")',
-                why="all parts have been through the engine",
+                method, where=ends, line='self._rlpatch_stage("leave")', why="all parts have been through the engine"
             ),
         ),
         structures=structures,
@@ -257,6 +254,6 @@ UPSTREAM = Upstream(
         " stage=all, which PPO cannot have, one for everything. It has no window of decode steps, micro-batches or"
         " mini-batches, writes no mark for them, and works for integrated workers alone. Its guide cuts max_tokens to"
         " 128 and the global batch to 8 or 4 to keep the traces readable; mstx with level_none records marks and"
-        " communication, but no operators.",
+        " communication, but no operators."
     },
 )

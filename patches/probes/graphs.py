@@ -39,8 +39,8 @@ class GraphCapture(VllmWorker):
         self.open(0)
         self.unit = 1
 
-    def leave(self) -> None:
-        self.close("complete")
+    def leave(self, why: str = "complete", last: bool = False) -> None:  # noqa: ARG002
+        self.close(why)
 
     def finish(self, report: str, found: Sequence[str] = ()) -> None:
         self.say("%s(): %s" % (self.call, report))

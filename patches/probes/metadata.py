@@ -31,6 +31,7 @@ class StepMetadata:
 
     clock: Callable[[], int]
     at: dict[str, int]
+    origin: int | None  # of the numbers of the window, None until the condition holds
     done: bool
     shared: Any
     watched: str
@@ -62,25 +63,27 @@ class StepMetadata:
         import os
         import tempfile
 
-        done = self.is_over() if self.BY_STEP else self.done
-        data = dict(self.ABOUT, stage=self.STAGE, state=state, why=why, number=self.unit, done=done)
+        data = dict(self.ABOUT, stage=self.STAGE, state=state, why=why, number=self.unit, done=self.done)
         data.update({key: getattr(self, key) for key in self.IDENTITY}, at=self.clock() / 1e9)
+        if self.BY_STEP:
+            data["done"] = self.is_over()
         data["traces"] = self.saved if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1 else [*found]
         if self.RELATIVE:
-            data.update(self.at)
+            data.update(self.at, origin=self.origin)
         if self.REPEAT > 1:
             data["repeat"] = self.REPEAT
         for path in [self.watched, *(trace + ".rlpatch.json" for trace in found)]:
             try:
-                os.makedirs(os.path.dirname(self.watched), exist_ok=True)
-                with tempfile.TemporaryDirectory(dir=os.path.dirname(self.watched)) as new:  # goes, whatever fails
+                folder = os.path.dirname(self.watched)
+                os.makedirs(folder, exist_ok=not os.path.islink(folder))
+                with tempfile.TemporaryDirectory(dir=folder) as new:  # goes, whatever fails
                     with open(new + "/data", "w") as file:
                         file.write(json.dumps(data))
                     os.replace(new + "/data", path)
             except OSError as e:  # the run goes on, and this is said once
                 self.note = lambda *_: None  # type: ignore[method-assign]
-                return self.say("%s cannot be written: %s" % (path, e))
+                return self.say("%s cannot be written: %s; no link is followed" % (path, e))
 
     def begin(self, batch: Any) -> None:
-        held = self.contents(batch)
-        self.units.append({"number": self.unit, "begin": self.clock(), "uncounted": self.uncounted, **held})
+        begin = {"number": self.unit, "begin": self.clock(), "uncounted": self.uncounted}
+        self.units.append({**begin, **self.contents(batch)})

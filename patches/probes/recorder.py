@@ -22,6 +22,7 @@ class Recorder(StepMetadata):
     SAVE_PATH = "/nowhere/rlpatch_traces"
     MAX_TRACE_GB = "0"
 
+    LAST_EVENT: CompileTime[str] = "leave"  # of a process
     WINDOWED: CompileTime[bool] = True
     LIMITED: CompileTime[bool] = False  # in the size of a trace
     EVERY_RANK: CompileTime[bool] = False
@@ -43,9 +44,8 @@ class Recorder(StepMetadata):
     request: str
     request_settings: Mapping[str, Any]
     request_time: int
+    windows: str
     next_windows: list[str]
-    origin: int
-    current_window: str
     is_addressed: bool
     refused: bool
 
@@ -64,7 +64,12 @@ class Recorder(StepMetadata):
     @classmethod
     def dispatch(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
         try:
-            probe = probe or cls(worker)
+            if not probe:
+                import atexit  # what is registered last runs first: before torch_npu shuts the device down
+                from multiprocessing.util import Finalize  # once, and in child processes, too
+
+                probe, end = cls(worker), (None, cls.LAST_EVENT, ("the process ends", True))
+                atexit.register(Finalize(None, cls.dispatch, [probe, *end], exitpriority=100))
             if not probe.done:
                 getattr(probe, event)(*args)
             return None if probe.done else probe
@@ -117,8 +122,7 @@ class Recorder(StepMetadata):
         if not self.WINDOWED:
             self.first, self.end = 0, 1
         if not self.ON_DEMAND:
-            self.done = self.setting("RLPATCH", "1", "[01]") == "0"
-            self.done = self.done or {"all", str(self.rank)}.isdisjoint(self.ranks)
+            self.done = self.setting("RLPATCH", "1", "[01]") == "0" or not {"all", str(self.rank)} & {*self.ranks}
 
     def setting(self, name: str, default: str, pattern: str) -> str:
         import os
@@ -133,10 +137,8 @@ class Recorder(StepMetadata):
         return text
 
     def open(self, at: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
-        import atexit
         import os
         from contextlib import ExitStack
-        from multiprocessing.util import Finalize
         from threading import get_ident
 
         import torch.profiler
@@ -158,12 +160,10 @@ class Recorder(StepMetadata):
         self.synchronize()
         self.prof = self.build(at, self.first - at, self.end - self.first)
         torch.profiler._rlpatch_recording = self  # where all our patches of this process meet
-        atexit.register(self.interrupt, "the process ends")  # before torch_npu shuts the device down
-        Finalize(None, self.interrupt, ["the process ends"], exitpriority=100)  # in child processes
+        self.prof.step_num = max(at - 1, 0)  # as after so many steps: ProfilerStep#n carries the number of its unit
         self.prof.start()
-        if self.WINDOWED:
-            for _ in range(at):  # through WAIT, so that ProfilerStep#n carries the number of its unit
-                self.prof.step()
+        if at:
+            self.prof.step()  # out of WAIT
         owner, name, begin = self.beginning()  # another one that begins later finds ours closed
         setattr(owner, name, lambda profiler: self.interrupt("another profiler starts") or begin(profiler))  # type: ignore[func-returns-value]
         self.watch.callback(setattr, owner, name, begin)
@@ -202,18 +202,19 @@ class Recorder(StepMetadata):
             self.finish("%s, recorded: %s" % (why, ", ".join(found)), found)
 
     def finish(self, report: str, found: Sequence[str] = ()) -> None:
-        if self.SEVERAL and self.next_windows:
-            self.schedule_window(self.origin)
-        elif self.BY_STEP or self.ON_DEMAND:
-            self.done, self.open_at = False, None
-        elif self.REPEAT == 1:
-            self.done, self.open_at = True, None
-        else:
-            self.done, self.open_at = self.is_finished(), None
+        if not (self.SEVERAL and self.next_windows):
+            if self.BY_STEP or self.ON_DEMAND:
+                self.done, self.open_at = False, None
+            elif self.REPEAT == 1:
+                self.done, self.open_at = True, None
+            else:
+                self.done, self.open_at = self.is_finished(), None
         if self.METADATA:
             if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1:
                 self.saved = [*self.saved, *found][-16:]
             self.note("saved" if found else "not recorded", report, found)
+        if self.SEVERAL and self.next_windows:
+            self.schedule_window(self.origin or 0)
 
     def too_large(self) -> str:
         import shutil
@@ -252,7 +253,8 @@ class CountedUnits(Recorder):
     def read_settings(self) -> None:
         super().read_settings()
         if self.SEVERAL:
-            self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d*(,\d+:\d*)*")
+            self.window = self.windows = self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d*(,\d+:\d*)*")
+            self.next_windows = []
         elif self.ON_DEMAND:
             self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, r"(\d+:\d*)?")
         elif self.FIRST == 1 and not self.RELATIVE:
@@ -285,7 +287,9 @@ class CountedUnits(Recorder):
         try:
             before, self.request_time = self.request_time, os.stat(path).st_mtime_ns
             if self.request_time != before:
-                with open(path) as file:
+                if os.path.islink(os.path.dirname(path)):
+                    raise ValueError("%s is a link, and none is followed" % os.path.dirname(path))
+                with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)) as file:
                     self.request_settings = json.loads(file.read(9999))
                 self.read_settings()
                 if self.clock() > 1e9 * float(self.request_settings["expires"]):
@@ -293,6 +297,8 @@ class CountedUnits(Recorder):
                     raise ValueError("%s has expired" % self.request)
                 if self.is_addressed and self.last() < number:
                     raise ValueError("it was meant for %s, and this worker is at %s" % (self.last(), number))
+        except BlockingIOError:  # under a lease of somebody else it is not there yet
+            self.request_time = before
         except Exception as e:  # whatever stands there, it is data
             self.is_addressed, self.refused = False, True
             self.finish("request refused: %s" % e)
@@ -300,11 +306,10 @@ class CountedUnits(Recorder):
 
     def schedule_window(self, origin: int) -> None:
         """Take the window, or the next one of several; its numbers count from ``origin``."""
+        self.origin = origin
         if self.SEVERAL:
-            self.current_window, self.origin = self.next_windows.pop(0), origin
-            self.first, self.end = (origin + int(text or 10**9) for text in self.current_window.split(":"))
-        else:
-            self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))
+            self.window = self.next_windows.pop(0)
+        self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))
         self.open_at = max(self.first - self.WARMUP, 0)
 
     def tick(self, batch: Any) -> None:

@@ -19,6 +19,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     ROLLOUT = "0"
     AT: Mapping[str, str] = {}
 
+    LAST_EVENT: CompileTime[str] = "end_rollout"
     UNIT: CompileTime[str] = "decode"
     FIRST: CompileTime[int] = 1
     BY_LOAD: CompileTime[bool] = False
@@ -42,6 +43,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
 
     def read_settings(self) -> None:
         if self.RELATIVE:
+            self.origin = None
             least = r"\d+" if self.ON_DEMAND else r"[1-9]\d*"
             self.at = {n: int(self.setting("RLPATCH_AT_" + n.upper(), at, least)) for n, at in self.AT.items()}
         self.chosen_rollout = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+"))
@@ -58,10 +60,11 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         else:
             requested = 0 <= self.rollout - self.chosen_rollout < self.REPEAT
         if self.SEVERAL:
-            self.next_windows, self.current_window = self.window.split(",") if requested else [], self.window
+            self.next_windows, self.window = self.windows.split(",") if requested else [], self.windows
         if self.RELATIVE:
-            self.awaited, self.most = requested, 0
+            self.awaited, self.most, self.origin = requested, 0, None
             self.fewest = self.reach = 10**9
+            self.open_at = 10**9 if requested else None  # until the condition holds
         elif not self.SEVERAL:
             self.open_at = max(self.first - self.WARMUP, 0) if requested else None
         elif self.next_windows:
@@ -103,31 +106,30 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         if holds:
             self.awaited = False
             counted = kind in ("decode", "prefill") if self.UNIT == "iterations" else kind == self.UNIT
-            if self.ON_DEMAND:
-                self.schedule_window(self.unit + counted if any(self.at.values()) else 0)
-            else:
-                self.schedule_window(self.unit + counted)
+            self.schedule_window(self.unit + counted if not self.ON_DEMAND or any(self.at.values()) else 0)
 
     def drains(self, load: int) -> bool:
         return (self.ON_DEMAND and not self.at["tail"]) or load <= self.at["tail"] < self.most
 
-    def end_rollout(self, why: str) -> None:
-        if self.SEVERAL and self.live and self.next_windows:
+    def end_rollout(self, why: str, last: bool = False) -> None:
+        if self.SEVERAL and self.next_windows:
             why, self.next_windows = "%s before %s" % (why, ",".join(self.next_windows)), []
         if self.prof is not None:
             self.close(why)
-        elif self.live and (self.open_at is not None or (self.RELATIVE and self.awaited)):
+        elif self.live and self.open_at is not None:
             if self.RELATIVE:
-                why = "%s after %s units" % (why, self.unit - self.FIRST)
-                self.finish("not recorded: " + why + (self.seen() if self.awaited else ""))
+                more = ", %s to %s requests were scheduled" % (self.fewest, self.most) if self.awaited else ""
             else:
-                units = "%s units; RLPATCH_ROLLOUT chooses another" % (self.unit - self.FIRST)
-                self.finish("not recorded: %s after %s" % (why, units))
+                more = "; RLPATCH_ROLLOUT chooses another"
+            self.finish("not recorded: %s after %s units%s" % (why, self.unit - self.FIRST, more))
+        if self.ON_DEMAND and last:
+            self.poll_request(self.rollout + 1)
+            self.done = not self.is_addressed or self.last() <= self.rollout
+        if last and not self.done:
+            if self.REPEAT > 1:
+                self.is_finished = lambda: True  # type: ignore[method-assign]
+            self.finish("not recorded: %s before rollout %s" % (why, max(self.rollout + 1, self.chosen_rollout)))
         self.forget()
-
-    def seen(self) -> str:
-        requests = ", %s to at most %s requests" % (self.fewest, self.most)
-        return requests + (" of up to %s tokens" % (self.reach % 10**9) if self.BY_CONTEXT else " were scheduled")
 
     def yield_to(self, start: bool) -> None:
         self.foreign = "the framework's own profiler was started and not stopped" if start else ""
@@ -135,10 +137,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
             self.close("the framework's own profiler starts")
 
     def finish(self, report: str, found: Sequence[str] = ()) -> None:
-        if self.SEVERAL:
-            self.say("%s %s of rollout %s: %s" % (self.UNIT, self.current_window, self.rollout, report))
-        else:
-            self.say("%s %s of rollout %s: %s" % (self.UNIT, self.window, self.rollout, report))
+        self.say("%s %s of rollout %s: %s" % (self.UNIT, self.window, self.rollout, report))
         super().finish(report, found)
 
     def is_finished(self) -> bool:
@@ -295,9 +294,7 @@ class ModelInputs(RolloutUnits):
         return kind
 
     def longest_context(self, batch: Any, load: int, decisive: bool) -> int:  # noqa: ARG002
-        longest = int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
-        self.reach = max(self.reach % 10**9, longest)
-        return longest
+        return int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
 
     def contents(self, batch: Any) -> Mapping[str, object]:
         longest = int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))

@@ -83,10 +83,8 @@ class TrainingSteps(CountedUnits):
         else:
             requested = step in self.steps
         if self.SEVERAL:
-            self.next_windows, self.current_window = self.window.split(",") if requested else [], self.window
-            if self.next_windows:
-                self.schedule_window(0)
-        elif requested:
+            self.next_windows, self.window = self.windows.split(",") if requested else [], self.windows
+        if requested:
             self.schedule_window(0)
         if not self.ON_DEMAND:
             # The other role of this object, if it has two, may still have its last step before it.
@@ -97,13 +95,20 @@ class TrainingSteps(CountedUnits):
         elif self.METADATA and step <= max(self.steps):
             self.note("installed" if self.open_at is None else "waiting")
 
-    def leave(self) -> None:
+    def leave(self, why: str = "the call ends", last: bool = False) -> None:
         if self.SEVERAL:
             self.next_windows = []
         if self.prof is not None:
-            self.close("the call ends")
+            self.close(why)
         elif self.open_at is not None:
-            self.finish("not recorded: the call ends after %s units" % self.unit)
+            self.finish("not recorded: %s after %s units" % (why, self.unit))
+        if last and self.calls:  # of a role that was chosen
+            if self.ON_DEMAND:
+                self.poll_request(self.step + 1)
+            following = [step for step in sorted(self.steps) if step > self.step]
+            if following and (self.is_addressed if self.ON_DEMAND else True):
+                self.is_over = lambda: True  # type: ignore[method-assign]
+                self.finish("not recorded: %s before training step %s" % (why, following[0]))
 
     def start(self, unit: str, batch: Any) -> None:
         if unit != self.UNIT or self.open_at is None:
@@ -152,8 +157,7 @@ class TrainingSteps(CountedUnits):
                 self.call("loop", self.unit, self.ends, complete)
 
     def finish(self, report: str, found: Sequence[str] = ()) -> None:
-        window = self.current_window if self.SEVERAL else self.window
-        what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, window)
+        what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.window)
         self.say("%s of training step %s: %s" % (what, self.step, report))
         super().finish(report, found)
 

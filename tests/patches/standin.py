@@ -18,7 +18,7 @@ class Profiler:
 
     def __init__(self, wait: int, warmup: int, active: int) -> None:
         self.schedule = (wait, warmup, active)
-        self.number = 0
+        self.step_num = 0
         self.recorded: dict[int, list[str]] = {}
         self.calls: list[str] = []
 
@@ -26,7 +26,9 @@ class Profiler:
     def recording(self) -> bool:
         wait, warmup, active = self.schedule
         return (
-            "start" in self.calls and "stop" not in self.calls and wait + warmup <= self.number < wait + warmup + active
+            "start" in self.calls
+            and "stop" not in self.calls
+            and wait + warmup <= self.step_num < wait + warmup + active
         )
 
     def begin(self) -> None:
@@ -37,14 +39,14 @@ class Profiler:
 
     def step(self) -> None:
         self.calls.append("step")
-        self.number += 1
+        self.step_num += 1
 
     def stop(self) -> None:
         self.calls.append("stop")
 
     def run(self, label: str) -> None:
         if self.recording:
-            self.recorded.setdefault(self.number, []).append(label)
+            self.recorded.setdefault(self.step_num, []).append(label)
 
 
 class Backend:

@@ -169,6 +169,15 @@ def test_torch_npu_changes_what_is_refused(options, line, npu_python, tmp_path, 
     assert re.search(line, " ".join(answer["messages"])), answer["messages"]
 
 
+@pytest.mark.parametrize("version", NEWEST)
+def test_every_release_goes_on_from_the_number_of_a_step(version):
+    """A window is opened with `step_num` set to the number before its own: the next step names and schedules by it."""
+    source = (releases.release(version, "torch-npu") / "torch_npu" / "profiler" / "profiler.py").read_text()
+    step = source.partition("def step(self)")[2].partition("\n    def ")[0]
+    assert re.search(r"self\.step_num \+= 1\n +self\.current_action = self\.schedule\(self\.step_num\)\n", step)
+    assert '"ProfilerStep#" + str(self.step_num' in step
+
+
 @MATRIX
 @pytest.mark.parametrize("version", releases.TORCH_NPU)
 def test_every_release_takes_ranges_and_those_of_a_domain_from_2_7_on(version, npu_python, tmp_path):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import subprocess
+import sys
 import time
+from functools import partial
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +279,78 @@ def test_sglang_takes_one_too(waiting: dict[str, Any], tmp_path: Path) -> None:
                 profiler.run(str(context))
         scheduler._rlpatch_stage("idle")
     assert scheduler.recorded() == [{4: ["7"], 5: ["8"]}]
+
+
+LEASE = (
+    "import fcntl, os, signal, sys; signal.signal(signal.SIGIO, signal.SIG_IGN); "
+    "file = open(sys.argv[1], 'r+'); fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK); print(flush=True); input()"
+)
+
+
+def test_a_request_under_a_lease_is_not_waited_for(waiting: dict[str, Any], tmp_path: Path) -> None:
+    """Who has opened a file with a lease is asked to let go of it, and a worker that waited stood still for 45 s."""
+    worker = V1Worker(**waiting, **STATES)
+    ask(tmp_path, at=1)
+    words = [sys.executable, "-c", LEASE, str(tmp_path / ".rlpatch" / "rollout.request")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        if not holder.stdout.readline():
+            pytest.skip("no leases here")
+        before = time.monotonic()
+        rollout(worker)
+        assert time.monotonic() - before < 5
+        holder.communicate(b"\n")
+    rollout(worker)
+    assert numbers(worker) == [[2, 3]], "it is taken as soon as it can be read"
+
+
+def test_a_folder_that_is_a_link_is_neither_read_nor_written(
+    waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    ask(theirs, at=0)
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / ".rlpatch").symlink_to(theirs / ".rlpatch")
+    before = {file.name: file.read_bytes() for file in (theirs / ".rlpatch").iterdir()}
+    worker = V1Worker(**{**waiting, "SAVE_PATH": str(tmp_path / "traces")}, **STATES)
+    for _ in range(3):
+        rollout(worker)
+    assert not worker.made
+    assert {file.name: file.read_bytes() for file in (theirs / ".rlpatch").iterdir()} == before
+    assert caplog.text.count("no link is followed") == 1
+    assert caplog.text.count(f"request refused: {tmp_path}/traces/.rlpatch is a link, and none is followed") == 1
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        (0, "decode 9:12 of rollout 0: not recorded: the process ends after 6 units"),
+        (4, "decode 9:12 of rollout 0: not recorded: the process ends before rollout 4"),
+        (None, ""),
+    ],
+)
+def test_a_request_that_is_not_served_when_the_process_ends_is_said(
+    at: int | None,
+    said: str,
+    waiting: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    at_exit: list[Any] = []
+    monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: partial(function, *arguments))
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    worker = V1Worker(**waiting, **STATES)
+    if at == 0:
+        ask(tmp_path, at=at, window="9:12")
+    worker.iterate(listed({"a": 1}, {"a": 1}), "prefill")
+    for n in range(1, 7):
+        worker.iterate(listed({"a": 1}, tokens=n), f"decode {n}")
+    if at:  # nobody has looked at it yet
+        ask(tmp_path, at=at, window="9:12")
+    at_exit[0]()
+    lines = [line.partition(", decode")[2] for line in caplog.messages]
+    assert [f"decode{line}" for line in lines] == ([said] if said else [])
+    (state,) = states(tmp_path).values()
+    assert state["state"] == ("not recorded" if said else "installed")

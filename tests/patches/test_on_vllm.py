@@ -15,11 +15,13 @@ import re
 from collections.abc import Callable
 
 import pytest
+from click.testing import CliRunner
 
 from fixtures import environments
 from fixtures.ascend import trace
 from fixtures.cache import Once
 from fixtures.engines.drive import BUDGET, MODEL
+from patcher.cli import rlpatch
 from tests.patches.torch_npu_runs import nested
 from tests.patches.vllm_runs import (
     ATTENTION,
@@ -52,6 +54,18 @@ def ran(once: Once) -> Callable[[str, str], Report]:
     return lambda name, version: Report(
         once(f"vllm-{version}-{name}", lambda folder: _drive(RUNS[name], folder, version))
     )
+
+
+@pytest.mark.parametrize("run", ["ends", "ends-workers"])
+def test_a_window_that_no_process_reached_is_known_when_it_has_ended(
+    run: str, version: str, ran: Callable[[str, str], Report]
+) -> None:
+    """Beside the log, in the state of the worker: `watch` and `traces` say the same, with the code of a lost trace."""
+    report, (engine,) = ran(run, version), RUNS[run].engines
+    for words in (("watch", "--once"), ("traces",)):
+        done = CliRunner().invoke(rlpatch, [*words, str(report.folder / engine.name)])
+        assert done.exit_code == 3, done.output
+        assert engine.said in " ".join(done.output.split())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

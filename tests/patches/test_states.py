@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -153,8 +152,8 @@ def test_the_iteration_in_which_it_holds_is_the_warm_up(asked: Asked, window: st
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(load=9), "1 to at most 4 requests were scheduled"),
-        (Asked(tail=9), "1 to at most 4 requests were scheduled"),
+        (Asked(load=9), "1 to 4 requests were scheduled"),
+        (Asked(tail=9), "1 to 4 requests were scheduled"),
     ],
 )
 def test_what_never_held_says_how_near_it_came(asked: Asked, said: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -164,7 +163,7 @@ def test_what_never_held_says_how_near_it_came(asked: Asked, said: str, caplog: 
     assert f"decode 0:9 of rollout 0: not recorded: all requests have finished after 8 units, {said}" in caplog.text
 
 
-def test_a_context_that_never_came_says_how_long_it_was(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_contexts_nothing_is_said_that_was_not_measured(caplog: pytest.LogCaptureFixture) -> None:
     worker = V1Worker(release="0.12.0rc1", WINDOW="0:9", **Asked(context=500).constants)
     scheduler = standins.Scheduler(64)
     scheduler.add(standins.Request("a", 30, 12))
@@ -174,8 +173,7 @@ def test_a_context_that_never_came_says_how_long_it_was(caplog: pytest.LogCaptur
         scheduler.done(one)
     one = scheduler.schedule()
     worker.iterate(standins.sets(one), one.label)
-    tokens = int(re.findall(r"1 to at most 1 requests of up to (\d+) tokens", caplog.text)[0])
-    assert 30 + 11 <= tokens <= 30 + 12
+    assert caplog.text.endswith("after 11 units, 1 to 1 requests were scheduled\n"), "a bound is no length"
 
 
 def test_several_windows_that_a_rollout_does_not_reach_are_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -238,8 +236,7 @@ def test_a_long_prefill_beside_many_that_decode_makes_nobody_look_at_each_of_the
     one = batch({}, done=(*names, "long"))
     one.scheduled_cached_reqs = scheduled([], 0)
     worker.iterate(one, "empty")
-    (reach,) = map(int, re.findall(r"requests of up to (\d+) tokens", caplog.text))
-    assert 8_000 <= reach < 8_300
+    assert "after 0 units, 64 to 65 requests were scheduled" in caplog.text
 
 
 def scheduled(names: list[str], computed: int) -> Any:
@@ -271,18 +268,3 @@ def test_sglang(how: dict[str, Any], asked: Asked, first: int | None) -> None:
             profiler.run(f"decode {number}")
     expected = [] if first is None else [{n: [f"decode {n}"] for n in (first, first + 1)}]
     assert scheduler.recorded() == expected
-
-
-@pytest.mark.parametrize(("decodes", "tokens"), [((), 40), ((41, 42), 42)], ids=["it never decodes", "it does"])
-def test_sglang_says_how_long_contexts_became(
-    decodes: tuple[int, ...], tokens: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    scheduler = Scheduler(WINDOW="0:2", **Asked(context=500).constants)
-    scheduler.server_args.speculative_num_draft_tokens = None
-    turns = [("EXTEND", 40), ("EXTEND", 30), *(("DECODE", context) for context in decodes)]
-    for mode, context in turns:
-        scheduler._rlpatch_stage("schedule", sglang([0], context, mode))
-    scheduler.waiting_queue = []
-    scheduler._rlpatch_stage("idle")
-    (reach,) = map(int, re.findall(r"1 to at most 1 requests of up to (\d+) tokens", caplog.text))
-    assert tokens <= reach <= tokens + len(turns)

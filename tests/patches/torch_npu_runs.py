@@ -123,6 +123,7 @@ LONE = "add a 129 {0}; run; empty"
 COUNTING = (
     Scenario("in the middle", LONE.format(10), (Recorded(0, 3, 6),)),
     Scenario("one unit", LONE.format(10), (Recorded(0, 7, 8),), env=window("7:8")),
+    Scenario("late", LONE.format(320), (Recorded(0, 300, 303),), env=window("300:303")),
     Scenario("up to the last step", LONE.format(6), (Recorded(0, 3, 6),)),
     Scenario("decode from the first step", LONE.format(10), (Recorded(0, 1, 3),), env=window("1:3")),
     Scenario("three chunks before step 1", "add a 300 6; run", (Recorded(0, 1, 3),), env=window("1:3")),
@@ -326,8 +327,8 @@ FAILURES = (
     failing("start", "'injected: start'", "failed, recorded 0 of 3"),
     failing("step", "'injected: step'", "failed, recorded 0 of 3"),
     # What was recorded until then is kept.
-    failing("step 4", "'injected: step'", "failed, recorded 1 of 3", recorded=(Recorded(0, 3, 4),)),
-    failing("step 4, stop", "'injected: step'", recorded=(Recorded(0, 3, 4),)),
+    failing("step 3", "'injected: step'", "failed, recorded 1 of 3", recorded=(Recorded(0, 3, 4),)),
+    failing("step 3, stop", "'injected: step'", recorded=(Recorded(0, 3, 4),)),
     failing("stop", "'injected: stop'", recorded=WINDOW),
     failing("no trace", "'the profiler left no trace in /"),
     Scenario(
@@ -345,6 +346,11 @@ ENDINGS = (
         but="V0 A B D E F"),
     Scenario("fork in the warm-up", "add a 9 9; run 3; exit", (), ("the process ends, recorded 0 of 3 .* no trace",),
         options={"how": "fork"}, dropped=None),
+    Scenario("fork before the window", "add a 9 9; run 5; exit", (),
+        ("not recorded: the process ends after [34] units; RLPATCH_ROLLOUT chooses another",),
+        env=window("7:9"), options={"how": "fork"}, dropped=None),
+    Scenario("fork before the rollout", "add a 9 9; run 5; exit", (), ("not recorded: the process ends before rollout 2",),
+        env={"RLPATCH_ROLLOUT": "2"}, options={"how": "fork"}, dropped=None),
     Scenario("end of the program", "add a 9 9; run 5", (Recorded(0, 3, 5),), (ENDS,), dropped=False),
 )  # fmt: skip
 
@@ -363,7 +369,7 @@ MODULES = (
     Scenario("modules before profile()", "add a 9 20; run 5; profile on; run 2; profile off; run", (Recorded(0, 3, 5),),
         ("the framework's own profiler starts, recorded 2 of 3 units",), worker="modules"),
     Scenario("modules of a step that fails", RUN, (Recorded(0, 3, 4),),
-        (NO_PROFILE + "'injected: step'", "failed, recorded 1 of 3"), worker="modules", options={"inject": "step 4"}),
+        (NO_PROFILE + "'injected: step'", "failed, recorded 1 of 3"), worker="modules", options={"inject": "step 3"}),
 )  # fmt: skip
 MARKERS = (
     Scenario("markers", LONE.format(10), (Recorded(0, 0, 11),), ("recorded 11 units with 0",), worker="markers"),

@@ -195,6 +195,24 @@ RUNS = {
         code=1,
     ),
     "decode": Run(("--decode", "30:60"), (*IN_PROCESS, *PATCHED_ONLY)),
+    "ends": Run(
+        ("--decode", "30:60"),
+        (Engine("ends", "generate 9 20", (), "not recorded: the process ends after 19 units"),),
+    ),
+    "ends-workers": Run(
+        ("--decode", "30:60"),
+        (
+            Engine(
+                "ends-workers",
+                "generate 9 20",
+                (),
+                "not recorded: the process ends before rollout 4",
+                {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "RLPATCH_ROLLOUT": "4"},
+                {"tensor_parallel_size": 2},
+            ),
+        ),
+        processes=True,
+    ),
     "prefill": Run(
         ("--prefill", "1:3"),
         (Engine("prefill", "generate 100,7,65 5", (Recorded(1, 3),), "complete, recorded 2 of 2 units"),),

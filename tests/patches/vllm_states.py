@@ -103,6 +103,7 @@ def check_facts(path: Path, window: Window, expected: list[Seen], steps: list[tr
     """The file beside the trace says what the scheduler handed out, and when by the clock of the trace."""
     facts = json.loads(Path(f"{path}.rlpatch.json").read_text())
     assert (facts["target"], facts["release"], facts["rollout"]) == ("vllm", NEWEST, window.rollout)
+    assert facts["window"] == f"{window.first}:{window.end}"
     for held, one in zip(facts["units"], expected, strict=True):
         assert (held["number"], held["requests"], held["tokens"]) == (
             one.number,

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher.config import EXPORT_TYPES
+from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import wrapped
 from patcher.messages.report import CommandResult, Detail, json_of
@@ -29,6 +31,8 @@ from patcher.traces.tools.parsing import ParseResult
 from patcher.traces.tools.recipes import RecipeResult
 from patcher.traces.tools.viewers import ANALYZE, Viewer, viewers
 from patcher.traces.words import spread, uncounted_between
+from patcher.workers import progress
+from patcher.workers.folder import StateFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,19 @@ def _recorded(report: CommandResult, folder: Path) -> list[TraceGroup]:
         raise Problem(Kind.NO_TRACE, f"{folder} does not exist", hint=hint)
     found = folders.trace_groups(folder.resolve())
     if not found:
+        _refuse_lost(folder)
         report.note("no trace of any tool lies here", f"looked in {folder} and all below it")
     return found
+
+
+def _refuse_lost(folder: Path) -> None:
+    """Problem (NO_TRACE) where workers have written that they will leave none, and why."""
+    with contextlib.suppress(OSError):  # the states of others, or none
+        rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
+        lost = [f"{row.worker.name}, {row.worker.stage}: {row.why}" for row in rows if row.outcome == progress.LOST]
+        if lost:
+            hint = str(CommandLine("watch", "--once", str(folder)))
+            raise Problem(Kind.NO_TRACE, lost[0], str(folder), hint, notes=tuple(lost[1:]))
 
 
 def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:

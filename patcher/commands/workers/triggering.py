@@ -98,11 +98,9 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     options = options._replace(window=_window(options))
     folder, now = StateFolder(save_path.resolve()), time.time()
     found = progress.collect(folder, now)
-    if not found.rows:
-        raise watching.nobody(folder, found.skipped)
     living = _living(folder, found, options)
-    rows = _takers(living, options)
-    stage = rows[0].worker.stage
+    rows = _takers(living, options) if living else []
+    stage = ([row.worker.stage for row in rows] or [options.stage or kind_of(options.unit).NAMES[0]])[0]
     request = _request(living, options, now)
     notes = (*_notes(living, options), *_pending_notes(folder, found, stage, options))
     takers = tuple(Taker(row.worker.host, row.worker.rank, row.worker.pid) for row in rows)
@@ -117,10 +115,10 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     if wait is None:
         line = f"next: {CommandLine('watch', str(folder.save_path))}"
         return CommandResult("trigger", step + StepResult((line,)), data=data)
-    first = rows[0].worker
+    targets = {row.worker.target for row in rows[:1]}
 
     def serves(worker: Worker) -> bool:
-        return worker.on_demand and (worker.stage, worker.target) == (first.stage, first.target)
+        return worker.on_demand and worker.stage == stage and (not targets or worker.target in targets)
 
     served, watched = watching.watched(save_path, wait, shown, serves, filed, step.lines)
     return CommandResult("trigger", step + watched, data=ServedData(**{**vars(served), **vars(data)}))
@@ -147,10 +145,14 @@ def _window(options: TriggerOptions) -> str:
 
 
 def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
-    """The workers that wait for such a request, all of one stage; Problem (NO_WORKER, USAGE) where there are none."""
-    of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
-    counting = [row for row in of_target if row.worker.unit == options.unit and options.stage in ("", row.worker.stage)]
-    living = [row for row in counting if row.worker.on_demand and not row.life.gone]
+    """The workers of one stage that wait for it, none where they may come; Problem (NO_WORKER, USAGE) if nobody can."""
+    if options.at is not None and all(row.life.gone for row in found.rows):
+        return []
+    if not found.rows:
+        first = int(options.turns != "rollout")
+        hint = f"it writes from its first {options.turns} on; a request can wait for it: the same with --at {first}"
+        raise watching.nobody(folder, found.skipped).replace(hint=hint)
+    of_target, counting, living = _matching(found, options)
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
         return living
@@ -158,6 +160,13 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
     cause = f"{options.target} {options.words}: {waiting}".lstrip()
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _choices(living, found.rows))
+
+
+def _matching(found: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], ...]:
+    """The workers of the target; of these the ones that count the unit; of these the ones that wait for a request."""
+    of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
+    counting = [row for row in of_target if row.worker.unit == options.unit and options.stage in ("", row.worker.stage)]
+    return of_target, counting, [row for row in counting if row.worker.on_demand and not row.life.gone]
 
 
 def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
@@ -235,24 +244,28 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
 def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options: TriggerOptions) -> Iterator[Message]:
     """What becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
     file = folder.file(stage)
-    for one in found.skipped:
-        if one.file == file:
-            text = "what lies in the place of the request is none, and goes"
-            yield Message("warning", text, f"{file}: {one.why}")
+    for one in (one for one in found.skipped if one.file == file):
+        text = "what lies in the place of the request is none, and goes"
+        yield Message("warning", text, f"{file}: {one.why}")
     if stage not in found.requests:
         return
     request = found.requests[stage]
     of_stage = [row for row in found.rows if row.worker.stage == stage]
-    pending = [row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK]
+    whose = _still_to_serve(of_stage, request)
     name = f"{request.window} of {options.turns} {request.at}"
-    if pending and not options.replace:
-        cause = f"request {request.id} ({name}) is still to be served by {_names(pending)}"
+    if whose and not options.replace:
+        cause = f"request {request.id} ({name}) is still to be served by {whose}"
         hint = "wait for it with `rlpatch watch`, or take its place: the same with --replace"
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
-    if pending:
-        yield Message("warning", f"request {request.id} ({name}) goes unserved by {_names(pending)}")
+    if whose:
+        yield Message("warning", f"request {request.id} ({name}) goes unserved by {whose}")
     elif all(row.outcome != progress.DONE for row in of_stage):
         yield Message("note", f"the request before ({name}) was served by nobody")
+
+
+def _still_to_serve(rows: Sequence[WorkerProgress], request: FiledRequest) -> str:
+    pending = [row for row in rows if row.worker.on_demand and row.outcome == AT_WORK]
+    return _names(pending) or "workers that come" * (not rows and request.expires > time.time())
 
 
 def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
@@ -265,13 +278,15 @@ def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledR
 
 
 def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
-    worker = rows[0].worker
+    whose = "no worker is there yet: the request waits for those that come"
+    if rows:
+        whose = f"of {_names(rows)}, {rows[0].worker.target} {rows[0].worker.release}".rstrip()
     after = ", the one after the furthest that a worker is in" if options.at is None else ""
     would = "would ask" if options.dry_run else "asked"
     expires = f"which expires in {life.duration(options.expires)}"
     return (
         f"{would} for {options.words} in {options.turns} {request.at}{after}",
-        f"  of {_names(rows)}, {worker.target} {worker.release}".rstrip(),
+        f"  {whose}",
         f"  request {request.id}, {expires}; a worker looks for it where a {options.turns} begins",
     )
 

@@ -127,10 +127,7 @@ def watched(
 
 
 def _settled(
-    folder: StateFolder,
-    options: WatchOptions,
-    show: Callable[[WatchData], None],
-    collect: Callable[[], RunProgress],
+    folder: StateFolder, options: WatchOptions, show: Callable[[WatchData], None], collect: Callable[[], RunProgress]
 ) -> WatchData:
     """Where the workers stand when nobody is to be waited for any more, or not any longer."""
     stopped = ""
@@ -250,10 +247,12 @@ def _pending(data: WatchData) -> Iterator[str]:
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
-    counts = Counter(row.outcome for row in data.workers)
     words = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
+    of_some = {**words, AT_WORK: "saved and at work on more", LOST: "without all of its traces"}
+    counts = Counter((of_some if row.traces else words)[row.outcome] for row in data.workers)
     missing = sum(len(one.ranks) for one in data.missing)
-    parts = [f"{counts[outcome]} {text}" for outcome, text in words.items() if counts[outcome]]
+    texts = dict.fromkeys([*words.values(), *of_some.values()])
+    parts = [f"{counts[text]} {text}" for text in texts if counts[text]]
     parts += [f"{missing} not heard of"] if missing else []
     parts += [f"nobody of {stage}" for stage in _absent(data, options)]
     return ", ".join(parts)

@@ -50,11 +50,11 @@ STATES: dict[str, tuple[dict[str, Any], str, str]] = {
     "not recorded in the last one": ({"state": "not recorded", "done": True, "why": "no disk"}, LOST, "no disk"),
     "not done, and gone": (
         {"state": "saved", "done": False, "traces": ["/t/a.json"], **here(pid=GONE)}, LOST,
-        f"process {GONE} has ended; its last word was saved",
+        f"process {GONE} has ended before it had recorded all",
     ),
     "one of two windows, then gone": (
         {"state": "saved", **TWO, "traces": ["/t/a.json"], **here(pid=GONE)}, LOST,
-        f"process {GONE} has ended; its last word was saved",
+        f"process {GONE} has ended before it had recorded all",
     ),
     "on demand, and not asked": ({"state": "waiting", **ON_DEMAND}, IDLE, ""),
     "on demand, not asked, and gone": ({"state": "waiting", **ON_DEMAND, **here(pid=GONE)}, IDLE, ""),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+from multiprocessing import util
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,7 +80,8 @@ def test_a_capture_that_raised_is_saved_when_the_process_ends(
     made: list[Profiler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     registered: list[Any] = []
-    monkeypatch.setattr(atexit, "register", lambda *call: registered.append(call))
+    monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: (function, *arguments))
+    monkeypatch.setattr(atexit, "register", registered.append)
     Worker(made).start("a", fails=True)
     with caplog.at_level(logging.WARNING):
         function, *arguments = registered[0]

@@ -308,6 +308,20 @@ def test_a_rollout_that_goes_on_after_a_sleep_begins_with_a_decode_step(told: di
     assert [unit["number"] for unit in one["units"]] == [*worker.made[0].recorded] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("relative", [False, True])
+def test_of_several_windows_each_is_named_by_its_own_facts(
+    relative: bool, told: dict[str, Any], tmp_path: Path
+) -> None:
+    state: dict[str, Any] = {"RELATIVE": True, "BY_LOAD": True, "AT": {"load": "1"}} if relative else {}
+    worker = V1Worker(WINDOW="2:3,5:6", SEVERAL=True, **state, **told)
+    worker.iterate(batch({"a": 3}, {"a": 3}), "prefill")
+    for n in range(1, 9):
+        worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
+    assert [one["window"] for one in facts(tmp_path)] == ["2:3", "5:6"]
+    (known,) = states(tmp_path).values()
+    assert (known["window"], known.get("origin")) == ("5:6", 1 if relative else None)
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["before all", "between"])
 def test_several_windows_and_a_sleep(first: bool, told: dict[str, Any]) -> None:
     """verl lets an engine sleep right after it was built."""
@@ -405,7 +419,7 @@ def lines(words: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("words", "without", "most"), [("", "--no-facts", 45), ("--on-demand", "", 82), ("--at-tail 8", "", 33)]
+    ("words", "without", "most"), [("", "--no-facts", 45), ("--on-demand", "", 90), ("--at-tail 8", "", 33)]
 )
 def test_what_is_asked_for_takes_few_lines(words: str, without: str, most: int) -> None:
     assert lines(words) - lines(without) <= most

@@ -5,9 +5,13 @@ What a real profiler then records is proven in ``test_on_torch_npu``.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import re
 import sys
+from functools import partial
+from multiprocessing import util
+from multiprocessing.util import Finalize
 from types import SimpleNamespace
 from typing import Any
 
@@ -349,20 +353,51 @@ def test_a_missing_trace_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert "the profiler left no trace in /tmp" in caplog.text
 
 
-def test_the_end_of_the_process_closes_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    import atexit
-    from multiprocessing import util
-
+def test_the_end_of_the_process_closes_the_window(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     at_exit: list[Any] = []
-    monkeypatch.setattr(atexit, "register", lambda *call: at_exit.append(call))
-    monkeypatch.setattr(util, "Finalize", lambda _, function, args, exitpriority: at_exit.append((function, *args)))
+    monkeypatch.setattr(util, "Finalize", Finalize)
+    monkeypatch.setattr(atexit, "register", at_exit.append)
     worker = V1Worker(WINDOW="2:9")
     rollout(worker, 4)
-    assert len(at_exit) == 2, "multiprocessing's children run only finalizers"
-    for function, *arguments in at_exit:
-        function(*arguments)
+    (ending,) = at_exit
+    assert isinstance(ending, Finalize), "multiprocessing's children run only finalizers"
+    for _ in range(2):
+        ending()
         assert recorded(worker) == [steps(2, 5)]
         assert worker.made[0].calls.count("stop") == 1
+    assert caplog.text.count("the process ends, recorded 3 of 7 units") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "said"),
+    [
+        ({"WINDOW": "9:12"}, 4, "9:12 of rollout 0: not recorded: the process ends after 4 units"),
+        ({"ROLLOUT": "2"}, 4, "30:60 of rollout 0: not recorded: the process ends before rollout 2"),
+        ({"WINDOW": "1:3", "REPEAT": 3}, 4, "1:3 of rollout 0: not recorded: the process ends before rollout 1"),
+        ({"WINDOW": "1:3,6:8", "SEVERAL": True}, 4, "6:8 of rollout 0: not recorded: the process ends after 4 units"),
+        (
+            {"WINDOW": "0:3", "RELATIVE": True, "BY_LOAD": True, "AT": {"load": "9"}},
+            4,
+            "0:3 of rollout 0: not recorded: the process ends after 4 units, 1 to 1 requests were scheduled",
+        ),
+        ({"WINDOW": "1:3"}, 4, ""),  # it is saved
+        ({"WINDOW": "9:12", "RANKS": "1"}, 4, ""),  # nothing was requested here
+    ],
+)
+def test_what_was_not_reached_when_the_process_ends_is_said_once(
+    settings: Any, steps: int, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One request that is not known to have ended: in one process no empty batch follows the last."""
+    at_exit: list[Any] = []
+    monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: partial(function, *arguments))
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    rollout(V1Worker(**settings), steps)
+    for ending in at_exit:
+        ending()
+    lines = [line for line in caplog.messages if "not recorded" in line]
+    assert [line.partition(", decode ")[2].partition("; RLPATCH_")[0] for line in lines] == ([said] if said else [])
 
 
 def test_a_failure_at_exit_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -525,3 +560,14 @@ def test_replicas_that_are_no_numbers_are_one_error(
     rollout(worker, 5)
     assert worker._rlpatch_stage_probe is None
     assert "RLPATCH_REPLICAS='first' cannot be used where 0 is the default" in caplog.text
+
+
+@pytest.mark.parametrize(("first", "before"), [(1, 0), (2, 1), (30, 1), (5_000, 1)])
+def test_a_late_window_opens_with_one_step_of_the_profiler(first: int, before: int) -> None:
+    """The profiler is told the number of the unit: to step through those before took 17 µs each, within a rollout."""
+    worker = V1Worker(WINDOW=f"{first}:{first + 2}")
+    rollout(worker, first - 1)
+    assert [profiler.calls.count("step") for profiler in worker.made] == [before]
+    for n in range(first, first + 3):
+        worker.iterate(batch({"a": 1}), f"decode {n}")
+    assert recorded(worker) == [steps(first, first + 2)]

@@ -5,8 +5,11 @@ What real profilers record of verl's real classes is proven in ``test_on_verl``.
 
 from __future__ import annotations
 
+import atexit
 import re
 import threading
+from functools import partial
+from multiprocessing import util
 from types import SimpleNamespace
 from typing import Any
 
@@ -403,3 +406,51 @@ def test_verls_own_profiler_comes_first(monkeypatch: Any, caplog: Any, active: o
     worker.infer_batch({})
     assert len(worker.made) == (active is None)
     assert ("verl's own torch profiler is running" in caplog.text) is (active is not None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "calls", "said"),
+    [
+        (
+            {"STEPS": "2,5"},
+            3,
+            "micro-batch 0:1 of training step 3: not recorded: the process ends before training step 5",
+        ),
+        (
+            {"WINDOW": "0:1", "REPEAT": 3},
+            2,
+            "0:1 of training step 2: not recorded: the process ends before training step 3",
+        ),
+        ({"STEPS": "2"}, 3, ""),
+        ({"STEPS": "2"}, 0, ""),  # an object that never computed this stage
+    ],
+)
+def test_a_step_that_is_not_reached_when_the_process_ends_is_said(
+    settings: Any, calls: int, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    at_exit: list[Any] = []
+    monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: partial(function, *arguments))
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    stage = Stage(**settings)
+    for _ in range(calls):
+        stage.update()
+    stage._rlpatch_stage("loop", "micro-batch", False, True)
+    for ending in at_exit:
+        ending()
+    lines = [line for line in caplog.messages if "not recorded" in line]
+    assert len(lines) == bool(said)
+    assert all(line.endswith(said) for line in lines)
+
+
+def test_a_call_that_the_end_of_the_process_cuts_off_says_how_far_it_came(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    at_exit: list[Any] = []
+    monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: partial(function, *arguments))
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    stage = Stage(WINDOW="7:9")
+    stage._rlpatch_stage("enter")
+    list(stage._rlpatch_stage_units("micro-batch", range(4)))
+    at_exit[0]()
+    assert caplog.messages[0].endswith("training step 1: not recorded: the process ends after 4 units")
+    assert len(caplog.messages) == 1

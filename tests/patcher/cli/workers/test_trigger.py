@@ -170,7 +170,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
         [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8: a training stage has neither", "--micro-batch 0:1"),
     "a condition that is none": ([DEMAND], "--decode 1:2 --at-tail 0", 2, "--at-tail 0: not a whole number from 1", "--at-tail 2"),
     "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1: not a whole number", "--ranks 1"),
-    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "it writes from its first rollout or training step"),
+    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "it writes from its first rollout on; a request can wait for it: the same with --at 0"),
     "another target": (
         [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no worker there waits for it", "vllm --stage rollout --decode A:B"),
     "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "vllm==0.9.0 --decode 1:2: no worker there waits for it", "vllm"),
@@ -362,3 +362,45 @@ def test_it_waits_no_longer_than_it_was_told(run: Run, waiting: Saved) -> None:
     assert found["result"]["ended"] == "timeout"
     assert found["result"]["request"]["ranks"] == "all"
     assert [row["outcome"] for row in found["result"]["workers"]] == ["at work", "at work"]
+
+
+# ---------------------------------------------------------------- before there are workers
+
+
+def test_a_request_waits_for_workers_that_come(run: Run, tmp_path: Path) -> None:
+    """Nothing of the run is there yet, nor its folder: rollout 0 can be asked for."""
+    folder = tmp_path / "rlpatch_traces"
+    assert "the same with --at 0" in run("trigger", "--decode", "1:3", code=3).stderr
+    assert not folder.exists()
+    done = run("trigger", "--decode", "1:3", "--at", "0", "--expires", "7200")
+    asked = asdict(read((folder / ".rlpatch" / "rollout.request").read_bytes()))
+    assert done.stdout.splitlines() == [
+        "asked for --decode 1:3 in rollout 0",
+        "  no worker is there yet: the request waits for those that come",
+        f"  request {asked['id']}, which expires in 2 h; a worker looks for it where a rollout begins",
+        f"next: rlpatch watch {folder}",
+    ]
+    assert (asked["at"], asked["window"]) == (0, "1:3")
+    assert (
+        f"request {asked['id']} (1:3 of rollout 0) is still to be served by workers that come"
+        in run("trigger", "--decode", "2:3", "--at", "0", code=5).stderr
+    )
+    run("trigger", "--decode", "2:3", "--at", "0", "--replace")
+    other = Saved(tmp_path / "other")
+    other.state("waiting", **ON_DEMAND, **here(rollout=0))
+    for state in other.folder.iterdir():
+        state.rename(folder / ".rlpatch" / state.name)
+    assert "  asked for 2:3 in rollout 0, on rank 0\n" in run("watch", "--once", code=3).stdout
+
+
+def test_workers_of_a_run_that_has_ended_take_nothing_and_hinder_nothing(run: Run, saved: Saved) -> None:
+    saved.state("waiting", **ON_DEMAND, **here(pid=GONE), rollout=5)
+    run("trigger", "--micro-batch", "0:1", "--at", "1", "--stage", "compute-values")
+    assert request(saved, "compute-values")["at"] == 1
+    run("trigger", "--decode", "1:2", "--at", "0")
+    assert request(saved)["at"] == 0
+
+
+def test_a_dry_run_makes_no_folder(run: Run, tmp_path: Path) -> None:
+    assert "the request waits" in run("trigger", "--decode", "1:2", "--at", "0", "-n").stdout
+    assert not (tmp_path / "rlpatch_traces").exists()

@@ -54,6 +54,12 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
         "no trace: not all have saved: 1 saved, 1 without a trace"),
     "one was not recorded": (
         [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: not all have saved: 1 without a trace"),
+    "one of two windows": (
+        [{"state": "saved", "done": False, "traces": ["a.json"]}], ["--once"], 3, "at work",
+        "no trace: not all have saved yet: 1 saved and at work on more"),
+    "one of two windows, and gone": (
+        [here(state="saved", done=False, traces=["a.json"], pid=maker.ended())], [], 3, "lost",
+        "no trace: not all have saved: 1 without all of its traces"),
     "one is gone": ([here(pid=maker.ended())], [], 3, "lost", "no trace: not all have saved: 1 without a trace"),
     "the time is over": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: the time is over: 1 at work"),
     "one failed, and the time is over": (
@@ -161,9 +167,28 @@ def test_the_live_number_stands_where_the_written_one_would(run: Run, saved: Sav
     with maker.live(struct.pack("=Q", 45)) as file:
         saved.state("recording", **here(number=31, live=file.fileno()))
         done = run("watch", "--once", code=3)
-        assert "45 of 30:60" in done.stdout
+        assert "15 of 30 in 30:60" in done.stdout
         (row,) = result(run("watch", "--once", "--json", code=3))["workers"]
         assert (row["number"], row["live"]) == (31, 45)
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        ({"window": "500:510", "number": 1}, "1 before 500:510"),
+        ({"window": "0:3", "number": 8, "load": 4}, "8 before 0:3"),
+        ({"window": "0:3", "number": 8, "load": 4, "origin": 7}, "1 of 3 in 7:10"),
+        ({"window": "30:60,70:80", "number": 1}, "1 before 30:60"),
+        ({"window": "4:", "number": 30, "tail": 4, "origin": 20}, "6 in 24:"),
+    ],
+    ids=str,
+)
+def test_units_are_counted_within_the_window_that_they_are_of(
+    state: dict[str, Any], shown: str, run: Run, saved: Saved
+) -> None:
+    saved.state("waiting", **here(**state))
+    (line,) = [line for line in run("watch", "--once", code=3).stdout.splitlines() if "waiting" in line]
+    assert f" {shown} " in line
 
 
 def test_what_is_left_out_is_said(run: Run, saved: Saved) -> None:
@@ -191,7 +216,7 @@ def test_a_request_that_is_still_to_be_served_is_shown(run: Run, saved: Saved) -
 def test_what_was_served_before_is_no_window_of_the_rollout_that_goes_on(run: Run, saved: Saved) -> None:
     saved.request(window="10:14", at=1)
     trace = saved.trace()
-    for state, rollout, shown in (("saved", 1, "33 of 10:14"), ("installed", 2, "33 ")):
+    for state, rollout, shown in (("saved", 1, "4 of 4 in 10:14"), ("installed", 2, "33 ")):
         told = {"request": "abc123", "window": "10:14", "number": 33, "traces": [str(trace)]}
         saved.state(state, rollout=rollout, on_demand=True, **told)
         (line,) = [line for line in run("watch").stdout.splitlines() if "rollout" in line]
@@ -213,6 +238,18 @@ def test_the_size_of_a_folder_is_measured_once(run: Run, saved: Saved, monkeypat
     saved.state("recording", rank=1, pid=2, ranks="0,1")
     run("watch", "--timeout", "0.3", code=3)
     assert len(measured) == 1
+
+
+def test_traces_says_why_there_are_none(run: Run, saved: Saved) -> None:
+    saved.state("not recorded", why="not recorded: the process ends after 19 units", pid=1)
+    saved.state("failed", why="RuntimeError", rank=1, pid=2, ranks="0,1")
+    done = run("traces", code=3)
+    words = " ".join(done.stderr.split())
+    assert words.startswith("Error: no trace: ")
+    assert "rank 0, rollout: not recorded: the process ends after 19 units" in words
+    assert "rank 1, rollout: RuntimeError" in words
+    saved.trace()
+    run("traces")
 
 
 def test_a_folder_that_is_none(run: Run, tmp_path: Path) -> None:
@@ -242,7 +279,9 @@ LINES: list[dict[str, Any]] = [
 def test_the_table_fits_a_terminal_and_breaks_no_word(run: Run, saved: Saved, width: int) -> None:
     for told in LINES:
         saved.state(**told)
-    workers = [SimpleNamespace(**row) for row in result(run("watch", "--once", "--json", code=3))["workers"]]
+    workers = [
+        SimpleNamespace(**row, span=(30, 60)) for row in result(run("watch", "--once", "--json", code=3))["workers"]
+    ]
     lines = tables.workers(workers, width)
     assert max(map(len, lines)) <= width
     if width >= 80:
