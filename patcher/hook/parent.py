@@ -96,18 +96,18 @@ class _Witness:
 def _follow(pid: int) -> int:
     witness = _Witness()  # after the command, which so gets all that the witness gets
     while True:
-        got = signal.sigwaitinfo(_OURS)
-        if got.si_signo == signal.SIGCHLD:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                witness.close()
-                return status
-        elif got.si_code <= 0 and got.si_pid != pid:  # from a process, and not from the command to its caller
-            if os.getpgid(pid) != os.getpgrp() or not witness.got(got.si_signo):
-                os.kill(pid, got.si_signo)
-            else:
-                witness.close()
-                witness = _Witness()  # on which it is not pending
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            witness.close()
+            return status
+        got = signal.sigtimedwait(_OURS, 1)  # for another thread of a caller may have got SIGCHLD
+        if got is None or got.si_signo == signal.SIGCHLD or got.si_code > 0 or got.si_pid == pid:
+            continue  # not from a process, or from the command to its caller
+        if os.getpgid(pid) != os.getpgrp() or not witness.got(got.si_signo):
+            os.kill(pid, got.si_signo)
+        else:
+            witness.close()
+            witness = _Witness()  # on which it is not pending
 
 
 def leave(status: int) -> NoReturn:

@@ -23,7 +23,8 @@ def revert_of(said: str) -> list[str]:
 def test_the_revert_that_is_printed_works_from_anywhere(
     run, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, activated: bool
 ) -> None:
-    where, worker = ("--path", "site"), site / WORKER
+    where: tuple[str, ...] = ("--path", "site")
+    worker = site / WORKER
     if activated:
         venv.create(tmp_path / "venv", symlinks=True)
         (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
