@@ -136,7 +136,8 @@ def test_who_records_other_things_brings_a_recorder_of_his_own(site: Any) -> Non
 def test_a_recorder_that_another_rlpatch_wrote_is_left_to_its_patches(site: Any) -> None:
     verl = site("0.6.1", ACTOR)
     old = verl.apply(CHOICES["update"])
-    text = verl.text.replace(b"probe = probe or cls(worker)", b"probe = probe if probe else cls(worker)")
+    text = verl.text.replace(b"if not probe:", b"if probe is None:")
+    assert text != verl.text
     (shared,) = (found for found in markers.marked(text) if found.patch.shared)
     verl.file.write_bytes(text.replace(shared.digest.encode(), shared.actual.encode(), 1))
     new = verl.apply(CHOICES["actor"])
@@ -155,6 +156,7 @@ def test_lines_of_the_recorder_that_were_edited_are_seen_by_those_who_share_it(s
 
     verl = site("0.6.1", ACTOR)
     patch = verl.apply(CHOICES["update"])
-    edited = verl.text.replace(b"probe = probe or cls(worker)", b"probe = probe or None")
+    edited = verl.text.replace(b"if not probe:", b"if False:")
+    assert edited != verl.text
     assert file_state(edited, verl.pristine, patch, ACTOR).state == "tampered"
     assert file_state(verl.text, verl.pristine, patch, ACTOR).state == "intact"
