@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -123,7 +124,8 @@ def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> Prof
             cause = f"the traces would go to {folder}, inside {what}"
             hint = f"--save-path /tmp/rlpatch_traces, or start from a folder outside of {inside}"
             raise Problem(Kind.USAGE, cause, str(inside), hint)
-        if inside == Path("/proc") or (inside.exists() and not inside.is_dir()):
-            cause = f"the traces cannot go to {folder}: {inside} takes no folders"
-            raise Problem(Kind.USAGE, cause, str(inside), "--save-path DIR, a folder that is there or can be made")
+        with suppress(PermissionError):  # what this user may not see, that of the engine may
+            if inside == Path("/proc") or (inside.exists() and not inside.is_dir()):
+                cause = f"the traces cannot go to {folder}: {inside} takes no folders"
+                raise Problem(Kind.USAGE, cause, str(inside), "--save-path DIR, a folder that is there or can be made")
     return config

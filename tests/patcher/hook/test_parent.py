@@ -138,6 +138,20 @@ def test_a_command_in_a_group_of_its_own_gets_what_ours_gets() -> None:
     assert process.returncode == 5
 
 
+def test_another_thread_that_gets_the_signal_of_the_end_holds_up_nothing() -> None:
+    """A child that ends before we wait tells a thread that does not block the signal, and then nobody."""
+    late = ALONE.replace(
+        "parent.leave(",
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "start = parent._Witness.__init__\n"
+        "parent._Witness.__init__ = lambda self: (time.sleep(0.5), start(self))[1]\n"
+        "parent.leave(",
+    )
+    with at_most(30):
+        assert subprocess.run([sys.executable, "-c", late, "sh", "-c", "exit 3"]).returncode == 3
+
+
 def test_whoever_is_killed_leaves_no_witness() -> None:
     process = subprocess.Popen(command("sh", "-c", "echo ready; exec sleep 1"), stdout=subprocess.PIPE, text=True)
     assert process.stdout

@@ -417,6 +417,14 @@ def test_a_group_that_a_file_loses_is_foreseen(site: Path, run, caller: Person) 
     assert (site / V1).stat().st_gid == (ME.gid if caller == ME else 4500)
 
 
+def test_traces_may_go_where_the_user_of_the_engine_alone_can_look(site: Path, run, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    words = ("apply", "vllm-ascend", "--decode", "3:6", "--save-path", str(closed / "below" / "traces"))
+    said = run(ME, *words)
+    assert said.code == 0, said.text
+
+
 @pytest.mark.parametrize("caller", [ME, ROOT], ids=["owner", "root"])
 def test_lists_and_attributes_are_kept(site: Path, run, caller: Person) -> None:
     file = site / V1
