@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from patcher.config import WHOLE, ProfileConfig, TimelineStage
-from patcher.recipe import Anchor, Head, Insertion, Loop, Probe, Recipe, Structure
+from patcher.recipe import Anchor, Around, Head, Insertion, Loop, Probe, Recipe, Structure
 from patches import recording
 from patches.probes.timeline import Timeline
 from patches.releases import Releases
@@ -100,6 +100,14 @@ def loop(package: str, method: str, unit: str, *names: str) -> Insertion:
     """The units of a loop over one of ``names``."""
     line = f'{{units}} = {_imported(package)}.units("{unit}", {{units}})'
     return _insertion(method, Loop(names), line, "each turn is a span")
+
+
+def wait(package: str, method: str, call: str) -> Insertion:
+    """One call of a collective in which the host waits for the other ranks; it stands alone in its statement."""
+    name = call.rpartition(".")[2]
+    where = Around(f"{call}(...)", "del _rlpatch_wait")
+    line = f'_rlpatch_wait = {_imported(package)}.span("wait", "{name}")'
+    return _insertion(method, where, line, "who comes late is not seen elsewhere: the others wait here")
 
 
 def _head(package: str, method: str, call: str, why: str) -> Insertion:

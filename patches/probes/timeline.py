@@ -23,7 +23,7 @@ class Timeline(Steerable):
     ABOUT: Mapping[str, object] = {}
 
     name = "timeline"
-    state = ""  # "on" from the first record on, "off" where nothing is recorded (any more)
+    state = ""  # then "starting", "on", and "off" where nothing is recorded (any more)
 
     first: Any
     rows: Any
@@ -131,29 +131,28 @@ class Timeline(Steerable):
         return self.Units(self, name, units)
 
     def start(self) -> bool:
-        if self.state or not self.lock.acquire(False):
-            return bool(self.state == "on")
-        try:
-            import os
-            from multiprocessing.util import Finalize
-            from threading import Thread
-
+        """Whether anything is recorded; the first one who asks starts what writes it."""
+        if self.state == "" and self.lock.acquire(False):
             self.state = "starting"
-            if self.setting("RLPATCH", "1", "[01]") == "0":
-                self.state = "off"
-            else:
-                self.pid = os.getpid()
-                self.folder = self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*") + "/timeline"
-                most = self.setting("RLPATCH_MAX_TIMELINE_MB", self.MAX_TIMELINE_MB, r"0*[1-9]\d*")
-                self.most_bytes = int(most) * 10**6
-                self.state = "on"
-                Thread(target=self.watch, name="rlpatch-timeline", daemon=True).start()
-                self.register(Finalize(None, self.write, [True], exitpriority=100))
-        except Exception as e:
-            self.stop(e)
-        finally:
-            self.lock.release()
-        return self.state == "on"
+            try:
+                import os
+                from multiprocessing.util import Finalize
+                from threading import Thread
+
+                if self.setting("RLPATCH", "1", "[01]") == "0":
+                    self.state = "off"
+                else:
+                    self.pid = os.getpid()
+                    self.folder = self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*") + "/timeline"
+                    most = self.setting("RLPATCH_MAX_TIMELINE_MB", self.MAX_TIMELINE_MB, r"0*[1-9]\d*")
+                    self.most_bytes, self.state = int(most) * 10**6, "on"
+                    Thread(target=self.watch, name="rlpatch-timeline", daemon=True).start()
+                    self.register(Finalize(None, self.write, [True], exitpriority=100))
+            except Exception as e:
+                self.stop(e)
+            finally:
+                self.lock.release()
+        return self.state != "off"
 
     def register(self, end: Any) -> None:  # once, and in child processes, too
         import atexit

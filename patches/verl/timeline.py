@@ -32,6 +32,10 @@ def _loop(method: str, unit: str, *names: str) -> Insertion:
     return timeline.loop(_PACKAGE, method, unit, *names)
 
 
+def _wait(method: str, call: str) -> Insertion:
+    return timeline.wait(_PACKAGE, method, call)
+
+
 def _sync(*methods: str, kind: str = "sync", why: str = _SYNC) -> Iterable[tuple[str, str, str]]:
     for method in methods:
         yield method, f'span("{kind}", "{method.rpartition(".")[2]}")', why
@@ -199,6 +203,7 @@ RECIPES = timeline.recipes(
         "workers/engine_workers.py",
         _ENGINES,
         _loop("TrainingWorker.train_mini_batch", MINI, "dataloader"),
+        _wait("TrainingWorker.train_mini_batch", "torch.distributed.all_gather_object"),
     ),
     *(
         _units(
@@ -206,6 +211,7 @@ RECIPES = timeline.recipes(
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
             _loop(f"{cls}.forward_backward_batch", MICRO, "micro_batches"),
+            _wait(f"{cls}.forward_backward_batch", "torch.distributed.all_reduce"),
         )
         for cls, folder, first in (
             ("FSDPEngine", "fsdp", "0.7.0"),

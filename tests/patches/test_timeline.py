@@ -59,6 +59,8 @@ def test_every_line_calls_what_the_recorder_has_at_the_head_of_its_function(
         ours = [line for line in lines if line.endswith(f"  # rlpatch: {name} timeline")]
         assert ours, file
         for line in ours:
+            if line.lstrip().startswith("del _rlpatch_wait"):
+                continue
             found = CALL.search(line)
             assert found, line
             assert found[1] == upstream(name).project.package
