@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from fixtures.cache import REPOSITORY
 from patcher.config import WHOLE
 from patcher.recipe import Upstream
 from patches.probes.timeline import SglangTimeline, Timeline, VllmTimeline
@@ -16,6 +20,7 @@ from patches.projects import upstream, upstreams
 from tests.matrix import ends, thinned_rows
 from tests.patcher.store.tree import picture
 from tests.patches.command_line import files, install, run, there_and_back
+from tests.patches.probes.timelines import files_of
 
 pytestmark = pytest.mark.usefixtures("unwatched")
 NAMES = ("sglang", "verl", "vllm", "vllm-ascend")
@@ -184,3 +189,68 @@ def test_a_release_that_is_not_known_needs_a_site_beside_the_recorder(one: Upstr
     said = run("apply", one.project.name, "--timeline", "--path", tmp_path / "site", code=3).stderr
     assert f"{one.project.name} 99.0 has no place for timeline" in said
     assert "left out: the recorder of the timeline: nothing is recorded there without the " in said
+
+
+WORKER = """
+class Worker:
+    def execute_model(self, scheduler_output):
+        return scheduler_output
+
+    def sleep(self, level=1):
+        raise KeyError(level)
+"""
+START = """
+import contextlib
+import vllm.v1.worker.gpu_worker as worker
+with contextlib.suppress(KeyError): worker.Worker().sleep()
+"""
+
+
+@pytest.fixture
+def fork(tmp_path: Path) -> Path:
+    """A vLLM of somebody's own, as small as can be."""
+    site = tmp_path / "site"
+    for package in ("vllm", "vllm/v1", "vllm/v1/worker"):
+        (site / package).mkdir(parents=True)
+        (site / package / "__init__.py").write_text("")
+    (site / "vllm/v1/worker/gpu_worker.py").write_text(WORKER)
+    return site
+
+
+def _rlpatch(*words: object, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "patcher", *map(str, words)]
+    environ = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{site}"}
+    return subprocess.run(command, env=environ, cwd=site.parent, capture_output=True, text=True)
+
+
+def test_a_run_carries_it_and_leaves_the_files_as_they_are(fork: Path, tmp_path: Path) -> None:
+    before = picture(fork)
+    words = ("vllm", "--timeline", "--path", fork, "--save-path", tmp_path / "traces")
+    done = _rlpatch("run", *words, "--", sys.executable, "-B", "-c", START, site=fork)
+    assert done.returncode == 0, done.stderr
+    assert "rlpatch run: vllm was patched in 1 process" in done.stderr
+    assert picture(fork) == before
+    ((header, line),) = files_of(tmp_path / "traces")
+    assert header["package"] == "vllm"
+    assert Path(header["run"]).name == "sitecustomize"
+    assert [row[2:4] for row in line["spans"]] == [["sleep", "sleep"]]
+
+
+def test_a_bundle_carries_it_and_takes_it_out_again(fork: Path, tmp_path: Path) -> None:
+    (fork / "vllm/_version.py").write_text('version = __version__ = "0.33.0"\n')
+    pristine, bundle = picture(fork), tmp_path / "bundle.py"
+    made = _rlpatch("bundle", "vllm", "--timeline", "--path", fork, "-o", bundle, site=fork)
+    assert made.returncode == 0, made.stderr
+    for command, there in (("apply", True), ("revert", False)):
+        words = [sys.executable, str(bundle), command, "--path", str(fork)]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert (b"_RlpatchTimeline" in (fork / "vllm/__init__.py").read_bytes()) is there
+    assert picture(fork) == pristine
+
+
+def test_a_bundle_of_a_window_and_the_timeline_is_refused(tmp_path: Path) -> None:
+    root = install(upstream("vllm"), "0.33.0", tmp_path / "site")
+    words = ("vllm", "--decode", "3:5", "--timeline", "--path", root, "-o", tmp_path / "bundle.py")
+    assert "a bundle has one patch of a target: a window, or the timeline" in run("bundle", *words, code=2).stderr
+    assert not (tmp_path / "bundle.py").exists()
