@@ -69,9 +69,9 @@ print(json.dumps(best))
 """
 DISK = """
 import random
-from patches.probes.timeline import Timeline
+from patches.probes.timeline import TimelineRecorder
 
-recorder, rng = Timeline(), random.Random(1)
+recorder, rng = TimelineRecorder(), random.Random(1)
 now, requests, context = [10**15], 64, 64 * 200
 recorder.clock = lambda: now[0]
 for step in range(8000):

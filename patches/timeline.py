@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from patcher.config import WHOLE, ProfileConfig, TimelineStage
 from patcher.recipe import Anchor, Around, Head, Insertion, Loop, Probe, Recipe, Structure
 from patches import recording
-from patches.probes.timeline import Timeline
+from patches.probes.timeline import TimelineRecorder
 from patches.releases import Releases
 
 (STAGE,) = TimelineStage.NAMES
@@ -34,7 +34,7 @@ def summary(config: ProfileConfig[TimelineStage]) -> str:
 
 
 def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
-    """What the user chose, as the class attributes of ``patches.probes.timeline.Timeline``."""
+    """What the user chose, as the class attributes of ``patches.probes.timeline.TimelineRecorder``."""
     return {
         "STAGE": STAGE,
         "SAVE_PATH": config.save_path,
@@ -43,7 +43,9 @@ def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
     }
 
 
-def recipes(package: str, releases: Releases, *sites: Recipe, logger: str, kind: type = Timeline) -> tuple[Recipe, ...]:
+def recipes(
+    package: str, releases: Releases, *sites: Recipe, logger: str, kind: type = TimelineRecorder
+) -> tuple[Recipe, ...]:
     """The recipes of the stage in ``package``: of its recorder, an object of ``kind``, and of ``sites``.
 
     Neither goes in without the other.

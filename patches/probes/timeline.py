@@ -13,7 +13,7 @@ from typing import Any
 from patches.probes.steering import Steerable
 
 
-class Timeline(Steerable):
+class TimelineRecorder(Steerable):
     """Keeps what this process does and when, in a file of its own."""
 
     STAGE = "timeline"
@@ -281,7 +281,7 @@ class Timeline(Steerable):
         return held
 
 
-class EngineTimeline(Timeline):
+class EngineTimeline(TimelineRecorder):
     """Keeps the iterations of an engine, too, on the ranks that were chosen."""
 
     counted: bool | None = None  # None: no iteration was seen yet

@@ -15,7 +15,7 @@ import pytest
 from fixtures.cache import REPOSITORY
 from patcher.config import WHOLE
 from patcher.recipe import Upstream
-from patches.probes.timeline import SglangTimeline, Timeline, VllmTimeline
+from patches.probes.timeline import SglangTimeline, TimelineRecorder, VllmTimeline
 from patches.projects import upstream, upstreams
 from tests.matrix import ends, thinned_rows
 from tests.patcher.store.tree import picture
@@ -164,16 +164,16 @@ def test_a_release_without_it_is_refused(tmp_path: Path) -> None:
     assert "verl 0.5.0 has no place for timeline" in said
 
 
-@pytest.mark.parametrize("kind", [Timeline, VllmTimeline, SglangTimeline])
-def test_what_the_user_chose_stands_at_its_head(kind: type[Timeline], tmp_path: Path) -> None:
-    name = {Timeline: "verl", VllmTimeline: "vllm", SglangTimeline: "sglang"}[kind]
+@pytest.mark.parametrize("kind", [TimelineRecorder, VllmTimeline, SglangTimeline])
+def test_what_the_user_chose_stands_at_its_head(kind: type[TimelineRecorder], tmp_path: Path) -> None:
+    name = {TimelineRecorder: "verl", VllmTimeline: "vllm", SglangTimeline: "sglang"}[kind]
     root = install(upstream(name), releases_of(name, everything=True)[-1], tmp_path / "site")
     words = ("--timeline", "--max-timeline-mb", "7", "--ranks", "0,8", "--save-path", "/data/traces")
     run("apply", name, *words, "--path", root)
     text = (root / upstream(name).project.package / "__init__.py").read_text("utf-8")
     assert 'SAVE_PATH = "/data/traces"' in text
     assert 'MAX_TIMELINE_MB = "7"' in text
-    assert ('RANKS = "0,8"' in text) is (kind is not Timeline)
+    assert ('RANKS = "0,8"' in text) is (kind is not TimelineRecorder)
     assert "at most 7 MB" in text
     (patch,) = json.loads(run("status", "--json", "--path", root).stdout)["result"]["patches"]
     assert patch["options"] == list(words)

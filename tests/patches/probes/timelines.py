@@ -16,7 +16,7 @@ PRELUDE = """
 import asyncio, contextlib, os, sys, threading, time
 from types import SimpleNamespace as Some
 from patches.probes.timeline import *
-recorder = Timeline()
+recorder = TimelineRecorder()
 span, units, step = recorder.span, recorder.units, recorder.step
 """
 
