@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("patches", "patcher.plan"),
     ("patcher.request", "patcher.editing"),
     ("patcher.recipe",),
-    ("patcher.guards", "patcher.targets", "patcher.traces", "patcher.workers"),
+    ("patcher.guards", "patcher.targets", "patcher.traces", "patcher.workers", "patcher.timeline"),
     ("patcher.store", "patches.switches"),
     ("patcher", "patches.probes"),
 )
