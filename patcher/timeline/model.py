@@ -88,8 +88,8 @@ def label(role: str, replica: int | None, rank: int | None) -> str:
 class PathSegment:
     """A piece of a critical path: who the step waited for, and what that did, in which phase of the driver.
 
-    ``lane`` is an index into ``RunTimeline.lanes``; None, as ``rank`` then is, where all ranks arrived together or where
-    nothing is recorded. ``kind`` is that of the span, ``iteration``, or ``gap`` where no span covers it: it belongs to
+    ``lane`` is an index into ``RunTimeline.lanes``; None, as ``rank`` then is, where all ranks arrived together or
+    where nothing is recorded. ``kind`` is that of the span, ``iteration``, or ``gap`` where no span covers it: it belongs to
     the process that waited then. ``late_seconds`` is by how much this rank came after the others.
     """
 
@@ -276,12 +276,12 @@ class RecordedWindow:
 class Clock:
     """The clock of one machine: how far it is ahead of that of the driver, and how wrong that may be, in seconds.
 
-    ``source`` is ``same clock``, ``causality`` or ``wall clock``; ``contradicts`` says that its bounds do not meet.
+    ``error_seconds`` is None where nothing bounds it.     ``source`` is ``same clock``, ``causality`` or ``wall clock``; ``contradicts`` says that its bounds do not meet.
     """
 
     hosts: tuple[str, ...]
     ahead_seconds: float
-    error_seconds: float
+    error_seconds: float | None
     source: str
     contradicts: bool = False
 
