@@ -89,8 +89,9 @@ class PathSegment:
     """A piece of a critical path: who the step waited for, and what that did, in which phase of the driver.
 
     ``lane`` is an index into ``RunTimeline.lanes``; None, as ``rank`` then is, where all ranks arrived together or
-    where nothing is recorded. ``kind`` is that of the span, ``iteration``, or ``gap`` where no span covers it: it belongs to
-    the process that waited then. ``late_seconds`` is by how much this rank came after the others.
+    where nothing is recorded. ``kind`` is that of the span, ``iteration``, or ``gap`` where no span
+    covers it: it belongs to the process that waited then. ``late_seconds`` is by how much this rank came after the
+    others.
     """
 
     start: float
@@ -274,9 +275,10 @@ class RecordedWindow:
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """The clock of one machine: how far it is ahead of that of the driver, and how wrong that may be, in seconds.
+    """The clock of a machine: how far that on its wall is ahead of the driver's, in seconds, and how wrong that may be.
 
-    ``error_seconds`` is None where nothing bounds it.     ``source`` is ``same clock``, ``causality`` or ``wall clock``; ``contradicts`` says that its bounds do not meet.
+    ``error_seconds`` is None where nothing bounds it. ``source`` is ``same clock``, ``causality`` or
+    ``wall clock``; ``contradicts`` says that its bounds do not meet.
     """
 
     hosts: tuple[str, ...]
