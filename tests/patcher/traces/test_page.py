@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fixtures import browser
+from patcher.page import markup
 from patcher.traces import page
 from patcher.traces.model import (
     KINDS,
@@ -37,7 +38,7 @@ from patcher.traces.model import (
     TraceReport,
     Verdict,
 )
-from patcher.traces.page import drawings, markup, svg
+from patcher.traces.page import drawings, svg
 from patcher.traces.sidecar import parsed
 from tests.matrix import examples
 
@@ -180,21 +181,6 @@ def test_only_what_the_policy_names_runs(made):
         "default-src": "'none'", "base-uri": "'none'", "form-action": "'none'",
         "style-src": f"'sha256-{digests['style']}'", "script-src": f"'sha256-{digests['script']}'",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ("<b>", "&lt;b&gt;"),
-        ("\"'", "&quot;&#x27;"),
-        ("a\u202eb\x00\x1bc\ud800", "a\ufffdb\ufffd\ufffdc\ufffd"),
-        ("line\nline\t", "line\nline\t"),
-        (7, "7"),
-    ],
-)
-def test_text(value, shown):
-    assert markup.text(value) == shown
-    assert markup.tag("p", value, title=value, hidden=None) == f'<p title="{shown}">{shown}</p>'
 
 
 def test_the_parts_of_a_bar_add_up_to_it():
