@@ -260,7 +260,8 @@ class Reader:
     """The records of one process, read as far as they are needed and forgotten when they are not.
 
     ``offset`` is added to its clock to have the common one. ``upto`` is the time up to which all is read that had
-    ended then; ``open`` are the spans that go on, by their id. ``highest`` and ``count`` tell of ids that are missing.
+    ended then; ``open`` are the spans that go on, by their id, ``marks`` those that end a step. ``highest``
+    and ``count`` tell of ids that are missing.
     """
 
     def __init__(
@@ -269,6 +270,7 @@ class Reader:
         self.process, self.offset = process, offset
         self.spans: list[Span] = []
         self.open: dict[int, Span] = {}
+        self.marks: list[Span] = []
         self.iterations = IterationColumns()
         self.upto, self.done = -_LATEST, False
         self.losses = Losses()
@@ -307,14 +309,16 @@ class Reader:
             else:
                 self.open.pop(span.id, None)
                 self.spans.append(span)
+                if span.kind == "step" or (span.kind, span.name) == ("phase", "step"):
+                    self.marks.append(span)
 
     def _take_iterations(self, columns: object, now: int) -> None:
         if not isinstance(columns, list) or not all(isinstance(one, list) for one in columns) or len(columns) < 3:
             return
         values = [now, 0, 0, 0]
         count = len(columns[1])
-        ids, starts, lengths, *amounts = [*columns, *([] for _ in range(6 - len(columns)))]
-        padded = [one if len(one) == count else [0] * count for one in amounts[:3]]
+        ids, starts, lengths = columns[:3]
+        padded = [one if len(one) == count else [0] * count for one in (columns[3:] + [[]] * 3)[:3]]
         identity = 0
         for at, row in enumerate(zip(starts, lengths, *padded, strict=False)):
             if any(number(one) is None for one in row) or row[1] < 0:
