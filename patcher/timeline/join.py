@@ -272,7 +272,8 @@ class _Join:
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:
-                yield f"what {hosts} recorded contradicts its clock: times there may be {clock.error_seconds:.3f} s wrong"
+                wrong = f"times there may be {clock.error_seconds or 0:.3f} s wrong"
+                yield f"what {hosts} recorded contradicts the order of calls: {wrong}"
             elif clock.error_seconds is None:
                 yield f"the clock of {hosts} is taken from its wall: nothing bounds how wrong it is"
         if self.driver is not None and not self.marked:

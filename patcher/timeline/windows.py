@@ -213,8 +213,9 @@ class Collector:
             f"{length / max(one.median_us, 1):.1f} times the median"
         )
         command = CommandLine("apply", self._trainer, *words, *ranks, "--training-steps", str(one.call))
+        trigger = CommandLine("trigger", *stage_words, *window, *ranks)
         return ProposedWindow(
-            "slow micro-batch", str(command), str(CommandLine("trigger", *stage_words, *window, *ranks)), why, one.step, None, one.rank,
+            "slow micro-batch", str(command), str(trigger), why, one.step, None, one.rank,
             seconds(one.start), seconds(one.end),
         )  # fmt: skip
 
