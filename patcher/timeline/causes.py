@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from patcher.timeline.model import Cause, RunCause, TrainingStep
 from patcher.timeline.path import Piece
@@ -28,6 +28,9 @@ LARGEST = 3
 """Causes that are said of a run."""
 
 
+NOTHING: Mapping[str, Any] = {}
+
+
 class What(NamedTuple):
     """What is compared between steps: who did what in which phase, whichever of them it was."""
 
@@ -43,6 +46,7 @@ class Spent:
 
     ``late`` says for each rank (by the place of its process) by how much it came after the others, ``by_process`` how
     much of the path was whose. ``replica_late`` is by how much the last replica was done after the others.
+    ``sync`` says how long each part of the weight sync took in each process.
     ``unsafe`` are the roles of which a process has stopped to record before the end of the step, with what to say.
     """
 
@@ -51,11 +55,17 @@ class Spent:
     late: Mapping[What, Mapping[int, int]]
     by_process: Mapping[What, Mapping[int | None, int]]
     replica_late: tuple[int | None, int] = (None, 0)
+    sync: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     unsafe: Mapping[str, str] = field(default_factory=dict)
 
 
-def spent(path: Iterable[Piece], replica_late: tuple[int | None, int], unsafe: Mapping[str, str]) -> Spent:
-    """The sums of a path."""
+def spent(
+    path: Iterable[Piece],
+    replica_late: tuple[int | None, int] = (None, 0),
+    sync: Mapping[str, Mapping[int, int]] = NOTHING,
+    unsafe: Mapping[str, str] = NOTHING,
+) -> Spent:
+    """The sums of a path, with what else is known of its step."""
     us = defaultdict[What, int](int)
     late = defaultdict[What, defaultdict[int, int]](lambda: defaultdict(int))
     by_process = defaultdict[What, defaultdict[int | None, int]](lambda: defaultdict(int))
@@ -65,7 +75,7 @@ def spent(path: Iterable[Piece], replica_late: tuple[int | None, int], unsafe: M
         by_process[key][one.process] += one.end - one.start
         if one.process is not None and one.late:
             late[key][one.process] += one.late
-    return Spent(sum(us.values()), us, late, by_process, replica_late, unsafe)
+    return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe)
 
 
 @dataclass(frozen=True)
@@ -139,6 +149,8 @@ def _named(step: Spent, key: What, excess: float, who: Sequence[Who]) -> Who:
     """The rank or replica that has most of an excess; nobody where several share it, or it cannot be known."""
     shares = step.by_process[key]
     top = max(shares, key=lambda process: shares[process])
+    if key.kind == "sync":
+        return _longest(step.sync.get(key.what, {}), excess, who)
     if key.role == "trainer":
         late = step.late.get(key, {})
         last = max(late, key=lambda process: late[process], default=None)
@@ -153,6 +165,14 @@ def _named(step: Spent, key: What, excess: float, who: Sequence[Who]) -> Who:
         if len(replicas) == 1 or (replica == last_replica and excess and late_us >= MOSTLY * excess):
             return Who(replica, None)
     return Who(None, None)
+
+
+def _longest(lengths: Mapping[int, int], excess: float, who: Sequence[Who]) -> Who:
+    """Who took so much longer than all others that it makes most of the excess."""
+    ordered = sorted(lengths, key=lambda process: lengths[process])
+    if len(ordered) < 2 or not excess or lengths[ordered[-1]] - lengths[ordered[-2]] < MOSTLY * excess:
+        return Who(None, None)
+    return who[ordered[-1]]
 
 
 # ---------------------------------------------------------------- the run
@@ -221,9 +241,10 @@ def advice(cause: Cause) -> str:
 
 
 def _lasting(steps: Sequence[TrainingStep]) -> list[_Row]:
-    """What every step could do without."""
+    """What every step could do without, beside what made it stand out."""
 
     def over(name: str, title: str, key: str, values: Sequence[float]) -> _Row:
+        values = [max(value - _counted(step, key), 0) for step, value in zip(steps, values, strict=True)]
         numbers = [step.step for step, value in zip(steps, values, strict=True) if value > 0.01 * step.seconds]
         cause = next((_path_cause(step, name) for step in steps if step.step in numbers), None)
         return title, sum(values), numbers, key, cause
@@ -249,6 +270,15 @@ def _lasting(steps: Sequence[TrainingStep]) -> list[_Row]:
         ),
     ]
     return [row for row in rows if row[1] > 0]
+
+
+def _counted(step: TrainingStep, key: str) -> float:
+    """What of it the cause of the step is already."""
+    cause = step.limited_by
+    if cause is None:
+        return 0.0
+    alike = cause.kind == key or (key == "replica" and (cause.rank, cause.replica) != (None, None))
+    return cause.excess_seconds if alike else 0.0
 
 
 def _poll_title(steps: Iterable[TrainingStep]) -> str:

@@ -187,14 +187,15 @@ class _Join:
         sync = shares.sync_intervals(records)
         own = [one for one in records.spans if one.process == records.driver and one.kind == "phase"]
         stopped = self._stopped(records.end)
-        self.spent.append(causes.spent(path, _last_replica(uneven), stopped))
+        parts = shares.sync_by_process(records)
+        self.spent.append(causes.spent(path, _last_replica(uneven), parts, stopped))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         self.steps.append(
             TrainingStep(
                 number, shares.seconds(records.start), shares.seconds(records.end), shares.seconds(length),
                 "typical", "", None, None, tuple(map(self._segment, thinned(path, MOST_PIECES))),
                 shares.role_uses(records, path, self.roles), tail.seconds if tail else 0.0, tail,
-                shares.seconds(sum(end - begin for begin, end in sync)), shares.sync_parts(records),
+                shares.seconds(sum(end - begin for begin, end in sync)), shares.sync_parts(parts),
                 shares.seconds(sum(one.end - one.start for one in path if one.kind == "poll")),
                 shares.phase_parts(own, records), uneven, shares.what_if(length, path, tail, uneven, sync),
                 max((count for _, count in curve), default=0), None, not self.steps, tuple(stopped.values()),

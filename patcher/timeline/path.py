@@ -321,12 +321,20 @@ class _Walk:
             return
         parts = [one for at in engines for one in iteration_pieces(self.records.iterations[at], low, high, phase, at)]
         lone = engines[0] if len(engines) == 1 else None
+        after = ""
         for one, begin, end in walk_back(parts, low, high):
             if one is not None:
-                self.pieces.append(
-                    one._replace(start=begin, end=end, process=lone if lone is not None else one.process)
-                )
-            elif begin <= low or end >= high or self._alone(serve, begin, end):
+                process = lone if lone is not None else one.process
+                self.pieces.append(one._replace(start=begin, end=end, process=process))
+                after = one.what
+                continue
+            alone = self._alone(serve, begin, end)
+            if alone and after == "prefill":
+                # Nothing else is there that could be prefilled behind the gap: until then the request was kept back,
+                # whatever its replica did for others.
+                self.add(serve, low, end, phase)
+                return
+            if begin <= low or end >= high or alone:
                 self.add(serve, begin, end, phase)
             else:
                 self.pieces.append(Piece(begin, end, "engine", "gap", "no iteration", phase, lone))

@@ -203,19 +203,21 @@ def _syncs(one: Span) -> bool:
     return one.kind == "sync" or (one.kind == "phase" and one.name in SYNC)
 
 
-def sync_parts(records: StepRecords) -> tuple[Part, ...]:
-    """The parts of the weight sync, each as long as in the process in which it took longest; the longest part first."""
+def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
+    """Part of the weight sync → how long it took in each process that had it, in microseconds."""
     by_name = defaultdict[str, defaultdict[int, list[Interval]]](lambda: defaultdict(list))
     for one in records.spans:
         if one.kind == "sync":
             by_name[one.name][one.process].append((one.start, end_of(one)))
-    parts = [
-        Part(
-            name,
-            seconds(max(sum(e - b for b, e in covered(one, records.start, records.end)) for one in spans.values())),
-        )
+    return {
+        name: {at: sum(e - b for b, e in covered(one, records.start, records.end)) for at, one in spans.items()}
         for name, spans in by_name.items()
-    ]
+    }
+
+
+def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
+    """The parts of the weight sync, each as long as in the process in which it took longest; the longest part first."""
+    parts = [Part(name, seconds(max(lengths.values()))) for name, lengths in by_process.items()]
     return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))
 
 

@@ -184,7 +184,7 @@ class Collector:
         own = [one for one in rollouts if one.step == step.step and (last is None or one.replica == last)]
         if own and step.tail:
             few = max(own[0].requests // 10, 1)
-            why = f"{step.tail.seconds:,.1f} s of step {step.step} with below a tenth of its {step.tail.peak} requests"
+            why = f"{step.tail.seconds:,.2f} s of step {step.step} with below a tenth of its {step.tail.peak} requests"
             span = (round(step.tail.start * 1e6), round(step.tail.end * 1e6))
             yield self._decode("tail", own[0], 0, TAIL_STEPS, why, span, "--at-tail", str(few))
 

@@ -40,6 +40,10 @@ READING = Group(
 )
 
 
+SHORT = 1 << 22
+"""Bytes that are read before a bar could be seen."""
+
+
 @contextlib.contextmanager
 def display(what: str, total: int) -> Iterator[Read]:
     """A bar on a terminal, on stderr; nothing elsewhere."""
@@ -48,7 +52,7 @@ def display(what: str, total: int) -> Iterator[Read]:
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), DownloadColumn(), TimeRemainingColumn())
     quiet = bool({"-q", "--quiet"} & set(options.typed_words()))
-    disabled = quiet or sys.stderr is None or not sys.stderr.isatty()
+    disabled = quiet or total < SHORT or sys.stderr is None or not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=disabled) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)

@@ -17,7 +17,8 @@ SHOWN = 40
 PATH = 6
 """What of the critical path of the run is shown."""
 
-SHARED = ("driver", "trainer", "engine", "reward")
+SHARED = ("driver", "trainer", "engine")
+"""The roles whose busy shares the table has; -v has the others."""
 
 
 def report(found: model.RunTimeline, width: int | None) -> list[str]:
@@ -66,17 +67,18 @@ def _steps(found: model.RunTimeline, width: int | None) -> Iterator[str]:
     if not found.steps:
         return
     roles = [role for role in SHARED if any(use.role == role for step in found.steps for use in step.roles)]
-    heads = ("step", "seconds", "limited by", "tail s", "sync s", *(f"{role} %" for role in roles))
+    heads = ("step", "seconds", "limited by", "tail", "sync", *roles)
     shown = found.steps[-SHOWN:]
     yield from tables.steps(heads, [_row(step, roles) for step in shown], width)
     if len(shown) < len(found.steps):
         yield f"  … {len(found.steps) - len(shown):,} earlier steps: --steps A:B and --json have them"
+    yield "  busy shares are of the mean process of a role; tail and sync in seconds"
     for step in shown:
         yield from map(Detail, _detail(step))
 
 
 def _row(step: model.TrainingStep, roles: Sequence[str]) -> tuple[str, ...]:
-    shares = {use.role: f"{100 * use.busy_share:.0f}" for use in step.roles}
+    shares = {use.role: percent(use.busy_share, 0) for use in step.roles}
     return (
         str(step.step), _time(step.seconds), verdict(step),
         _time(step.tail_seconds) if step.tail_seconds else "-", _time(step.sync_seconds) if step.sync_seconds else "-",
@@ -90,7 +92,7 @@ def verdict(step: model.TrainingStep) -> str:
     cause = step.limited_by
     if cause is None:
         return f"{step.verdict}{first}"
-    return f"{cause.label}: +{_time(cause.excess_seconds)} s{first}"
+    return f"{cause.label} +{_time(cause.excess_seconds)} s{first}"
 
 
 def _detail(step: model.TrainingStep) -> Iterator[str]:
@@ -99,16 +101,19 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
     mostly = f"; most of it: {step.mostly.label}, {_time(step.mostly.seconds)} s" if step.mostly else ""
     yield f"step {step.step}: {verdict(step)}{why}{mostly}"
     for use in step.roles:
-        reasons = ", ".join(f"{_doing(one.role, one.what)} {_time(one.seconds)} s" for one in use.idle_for)
-        yield f"  {model.ROLES[use.role]}: idle {_time(use.idle_seconds)} s{' for ' + reasons if reasons else ''}"
+        reasons = ", ".join(f"{_doing(one)} {_time(one.seconds)} s" for one in use.idle_for)
+        shares = f"busy {percent(use.busy_share)}, idle {_time(use.idle_seconds)} s"
+        yield f"  {model.ROLES[use.role]}: {shares}{', of it ' + reasons if reasons else ''}"
     if step.sync:
         yield "  weight sync: " + ", ".join(f"{one.name} {_time(one.seconds)} s" for one in step.sync[:8])
-    for bound in step.what_if:
-        yield f"  {bound.name}: {_time(bound.seconds)} s at best, {_time(bound.saves_seconds)} s less: {bound.why}"
+    if step.what_if:
+        yield "  at best: " + ", ".join(f"{bound.name} {_time(bound.seconds)} s" for bound in step.what_if)
 
 
-def _doing(role: str, what: str) -> str:
-    return f"{what} on {model.ROLES[role]}"
+def _doing(one: model.Cause | model.IdleReason) -> str:
+    """Who did what, in which phase if that says more."""
+    phase = f" in {one.phase}" if one.phase and one.phase != one.what else ""
+    return f"{model.ROLES.get(one.role, one.role)}: {one.what}{phase}"
 
 
 def _path(found: model.RunTimeline) -> Iterator[str]:
@@ -117,10 +122,11 @@ def _path(found: model.RunTimeline) -> Iterator[str]:
         return
     yield "critical path, all steps" + (" but the first" if len(found.steps) > 1 else "")
     for one in found.path_seconds[:PATH]:
-        phase = f" in {one.phase}" if one.phase and one.phase != one.what else ""
         share = one.seconds / whole
         if share >= 0.005:
-            yield f"  {percent(share):>7}  {_doing(one.role, one.what)}{phase}"
+            yield f"  {percent(share):>7}  {_doing(one)}"
+    reasons = {bound.name: bound.why for step in found.steps for bound in step.what_if}
+    yield from (Detail(f"  at best, {name}: {why}") for name, why in reasons.items())
 
 
 def _causes(found: model.RunTimeline) -> Iterator[str]:
