@@ -116,9 +116,9 @@ def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> Verdic
         return Verdict("typical", "nothing stands out over the other steps", None, mostly)
     excess, key = max(standing)
     if step.total - typical < MOSTLY * excess:
-        return Verdict("typical", "what took longer than usual was made up for elsewhere", None, mostly)
+        return Verdict("typical", "it took no longer than the other steps", None, mostly)
     if key.role == "unrecorded":
-        return Verdict("not known", f"{key.what} took longer, and no process that did it has a file", None, mostly)
+        return Verdict("not known", f"{key.what} took longer, and nothing of what did it is recorded", None, mostly)
     if key.role in step.unsafe:
         return Verdict("not known", step.unsafe[key.role], None, mostly)
     return Verdict("limited", "", _cause(step, key, others, who), mostly)

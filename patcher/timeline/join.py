@@ -26,8 +26,8 @@ MOST_PIECES = 400
 POINTS = 240
 """Of the curve of requests, in a step."""
 
-STOPPED_US = 5_000_000
-"""A process that has written nothing for so long, and has not ended, has stopped to record."""
+MANY_LOST = 1_000
+"""Ids that lack a record: fewer may be of spans that went on when the process was ended."""
 
 
 def join(
@@ -50,6 +50,7 @@ class _Join:
     steps: list[TrainingStep] = field(default_factory=list)
     spent: list[causes.Spent] = field(default_factory=list)
     curve: list[tuple[float, int]] = field(default_factory=list)
+    expected: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         roles = runs.by_role(self.processes)
@@ -66,10 +67,6 @@ class _Join:
         self.readers = [
             Reader(one.paths, at, offset - self.origin, self.read)
             for at, (one, offset) in enumerate(zip(self.processes, offsets, strict=True))
-        ]
-        self.lasts = [
-            one.head.last[0] + offset - self.origin if one.head.last else 0
-            for one, offset in zip(self.processes, offsets, strict=True)
         ]
         self.roles = roles
         self.tolerance = max([1_000, *(round(1e6 * (one.error_seconds or 0)) + 1_000 for one in self.aligned.clocks)])
@@ -133,10 +130,11 @@ class _Join:
                 return None
 
     def _first_phase(self, reader: Reader, end: int) -> int:
-        """Where the first step begins."""
+        """Where the first step begins: with the phase of that name, else with the first one."""
         phases = [one for one in (*reader.spans, *reader.open.values()) if one.kind == "phase" and one.start < end]
         ended = [one.start for one in phases if one.end is not None and one.end <= end]
-        return min(ended or [one.start for one in phases], default=end)
+        named = [one.start for one in phases if one.name == "step"]
+        return min(named or ended or [one.start for one in phases], default=end)
 
     def _records(self, start: int, end: int) -> StepRecords:
         spans = [
@@ -147,7 +145,7 @@ class _Join:
             start, end, self.driver or 0, spans,
             {at: self.readers[at].iterations for at in self.roles.get("engine", ())},
             [one.role for one in self.processes], [one.replica for one in self.processes], self.tolerance,
-            "trainer" in self.roles, bool(self.lacking),
+            "trainer" in self.roles, bool(self.lacking), self.expected,
         )  # fmt: skip
 
     def _forget(self, before: int) -> None:
@@ -172,7 +170,7 @@ class _Join:
         for at, reader in enumerate(self.readers):
             lane = self.lanes[self.first_lane[at]]
             lane.add(reader.open.values())
-            lane.dropped = max(reader.highest - reader.count, 0)
+            lane.dropped = self._lost(at)
         return max([0, *(one.upto for one in self.readers)])
 
     # ------------------------------------------------------------ explaining
@@ -186,7 +184,7 @@ class _Join:
         uneven = shares.imbalances(records, path, ranks)
         sync = shares.sync_intervals(records)
         own = [one for one in records.spans if one.process == records.driver and one.kind == "phase"]
-        stopped = self._stopped(records.end)
+        stopped = self._incomplete(records)
         parts = shares.sync_by_process(records)
         self.spent.append(causes.spent(path, _last_replica(uneven), parts, stopped))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
@@ -224,15 +222,16 @@ class _Join:
 
     # ------------------------------------------------------------ what is missing
 
-    def _stopped(self, end: int) -> Mapping[str, str]:
-        """Role → what to say, for those of which a process stopped before ``end``."""
-        newest = max(self.lasts, default=0)
-        found = {}
-        for at, one in enumerate(self.processes):
-            last = self.lasts[at]
-            if not one.head.ended and last + STOPPED_US < min(end, newest):
-                found[one.role] = f"{self._label(at)} stopped recording after {last / 1e6:,.0f} s"
-        return found
+    def _incomplete(self, records: StepRecords) -> Mapping[str, str]:
+        """Role → what to say, where ranks recorded nothing of a call of which they did in other steps."""
+        for one in records.spans:
+            if one.kind == "call" and one.process == records.driver and records.start <= one.start < records.end:
+                group = records.groups.get(one.id)
+                count = len(group.works) if group else 0
+                most = self.expected[one.name] = max(self.expected.get(one.name, 0), count)
+                if count < most:
+                    return {"trainer": f"{most - count} of {most} ranks recorded nothing of {one.name}"}
+        return {}
 
     def _label(self, at: int) -> str:
         one = self.processes[at]
@@ -253,8 +252,15 @@ class _Join:
             needed = role == "driver" or self.driver is not None
             if role not in self.roles and needed and not (role == "trainer" and not self._calls):
                 yield f"no {role} left a file: {what}"
-        for text in dict.fromkeys(text for one in self.spent for text in one.unsafe.values()):
-            yield f"{text}: what it did afterwards cannot be known"
+        for step in self.steps[-1:]:
+            for text in step.missing:
+                yield f"step {step.step}: {text}; their last second is lost where a process was killed"
+
+    def _lost(self, at: int) -> int:
+        """How many records of a process are lost: ids that never came; 0 for few."""
+        reader, head = self.readers[at], self.processes[at].head
+        lost = reader.highest - reader.count - head.before
+        return lost if lost > (0 if head.ended else MANY_LOST) else 0
 
     @property
     def _calls(self) -> bool:
@@ -267,8 +273,7 @@ class _Join:
             if reader.losses.lines:
                 name = self.processes[at].head.path.name
                 yield f"{name}: {reader.losses.lines:,} records are not understood, and left out"
-            if reader.highest > reader.count:
-                lost = reader.highest - reader.count
+            if lost := self._lost(at):
                 yield f"{self._label(at)} lacks {lost:,} records: dropped, or in a file that was replaced"
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)

@@ -79,6 +79,11 @@ def end_of(one: Timed) -> int:
     return ENDLESS if one.end is None else one.end
 
 
+def calls_for(call: str, work: str) -> bool:
+    """Whether a call of this name is one of the method ``work``: it may have the prefix of a group of workers."""
+    return call == work or call.endswith(f"_{work}")
+
+
 def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | None, int, int]]:
     """From ``high`` back to ``low``: which of ``parts`` ended last, from when to when it was waited for.
 
@@ -107,9 +112,9 @@ def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | Non
 class StepRecords:
     """What all processes of a run recorded around one step, ``start`` to ``end``.
 
-    ``driver`` is the place of the process whose marks end the steps. ``replicas`` gives the places of the engines of a
-    replica, ``replica_of`` the replica of a process. ``tolerance`` is how wrong the clocks may be. ``engines_known``
-    and ``trainers_known`` say whether such processes have files at all, ``partial`` that some ranks have none.
+    ``driver`` is the place of the process whose marks end the steps, ``replica_of`` gives the replica of a process.
+    ``tolerance`` is how wrong the clocks may be. ``trainers_known`` says whether such processes have files at all,
+    ``partial`` that some ranks have none, ``expected`` how many works each call of the driver has had in other steps.
     """
 
     start: int
@@ -122,6 +127,7 @@ class StepRecords:
     tolerance: int = 1_000
     trainers_known: bool = True
     partial: bool = False
+    expected: Mapping[str, int] = field(default_factory=dict)
     children: Mapping[tuple[int, int], list[Span]] = field(init=False)
     groups: Mapping[int, Group] = field(init=False)
     roots: Sequence[Span] = field(init=False)
@@ -153,18 +159,15 @@ class StepRecords:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def _grouped(self, works: Iterable[Span]) -> dict[int, Group]:
+    def _grouped(self, works: Sequence[Span]) -> dict[int, Group]:
         """Id of a call of the driver → its works: those of its method that begin next, on each worker."""
-        calls = defaultdict[str, list[Span]](list)
-        for one in self.spans:
-            if one.kind == "call" and one.process == self.driver:
-                calls[one.name].append(one)
+        calls = [one for one in self.spans if one.kind == "call" and one.process == self.driver]
+        by_method = {work: [one for one in calls if calls_for(one.name, work)] for work in {one.name for one in works}}
         used = set[tuple[int, int]]()
         found = defaultdict[int, list[Span]](list)
-        by_id = {one.id: one for several in calls.values() for one in several}
+        by_id = {one.id: one for one in calls}
         for work in sorted(works):
-            known = calls.get(work.name, ())
-            before = [one for one in known if one.start <= work.start + self.tolerance]
+            before = [one for one in by_method[work.name] if one.start <= work.start + self.tolerance]
             free = [one for one in before[-DEEPEST:] if (one.id, work.process) not in used]
             around = [one for one in free if end_of(one) + self.tolerance >= end_of(work)]
             if free:
@@ -175,6 +178,14 @@ class StepRecords:
             call: Group(by_id[call].start, max(map(end_of, (by_id[call], *several))), by_id[call], tuple(several))
             for call, several in found.items()
         }
+
+    def lacks(self, call: Span) -> int:
+        """How many works of a call are not recorded that should be."""
+        group = self.groups.get(call.id)
+        count = len(group.works) if group else 0
+        if not self.trainers_known or self.partial:
+            return 1
+        return max(self.expected.get(call.name, 0) - count, 0)
 
     def remote(self, node: Span) -> list[Span]:
         """What other processes did for a span of the driver: all of it within the span.
@@ -272,9 +283,9 @@ class _Walk:
         records = self.records
         if node is None:
             self.pieces.append(Piece(low, high, "driver", "gap", "between phases", phase, records.driver))
-        elif node.kind == "call" and not records.trainers_known:
+        elif node.kind == "call" and node.process == records.driver and records.lacks(node):
             self.pieces.append(Piece(low, high, "unrecorded", "gap", node.name, phase, None))
-        elif node.kind in ("trajectory", "request"):
+        elif node.kind in ("trajectory", "request") or (node.kind == "phase" and node.process != records.driver):
             others = (one for one in records.rewards.get(node.process, ()) if one.parent != node.id)
             for one, begin, end in walk_back(others, low, high):
                 self.add(one or node, begin, end, phase)

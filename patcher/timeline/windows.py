@@ -24,8 +24,11 @@ AROUND = 2
 
 TAIL_STEPS = 20
 
-SLOW = 1.5
-"""So much longer than the median a decode step or a micro-batch is slow."""
+SLOW = 2
+"""So many times the median a decode step or a micro-batch takes that is slow."""
+
+TAIL_SHARE = 0.05
+"""Of its step, which a tail takes that is worth a look."""
 
 ENGINES = ("vllm-ascend", "vllm", "sglang")
 
@@ -174,7 +177,7 @@ class Collector:
             why = f"decode step {number} took {length / 1000:,.1f} ms, {times:.1f} times the median"
             around = (max(number - AROUND, 1), number + AROUND + 1)
             yield self._decode("slowest decode", slowest, *around, why, (slowest.slowest.start, slowest.slowest.end))
-        tails = [(step.tail_seconds, step) for step in steps.values() if step.tail]
+        tails = [(step.tail_seconds, step) for step in steps.values() if step.tail_seconds > TAIL_SHARE * step.seconds]
         if tails:
             yield from self._tail(max(tails, key=lambda pair: pair[0])[1], rollouts)
 
