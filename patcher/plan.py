@@ -185,7 +185,7 @@ def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: 
         detail = f"{differing.detail}; its structure fits, so it is patched"
         warnings.append(Note(f"{differing.text}: read the diff", detail))
     seen = editing.fingerprint(pristine, recipe.class_name, recipe.method)
-    if place.structure and seen not in place.structure.fingerprints:
+    if place.structure and place.structure.fingerprints and seen not in place.structure.fingerprints:
         seen_as = f"{recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
         warnings.append(Note(seen_as, f"it stands in {path}"))
     return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
@@ -203,7 +203,7 @@ def _lone(upstream: Upstream, fitting: Sequence[_Fitting], done: Sequence[_Fitti
     lone: dict[str, list[str]] = {}
     for recipe in (one.place.recipe for one in fitting if one not in done):
         needed = dict.fromkeys(other.class_name for other in upstream.recipes if other.name in recipe.needs)
-        lone.setdefault(" or ".join(needed), []).append(recipe.class_name)
+        lone.setdefault(" or ".join(needed), []).append(recipe.class_name or recipe.method)
     return [
         Note(f"left out: {', '.join(classes)}: nothing is recorded there without {needed}")
         for needed, classes in lone.items()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from patcher.timeline.files import Reader, Span
 from patcher.timeline.model import Clock
+from patcher.timeline.path import calls_for
 from patcher.timeline.runs import Process
 
 MOST = 50_000
@@ -121,9 +122,10 @@ def bounds(processes: Sequence[Process]) -> Iterator[Bound]:
                 kept[span.kind][key][at].append(span)
     for name, by_driver in kept["call"].items():
         for caller, calls in by_driver.items():
-            for worker, works in kept["work"].get(name, {}).items():
-                if len(calls) == len(works):
-                    yield from _one_to_one(processes, calls, works, caller, worker)
+            for method, by_worker in kept["work"].items():
+                for worker, works in by_worker.items() if calls_for(name, method) else ():
+                    if len(calls) == len(works):
+                        yield from _one_to_one(processes, calls, works, caller, worker)
     for amount, by_agent in kept["request"].items():
         yield from _requests(processes, by_agent, kept["serve"].get(amount, {}))
 

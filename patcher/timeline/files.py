@@ -41,6 +41,9 @@ _LONGEST_LINE = 1 << 25
 """A line is what a process wrote within a second; none of ours comes near."""
 
 _LATEST = 1 << 60
+_LATE_US = 10_000_000
+"""A block may hold what ended while it was put together: so much later than its clock says, if the machine is busy."""
+
 _ENVIRON = ("RANK", "WORLD_SIZE", "VERL_REPLICA_RANK")
 
 
@@ -94,7 +97,7 @@ class ProcessFile:
     ``first`` and ``last`` are the pairs of clocks (monotonic, wall; microseconds) of its first and last block, None
     without any. ``kinds`` are the kinds of records in it, ``iteration`` among them. ``who`` is the last that it says of
     its rank, ``ended`` that its process ended by itself, ``lost`` counts lines that are no records, ``cut`` says that
-    the compressed stream is damaged.
+    the compressed stream is damaged. Ids up to ``before`` are of the process from which this one was forked.
     """
 
     path: Path
@@ -109,6 +112,7 @@ class ProcessFile:
     tool: str
     package: str
     environ: Mapping[str, int]
+    before: int = 0
     first: tuple[int, int] | None = None
     last: tuple[int, int] | None = None
     kinds: frozenset[str] = frozenset()
@@ -232,7 +236,7 @@ def survey(path: Path, read: Callable[[int], None] = lambda _: None) -> ProcessF
     begin, end = _parsed(first) or {}, _parsed(last) or {}
     return replace(
         _headed(path, header), first=pair(begin), last=pair(end), kinds=frozenset(kinds), who=who,
-        ended=end.get("end") is True, cut=losses.cut, lost=losses.lines,
+        ended=bool(end.get("end")), cut=losses.cut, lost=losses.lines,
     )  # fmt: skip
 
 
@@ -246,6 +250,7 @@ def _headed(path: Path, header: Mapping[str, Any]) -> ProcessFile:
         pid=number(header.get("pid")) or 0, parent=number(header.get("parent")) or 0,
         started=int(name["started"]) if name else 0, command=text(header.get("command")),
         run=text(header.get("run"), 200), tool=text(header.get("tool"), 20),
+        before=max(number(header.get("before")) or 0, 0),
         package=" ".join(filter(None, (text(header.get("package"), 40), text(header.get("release"), 40)))),
         environ={key: int(word) for key, word in words.items() if word.isascii() and word.isdigit() and len(word) < 10},
     )  # fmt: skip
@@ -260,7 +265,8 @@ class Reader:
     """The records of one process, read as far as they are needed and forgotten when they are not.
 
     ``offset`` is added to its clock to have the common one. ``upto`` is the time up to which all is read that had
-    ended then; ``open`` are the spans that go on, by their id. ``highest`` and ``count`` tell of ids that are missing.
+    ended then; ``open`` are the spans that go on, by their id, ``marks`` those that end a step. ``highest``
+    and ``count`` tell of ids that are missing.
     """
 
     def __init__(
@@ -269,6 +275,7 @@ class Reader:
         self.process, self.offset = process, offset
         self.spans: list[Span] = []
         self.open: dict[int, Span] = {}
+        self.marks: list[Span] = []
         self.iterations = IterationColumns()
         self.upto, self.done = -_LATEST, False
         self.losses = Losses()
@@ -307,24 +314,26 @@ class Reader:
             else:
                 self.open.pop(span.id, None)
                 self.spans.append(span)
+                if span.kind == "step" or (span.kind, span.name) == ("phase", "step"):
+                    self.marks.append(span)
 
     def _take_iterations(self, columns: object, now: int) -> None:
         if not isinstance(columns, list) or not all(isinstance(one, list) for one in columns) or len(columns) < 3:
             return
         values = [now, 0, 0, 0]
         count = len(columns[1])
-        ids, starts, lengths, *amounts = [*columns, *([] for _ in range(6 - len(columns)))]
-        padded = [one if len(one) == count else [0] * count for one in amounts[:3]]
+        ids, starts, lengths = columns[:3]
+        padded = [one if len(one) == count else [0] * count for one in (columns[3:] + [[]] * 3)[:3]]
         identity = 0
         for at, row in enumerate(zip(starts, lengths, *padded, strict=False)):
             if any(number(one) is None for one in row) or row[1] < 0:
                 self.losses.lines += 1
                 continue
             values = [known + row[place] for known, place in zip(values, (0, 2, 3, 4), strict=True)]
-            if values[0] > now or any(not 0 <= one < _LATEST for one in values[1:]):
+            if values[0] > now + _LATE_US or any(not 0 <= one < _LATEST for one in values[1:]):
                 self.losses.lines += 1
                 return
-            self.iterations.add(values[0], min(values[0] + row[1], now), *values[1:])
+            self.iterations.add(values[0], min(values[0] + row[1], now + _LATE_US), *values[1:])
             if at < len(ids) and number(ids[at]) is not None:
                 identity += ids[at]
                 self._count(identity)
@@ -350,9 +359,9 @@ def _span(row: object, now: int, process: int) -> Span | None:
         return None
     identity, parent, kind, name, start, length, key, amount = [*row, None, None, None][:8]
     begin = number(start)
-    if number(identity) is None or begin is None or begin > 0 or kind not in KINDS:
+    if number(identity) is None or begin is None or begin > _LATE_US or kind not in KINDS:
         return None
-    if length is not None and (number(length) is None or length < 0 or begin + length > 0):
+    if length is not None and (number(length) is None or length < 0 or begin + length > _LATE_US):
         return None
     return Span(
         now + begin, None if length is None else now + begin + length, kind, text(name, 60), text(key, 60),

@@ -70,6 +70,11 @@ class Lane:
     ended: bool = False
     dropped: int = 0
 
+    def as_json(self) -> dict[str, object]:
+        """Without what only a page draws: a long run has a million spans."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if name not in ("spans", "iterations", "left_out")}
+
     @property
     def label(self) -> str:
         """Its name for people: ``engine, replica 1, rank 0``."""
@@ -122,8 +127,8 @@ class Cause:
 
     @property
     def label(self) -> str:
-        """Who and what, for people: ``update_actor on trainer, rank 1``."""
-        return f"{self.what} on {label(self.role, self.replica, self.rank)}"
+        """Who and what, for people: ``trainer, rank 1: micro-batch``."""
+        return f"{label(self.role, self.replica, self.rank)}: {self.what}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -321,3 +326,7 @@ class RunTimeline:
     path_seconds: tuple[Cause, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def with_steps(self, steps: tuple[TrainingStep, ...]) -> RunTimeline:
+        """The same with these of its steps only; the causes are still those of the run."""
+        return dataclasses.replace(self, steps=steps)

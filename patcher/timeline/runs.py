@@ -15,7 +15,7 @@ _ANCESTORS = 64
 """Parents that are looked at: a loop in a doctored file ends there."""
 
 RECORDED = {
-    "driver": ("phase", "step"), "agent": ("trajectory",), "engine": ("iterations",), "server": ("serve",),
+    "driver": ("step", "call"), "agent": ("trajectory",), "engine": ("iterations",), "server": ("serve",),
     "trainer": ("work",), "reward": ("reward",),
 }  # fmt: skip
 """Role → the kinds of records that make it, the first that fits decides."""
@@ -126,20 +126,40 @@ def _inherited(made: Sequence[Process]) -> list[Process]:
 
 
 def _runs(processes: Sequence[Process]) -> list[list[Process]]:
-    """Processes with the same run, and whose lifetimes overlap, be it through others."""
+    """Processes with the same run, and whose lifetimes overlap, be it through others.
+
+    One that does not know its run (its parent may have recorded nothing) is of the only one that it meets.
+    """
     named = defaultdict[str, list[Process]](list)
     for one in processes:
         named[one.run].append(one)
-    runs = []
-    for group in named.values():
-        until = None
-        for one in sorted(group, key=lambda each: each.wall):
-            begin, end = one.wall
-            if until is None or begin > until:
-                runs.append([one])
-            else:
-                runs[-1].append(one)
-            until = max(end, until or end)
+    lost = named.pop("", [])
+    runs = [run for group in named.values() for run in _overlapping(group)]
+    rest = []
+    for one in lost:
+        met = [run for run in runs if any(_meet(one, other) for other in run)]
+        boots = [run for run in met if any(one.head.boot == other.head.boot for other in run)]
+        if len(boots or met) == 1:
+            (boots or met)[0].append(one)
+        else:
+            rest.append(one)
+    return runs + _overlapping(rest)
+
+
+def _meet(one: Process, other: Process) -> bool:
+    return one.wall[0] <= other.wall[1] and other.wall[0] <= one.wall[1]
+
+
+def _overlapping(group: Iterable[Process]) -> list[list[Process]]:
+    runs = list[list[Process]]()
+    until = None
+    for one in sorted(group, key=lambda each: each.wall):
+        begin, end = one.wall
+        if until is None or begin > until:
+            runs.append([one])
+        else:
+            runs[-1].append(one)
+        until = max(end, until or end)
     return runs
 
 

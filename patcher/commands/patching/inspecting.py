@@ -49,7 +49,9 @@ def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> t
     for plan in (one.plan for one in plans):
         shown = (*plan.edit.changes[: len(plan.places)], *plan.gone)
         changes = [(str(change.path), change.pristine, change.after) for change in shown]
-        files.setdefault(plan.target.root, []).extend(changes)
+        before = files.get(plan.target.root, [])  # of which a later plan for the same file knows the lines
+        named = {path for path, _, _ in changes}
+        files[plan.target.root] = [*(file for file in before if file[0] not in named), *changes]
         step += describing.notes(plan)
     return files, step
 
