@@ -69,7 +69,7 @@ def picture(found: RunTimeline, say: Say, shortest: float) -> Content:
     flat = {"preserveAspectRatio": "none", "height": height}
     hatch = tag("pattern", tag("path", d=f"M0 1H{TICKS}", class_="hatch"), id="hatch", width=TICKS, height=4,
                 patternUnits="userSpaceOnUse")  # fmt: skip
-    body = tag(
+    return tag(
         "div",
         _controls(found, say),
         tag(
@@ -84,14 +84,12 @@ def picture(found: RunTimeline, say: Say, shortest: float) -> Content:
             ),
             class_="view",
         ),
-        tag("p", class_="about faint", hidden=True, aria_live="polite"),
-        tag("p", say("hint"), class_="hint faint", hidden=True),
+        tag("p", say("hint"), class_="about faint", hidden=True),
         _legend(placed, found, say),
         map(faint, _aggregated(placed, found, frame, counted[0], say)),
         data_block("run", _data(found, frame, say)),
         class_="picture",
     )  # fmt: skip
-    return body
 
 
 def _places(found: RunTimeline, say: Say) -> tuple[list[Placed], int, int]:

@@ -26,6 +26,7 @@ ALONE = 2
 
 HEIGHTS = (16, 12, 6)
 _GAP = 5
+_LEAST = 13  # has the label of the row
 
 HUES = (
     ("sync", r"update_weights|weight|sync|abort"), ("wait", r"^all_gather|^barrier|wait|^sample$"),
@@ -103,10 +104,9 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int) -> 
     levels = 1 if runs else levels
     nested: dict[tuple[int, str, str, bool], list[Interval]] = {}
     for lane in lanes:
-        for level, one, interval in _nested(lane, levels, odd=len(lanes) == 1):
-            nested.setdefault((level, hue(one.kind, one.name), one.name or one.kind, _odd(one, interval)), []).append(
-                interval._replace(notes=())
-            )
+        for one in _nested(lane, levels):
+            key = (one.level, one.hue, one.name, one.odd and len(lanes) == 1)
+            nested.setdefault(key, []).append(one.interval)
     used = 1 + max((level for level, *_ in nested), default=-1)
     for (level, colour, name, odd), intervals in sorted(nested.items()):
         place = (sum(HEIGHTS[:level]) + level, HEIGHTS[level])
@@ -123,12 +123,7 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int) -> 
             ends = [Interval(span.start, _end(span, lanes)) for span in spans]
             bars += _stacked(name, hue(kind, name), place, ends, max(-(-peak(ends) // 2), 1))
             top = sum(place)
-    return Row(role, at, tuple(bars), int(top) + _GAP)
-
-
-def _odd(span: LaneSpan, interval: Interval) -> bool:
-    """Whether it is every other one of units, which lie head to head."""
-    return span.kind == "unit" and bool(interval.notes and interval.notes[0] % 2)
+    return Row(role, at, tuple(bars), max(int(top), _LEAST) + _GAP)
 
 
 def _end(span: LaneSpan, lanes: Sequence[Lane]) -> float:
@@ -136,23 +131,36 @@ def _end(span: LaneSpan, lanes: Sequence[Lane]) -> float:
     return span.end if span.end is not None else max(span.start, *(lane.seen[1] for lane in lanes))
 
 
-def _nested(lane: Lane, levels: int, *, odd: bool) -> Iterator[tuple[int, LaneSpan, Interval]]:
-    """The spans that lie within each other, each with its level; the deepest level takes all below it.
+class _Nested(NamedTuple):
+    """A span within others at its level. ``odd``: every other one of units, which lie head to head."""
+
+    level: int
+    hue: str
+    name: str
+    odd: bool
+    interval: Interval
+
+
+def _nested(lane: Lane, levels: int) -> Iterator[_Nested]:
+    """The spans that lie within each other; the deepest level takes all below it. A unit has the hue of its work.
 
     The phase that is the whole step is not drawn: its bounds are those of the step.
     """
-    open_until: list[float] = []
+    around: list[tuple[float, str]] = []
     units = 0
     spans = [one for one in lane.spans if one.kind not in AT_ONCE and one.kind != "step"]
     for span in sorted(spans, key=lambda one: (one.start, -_end(one, [lane]))):
         if span.kind == "phase" and span.name == "step":
             continue
+        while around and around[-1][0] <= span.start + 1e-6:
+            around.pop()
+        unit = span.kind == "unit"
+        units += unit
+        colour = around[-1][1] if unit and around else hue(span.kind, span.name)
         end = _end(span, [lane])
-        while open_until and open_until[-1] <= span.start + 1e-6:
-            open_until.pop()
-        units += span.kind == "unit"
-        yield min(len(open_until), levels - 1), span, Interval(span.start, end, (units,) if odd else ())
-        open_until.append(end)
+        odd = unit and units % 2 == 1
+        yield _Nested(min(len(around), levels - 1), colour, span.name or span.kind, odd, Interval(span.start, end))
+        around.append((end, colour))
 
 
 def _stacked(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePath
-from urllib.parse import quote
 
 from patcher.page.markup import Content, Markup, alert, faint, section, tag
 from patcher.timeline.model import ProposedWindow, RecordedWindow, RunCause, RunTimeline, TrainingStep
@@ -243,17 +241,10 @@ def recorded(found: RunTimeline, say: Say) -> Content:
 
     def shown(one: RecordedWindow) -> Markup:
         title = f"{one.title} ({seconds(one.end - one.start)})"
-        if one.report:
-            return tag("li", title, " ", tag("a", say("report"), href=_address(one.report)))
-        return tag("li", title, " ", faint((say("make_report"), " ", tag("code", f"rlpatch report {quote(str(one.trace))} -o report.html"))))
+        trace = tag("a", one.trace.name, href=one.trace.absolute().as_uri())
+        return tag("article", tag("p", title, ": ", trace), one.report and _command(one.report))
 
-    return found.recorded and section(say("recorded"), tag("ul", map(shown, found.recorded)))
-
-
-def _address(path: str) -> str:
-    """A file as a link that can be nothing but a file: whatever looks like a scheme is quoted."""
-    found = PurePath(path)
-    return found.as_uri() if found.is_absolute() else quote(path)
+    return found.recorded and section(say("recorded"), map(shown, found.recorded))
 
 
 def rest(found: RunTimeline, say: Say) -> Iterator[Content]:

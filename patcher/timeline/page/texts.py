@@ -47,7 +47,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "if": ("if there were", "假如"),
     "saves_step": ("saves, median step", "每步节省（中位数）"),
     "saves_run": ("saves, all steps", "总共节省"),
-    "why": ("why this is a bound (step {step})", "为什么是上界（第 {step} 步）"),
+    "why": ("why this is a bound, where it saves most", "为什么是上界（节省最多的一步）"),
     "no tail": ("no tail", "没有长尾"),
     "perfect balance": ("perfect balance", "完全均衡"),
     "free weight sync": ("free weight sync", "权重同步不花时间"),
@@ -116,7 +116,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "earlier": ("earlier", "向前"),
     "later": ("later", "向后"),
     "copy": ("copy", "复制"),
-    "cause_on": ("{what} on {who}", "{who}的 {what}"),
+    "cause_on": ("{who}: {what}", "{who}：{what}"),
     "replica_n": ("{who}, replica {number}", "{who} 副本 {number}"),
     "rank_n": ("{who}, rank {number}", "{who} rank {number}"),
     "number_n": ("{who} {number}", "{who} {number}"),
@@ -147,7 +147,7 @@ def who(say: Say, role: str, replica: int | None = None, rank: int | None = None
 
 
 def cause(say: Say, found: Cause) -> str:
-    """Who and what, and the phase if it has another name: ``update_actor on trainer, rank 1``."""
+    """Who and what, and the phase if it has another name: ``trainer, rank 1: micro-batch, in update_actor``."""
     text = say("cause_on", what=found.what, who=who(say, found.role, found.replica, found.rank))
     return say("in_phase", cause=text, phase=found.phase) if found.phase not in ("", found.what) else text
 

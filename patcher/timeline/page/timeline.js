@@ -77,17 +77,24 @@ if (picture) {
   const drawLines = () => {
     for (const { path, parts } of lines) {
       let drawn = "", at = 0, level = 0, shown = false;
-      for (const [to_, a, b] of parts) {
-        if (to_ === "V") { level = a; if (shown) drawn += `V${a}`; continue; }
-        const before = at;
-        at = x(a);
-        if (to_ === "M") { level = b; shown = at > -2 && at < width + 2 || a === 0; if (shown) drawn += `M${at.toFixed(1)} ${b}`; }
-        else if (at >= -2 && before <= width + 2) {
-          drawn += shown ? `H${at.toFixed(1)}` : `M${Math.max(before, -2).toFixed(1)} ${level}H${at.toFixed(1)}`;
+      const base = parts[0][2];  // of the curve, which is closed there; a link is a move and a V
+      const link = path.classList.contains("links");
+      for (const [what, a, b] of parts) {
+        if (what === "M") [at, level, shown] = [x(a), b, false];
+        if (what === "H") {
+          const before = at;
+          at = x(a);
+          if (at < -2 || before > width + 2) continue;
+          drawn += `${shown ? "" : `M${Math.max(before, -2).toFixed(1)} ${base}V${level}`}H${Math.min(at, width + 2).toFixed(1)}`;
           shown = true;
-        } else shown = false;
+        }
+        if (what === "V") {
+          if (link && at >= -2 && at <= width + 2) drawn += `M${at.toFixed(1)} ${level}`;
+          if (link ? at >= -2 && at <= width + 2 : shown) drawn += `V${a}`;
+          level = a;
+        }
       }
-      path.setAttribute("d", drawn);
+      path.setAttribute("d", drawn && !link ? `${drawn}V${base}` : drawn);
     }
   };
   const drawHeads = () => {
