@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from patcher.page import document
-from patcher.page.markup import Content
+from patcher.page.markup import Content, section
 from patcher.timeline.model import RunTimeline
 from patcher.timeline.page import sections
 from patcher.timeline.page.picture import picture
@@ -42,7 +42,7 @@ def _body(found: RunTimeline, say: Say, shortest: float) -> Content:
     return (
         sections.head(found, say),
         sections.causes(found, say),
-        drawn and sections.section(say("picture"), drawn),
+        drawn and section(say("picture"), drawn),
         sections.steps(found, say),
         sections.what_if(found, say),
         sections.roles(found, say),

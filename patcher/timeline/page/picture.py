@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from patcher.page.markup import Content, Markup, data_block, faint, tag
 from patcher.timeline.model import ROLES, PathSegment, RunTimeline, TrainingStep
-from patcher.timeline.page.rows import Bars, Interval, Row, merged, rows
+from patcher.timeline.page.rows import Interval, Row, merged, rows
 from patcher.timeline.page.texts import Say, cause, seconds, who
 
 TICKS = 4_000_000
@@ -24,6 +24,7 @@ _CURVE = 44
 _AXIS = 20
 _MARKS = 12
 _LABELLED = 0.04  # of the run: bars that long have their name without the script, too
+_CROWDED = 120  # lines from one row to another, or steps: beyond, they hide what they explain
 _NAMED = 12  # steps whose heads have room for words then
 
 
@@ -62,7 +63,7 @@ def picture(found: RunTimeline, say: Say, shortest: float) -> Content:
     names = [tag("text", one.label, tag("title", one.label), x=0, y=one.top + 12) for one in placed]
     names.append(tag("text", say("requests"), x=0, y=curve + 14))
     most = max((count for _, count in found.requests), default=0)
-    names.append(tag("text", most, x=0, y=curve + 28, class_="less"))
+    names.append(tag("text", say("most", count=most), x=0, y=curve + 28, class_="less"))
     if found.windows or found.recorded:
         names.append(tag("text", say("marks"), x=0, y=_HEAD + 9))
     over = (_heads(found, frame, height, say), _axis(frame, height), tag("g", _labels(placed, frame), class_="labels"))
@@ -112,7 +113,9 @@ def _label(row: Row, made: Sequence[Row], found: RunTimeline, say: Say) -> str:
         return say("grouped", role=say(f"role {row.role}"), count=len(row.lanes))
     lane = found.lanes[row.lanes[0]]
     others = [found.lanes[at] for other in made if other.role == row.role for at in other.lanes]
-    alone = lane.rank is not None and sum(one.replica == lane.replica for one in others) == 1 and lane.replica is not None
+    alone = (
+        lane.rank is not None and sum(one.replica == lane.replica for one in others) == 1 and lane.replica is not None
+    )
     label = who(say, lane.role, lane.replica, None if alone else lane.rank)
     same = len([one for one in others if (one.replica, one.rank) == (lane.replica, lane.rank)]) > 1
     return say("number_n", who=label, number=lane.number) if same else label
@@ -207,7 +210,7 @@ def _ways(found: RunTimeline, placed: Sequence[Placed], frame: Frame, say: Say) 
                 links.append(f"M{frame.ticks(segment.start)} {one}V{other}")
             before = bottoms
     if links:
-        yield tag("path", d="".join(links), class_="links")
+        yield tag("path", d="".join(links), class_="links crowded" if len(links) > _CROWDED else "links")
     for (y, gap), intervals in sorted(lines.items()):
         title = say("gap" if gap else "path")
         yield _strokes(merged(intervals, frame.shortest), frame, y - 2, 3, title, ("b", "gap" if gap else "way"))
@@ -257,7 +260,13 @@ def _axis(frame: Frame, height: int) -> Markup:
     step = 10 ** math.floor(math.log10(frame.seconds / 3))
     step = next((step * more for more in (1, 2, 5, 10) if frame.seconds / (step * more) <= 7), step * 10)
     marks = [
-        tag("text", seconds(at * step), x=frame.percent(at * step), y=height - 6, text_anchor="middle" if at else "start")
+        tag(
+            "text",
+            seconds(at * step),
+            x=frame.percent(at * step),
+            y=height - 6,
+            text_anchor="middle" if at else "start",
+        )
         for at in range(int(frame.seconds / step * 0.98) + 1)
     ]
     return tag("g", marks, class_="times")
@@ -266,8 +275,11 @@ def _axis(frame: Frame, height: int) -> Markup:
 def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
     """The names of long bars, each cut at the end of its bar; the script writes those that there is room for."""
     for one in placed:
+        paler = {(bars.top, bars.name) for bars in one.row.bars if bars.pale}
         for bars in one.row.bars:
-            for interval in bars.intervals if bars.height > 10 and bars.hue not in ("iterations", "decodes") else ():
+            shown = bars.height > 10 and bars.hue not in ("iterations", "decodes")
+            shown = shown and (bars.pale or (bars.top, bars.name) not in paler)
+            for interval in bars.intervals if shown else ():
                 wide = interval.end - interval.start
                 if wide > _LABELLED * frame.seconds:
                     text = tag("text", bars.name, x=4, y=bars.height - 4)
@@ -279,7 +291,12 @@ def _controls(found: RunTimeline, say: Say) -> Markup:
     """Buttons and the choice of a step, for the script: it shows them."""
     steps = [tag("option", step_head(step, say), value=step.step) for step in found.steps]
     choice = tag("select", tag("option", say("whole"), value=""), steps, aria_label=say("step"))
-    signs = {"earlier": "\N{LEFTWARDS ARROW}", "later": "\N{RIGHTWARDS ARROW}", "farther": "\N{MINUS SIGN}", "closer": "+"}
+    signs = {
+        "earlier": "\N{LEFTWARDS ARROW}",
+        "later": "\N{RIGHTWARDS ARROW}",
+        "farther": "\N{MINUS SIGN}",
+        "closer": "+",
+    }
     buttons = [
         tag("button", sign, type="button", data_do=name, title=say(name), aria_label=say(name))
         for name, sign in signs.items()
@@ -335,8 +352,17 @@ def _data(found: RunTimeline, frame: Frame, say: Say) -> object:
         [step.step, frame.ticks(step.start), frame.ticks(step.end), step_head(step, say), step_cause(step, say)]
         for step in found.steps
     ]
-    words = {key: say(key) for key in ("path", "copy")} | {"runs": say("runs", all="{0}", decodes="{1}", requests="{2}")}
-    return {"seconds": found.seconds, "ticks": TICKS, "steps": steps, "names": list(names), "path": path, "words": words}
+    words = {key: say(key) for key in ("path", "copy")} | {
+        "runs": say("runs", all="{0}", decodes="{1}", requests="{2}")
+    }
+    return {
+        "seconds": found.seconds,
+        "ticks": TICKS,
+        "steps": steps,
+        "names": list(names),
+        "path": path,
+        "words": words,
+    }
 
 
 def _segment(segment: PathSegment, say: Say) -> str:

@@ -20,18 +20,22 @@ ORDER = ("driver", "agent", "reward", "server", "engine", "trainer", "other")
 AT_ONCE = ("trajectory", "request", "serve", "reward")
 """Kinds of which one lane has many at once."""
 
-MANY = 8
+MANY = 6
 ALONE = 2
 """More lanes of a role than ``MANY`` are one row, but for ``ALONE`` of them: those that steps waited for longest."""
 
 HEIGHTS = (16, 12, 6)
+LOW = (12, 6, 4)
+"""Of the levels in pixels; ``LOW`` where there is more in the row than what nests."""
+
 _GAP = 5
 _LEAST = 13  # has the label of the row
 
 HUES = (
     ("sync", r"update_weights|weight|sync|abort"), ("wait", r"^all_gather|^barrier|wait|^sample$"),
     ("reward", r"reward|score|^rm$"), ("old", r"old_?log|log_?prob"), ("ref", r"ref"), ("values", r"value|critic"),
-    ("adv", r"adv"), ("update", r"update|train|optimizer|batch|backward"), ("gen", r"gen|rollout|serve|trajectory|request"),
+    ("adv", r"adv"), ("update", r"update|train|optimizer|batch|backward"),
+    ("gen", r"gen|rollout|serve|trajectory|request"),
     ("sleep", r"sleep|wake"),
 )  # fmt: skip
 """A colour for what is done, whatever the framework calls it: the first pattern that fits the name, then the kind."""
@@ -47,7 +51,7 @@ class Interval(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Bars:
-    """Bars of one name at one height: ``top`` and ``height`` in pixels within the row. ``pale``: of some, not of all."""
+    """Bars of one name: ``top`` and ``height`` in pixels within the row. ``pale``: of some of its lanes, not of all."""
 
     name: str
     hue: str
@@ -102,6 +106,7 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int) -> 
     bars: list[Bars] = []
     runs = [run for lane in lanes for run in lane.iterations]
     levels = 1 if runs else levels
+    heights = LOW if any(span.kind in AT_ONCE for lane in lanes for span in lane.spans) else HEIGHTS
     nested: dict[tuple[int, str, str, bool], list[Interval]] = {}
     for lane in lanes:
         for one in _nested(lane, levels):
@@ -109,9 +114,9 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int) -> 
             nested.setdefault(key, []).append(one.interval)
     used = 1 + max((level for level, *_ in nested), default=-1)
     for (level, colour, name, odd), intervals in sorted(nested.items()):
-        place = (sum(HEIGHTS[:level]) + level, HEIGHTS[level])
+        place = (sum(heights[:level]) + level, heights[level])
         bars += _stacked(name, colour, place, intervals, len(lanes), odd=odd)
-    top = sum(HEIGHTS[:used]) + max(used - 1, 0)
+    top = sum(heights[:used]) + max(used - 1, 0)
     if runs:
         bars += _iterations(runs, len(lanes))
         top = max(top, HEIGHTS[0])
@@ -179,7 +184,9 @@ def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
     kinds: dict[str, list[Interval]] = {"iterations": [], "decodes": []}
     for run in runs:
         notes = (run.iterations, run.decodes, run.requests)
-        kinds["decodes" if 2 * run.decodes > run.iterations else "iterations"].append(Interval(run.start, run.end, notes))
+        kinds["decodes" if 2 * run.decodes > run.iterations else "iterations"].append(
+            Interval(run.start, run.end, notes)
+        )
     for name, intervals in kinds.items():
         yield from _stacked(name, name, (0, HEIGHTS[0]), intervals, lanes)
 

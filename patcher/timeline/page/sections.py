@@ -55,7 +55,11 @@ def causes(found: RunTimeline, say: Say) -> Content:
         tag(
             "article",
             tag("h3", _title(one, say)),
-            tag("p", say("of_run", seconds=seconds(one.seconds), share=share(one.share)), one.steps and (", ", _steps(one.steps, say))),
+            tag(
+                "p",
+                say("of_run", seconds=seconds(one.seconds), share=share(one.share)),
+                one.steps and (say("list"), _steps(one.steps, say)),
+            ),
             one.advice and tag("p", one.advice),
             class_="finding",
         )
@@ -199,7 +203,7 @@ def sync(found: RunTimeline, say: Say) -> Content:
 
 
 def imbalance(found: RunTimeline, say: Say) -> Content:
-    """Over which replicas or ranks the work was unequal, and who was last most often; then how stale the samples are."""
+    """Over which replicas or ranks the work was unequal, and who was last most often; and how old samples are."""
     late = defaultdict[str, list[float]](list)
     last = defaultdict[str, Counter[int]](Counter)
     for step in found.steps:
@@ -217,7 +221,9 @@ def imbalance(found: RunTimeline, say: Say) -> Content:
     made = [row(*one) for one in late.items()]
     stale = [step.stale_versions for step in found.steps if step.stale_versions is not None]
     old = stale and faint(say("stale", versions=f"{statistics.mean(stale):.1f}"))
-    return (made or stale) and section(say("imbalance"), made and (faint(say("imbalance_about")), table(heads, made)), old)
+    return (made or stale) and section(
+        say("imbalance"), made and (faint(say("imbalance_about")), table(heads, made)), old
+    )
 
 
 def windows(found: RunTimeline, say: Say) -> Content:

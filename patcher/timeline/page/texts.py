@@ -10,13 +10,19 @@ LANGUAGES = ("en", "zh")
 
 TEXTS: dict[str, tuple[str, str]] = {
     "title": ("rlpatch timeline", "rlpatch 时间线"),
-    "origin": ("{packages}: {processes} processes, {seconds} recorded", "{packages}：{processes} 个进程，记录了 {seconds}"),
+    "origin": (
+        "{packages}: {processes} processes, {seconds} recorded",
+        "{packages}：{processes} 个进程，记录了 {seconds}",
+    ),
     "no_steps": ("No step of training is recorded yet.", "尚未记录到任何训练步。"),
     "sentence": (
         "{count} steps, typically {typical} each. Most went to {title}: {seconds}, {share} of the run.",
         "共 {count} 步，通常每步 {typical}。耗时最多的是 {title}：{seconds}，占整个运行的 {share}。",
     ),
-    "calm": ("{count} steps, typically {typical} each. Nothing stands out.", "共 {count} 步，通常每步 {typical}，没有突出的瓶颈。"),
+    "calm": (
+        "{count} steps, typically {typical} each. Nothing stands out.",
+        "共 {count} 步，通常每步 {typical}，没有突出的瓶颈。",
+    ),
     "missing": ("Not everything was recorded:", "记录不完整："),
     "causes": ("What cost most, and what to do next", "主要耗时原因与下一步"),
     "of_run": ("{seconds}, {share} of the run", "{seconds}，占整个运行的 {share}"),
@@ -66,7 +72,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "imbalance_about": ("How much later the last one was done than the mean.", "最后完成者比平均晚多少。"),
     "of": ("over", "范围"),
     "often_last": ("most often last", "最常最后完成"),
-    "stale": ("What is trained on is {versions} weight updates old, on average.", "训练所用样本平均落后 {versions} 次权重更新。"),
+    "stale": (
+        "What is trained on is {versions} weight updates old, on average.",
+        "训练所用样本平均落后 {versions} 次权重更新。",
+    ),
     "windows": ("Windows to record next", "接下来值得录制的窗口"),
     "trigger": ("while this run goes on:", "本次运行仍在进行时："),
     "typical decode": ("the typical decode step", "典型的解码步"),
@@ -74,8 +83,6 @@ TEXTS: dict[str, tuple[str, str]] = {
     "slow micro-batch": ("the slow micro-batch", "慢的 micro-batch"),
     "window tail": ("the tail of the rollout", "rollout 的长尾"),
     "recorded": ("Recorded windows", "已录制的窗口"),
-    "report": ("report", "报告"),
-    "make_report": ("make its report:", "生成报告："),
     "clocks": ("Clocks", "时钟"),
     "hosts": ("machine", "机器"),
     "ahead": ("wall clock ahead of the driver's", "墙上时钟比 driver 快"),
@@ -92,13 +99,17 @@ TEXTS: dict[str, tuple[str, str]] = {
     "paler": ("paler: only some of them", "浅色：只有其中一部分"),
     "requests": ("requests alive", "进行中的请求"),
     "alive": ("requests alive, at most {count}", "进行中的请求，最多 {count}"),
+    "most": ("at most {count}", "最多 {count}"),
     "marks": ("windows", "窗口"),
     "iterations": ("iterations", "迭代"),
     "decodes": ("iterations, mostly decode", "迭代（以解码为主）"),
-    "runs": ("{all} iterations, {decodes} of them only decode, at most {requests} requests", "{all} 次迭代，其中 {decodes} 次只有解码，最多 {requests} 个请求"),
+    "runs": (
+        "{all} iterations, {decodes} of them only decode, at most {requests} requests",
+        "{all} 次迭代，其中 {decodes} 次只有解码，最多 {requests} 个请求",
+    ),
     "grouped": ("{role}: {count} as one", "{role}：{count} 个合为一行"),
     "grouped_about": (
-        "{count} lanes that do the same are drawn as one: solid where all of them are busy with it, paler where some are.",
+        "{count} lanes that do the same are one here: solid where all of them are busy with it, paler where some are.",
         "{count} 条行为相同的泳道合为一条：全部忙于同一件事时为实色，部分忙时为浅色。",
     ),
     "merged": (
@@ -107,7 +118,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "left_out": ("{count} short spans are left out.", "省略了 {count} 个短的区段。"),
     "hint": (
-        "Drag, pinch, or click the picture and use the wheel; keys: + − ← → 0, n and p for the next step and the one before.",
+        "Drag, pinch, or click the picture and use the wheel; keys: + − ← → 0, n and p for the step after or before.",
         "可拖动、双指缩放，或点击图后用滚轮；按键：+ − ← → 0，n 与 p 切换下一步与上一步。",
     ),
     "whole": ("whole run", "整个运行"),

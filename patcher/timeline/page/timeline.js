@@ -16,8 +16,9 @@ if (picture) {
     return made;
   };
   const cut = (text, room) => {  // in the middle: both ends of a name say what it is
-    if (text.length <= room) return text;
-    const kept = room - 1;
+    const wide = [...text].filter((one) => one > "\u2e7f").length;  // a Chinese character has the room of two letters
+    if (text.length + wide <= room) return text;
+    const kept = Math.floor(room * text.length / (text.length + wide)) - 1;
     return kept < 3 ? "" : `${text.slice(0, Math.ceil(kept / 2))}…${text.slice(text.length - Math.floor(kept / 2))}`;
   };
   const length = (seconds) => seconds >= 100 ? `${Math.round(seconds)} s` : seconds >= 0.9995 ? `${+seconds.toPrecision(3)} s`
@@ -26,6 +27,7 @@ if (picture) {
   const x = (ticks) => (ticks - from) / (to - from) * width;
 
   // What stands in the page: strokes "M0 8h5m3 0h2" of bars, and lines "M0 8V9H3" of the curve and the links.
+  const paler = new Set();
   const strokes = [...bars.querySelectorAll(".b")].map((path) => {
     const title = path.querySelector("title");
     const [first, ...rest] = path.getAttribute("d").slice(1).split(/[hm ]/).map(Number);
@@ -40,7 +42,10 @@ if (picture) {
     title.remove();
     const notes = path.dataset.notes?.split(",");
     const high = +path.getAttribute("stroke-width");
-    const named = high > 10 && !notes || path.classList.contains("tail");
+    const kind = path.classList;
+    const twice = !kind.contains("pale") && paler.has(`${y} ${name}`);  // the paler bar below it has its name
+    if (kind.contains("pale")) paler.add(`${y} ${name}`);
+    const named = high > 10 && !twice && !/ k-(iterations|decodes)/.test(path.getAttribute("class")) || kind.contains("tail");
     return { path, y, high, starts, ends, name, notes, named };
   });
   const lines = [...bars.querySelectorAll(".curve, .links")].map((path) => {
@@ -68,7 +73,7 @@ if (picture) {
         drawn += `M${Math.max(a, end).toFixed(1)} ${y}H${b.toFixed(1)}`;
         end = b;
         const left = Math.max(a, 0), room = Math.min(b, width) - left;
-        const text = named && room > 24 ? cut(name.split(" · ")[0], Math.floor((room - 6) / 6)) : "";
+        const text = named && room > 24 ? cut(name.split(" · ")[0], Math.floor((room - 6) / 6.3)) : "";
         if (text) labels.push(make("text", { x: left + 3, y: y - high / 2 + (high > 20 ? 11 : high - 4) }, text));
       }
       path.setAttribute("d", drawn);
@@ -79,6 +84,8 @@ if (picture) {
       let drawn = "", at = 0, level = 0, shown = false;
       const base = parts[0][2];  // of the curve, which is closed there; a link is a move and a V
       const link = path.classList.contains("links");
+      const seen = link ? parts.filter(([what, a]) => what === "M" && a >= from && a <= to).length : 0;
+      path.classList.toggle("crowded", seen > width / 8);
       for (const [what, a, b] of parts) {
         if (what === "M") [at, level, shown] = [x(a), b, false];
         if (what === "H") {
@@ -99,15 +106,16 @@ if (picture) {
   };
   const drawHeads = () => {
     let free = -1;
+    over.classList.toggle("crowded", run.steps.filter(([, start, end]) => end > from && start < to).length > width / 12);
     run.steps.forEach(([number, start, end, head, cause], i) => {
       const a = x(start), wide = Math.max(x(end) - a, 0), left = Math.max(-a, 0), room = Math.min(wide, width - a) - left - 6;
       const { head: element, texts } = heads[i];
       element.setAttribute("x", a); element.setAttribute("width", wide);
       const several = Math.floor(room / 6.4);
-      const text = several >= head.length ? head : several >= String(number).length || a > free ? String(number) : "";
+      const text = several >= head.length ? head : a > free ? String(number) : "";
       element.setAttribute("class", a > width || a + wide < 0 ? "head away" : "head");
-      if (text === String(number) && a > free) free = a + 8 * text.length + 6;
-      texts.forEach((one, row) => { one.setAttribute("x", left + 4); one.textContent = row ? cut(cause, Math.floor(room / 6)) : text; });
+      if (text) free = Math.max(a, 0) + 7.5 * text.length + 6;
+      texts.forEach((one, row) => { one.setAttribute("x", left + 4); one.textContent = row ? cut(cause, Math.floor(room / 6.2)) : text; });
       element.style.overflow = several < text.length ? "visible" : "hidden";
     });
   };
