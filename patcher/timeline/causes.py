@@ -141,12 +141,15 @@ def _stands_out(step: Spent, key: What, others: Sequence[Spent], typical: float)
 def _cause(step: Spent, key: What, others: Sequence[Spent], who: Sequence[Who]) -> Cause:
     middle, _ = _usual(key, others) if others else (0.0, 0.0)
     excess = max(step.us[key] - middle, 0)
-    replica, rank = _named(step, key, excess, who)
+    replica, rank = _named(step, key, excess, others, who)
     return Cause(key.role, replica, rank, key.what, key.phase, seconds(step.us[key]), seconds(excess), key.kind)
 
 
-def _named(step: Spent, key: What, excess: float, who: Sequence[Who]) -> Who:
-    """The rank or replica that has most of an excess; nobody where several share it, or it cannot be known."""
+def _named(step: Spent, key: What, excess: float, others: Sequence[Spent], who: Sequence[Who]) -> Who:
+    """The rank or replica that has most of an excess; nobody where several share it, or it cannot be known.
+
+    Who always comes last does not count: by how much more than usual is compared.
+    """
     shares = step.by_process[key]
     top = max(shares, key=lambda process: shares[process])
     if key.kind == "sync":
@@ -154,17 +157,25 @@ def _named(step: Spent, key: What, excess: float, who: Sequence[Who]) -> Who:
     if key.role == "trainer":
         late = step.late.get(key, {})
         last = max(late, key=lambda process: late[process], default=None)
-        if last is not None and excess and late[last] >= MOSTLY * excess:
-            return Who(None, who[last].rank)
+        if last is not None and excess:
+            usual = _median(one.late.get(key, {}).get(last, 0) for one in others)
+            if late[last] - usual >= MOSTLY * excess:
+                return Who(None, who[last].rank)
         alone = sum(one.rank is not None and one.replica is None for one in who) == 1
         return Who(None, who[top].rank if alone and top is not None else None)
     if key.role in ("engine", "server"):
         replicas = {one.replica for one in who if one.replica is not None}
         replica = who[top].replica if top is not None else None
         last_replica, late_us = step.replica_late
-        if len(replicas) == 1 or (replica == last_replica and excess and late_us >= MOSTLY * excess):
+        usual = _median(one.replica_late[1] if one.replica_late[0] == replica else 0 for one in others)
+        if len(replicas) == 1 or (replica == last_replica and excess and late_us - usual >= MOSTLY * excess):
             return Who(replica, None)
     return Who(None, None)
+
+
+def _median(values: Iterable[float]) -> float:
+    known = [*values]
+    return statistics.median(known) if known else 0.0
 
 
 def _longest(lengths: Mapping[int, int], excess: float, who: Sequence[Who]) -> Who:

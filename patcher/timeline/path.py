@@ -30,6 +30,9 @@ GAP_US = 20_000
 GENERATING = ("gen", "generate", "generate_sequences", "rollout", "generation", "wait_prev_gen", "gen_seq")
 """How frameworks call the phase in which the driver waits for trajectories, also for such as began before it."""
 
+LONGEST = 1 << 16
+"""Points in the course of a rank that are compared with those of others."""
+
 ENDLESS = 1 << 61
 
 
@@ -386,20 +389,19 @@ class _Walk:
 
     def _course(self, work: Span) -> list[Point]:
         """The starts and ends within a work, in order, with the innermost span that goes on before each."""
-        points = list[tuple[int, int, str, Span]]()
-        ahead = [(work, 0)]
+        course = list[Point]()
+        ahead: list[tuple[Span, Span, bool]] = [(work, work, False)]
+        depth = 0
         while ahead:
-            one, depth = ahead.pop()
-            points += [(one.start, depth, "start", one), (end_of(one), -depth, "end", one)]
-            if depth < DEEPEST and len(points) < 1 << 16:
-                ahead += [(child, depth + 1) for child in self.records.children.get((one.process, one.id), ())]
-        open_spans, course = list[Span](), list[Point]()
-        for time, _, edge, one in sorted(points, key=lambda point: (point[0], point[2] == "start", point[1])):
-            course.append(Point(time, (edge, one.kind, one.name), open_spans[-1] if open_spans else work))
-            if edge == "start":
-                open_spans.append(one)
-            elif one in open_spans:
-                open_spans.remove(one)
+            one, within, ends = ahead.pop()
+            course.append(Point(end_of(one) if ends else one.start, (ends, one.kind, one.name), within))
+            depth += -1 if ends else 1
+            if ends:
+                continue
+            ahead.append((one, one, True))
+            inner = self.records.children.get((one.process, one.id), ())
+            if depth < DEEPEST and len(course) < LONGEST:
+                ahead += [(child, one, False) for child in sorted(inner, reverse=True)]
         return course
 
     def _lockstep(self, group: Group, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:
@@ -416,7 +418,7 @@ class _Walk:
             lag = {last: behind} if alone else {}
             at = max(points[last].time, before)
             within = points[last].within
-            if points[last].label[0] == "start" and within is group.works[last] and not found:
+            if not found:
                 within = within._replace(name=f"start of {within.name}")
             found.append((before, at, within, late, not alone))
             before = at
@@ -445,7 +447,7 @@ class Point(NamedTuple):
     """A start or an end in the course of a work, and the innermost span that goes on until then."""
 
     time: int
-    label: tuple[str, str, str]
+    label: tuple[bool, str, str]
     within: Span
 
 
