@@ -44,15 +44,15 @@ USUAL = [step(update=2 + at / 100, decode=5 - at / 100) for at in range(4)]
 
 CASES = {
     "nothing stands out": (step(update=2.1), ("typical", None)),
-    "all ranks": (step(update=5.015), ("limited", ("micro-batch", None, None, 3.0))),
-    "one rank": (step(update=5.015, late={2: 3}), ("limited", ("micro-batch", None, 1, 3.0))),
+    "all ranks": (step(update=5.02), ("limited", ("micro-batch", None, None, 3.0))),
+    "one rank": (step(update=5.02, late={2: 3}), ("limited", ("micro-batch", None, 1, 3.0))),
     "a rank that has less than half of it": (
-        step(update=5.015, late={2: 1.2}),
+        step(update=5.02, late={2: 1.2}),
         ("limited", ("micro-batch", None, None, 3.0)),
     ),
-    "one replica": (step(decode=7.985, replica=(0, 3)), ("limited", ("decode", 0, None, 3.0))),
-    "all replicas": (step(decode=7.985, replica=(0, 0.1)), ("limited", ("decode", None, None, 3.0))),
-    "another replica was last": (step(decode=7.985, replica=(1, 3)), ("limited", ("decode", None, None, 3.0))),
+    "one replica": (step(decode=7.98, replica=(0, 3)), ("limited", ("decode", 0, None, 3.0))),
+    "all replicas": (step(decode=7.98, replica=(0, 0.1)), ("limited", ("decode", None, None, 3.0))),
+    "another replica was last": (step(decode=7.98, replica=(1, 3)), ("limited", ("decode", None, None, 3.0))),
     "made up for elsewhere": (step(update=4, decode=3), ("typical", None)),
     "not recorded": (step(more={LOST: 3}), ("not known", None)),
     "ranks that recorded nothing": (step(update=5, unsafe={"trainer": "1 of 2"}), ("not known", None)),
