@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from patcher.messages.command_line import CommandLine
-from patcher.timeline.files import Span
+from patcher.timeline.files import KeptSpan
 from patcher.timeline.model import ProposedWindow, TrainingStep
 from patcher.timeline.path import StepRecords, covered, end_of
 from patcher.timeline.runs import Process
@@ -146,7 +146,7 @@ class Collector:
                 if len(units) > 1 and len(lengths) == len(units):
                     self._slowest(step, one, units, lengths)
 
-    def _slowest(self, step: int, work: Span, units: Sequence[Span], lengths: Sequence[int]) -> None:
+    def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan], lengths: Sequence[int]) -> None:
         """Keep the longest micro-batch of a method in a step, and the lengths of all for their median."""
         known = self.lengths[work.name]
         if len(known) < MOST_LENGTHS:
@@ -249,7 +249,7 @@ class Collector:
         return shlex.quote(others[0]) if others else "verl"
 
 
-def _units(records: StepRecords, one: Span, depth: int) -> Iterator[Span]:
+def _units(records: StepRecords, one: KeptSpan, depth: int) -> Iterator[KeptSpan]:
     """The micro-batches within a span."""
     for child in records.children.get((one.process, one.id), ()) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":

@@ -7,24 +7,24 @@ import pytest
 from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import clocks, files, runs
-from patcher.timeline.clocks import Bound, solved
+from patcher.timeline.clocks import ClockBound, solved
 
-CASES: dict[str, tuple[list[Bound], dict[str, tuple[int, int | None, str, bool]]]] = {
+CASES: dict[str, tuple[list[ClockBound], dict[str, tuple[int, int | None, str, bool]]]] = {
     "nothing is known": ([], {"b": (500, None, "wall clock", False)}),
-    "one side only, the wall within it": ([Bound("a", "b", 300)], {"b": (500, None, "wall clock", False)}),
-    "one side only, the wall beyond it": ([Bound("a", "b", 800)], {"b": (800, None, "wall clock", False)}),
-    "both sides": ([Bound("a", "b", 300), Bound("b", "a", -340)], {"b": (320, 20, "causality", False)}),
+    "one side only, the wall within it": ([ClockBound("a", "b", 300)], {"b": (500, None, "wall clock", False)}),
+    "one side only, the wall beyond it": ([ClockBound("a", "b", 800)], {"b": (800, None, "wall clock", False)}),
+    "both sides": ([ClockBound("a", "b", 300), ClockBound("b", "a", -340)], {"b": (320, 20, "causality", False)}),
     "the narrowest of many": (
-        [Bound("a", "b", 300), Bound("a", "b", 320), Bound("b", "a", -400), Bound("b", "a", -340)],
+        [ClockBound("a", "b", 300), ClockBound("a", "b", 320), ClockBound("b", "a", -400), ClockBound("b", "a", -340)],
         {"b": (330, 10, "causality", False)},
     ),
     "over another machine": (
-        [Bound("a", "b", 100), Bound("b", "a", -120), Bound("b", "c", 1_000), Bound("c", "b", -1_040)],
+        [ClockBound("a", "b", 100), ClockBound("b", "a", -120), ClockBound("b", "c", 1_000), ClockBound("c", "b", -1_040)],
         {"b": (110, 10, "causality", False), "c": (1_130, 30, "causality", False)},
     ),
-    "a contradiction": ([Bound("a", "b", 9_000), Bound("b", "a", -1_000)], {"b": (5_000, 4_000, "causality", True)}),
+    "a contradiction": ([ClockBound("a", "b", 9_000), ClockBound("b", "a", -1_000)], {"b": (5_000, 4_000, "causality", True)}),
     "a contradiction within what two readings differ": (
-        [Bound("a", "b", 1_500), Bound("b", "a", -1_000)], {"b": (1_250, 250, "causality", False)}
+        [ClockBound("a", "b", 1_500), ClockBound("b", "a", -1_000)], {"b": (1_250, 250, "causality", False)}
     ),
 }  # fmt: skip
 

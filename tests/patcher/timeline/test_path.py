@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from patcher.timeline.files import IterationColumns, Span
-from patcher.timeline.path import Piece, StepRecords, covered, critical_path, uncovered, walk_back
+from patcher.timeline.files import IterationColumns, KeptSpan
+from patcher.timeline.path import PathPiece, StepRecords, covered, critical_path, uncovered, walk_back
 
 MS = 1_000
 DRIVER, FIRST, SECOND, SERVER, ENGINE, AGENT, REWARD = range(7)
@@ -17,7 +17,7 @@ class Rows:
     """Spans in milliseconds, with ids as they come."""
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
+        self.spans: list[KeptSpan] = []
         self.iterations = IterationColumns()
 
     def add(
@@ -32,10 +32,10 @@ class Rows:
     ) -> int:
         identity = len(self.spans) + 1
         stop = None if end is None else round(end * MS)
-        self.spans.append(Span(round(start * MS), stop, kind, name, "", amount, identity, parent, process))
+        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, "", amount, identity, parent, process))
         return identity
 
-    def path(self, end: float, start: float = 0, **more: object) -> list[Piece]:
+    def path(self, end: float, start: float = 0, **more: object) -> list[PathPiece]:
         records = StepRecords(
             round(start * MS), round(end * MS), DRIVER, self.spans, {ENGINE: self.iterations}, ROLES, REPLICAS, **more  # type: ignore[arg-type]
         )  # fmt: skip
@@ -44,7 +44,7 @@ class Rows:
         return found
 
 
-def short(pieces: Sequence[Piece]) -> list[tuple[object, ...]]:
+def short(pieces: Sequence[PathPiece]) -> list[tuple[object, ...]]:
     return [(one.start / MS, one.end / MS, one.role, one.what, one.process) for one in pieces]
 
 
@@ -62,7 +62,7 @@ WALKS = {
 @pytest.mark.parametrize("name", WALKS)
 def test_the_walk_goes_to_who_ended_last(name: str) -> None:
     intervals, expected = WALKS[name]
-    parts = [Span(begin, end, "work", "", "", None, at, 0, 0) for at, (begin, end) in enumerate(intervals)]
+    parts = [KeptSpan(begin, end, "work", "", "", None, at, 0, 0) for at, (begin, end) in enumerate(intervals)]
     found = [(None if one is None else one.id, begin, end) for one, begin, end in walk_back(parts, 0, 10)]
     assert found == expected
 
