@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from patcher.timeline.model import Cause, RunCause, TrainingStep
-from patcher.timeline.path import Piece
+from patcher.timeline.path import PathPiece
 from patcher.timeline.shares import seconds
 
 FEWEST = 2
@@ -60,7 +60,7 @@ class Spent:
 
 
 def spent(
-    path: Iterable[Piece],
+    path: Iterable[PathPiece],
     replica_late: tuple[int | None, int] = (None, 0),
     sync: Mapping[str, Mapping[int, int]] = NOTHING,
     unsafe: Mapping[str, str] = NOTHING,
@@ -79,7 +79,7 @@ def spent(
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StepVerdict:
     """What limited a step, with the words of ``TrainingStep``."""
 
     verdict: str
@@ -95,7 +95,7 @@ class Who(NamedTuple):
     rank: int | None
 
 
-def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[Verdict]:
+def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
     """The verdict on each step; the first one, which has its warm-up, is no measure for the others."""
     return [_verdict(one, _others(steps, at), who) for at, one in enumerate(steps)]
 
@@ -105,23 +105,23 @@ def _others(steps: Sequence[Spent], at: int) -> list[Spent]:
     return others if len(others) >= FEWEST else [one for place, one in enumerate(steps) if place != at]
 
 
-def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> Verdict:
+def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVerdict:
     most = max(step.us, key=lambda key: step.us[key], default=None)
     mostly = _cause(step, most, others, who) if most else None
     if len(others) < FEWEST:
-        return Verdict("typical", "there are too few steps to compare it with", None, mostly)
+        return StepVerdict("typical", "there are too few steps to compare it with", None, mostly)
     typical = statistics.median(one.total for one in others)
     standing = [(excess, key) for key in step.us if (excess := _stands_out(step, key, others, typical)) > 0]
     if not standing:
-        return Verdict("typical", "nothing stands out over the other steps", None, mostly)
+        return StepVerdict("typical", "nothing stands out over the other steps", None, mostly)
     excess, key = max(standing)
     if step.total - typical < MOSTLY * excess:
-        return Verdict("typical", "it took no longer than the other steps", None, mostly)
+        return StepVerdict("typical", "it took no longer than the other steps", None, mostly)
     if key.role == "unrecorded":
-        return Verdict("not known", f"{key.what} took longer, and nothing of what did it is recorded", None, mostly)
+        return StepVerdict("not known", f"{key.what} took longer, and nothing of what did it is recorded", None, mostly)
     if key.role in step.unsafe:
-        return Verdict("not known", step.unsafe[key.role], None, mostly)
-    return Verdict("limited", "", _cause(step, key, others, who), mostly)
+        return StepVerdict("not known", step.unsafe[key.role], None, mostly)
+    return StepVerdict("limited", "", _cause(step, key, others, who), mostly)
 
 
 def _usual(key: What, others: Sequence[Spent]) -> tuple[float, float]:
@@ -141,12 +141,15 @@ def _stands_out(step: Spent, key: What, others: Sequence[Spent], typical: float)
 def _cause(step: Spent, key: What, others: Sequence[Spent], who: Sequence[Who]) -> Cause:
     middle, _ = _usual(key, others) if others else (0.0, 0.0)
     excess = max(step.us[key] - middle, 0)
-    replica, rank = _named(step, key, excess, who)
+    replica, rank = _named(step, key, excess, others, who)
     return Cause(key.role, replica, rank, key.what, key.phase, seconds(step.us[key]), seconds(excess), key.kind)
 
 
-def _named(step: Spent, key: What, excess: float, who: Sequence[Who]) -> Who:
-    """The rank or replica that has most of an excess; nobody where several share it, or it cannot be known."""
+def _named(step: Spent, key: What, excess: float, others: Sequence[Spent], who: Sequence[Who]) -> Who:
+    """The rank or replica that has most of an excess; nobody where several share it, or it cannot be known.
+
+    Who always comes last does not count: by how much more than usual is compared.
+    """
     shares = step.by_process[key]
     top = max(shares, key=lambda process: shares[process])
     if key.kind == "sync":
@@ -154,17 +157,25 @@ def _named(step: Spent, key: What, excess: float, who: Sequence[Who]) -> Who:
     if key.role == "trainer":
         late = step.late.get(key, {})
         last = max(late, key=lambda process: late[process], default=None)
-        if last is not None and excess and late[last] >= MOSTLY * excess:
-            return Who(None, who[last].rank)
+        if last is not None and excess:
+            usual = _median(one.late.get(key, {}).get(last, 0) for one in others)
+            if late[last] - usual >= MOSTLY * excess:
+                return Who(None, who[last].rank)
         alone = sum(one.rank is not None and one.replica is None for one in who) == 1
         return Who(None, who[top].rank if alone and top is not None else None)
     if key.role in ("engine", "server"):
         replicas = {one.replica for one in who if one.replica is not None}
         replica = who[top].replica if top is not None else None
         last_replica, late_us = step.replica_late
-        if len(replicas) == 1 or (replica == last_replica and excess and late_us >= MOSTLY * excess):
+        usual = _median(one.replica_late[1] if one.replica_late[0] == replica else 0 for one in others)
+        if len(replicas) == 1 or (replica == last_replica and excess and late_us - usual >= MOSTLY * excess):
             return Who(replica, None)
     return Who(None, None)
+
+
+def _median(values: Iterable[float]) -> float:
+    known = [*values]
+    return statistics.median(known) if known else 0.0
 
 
 def _longest(lengths: Mapping[int, int], excess: float, who: Sequence[Who]) -> Who:

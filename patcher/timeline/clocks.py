@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from patcher.timeline.files import Reader, Span
+from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.model import Clock
 from patcher.timeline.path import calls_for
 from patcher.timeline.runs import Process
@@ -23,7 +23,7 @@ SLACK_US = 1_000
 """By how much bounds may contradict each other: two clocks are not read at once."""
 
 
-class Bound(NamedTuple):
+class ClockBound(NamedTuple):
     """What is added to the clock of ``later`` is at least ``least`` more than what is added to that of ``earlier``.
 
     Both are boot ids, times are microseconds.
@@ -77,7 +77,7 @@ def _clock(processes: Iterable[Process], boot: str, found: Offset, ahead: int = 
     return Clock(hosts, ahead / 1e6, error, found.source, found.contradicts)
 
 
-def solved(known: Iterable[Bound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
+def solved(known: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
     """Boot id → the offset of its clock to that of ``home``.
 
     ``walls`` are the offsets by the clocks on the wall, which count as far as the bounds leave them room.
@@ -112,7 +112,7 @@ def _longest(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[st
     return found
 
 
-def bounds(processes: Sequence[Process]) -> Iterator[Bound]:
+def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
     """What calls and requests say of the clocks of two machines."""
     kept = {"call": _Kept(), "work": _Kept(), "request": _Kept(), "serve": _Kept()}
     for at, one in enumerate(processes):
@@ -130,12 +130,12 @@ def bounds(processes: Sequence[Process]) -> Iterator[Bound]:
         yield from _requests(processes, by_agent, kept["serve"].get(amount, {}))
 
 
-class _Kept(defaultdict[str, "defaultdict[int, list[Span]]"]):
+class _Kept(defaultdict[str, "defaultdict[int, list[KeptSpan]]"]):
     def __init__(self) -> None:
         super().__init__(lambda: defaultdict(list))
 
 
-def _spans(one: Process, at: int, kinds: Iterable[str]) -> Iterator[Span]:
+def _spans(one: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
     """The first spans of these ``kinds``, of a process that has some."""
     if not any(part.kinds & {*kinds} for part in one.parts):
         return
@@ -150,25 +150,25 @@ def _spans(one: Process, at: int, kinds: Iterable[str]) -> Iterator[Span]:
 
 
 def _one_to_one(
-    processes: Sequence[Process], calls: Sequence[Span], works: Sequence[Span], caller: int, worker: int
-) -> Iterator[Bound]:
+    processes: Sequence[Process], calls: Sequence[KeptSpan], works: Sequence[KeptSpan], caller: int, worker: int
+) -> Iterator[ClockBound]:
     """Each call has its work, in the order of their beginnings."""
     here, there = processes[caller].head.boot, processes[worker].head.boot
     if here == there:
         return
     pairs = list(zip(sorted(calls), sorted(works), strict=True))
     for call, work in pairs:
-        yield Bound(here, there, call.start - work.start)
+        yield ClockBound(here, there, call.start - work.start)
     ended = [(call, work, call.end, work.end) for call, work in pairs if call.end is not None and work.end is not None]
     # A call that gives a future ends at once; one that waits is never shorter than what it waits for.
     if all(end - call.start >= done - work.start for call, work, end, done in ended):
         for _, _, end, done in ended:
-            yield Bound(there, here, done - end)
+            yield ClockBound(there, here, done - end)
 
 
 def _requests(
-    processes: Sequence[Process], asked: Mapping[int, list[Span]], served: Mapping[int, list[Span]]
-) -> Iterator[Bound]:
+    processes: Sequence[Process], asked: Mapping[int, list[KeptSpan]], served: Mapping[int, list[KeptSpan]]
+) -> Iterator[ClockBound]:
     """As many requests of a length on one machine as are served on another: the nth begins and ends around the nth."""
     clients = {processes[at].head.boot for at in asked}
     servers = {processes[at].head.boot for at in served}
@@ -178,7 +178,7 @@ def _requests(
         return
     (here,), (there,) = clients, servers
     for sent, begun in zip(sorted(one.start for one in requests), sorted(one.start for one in serves), strict=True):
-        yield Bound(here, there, sent - begun)
+        yield ClockBound(here, there, sent - begun)
     ended = sorted(one.end or 0 for one in requests)
     for received, done in zip(ended, sorted(one.end or 0 for one in serves), strict=True):
-        yield Bound(there, here, done - received)
+        yield ClockBound(there, here, done - received)

@@ -47,7 +47,7 @@ _LATE_US = 10_000_000
 _ENVIRON = ("RANK", "WORLD_SIZE", "VERL_REPLICA_RANK")
 
 
-class Span(NamedTuple):
+class KeptSpan(NamedTuple):
     """A span as recorded, on the common clock in microseconds; ``end`` is None while it goes on.
 
     ``process`` is the place of the process in its run, ``amount`` a number (of prompt tokens, or of a step) or None.
@@ -273,9 +273,9 @@ class Reader:
         self, files: Sequence[Path], process: int, offset: int = 0, read: Callable[[int], None] = lambda _: None
     ) -> None:
         self.process, self.offset = process, offset
-        self.spans: list[Span] = []
-        self.open: dict[int, Span] = {}
-        self.marks: list[Span] = []
+        self.spans: list[KeptSpan] = []
+        self.open: dict[int, KeptSpan] = {}
+        self.marks: list[KeptSpan] = []
         self.iterations = IterationColumns()
         self.upto, self.done = -_LATEST, False
         self.losses = Losses()
@@ -341,7 +341,7 @@ class Reader:
     def _count(self, identity: int) -> None:
         self.highest, self.count = max(self.highest, identity), self.count + 1
 
-    def forget(self, before: int) -> list[Span]:
+    def forget(self, before: int) -> list[KeptSpan]:
         """Drop what ended before ``before``, and give its spans back; iterations are dropped, too."""
         gone = [span for span in self.spans if span.end is not None and span.end <= before]
         if gone:
@@ -353,7 +353,7 @@ class Reader:
         return gone
 
 
-def _span(row: object, now: int, process: int) -> Span | None:
+def _span(row: object, now: int, process: int) -> KeptSpan | None:
     """A row of spans; None where it is none."""
     if not isinstance(row, list) or len(row) < 5:
         return None
@@ -363,7 +363,7 @@ def _span(row: object, now: int, process: int) -> Span | None:
         return None
     if length is not None and (number(length) is None or length < 0 or begin + length > _LATE_US):
         return None
-    return Span(
+    return KeptSpan(
         now + begin, None if length is None else now + begin + length, kind, text(name, 60), text(key, 60),
         number(amount[0] if isinstance(amount, list) and amount else amount), identity, number(parent) or 0, process,
     )  # fmt: skip

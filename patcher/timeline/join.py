@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patcher.timeline import causes, clocks, recorded, runs, shares
-from patcher.timeline.files import Reader, Span
+from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.lanes import LaneBuilder
 from patcher.timeline.model import Imbalance, Lane, PathSegment, Run, RunTimeline, TrainingStep
-from patcher.timeline.path import Piece, StepRecords, critical_path, end_of
+from patcher.timeline.path import PathPiece, StepRecords, critical_path, end_of
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import Collector
 
@@ -120,7 +120,7 @@ class _Join:
             yield number, begin, end
             before = end
 
-    def _next_mark(self, reader: Reader) -> Span | None:
+    def _next_mark(self, reader: Reader) -> KeptSpan | None:
         while True:
             while reader.marks:
                 mark = reader.marks.pop(0)
@@ -200,7 +200,7 @@ class _Join:
             )
         )  # fmt: skip
 
-    def _segment(self, piece: Piece) -> PathSegment:
+    def _segment(self, piece: PathPiece) -> PathSegment:
         at = piece.process
         process = self.processes[at] if at is not None else None
         lane = self.lane_of.get((at, piece.role), self.first_lane[at]) if at is not None else None
@@ -310,7 +310,7 @@ def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
     return None, 0
 
 
-def thinned(path: Sequence[Piece], most: int) -> list[Piece]:
+def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
     """A path of at most so many pieces: the shortest ones are put to the piece before them."""
     if len(path) <= most:
         return list(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from patcher.timeline.files import IterationColumns, Span
+from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.model import IterationRun, Lane, LaneSpan
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
@@ -25,12 +25,12 @@ class LaneBuilder:
 
     def __init__(self, process: Process, role: str) -> None:
         self.process, self.role = process, role
-        self.spans: list[Span] = []
+        self.spans: list[KeptSpan] = []
         self.left_out = self.dropped = 0
         self.runs: list[IterationRun] = []
         self.gap = HEAD_TO_HEAD_US / 1e6
 
-    def add(self, spans: Iterable[Span]) -> None:
+    def add(self, spans: Iterable[KeptSpan]) -> None:
         """More spans of the process."""
         self.spans += [span for span in spans if span.kind != "step"]
         if len(self.spans) > 2 * MOST_SPANS:
@@ -74,7 +74,7 @@ class LaneBuilder:
         )  # fmt: skip
 
 
-def _length(span: Span) -> int:
+def _length(span: KeptSpan) -> int:
     return 1 << 61 if span.end is None else span.end - span.start
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeVar
 
-from patcher.timeline.files import IterationColumns, Span
+from patcher.timeline.files import IterationColumns, KeptSpan
 
 DEEPEST = 64
 """Spans within each other; what is deeper belongs to the outer ones."""
@@ -29,6 +29,9 @@ GAP_US = 20_000
 
 GENERATING = ("gen", "generate", "generate_sequences", "rollout", "generation", "wait_prev_gen", "gen_seq")
 """How frameworks call the phase in which the driver waits for trajectories, also for such as began before it."""
+
+LONGEST = 1 << 16
+"""Points in the course of a rank that are compared with those of others."""
 
 ENDLESS = 1 << 61
 
@@ -48,7 +51,7 @@ class Timed(Protocol):
 T = TypeVar("T", bound=Timed)
 
 
-class Piece(NamedTuple):
+class PathPiece(NamedTuple):
     """A piece of a path, in microseconds: who did what meanwhile.
 
     ``process`` is None where it was all ranks, or nobody knows; ``late`` is by how much this process came after the
@@ -65,13 +68,13 @@ class Piece(NamedTuple):
     late: int = 0
 
 
-class Group(NamedTuple):
+class CallGroup(NamedTuple):
     """A call of the driver with the works that it caused, one on each rank; ``end`` is that of the last of them."""
 
     start: int
     end: int | None
-    call: Span
-    works: tuple[Span, ...]
+    call: KeptSpan
+    works: tuple[KeptSpan, ...]
 
 
 def end_of(one: Timed) -> int:
@@ -120,7 +123,7 @@ class StepRecords:
     start: int
     end: int
     driver: int
-    spans: Sequence[Span]
+    spans: Sequence[KeptSpan]
     iterations: Mapping[int, IterationColumns]
     roles: Sequence[str]
     replica_of: Sequence[int | None]
@@ -128,19 +131,19 @@ class StepRecords:
     trainers_known: bool = True
     partial: bool = False
     expected: Mapping[str, int] = field(default_factory=dict)
-    children: Mapping[tuple[int, int], list[Span]] = field(init=False)
-    groups: Mapping[int, Group] = field(init=False)
-    roots: Sequence[Span] = field(init=False)
-    serves: Mapping[int | None, list[Span]] = field(init=False)
-    rewards: Mapping[int, list[Span]] = field(init=False)
+    children: Mapping[tuple[int, int], list[KeptSpan]] = field(init=False)
+    groups: Mapping[int, CallGroup] = field(init=False)
+    roots: Sequence[KeptSpan] = field(init=False)
+    serves: Mapping[int | None, list[KeptSpan]] = field(init=False)
+    rewards: Mapping[int, list[KeptSpan]] = field(init=False)
 
     def __post_init__(self) -> None:
         known = {(one.process, one.id) for one in self.spans}
-        children = defaultdict[tuple[int, int], list[Span]](list)
+        children = defaultdict[tuple[int, int], list[KeptSpan]](list)
         roots, serves, rewards = (
-            list[Span](),
-            defaultdict[int | None, list[Span]](list),
-            defaultdict[int, list[Span]](list),
+            list[KeptSpan](),
+            defaultdict[int | None, list[KeptSpan]](list),
+            defaultdict[int, list[KeptSpan]](list),
         )
         for one in self.spans:
             own = (one.process, one.parent)
@@ -159,12 +162,12 @@ class StepRecords:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def _grouped(self, works: Sequence[Span]) -> dict[int, Group]:
+    def _grouped(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Id of a call of the driver → its works: those of its method that begin next, on each worker."""
         calls = [one for one in self.spans if one.kind == "call" and one.process == self.driver]
         by_method = {work: [one for one in calls if calls_for(one.name, work)] for work in {one.name for one in works}}
         used = set[tuple[int, int]]()
-        found = defaultdict[int, list[Span]](list)
+        found = defaultdict[int, list[KeptSpan]](list)
         by_id = {one.id: one for one in calls}
         for work in sorted(works):
             before = [one for one in by_method[work.name] if one.start <= work.start + self.tolerance]
@@ -175,11 +178,11 @@ class StepRecords:
                 used.add((call.id, work.process))
                 found[call.id].append(work)
         return {
-            call: Group(by_id[call].start, max(map(end_of, (by_id[call], *several))), by_id[call], tuple(several))
+            call: CallGroup(by_id[call].start, max(map(end_of, (by_id[call], *several))), by_id[call], tuple(several))
             for call, several in found.items()
         }
 
-    def lacks(self, call: Span) -> int:
+    def lacks(self, call: KeptSpan) -> int:
         """How many works of a call are not recorded that should be."""
         group = self.groups.get(call.id)
         count = len(group.works) if group else 0
@@ -187,7 +190,7 @@ class StepRecords:
             return 1
         return max(self.expected.get(call.name, 0) - count, 0)
 
-    def remote(self, node: Span) -> list[Span]:
+    def remote(self, node: KeptSpan) -> list[KeptSpan]:
         """What other processes did for a span of the driver: all of it within the span.
 
         Trajectories count where none goes on beyond it, for then it waited for them, or where it is known to.
@@ -203,7 +206,7 @@ class StepRecords:
         return others
 
     @property
-    def _leading(self) -> list[Span]:
+    def _leading(self) -> list[KeptSpan]:
         """Trajectories; without an agent loop's file what servers did, then rewards."""
         for kinds in (("trajectory",), ("serve",), ("reward",)):
             if found := [one for one in self.roots if one.kind in kinds]:
@@ -211,7 +214,7 @@ class StepRecords:
         return []
 
 
-def critical_path(records: StepRecords) -> list[Piece]:
+def critical_path(records: StepRecords) -> list[PathPiece]:
     """The pieces of the critical path of a step, in order; together they are as long as the step."""
     walk = _Walk(records)
     tops = [one for one in records.spans if one.process == records.driver and one.kind != "step"]
@@ -221,9 +224,9 @@ def critical_path(records: StepRecords) -> list[Piece]:
     return merged(reversed(walk.pieces))
 
 
-def merged(pieces: Iterable[Piece]) -> list[Piece]:
+def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
     """Neighbours that say the same as one."""
-    found = list[Piece]()
+    found = list[PathPiece]()
     for one in pieces:
         last = found[-1] if found else None
         if last is not None and last[2:7] == one[2:7] and last.end == one.start:
@@ -233,7 +236,7 @@ def merged(pieces: Iterable[Piece]) -> list[Piece]:
     return found
 
 
-def _with_groups(records: StepRecords, spans: Iterable[Span]) -> list[Span | Group]:
+def _with_groups(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSpan | CallGroup]:
     """Calls as they end with their works, also where they had only a future for them."""
     return [records.groups.get(one.id, one) if one.kind == "call" else one for one in spans]
 
@@ -243,30 +246,30 @@ class _Walk:
 
     def __init__(self, records: StepRecords) -> None:
         self.records = records
-        self.pieces = list[Piece]()
+        self.pieces = list[PathPiece]()
 
     def explain_parts(
-        self, parts: Iterable[Span | Group], low: int, high: int, node: Span | None, phase: str, depth: int
+        self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, node: KeptSpan | None, phase: str, depth: int
     ) -> None:
         """Explain ``low`` to ``high`` by ``parts``; what is between them is of ``node``."""
         for one, begin, end in walk_back(parts, low, high):
             if one is None:
                 self.own(node, begin, end, phase)
-            elif isinstance(one, Group):
+            elif isinstance(one, CallGroup):
                 self.explain_group(one, begin, end, phase, depth + 1)
             else:
                 self.explain(one, begin, end, phase, depth + 1)
 
-    def explain(self, node: Span, low: int, high: int, phase: str, depth: int) -> None:
+    def explain(self, node: KeptSpan, low: int, high: int, phase: str, depth: int) -> None:
         """Explain what ``node`` did from ``low`` to ``high``."""
         if depth > DEEPEST:
             self.own(node, low, high, phase)
             return
         records = self.records
-        parts: list[Span | Group] = [*records.children.get((node.process, node.id), ())]
+        parts: list[KeptSpan | CallGroup] = [*records.children.get((node.process, node.id), ())]
         if node.process == records.driver:
             phase = node.name if node.kind == "phase" else phase
-            parts = _with_groups(records, [one for one in parts if isinstance(one, Span)])
+            parts = _with_groups(records, [one for one in parts if isinstance(one, KeptSpan)])
             if node.kind in ("phase", "sync", "poll", "call"):
                 parts += records.remote(node)
         elif node.kind == "reward" and not parts:
@@ -278,13 +281,13 @@ class _Walk:
             return
         self.explain_parts(parts, low, high, node, phase, depth)
 
-    def own(self, node: Span | None, low: int, high: int, phase: str) -> None:
+    def own(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
         """Time of ``node`` that nothing within it covers."""
         records = self.records
         if node is None:
-            self.pieces.append(Piece(low, high, "driver", "gap", "between phases", phase, records.driver))
+            self.pieces.append(PathPiece(low, high, "driver", "gap", "between phases", phase, records.driver))
         elif node.kind == "call" and node.process == records.driver and records.lacks(node):
-            self.pieces.append(Piece(low, high, "unrecorded", "gap", node.name, phase, None))
+            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", node.name, phase, None))
         elif node.kind in ("trajectory", "request") or (node.kind == "phase" and node.process != records.driver):
             others = (one for one in records.rewards.get(node.process, ()) if one.parent != node.id)
             for one, begin, end in walk_back(others, low, high):
@@ -292,7 +295,7 @@ class _Walk:
         else:
             self.add(node, low, high, phase)
 
-    def add(self, node: Span, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False) -> None:
+    def add(self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False) -> None:
         """Put down that ``node`` was waited for."""
         role = {
             "work": "trainer", "unit": "trainer", "wait": "trainer", "reward": "reward", "serve": "server",
@@ -301,11 +304,11 @@ class _Walk:
         what = f"call {node.name}" if node.kind == "call" else node.name or node.kind
         what = node.kind if node.kind in ("trajectory", "request") else what
         process = None if all_ranks or (role == "trainer" and self.records.partial) else node.process
-        self.pieces.append(Piece(low, high, role, node.kind, what, phase, process, late))
+        self.pieces.append(PathPiece(low, high, role, node.kind, what, phase, process, late))
 
     # ------------------------------------------------------------ rollout
 
-    def _remote_rewards(self, node: Span) -> list[Span]:
+    def _remote_rewards(self, node: KeptSpan) -> list[KeptSpan]:
         """The rewards of other processes that a reward in an agent loop waits for."""
         room = self.records.tolerance
         return [
@@ -314,7 +317,7 @@ class _Walk:
             and one.start >= node.start - room and end_of(one) <= end_of(node) + room
         ]  # fmt: skip
 
-    def _serve_of(self, request: Span) -> list[Span]:
+    def _serve_of(self, request: KeptSpan) -> list[KeptSpan]:
         """The server's side of a request: as long a prompt, within it, and of several the one that ends with it."""
         room = self.records.tolerance
         inside = [
@@ -323,12 +326,12 @@ class _Walk:
         ]  # fmt: skip
         return [max(inside, key=end_of)] if inside else []
 
-    def explain_serve(self, serve: Span, low: int, high: int, phase: str) -> None:
+    def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
         """What the engines of the replica did while a server worked on a request."""
         replica = self.records.replica_of[serve.process]
         engines = [at for at in self.records.iterations if self.records.replica_of[at] == replica]
         if not engines:
-            self.pieces.append(Piece(low, high, "unrecorded", "gap", "generate", phase, None))
+            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", "generate", phase, None))
             return
         parts = [one for at in engines for one in iteration_pieces(self.records.iterations[at], low, high, phase, at)]
         lone = engines[0] if len(engines) == 1 else None
@@ -348,9 +351,9 @@ class _Walk:
             if begin <= low or end >= high or alone:
                 self.add(serve, begin, end, phase)
             else:
-                self.pieces.append(Piece(begin, end, "engine", "gap", "no iteration", phase, lone))
+                self.pieces.append(PathPiece(begin, end, "engine", "gap", "no iteration", phase, lone))
 
-    def _alone(self, serve: Span, low: int, high: int) -> bool:
+    def _alone(self, serve: KeptSpan, low: int, high: int) -> bool:
         """Whether no other request is alive at its replica all the time: then it is this one that is kept back."""
         replica_of = self.records.replica_of
         return not any(
@@ -361,7 +364,7 @@ class _Walk:
 
     # ------------------------------------------------------------ training
 
-    def explain_group(self, group: Group, low: int, high: int, phase: str, depth: int) -> None:
+    def explain_group(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
         """What the ranks did that a call set to work: at each point that all come to, the last one counts."""
         last = max(group.works, key=end_of)
         ends = max(low, min(high, end_of(last)))
@@ -379,34 +382,33 @@ class _Walk:
         else:
             self._apart(group, low, ends, phase, depth)
 
-    def _queue(self, call: Span, low: int, high: int, phase: str, work: Span, late: int) -> None:
+    def _queue(self, call: KeptSpan, low: int, high: int, phase: str, work: KeptSpan, late: int) -> None:
         """From a call to the start of its work."""
         all_ranks = not late and len(self.records.groups[call.id].works) > 1
         self.add(work._replace(name=f"start of {work.name}"), low, high, phase, late, all_ranks=all_ranks)
 
-    def _course(self, work: Span) -> list[Point]:
+    def _course(self, work: KeptSpan) -> list[Point]:
         """The starts and ends within a work, in order, with the innermost span that goes on before each."""
-        points = list[tuple[int, int, str, Span]]()
-        ahead = [(work, 0)]
+        course = list[Point]()
+        ahead: list[tuple[KeptSpan, KeptSpan, bool]] = [(work, work, False)]
+        depth = 0
         while ahead:
-            one, depth = ahead.pop()
-            points += [(one.start, depth, "start", one), (end_of(one), -depth, "end", one)]
-            if depth < DEEPEST and len(points) < 1 << 16:
-                ahead += [(child, depth + 1) for child in self.records.children.get((one.process, one.id), ())]
-        open_spans, course = list[Span](), list[Point]()
-        for time, _, edge, one in sorted(points, key=lambda point: (point[0], point[2] == "start", point[1])):
-            course.append(Point(time, (edge, one.kind, one.name), open_spans[-1] if open_spans else work))
-            if edge == "start":
-                open_spans.append(one)
-            elif one in open_spans:
-                open_spans.remove(one)
+            one, within, ends = ahead.pop()
+            course.append(Point(end_of(one) if ends else one.start, (ends, one.kind, one.name), within))
+            depth += -1 if ends else 1
+            if ends:
+                continue
+            ahead.append((one, one, True))
+            inner = self.records.children.get((one.process, one.id), ())
+            if depth < DEEPEST and len(course) < LONGEST:
+                ahead += [(child, one, False) for child in sorted(inner, reverse=True)]
         return course
 
-    def _lockstep(self, group: Group, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:
-        """Piece by piece, from one point that all ranks come to, to the next."""
+    def _lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:
+        """PathPiece by piece, from one point that all ranks come to, to the next."""
         length = end_of(group) - group.start
         room = max(TOLERANCE_US, int(SHARE * min(length, ENDLESS)), self.records.tolerance)
-        found, before, lag = list[tuple[int, int, Span, int, bool]](), group.start, dict[int, int]()
+        found, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
         for points in zip(*courses, strict=True):
             last = max(range(len(points)), key=lambda rank: points[rank].time)
             others = sorted(point.time for rank, point in enumerate(points) if rank != last)
@@ -416,7 +418,7 @@ class _Walk:
             lag = {last: behind} if alone else {}
             at = max(points[last].time, before)
             within = points[last].within
-            if points[last].label[0] == "start" and within is group.works[last] and not found:
+            if not found:
                 within = within._replace(name=f"start of {within.name}")
             found.append((before, at, within, late, not alone))
             before = at
@@ -424,7 +426,7 @@ class _Walk:
             if begin < high and end > low and end > begin:
                 self.add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
 
-    def _apart(self, group: Group, low: int, high: int, phase: str, depth: int) -> None:
+    def _apart(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
         """Ranks whose courses differ: who ends last counts, and where they end together it is all of them."""
         *others, last = sorted(group.works, key=end_of)
         behind = end_of(last) - end_of(others[-1])
@@ -445,11 +447,11 @@ class Point(NamedTuple):
     """A start or an end in the course of a work, and the innermost span that goes on until then."""
 
     time: int
-    label: tuple[str, str, str]
-    within: Span
+    label: tuple[bool, str, str]
+    within: KeptSpan
 
 
-def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> Iterator[Piece]:
+def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> Iterator[PathPiece]:
     """The iterations from ``low`` to ``high``, those head to head that do the same as one piece.
 
     One decodes where it schedules a token for each request; with speculative tokens this cannot be told.
@@ -457,7 +459,7 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
     first = max(bisect_left(columns.start, low) - 1, 0)
     last = bisect_left(columns.start, high)
     room = head_to_head(columns, first, last)
-    piece: Piece | None = None
+    piece: PathPiece | None = None
     for at in range(first, last):
         begin, end = columns.start[at], columns.end[at]
         if end <= low and (at + 1 >= last or columns.start[at + 1] - end > room):
@@ -470,7 +472,7 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
             piece = piece._replace(end=begin) if begin > piece.start else piece
         if piece is not None:
             yield piece
-        piece = Piece(begin, end, "engine", "iteration", what, phase, process)
+        piece = PathPiece(begin, end, "engine", "iteration", what, phase, process)
     if piece is not None:
         yield piece
 
@@ -481,7 +483,7 @@ def head_to_head(columns: IterationColumns, first: int, last: int) -> int:
     return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US
 
 
-def durations(pieces: Iterable[Piece], key: Callable[[Piece], object]) -> dict[object, int]:
+def durations(pieces: Iterable[PathPiece], key: Callable[[PathPiece], object]) -> dict[object, int]:
     """Microseconds of a path by what ``key`` makes of a piece."""
     found = defaultdict[object, int](int)
     for one in pieces:

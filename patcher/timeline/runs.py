@@ -55,7 +55,7 @@ class Process:
         """When it wrote first and last, by the clock on the wall, in microseconds."""
         pairs = [pair[1] for part in self.parts for pair in (part.first, part.last) if pair]
         start = min(part.started for part in self.parts) * 1000
-        return start or min(pairs, default=0), max(pairs, default=start)
+        return start or min(pairs, default=0), max([*pairs, start])
 
 
 @dataclass(frozen=True)
@@ -104,15 +104,17 @@ def _processes(known: Iterable[ProcessFile]) -> list[Process]:
 
 def _inherited(made: Sequence[Process]) -> list[Process]:
     """The same with the replica, the rank and the run that each has of itself or of the nearest ancestor."""
-    by_pid = {(one.head.boot, one.head.pid): one for one in made}
+    by_pid = defaultdict[tuple[str, int], list[Process]](list)
+    for one in made:
+        by_pid[one.head.boot, one.head.pid].append(one)
 
     def line(one: Process) -> Iterator[Process]:
         for _ in range(_ANCESTORS):
             yield one
-            above = by_pid.get((one.head.boot, one.head.parent))
-            if above is None or above is one:
+            above = [other for other in by_pid.get((one.head.boot, one.head.parent), ()) if _meet(one, other)]
+            if not above or above[0] is one:
                 return
-            one = above
+            one = above[0]
 
     known = []
     for one in made:

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
-from patcher.timeline.files import Span
+from patcher.timeline.files import KeptSpan
 from patcher.timeline.model import Bound, IdleReason, Imbalance, Part, RoleUse, Tail
-from patcher.timeline.path import Piece, StepRecords, covered, end_of, head_to_head, uncovered
+from patcher.timeline.path import PathPiece, StepRecords, covered, end_of, head_to_head, uncovered
 
 Interval = tuple[int, int]
 
@@ -48,10 +48,10 @@ def overlap(intervals: Iterable[Interval], pieces: Iterable[Interval]) -> int:
 
 
 def role_uses(
-    records: StepRecords, path: Sequence[Piece], processes: Mapping[str, Sequence[int]]
+    records: StepRecords, path: Sequence[PathPiece], processes: Mapping[str, Sequence[int]]
 ) -> tuple[RoleUse, ...]:
     """How busy each role was, and for whom it waited; ``processes`` has the places of those of each role."""
-    by_process = defaultdict[int, list[Span]](list)
+    by_process = defaultdict[int, list[KeptSpan]](list)
     for one in records.spans:
         by_process[one.process].append(one)
     found = []
@@ -64,7 +64,7 @@ def role_uses(
 
 
 def _busy(
-    role: str, records: StepRecords, path: Sequence[Piece], process: int, spans: Sequence[Span]
+    role: str, records: StepRecords, path: Sequence[PathPiece], process: int, spans: Sequence[KeptSpan]
 ) -> list[Interval]:
     low, high = records.start, records.end
     if role == "driver":
@@ -77,7 +77,7 @@ def _busy(
     return [(begin, end) for work in works for begin, end in uncovered(covered(waits, *work), *work)]
 
 
-def _computes(piece: Piece, driver: int) -> bool:
+def _computes(piece: PathPiece, driver: int) -> bool:
     """Whether the driver does something of its own, rather than wait for what it called or polls for."""
     return piece.process == driver and piece.kind not in ("poll", "call")
 
@@ -97,7 +97,7 @@ def engine_busy(records: StepRecords, process: int) -> Iterator[Interval]:
     yield begin, end
 
 
-def _use(role: str, busy: Sequence[Sequence[Interval]], path: Sequence[Piece], records: StepRecords) -> RoleUse:
+def _use(role: str, busy: Sequence[Sequence[Interval]], path: Sequence[PathPiece], records: StepRecords) -> RoleUse:
     length, lanes = records.end - records.start, len(busy)
     mean = sum(end - begin for one in busy for begin, end in one) / lanes
     waited = defaultdict[tuple[str, str, str], int](int)
@@ -133,7 +133,7 @@ def alive(records: StepRecords) -> list[tuple[int, int]]:
     return list(curve.items())
 
 
-def tail(curve: Sequence[tuple[int, int]], path: Iterable[Piece]) -> Tail | None:
+def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | None:
     """The end of a rollout with few requests left; None without one."""
     peak = max((count for _, count in curve), default=0)
     if not curve or curve[-1][1]:  # the rollout goes on over the end of the step
@@ -158,7 +158,9 @@ def thinned(curve: Sequence[tuple[int, int]], points: int) -> list[tuple[int, in
     return [one for part in parts for one in sorted({max(part, key=lambda point: point[1]), part[-1]})]
 
 
-def imbalances(records: StepRecords, path: Iterable[Piece], ranks: Mapping[int, int | None]) -> tuple[Imbalance, ...]:
+def imbalances(
+    records: StepRecords, path: Iterable[PathPiece], ranks: Mapping[int, int | None]
+) -> tuple[Imbalance, ...]:
     """How much later than the mean the last replica had answered, and the last rank had done its works.
 
     ``ranks`` are those of the trainers, by their place.
@@ -199,7 +201,7 @@ def sync_intervals(records: StepRecords) -> list[Interval]:
     return covered(((one.start, end_of(one)) for one in spans), records.start, records.end)
 
 
-def _syncs(one: Span) -> bool:
+def _syncs(one: KeptSpan) -> bool:
     return one.kind == "sync" or (one.kind == "phase" and one.name in SYNC)
 
 
@@ -222,7 +224,7 @@ def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
 
 
 def what_if(
-    length: int, path: Sequence[Piece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[Interval]
+    length: int, path: Sequence[PathPiece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[Interval]
 ) -> tuple[Bound, ...]:
     """What the step would at best take if one thing were different; what saves nothing is left out."""
     of_rollout = sum(one.end - one.start for one in path if one.role in ROLLOUT or one.kind == "poll")
@@ -249,7 +251,7 @@ def what_if(
     return tuple(Bound(name, seconds(length - us), seconds(us), why) for name, us, why in saved if us * 1000 > length)
 
 
-def phase_parts(phases: Iterable[Span], records: StepRecords) -> tuple[Part, ...]:
+def phase_parts(phases: Iterable[KeptSpan], records: StepRecords) -> tuple[Part, ...]:
     """How long each phase of the driver took in a step, in the order in which they began."""
     by_name = defaultdict[str, list[Interval]](list)
     for one in sorted(phases):

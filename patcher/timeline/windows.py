@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import statistics
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from patcher.messages.command_line import CommandLine
-from patcher.timeline.files import Span
+from patcher.timeline.files import KeptSpan
 from patcher.timeline.model import ProposedWindow, TrainingStep
 from patcher.timeline.path import StepRecords, covered, end_of
 from patcher.timeline.runs import Process
@@ -29,6 +30,9 @@ SLOW = 2
 
 TAIL_SHARE = 0.05
 """Of its step, which a tail takes that is worth a look."""
+
+MOST_LENGTHS = 1_000_000
+"""Micro-batches of a method whose lengths make its median."""
 
 ENGINES = ("vllm-ascend", "vllm", "sglang")
 
@@ -62,7 +66,7 @@ class Rollout(NamedTuple):
 
 
 class MicroBatch(NamedTuple):
-    """The slowest micro-batch of a work: its number in it, and which call of this method it was, from 1."""
+    """The slowest micro-batch of a method in a step: its number in its call, and which call that was, from 1."""
 
     step: int
     method: str
@@ -71,7 +75,6 @@ class MicroBatch(NamedTuple):
     start: int
     end: int
     rank: int | None
-    median_us: float
 
 
 @dataclass
@@ -89,7 +92,8 @@ class Collector:
     counted: dict[int, int] = field(default_factory=dict)
     calls: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
     found: list[Rollout] = field(default_factory=list)
-    slow: list[MicroBatch] = field(default_factory=list)
+    slow: dict[tuple[int, str], MicroBatch] = field(default_factory=dict)
+    lengths: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
 
     def feed(self, records: StepRecords, number: int) -> None:
         """One more step."""
@@ -137,27 +141,33 @@ class Collector:
         for one in records.spans:
             if one.kind == "work" and records.start <= one.start < records.end:
                 self.calls[one.process, one.name] += 1
-                units = sorted(_units(records, one, 0))
-                if one.name in STAGES and len(units) > 1:
-                    lengths = [end_of(unit) - unit.start for unit in units]
-                    worst = max(range(len(units)), key=lengths.__getitem__)
-                    self.slow.append(
-                        MicroBatch(
-                            step, one.name, self.calls[one.process, one.name], worst, units[worst].start,
-                            end_of(units[worst]), self.processes[one.process].rank, statistics.median(lengths),
-                        )
-                    )  # fmt: skip
+                units = sorted(_units(records, one, 0)) if one.name in STAGES else []
+                lengths = [end_of(unit) - unit.start for unit in units if unit.end is not None]
+                if len(units) > 1 and len(lengths) == len(units):
+                    self._slowest(step, one, units, lengths)
+
+    def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan], lengths: Sequence[int]) -> None:
+        """Keep the longest micro-batch of a method in a step, and the lengths of all for their median."""
+        known = self.lengths[work.name]
+        if len(known) < MOST_LENGTHS:
+            known.extend(lengths)
+        at = max(range(len(units)), key=lengths.__getitem__)
+        before = self.slow.get((step, work.name))
+        if before is None or lengths[at] > before.end - before.start:
+            unit, call = units[at], self.calls[work.process, work.name]
+            rank = self.processes[work.process].rank
+            self.slow[step, work.name] = MicroBatch(step, work.name, call, at, unit.start, end_of(unit), rank)
 
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
         """The windows, those of the slowest steps last."""
         counted = {one.step: one for one in steps if not one.warm_up} or {one.step: one for one in steps}
         rollouts = [one for one in self.found if one.step in counted]
-        slow = [one for one in self.slow if one.step in counted]
+        slow = [one for one in self.slow.values() if one.step in counted]
         found = [*self._of_rollouts(rollouts, counted)]
         if slow:
-            worst = max(slow, key=lambda one: (one.end - one.start) / max(one.median_us, 1))
-            if worst.end - worst.start > SLOW * worst.median_us:
-                found.append(self._micro_batch(worst))
+            times, worst = max((self._times(one), one) for one in slow)
+            if times > SLOW:
+                found.append(self._micro_batch(worst, times))
         return tuple(found)
 
     def _of_rollouts(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
@@ -204,16 +214,19 @@ class Collector:
             seconds(span[0]), seconds(span[1]),
         )  # fmt: skip
 
-    def _micro_batch(self, one: MicroBatch) -> ProposedWindow:
+    def _times(self, one: MicroBatch) -> float:
+        """How many times the median of its method it took."""
+        return (one.end - one.start) / max(statistics.median(self.lengths[one.method]), 1)
+
+    def _micro_batch(self, one: MicroBatch, times: float) -> ProposedWindow:
         stage, role = STAGES[one.method]
         window = ("--micro-batch", f"{one.number}:{one.number + 1}")
         stage_words = ("--stage", stage) if stage != "update-policy" else ()
         words = (*stage_words, *(("--role", role) if role else ()), *window)
         ranks = ("--ranks", str(one.rank)) if one.rank is not None else ()
-        length = one.end - one.start
         why = (
-            f"micro-batch {one.number} of {one.method} in step {one.step} took {length / 1e6:,.2f} s, "
-            f"{length / max(one.median_us, 1):.1f} times the median"
+            f"micro-batch {one.number} of {one.method} in step {one.step} took {(one.end - one.start) / 1e6:,.2f} s, "
+            f"{times:.1f} times the median"
         )
         command = CommandLine("apply", self._trainer, *words, *ranks, "--training-steps", str(one.call))
         trigger = CommandLine("trigger", *stage_words, *window, *ranks)
@@ -236,7 +249,7 @@ class Collector:
         return shlex.quote(others[0]) if others else "verl"
 
 
-def _units(records: StepRecords, one: Span, depth: int) -> Iterator[Span]:
+def _units(records: StepRecords, one: KeptSpan, depth: int) -> Iterator[KeptSpan]:
     """The micro-batches within a span."""
     for child in records.children.get((one.process, one.id), ()) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":
