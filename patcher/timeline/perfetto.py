@@ -105,13 +105,12 @@ def _threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> list[li
     threads: list[list[tuple[LaneSpan, float]]] = []
     around: list[list[float]] = []  # the ends of those of a thread that have begun, the innermost last
     for span, end in sorted(ends, key=lambda one: (one[0].start, -one[1])):
-        for at, stack in enumerate(around):
+        for stack in around:
             while stack and stack[-1] <= span.start:
                 stack.pop()
-            if not stack or (nests and end <= stack[-1]):
-                break
-        else:
-            at = len(threads)
+        fitting = (at for at, stack in enumerate(around) if not stack or (nests and end <= stack[-1]))
+        at = next(fitting, len(threads))
+        if at == len(threads):
             threads.append([])
             around.append([])
         around[at].append(end)

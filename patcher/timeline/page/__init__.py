@@ -29,7 +29,7 @@ def page(found: RunTimeline, *, language: str = "en") -> str:
     style, script = (Path(__file__).with_name(f"timeline.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     text, parts = "", _FINEST
     while parts > 100:
-        body = _body(found, say, found.seconds / parts)
+        body = _body(found, say, parts)
         text = document(say("title"), body, language=language, style=style, script=script)
         if len(text.encode()) < LIMIT:
             break
@@ -37,8 +37,8 @@ def page(found: RunTimeline, *, language: str = "en") -> str:
     return text
 
 
-def _body(found: RunTimeline, say: Say, shortest: float) -> Content:
-    drawn = picture(found, say, shortest)
+def _body(found: RunTimeline, say: Say, parts: int) -> Content:
+    drawn = picture(found, say, parts)
     return (
         sections.head(found, say),
         sections.causes(found, say),

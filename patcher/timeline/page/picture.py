@@ -29,18 +29,43 @@ _NAMED = 12  # steps whose heads have room for words then
 
 
 class Frame(NamedTuple):
-    """Seconds become ticks here; what is shorter than ``shortest`` seconds is joined to its neighbours."""
+    """What is drawn, from ``start`` on and so many ``seconds``, in ticks; bars below ``shortest`` join neighbours."""
 
+    start: float
     seconds: float
     shortest: float
 
+    @property
+    def end(self) -> float:
+        """Where it ends."""
+        return self.start + self.seconds
+
     def ticks(self, at: float) -> int:
         """The place of a time."""
-        return round(min(max(at, 0.0), self.seconds) / self.seconds * TICKS)
+        return round(min(max((at - self.start) / self.seconds, 0.0), 1.0) * TICKS)
 
     def percent(self, at: float) -> str:
         """The place of a time, as a share of the width."""
         return f"{self.ticks(at) / TICKS * 100:.3f}%"
+
+    def within(self, intervals: Iterable[Interval]) -> list[Interval]:
+        """Those of which a part is drawn."""
+        return [one for one in intervals if one.end > self.start and one.start < self.end]
+
+
+def frame_of(found: RunTimeline, parts: int) -> Frame:
+    """The frame of the steps with a little around them: a start of minutes would leave no room for them.
+
+    What follows the last step is drawn where it can be the step that still goes on. ``parts`` is how many bars fit.
+    """
+    start, end = 0.0, found.seconds
+    if found.steps:
+        whole = found.steps[-1].end - found.steps[0].start
+        longest = max(step.seconds for step in found.steps)
+        start = max(found.steps[0].start - 0.02 * whole, 0.0)
+        behind = found.seconds - found.steps[-1].end
+        end = found.seconds if behind < 2 * longest else found.steps[-1].end + 0.02 * whole
+    return Frame(start, max(end - start, 1e-6), max(end - start, 1e-6) / parts)
 
 
 class Placed(NamedTuple):
@@ -51,11 +76,11 @@ class Placed(NamedTuple):
     label: str
 
 
-def picture(found: RunTimeline, say: Say, shortest: float) -> Content:
-    """The picture with its controls and legend; None for a run without any lane."""
-    frame = Frame(found.seconds, shortest)
+def picture(found: RunTimeline, say: Say, parts: int) -> Content:
+    """The picture with its controls and legend, in which ``parts`` bars fit beside each other; None without a lane."""
+    frame = frame_of(found, parts)
     placed, curve, height = _places(found, say)
-    if not placed or found.seconds <= 0:
+    if not placed:
         return None
     counted = [0]  # bars that were joined to others
     drawn = list(itertools.chain.from_iterable(_row(one, frame, counted, say) for one in placed))
@@ -124,8 +149,9 @@ def _label(row: Row, made: Sequence[Row], found: RunTimeline, say: Say) -> str:
 def _row(placed: Placed, frame: Frame, counted: list[int], say: Say) -> Iterator[Markup]:
     """The bars of a row, paler ones below; ``counted`` grows by those that were joined to others."""
     for bars in sorted(placed.row.bars, key=lambda one: not one.pale):
-        intervals = merged(bars.intervals, frame.shortest)
-        counted[0] += len(bars.intervals) - len(intervals)
+        within = frame.within(bars.intervals)
+        intervals = merged(within, frame.shortest)
+        counted[0] += len(within) - len(intervals)
         classes = ["b", f"k-{bars.hue}", *["pale"] * bars.pale, *["odd"] * bars.odd]
         name = say(bars.name) if bars.name in ("iterations", "decodes") else bars.name
         yield _strokes(
@@ -136,7 +162,10 @@ def _row(placed: Placed, frame: Frame, counted: list[int], say: Say) -> Iterator
 def _strokes(
     intervals: Sequence[Interval], frame: Frame, top: float, height: int, title: str, classes: Iterable[str]
 ) -> Markup:
-    """Bars as one path: a move to the first one, then lengths and the gaps between them."""
+    """Bars as one path: a move to the first one, then lengths and the gaps between them; nothing without bars."""
+    intervals = frame.within(intervals)
+    if not intervals:
+        return Markup()
     pieces, at = [], 0
     for number, one in enumerate(intervals):
         start, end = frame.ticks(one.start), frame.ticks(one.end)
@@ -173,11 +202,16 @@ def _requests(found: RunTimeline, frame: Frame, top: int, say: Say) -> Iterator[
     tails = [Interval(step.tail.start, step.tail.end) for step in found.steps if step.tail]
     most = max((count for _, count in found.requests), default=0)
     base = top + _CURVE
+
+    def height(count: int) -> int:
+        return round(base - count / most * (_CURVE - 4))
+
     if most:
-        pieces, level = [f"M0 {base}"], 0
-        for at, count in _thinned(found.requests, max(frame.shortest, found.seconds / 20_000)):
-            y = round(base - count / most * (_CURVE - 4))
-            pieces += [f"H{frame.ticks(at)}V{y}"] if count != level else []
+        level = next((count for at, count in reversed(found.requests) if at <= frame.start), 0)
+        pieces = [f"M0 {base}V{height(level)}"]
+        shown = [point for point in found.requests if frame.start < point[0] < frame.end]
+        for at, count in _thinned(shown, max(frame.shortest, frame.seconds / 20_000)):
+            pieces += [f"H{frame.ticks(at)}V{height(count)}"] if count != level else []
             level = count
         pieces.append(f"H{TICKS}V{base}")
         yield tag("path", tag("title", say("alive", count=most)), d="".join(pieces), class_="curve")
@@ -259,15 +293,16 @@ def _axis(frame: Frame, height: int) -> Markup:
     """Round times, six or so."""
     step = 10 ** math.floor(math.log10(frame.seconds / 3))
     step = next((step * more for more in (1, 2, 5, 10) if frame.seconds / (step * more) <= 7), step * 10)
+    first, last = math.ceil(frame.start / step), math.floor((frame.start + 0.97 * frame.seconds) / step)
     marks = [
         tag(
             "text",
             seconds(at * step),
             x=frame.percent(at * step),
             y=height - 6,
-            text_anchor="middle" if at else "start",
+            text_anchor="middle" if at > first else "start",
         )
-        for at in range(int(frame.seconds / step * 0.98) + 1)
+        for at in range(first, last + 1)
     ]
     return tag("g", marks, class_="times")
 
@@ -279,7 +314,7 @@ def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
         for bars in one.row.bars:
             shown = bars.height > 10 and bars.hue not in ("iterations", "decodes")
             shown = shown and (bars.pale or (bars.top, bars.name) not in paler)
-            for interval in bars.intervals if shown else ():
+            for interval in frame.within(bars.intervals) if shown else ():
                 wide = interval.end - interval.start
                 if wide > _LABELLED * frame.seconds:
                     text = tag("text", bars.name, x=4, y=bars.height - 4)
@@ -329,6 +364,9 @@ def _legend(placed: Sequence[Placed], found: RunTimeline, say: Say) -> Markup:
 
 def _aggregated(placed: Sequence[Placed], found: RunTimeline, frame: Frame, joined: int, say: Say) -> Iterator[str]:
     """What is not drawn one by one."""
+    if frame.seconds < 0.97 * found.seconds:
+        ends = {"start": seconds(frame.start), "end": seconds(frame.end)}
+        yield say("cut", seconds=seconds(found.seconds), **ends)
     grouped = sum(len(one.row.lanes) for one in placed if len(one.row.lanes) > 1)
     if grouped:
         yield say("grouped_about", count=grouped)
@@ -356,7 +394,8 @@ def _data(found: RunTimeline, frame: Frame, say: Say) -> object:
         "runs": say("runs", all="{0}", decodes="{1}", requests="{2}")
     }
     return {
-        "seconds": found.seconds,
+        "start": frame.start,
+        "seconds": frame.seconds,
         "ticks": TICKS,
         "steps": steps,
         "names": list(names),

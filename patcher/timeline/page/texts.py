@@ -16,8 +16,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "no_steps": ("No step of training is recorded yet.", "尚未记录到任何训练步。"),
     "sentence": (
-        "{count} steps, typically {typical} each. Most went to {title}: {seconds}, {share} of the run.",
-        "共 {count} 步，通常每步 {typical}。耗时最多的是 {title}：{seconds}，占整个运行的 {share}。",
+        "{count} steps, typically {typical} each. Costliest: {title} ({seconds}, {share} of the run).",
+        "共 {count} 步，通常每步 {typical}。代价最大的是 {title}（{seconds}，占整个运行的 {share}）。",
     ),
     "calm": (
         "{count} steps, typically {typical} each. Nothing stands out.",
@@ -28,6 +28,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "of_run": ("{seconds}, {share} of the run", "{seconds}，占整个运行的 {share}"),
     "in_steps": ("in steps {steps}", "见于第 {steps} 步"),
     "more": (" and {count} more", "等另外 {count} 步"),
+    "cut": (
+        "Drawn from {start} to {end} of {seconds}: what lies before and behind the steps is left out.",
+        "只绘制 {seconds} 中的 {start} 至 {end}：各步之前与之后的部分省略。",
+    ),
     "picture": ("The run", "整个运行"),
     "steps": ("Steps", "各步"),
     "step": ("step", "步"),
@@ -121,7 +125,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Drag, pinch, or click the picture and use the wheel; keys: + − ← → 0, n and p for the step after or before.",
         "可拖动、双指缩放，或点击图后用滚轮；按键：+ − ← → 0，n 与 p 切换下一步与上一步。",
     ),
-    "whole": ("whole run", "整个运行"),
+    "whole": ("all steps", "所有步"),
     "closer": ("zoom in", "放大"),
     "farther": ("zoom out", "缩小"),
     "earlier": ("earlier", "向前"),

@@ -19,11 +19,12 @@ if (picture) {
     const wide = [...text].filter((one) => one > "\u2e7f").length;  // a Chinese character has the room of two letters
     if (text.length + wide <= room) return text;
     const kept = Math.floor(room * text.length / (text.length + wide)) - 1;
-    return kept < 3 ? "" : `${text.slice(0, Math.ceil(kept / 2))}…${text.slice(text.length - Math.floor(kept / 2))}`;
+    return kept < 5 ? "" : `${text.slice(0, Math.ceil(kept / 2))}…${text.slice(text.length - Math.floor(kept / 2))}`;
   };
   const length = (seconds) => seconds >= 100 ? `${Math.round(seconds)} s` : seconds >= 0.9995 ? `${+seconds.toPrecision(3)} s`
     : seconds >= 1e-3 ? `${+(seconds * 1e3).toPrecision(3)} ms` : `${Math.round(seconds * 1e6)} µs`;
-  const inSeconds = (ticks) => ticks / run.ticks * run.seconds;
+  const inSeconds = (ticks) => ticks / run.ticks * run.seconds;  // of a length
+  const when = (ticks) => run.start + inSeconds(ticks);
   const x = (ticks) => (ticks - from) / (to - from) * width;
 
   // What stands in the page: strokes "M0 8h5m3 0h2" of bars, and lines "M0 8V9H3" of the curve and the links.
@@ -123,9 +124,9 @@ if (picture) {
     const seconds = inSeconds(to - from), rough = seconds / Math.max(width / 110, 2);
     const ten = 10 ** Math.floor(Math.log10(rough));
     const step = ten * [1, 2, 5, 10].find((more) => ten * more >= rough);
-    const times = [], first = Math.ceil(inSeconds(from) / step - 1e-9);
-    for (let i = first; i * step <= inSeconds(to); i++) {
-      const at = x(i * step / run.seconds * run.ticks);
+    const times = [], first = Math.ceil(when(from) / step - 1e-9);
+    for (let i = first; i * step <= when(to); i++) {
+      const at = x((i * step - run.start) / run.seconds * run.ticks);
       const places = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
       if (at < width - 20) times.push(make("text", { x: at, y: height - 6, "text-anchor": at < 12 ? "start" : "middle" }, `${(i * step).toFixed(places)} s`));
     }
@@ -188,7 +189,7 @@ if (picture) {
       const [one, i] = best;
       const numbers = one.notes?.[i].split(" ");
       const more = numbers ? ` (${run.words.runs.replace(/\{(\d)\}/g, (_, n) => numbers[n])})` : "";
-      said.push(`${one.name}: ${length(inSeconds(one.ends[i] - one.starts[i]))}, ${length(inSeconds(one.starts[i]))} –${more}`.replace(/ –$/, ""));
+      said.push(`${one.name}: ${length(inSeconds(one.ends[i] - one.starts[i]))} @ ${when(one.starts[i]).toFixed(3)} s${more}`);
     }
     if (step) said.push([step[3], step[4]].filter(Boolean).join(": "));
     if (waited) said.push(`${run.words.path}: ${waited[2]}, ${length(inSeconds(waited[1] - waited[0]))}`);
