@@ -24,6 +24,9 @@ SHARE = 0.05
 MOSTLY = 0.5
 """Of an excess, which one rank or replica has to account for where it is named."""
 
+SINGLE = 0.3
+"""Of what a step takes longer than the typical one, which its cause has to account for."""
+
 LARGEST = 3
 """Causes that are said of a run."""
 
@@ -95,6 +98,9 @@ class Who(NamedTuple):
     rank: int | None
 
 
+NOBODY = Who(None, None)
+
+
 def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
     """The verdict on each step; the first one, which has its warm-up, is no measure for the others."""
     return [_verdict(one, _others(steps, at), who) for at, one in enumerate(steps)]
@@ -115,6 +121,9 @@ def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVe
     if not standing:
         return StepVerdict("typical", "nothing stands out over the other steps", None, mostly)
     excess, key = max(standing)
+    if excess < SINGLE * (step.total - typical):
+        why = f"no single cause: of {seconds(step.total - typical):.2f} s more, {key.what} has {seconds(excess):.2f} s"
+        return StepVerdict("several", why, None, mostly)
     if step.total - typical < MOSTLY * excess:
         return StepVerdict("typical", "it took no longer than the other steps", None, mostly)
     if key.role == "unrecorded":
@@ -155,22 +164,32 @@ def _named(step: Spent, key: What, excess: float, others: Sequence[Spent], who: 
     if key.kind == "sync":
         return _longest(step.sync.get(key.what, {}), excess, who)
     if key.role == "trainer":
-        late = step.late.get(key, {})
-        last = max(late, key=lambda process: late[process], default=None)
-        if last is not None and excess:
-            usual = _median(one.late.get(key, {}).get(last, 0) for one in others)
-            if late[last] - usual >= MOSTLY * excess:
-                return Who(None, who[last].rank)
-        alone = sum(one.rank is not None and one.replica is None for one in who) == 1
-        return Who(None, who[top].rank if alone and top is not None else None)
-    if key.role in ("engine", "server"):
-        replicas = {one.replica for one in who if one.replica is not None}
-        replica = who[top].replica if top is not None else None
-        last_replica, late_us = step.replica_late
-        usual = _median(one.replica_late[1] if one.replica_late[0] == replica else 0 for one in others)
-        if len(replicas) == 1 or (replica == last_replica and excess and late_us - usual >= MOSTLY * excess):
-            return Who(replica, None)
-    return Who(None, None)
+        return Who(None, _rank(step, key, excess, others, who))
+    if key.role in ("engine", "server") and top is not None:
+        return Who(_replica(step, who[top].replica, excess, others, who), None)
+    return NOBODY
+
+
+def _rank(step: Spent, key: What, excess: float, others: Sequence[Spent], who: Sequence[Who]) -> int | None:
+    late = step.late.get(key, {})
+    last = max(late, key=lambda process: late[process], default=None)
+    if last is not None and excess:
+        usual = _median(one.late.get(key, {}).get(last, 0) for one in others)
+        if late[last] - usual >= MOSTLY * excess:
+            return who[last].rank
+    trainers = [one for one in who if one.rank is not None and one.replica is None]
+    known = {process for process in step.by_process[key] if process is not None}
+    return trainers[0].rank if len(trainers) == 1 and known else None
+
+
+def _replica(
+    step: Spent, replica: int | None, excess: float, others: Sequence[Spent], who: Sequence[Who]
+) -> int | None:
+    if len({one.replica for one in who if one.replica is not None}) == 1:
+        return replica
+    last, late = step.replica_late
+    usual = _median(one.replica_late[1] if one.replica_late[0] == replica else 0 for one in others)
+    return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
 
 
 def _median(values: Iterable[float]) -> float:
@@ -182,7 +201,7 @@ def _longest(lengths: Mapping[int, int], excess: float, who: Sequence[Who]) -> W
     """Who took so much longer than all others that it makes most of the excess."""
     ordered = sorted(lengths, key=lambda process: lengths[process])
     if len(ordered) < 2 or not excess or lengths[ordered[-1]] - lengths[ordered[-2]] < MOSTLY * excess:
-        return Who(None, None)
+        return NOBODY
     return who[ordered[-1]]
 
 
@@ -260,25 +279,15 @@ def _lasting(steps: Sequence[TrainingStep]) -> list[_Row]:
         cause = next((_path_cause(step, name) for step in steps if step.step in numbers), None)
         return title, sum(values), numbers, key, cause
 
-    gaps = [
-        sum(one.seconds for one in step.critical_path if one.kind == "gap" and one.role == "driver") for step in steps
-    ]
+    def saved(name: str) -> list[float]:
+        return [sum(one.saves_seconds for one in step.what_if if one.name == name) for step in steps]
+
     rows = [
         over("poll", _poll_title(steps), "poll", [step.poll_seconds for step in steps]),
-        over(
-            "",
-            "the tail of the rollout, below a tenth of its requests",
-            "tail",
-            [_saved(step, "no tail") for step in steps],
-        ),
-        over("sync", "weight sync", "sync", [_saved(step, "free weight sync") for step in steps]),
-        over("gap", "the driver between its phases", "gap", gaps),
-        over(
-            "",
-            "waiting for the last replica and the last rank",
-            "replica",
-            [_saved(step, "perfect balance") for step in steps],
-        ),
+        over("", "the tail of the rollout, below a tenth of its requests", "tail", saved("no tail")),
+        over("sync", "weight sync", "sync", saved("free weight sync")),
+        over("gap", "the driver between its phases", "gap", [_gaps(step) for step in steps]),
+        over("", "waiting for the last replica and the last rank", "replica", saved("perfect balance")),
     ]
     return [row for row in rows if row[1] > 0]
 
@@ -297,8 +306,8 @@ def _poll_title(steps: Iterable[TrainingStep]) -> str:
     return f"polling ({', '.join(sorted(names)[:2])}) after the last trajectory had ended"
 
 
-def _saved(step: TrainingStep, name: str) -> float:
-    return next((one.saves_seconds for one in step.what_if if one.name == name), 0.0)
+def _gaps(step: TrainingStep) -> float:
+    return sum(one.seconds for one in step.critical_path if one.kind == "gap" and one.role == "driver")
 
 
 def _path_cause(step: TrainingStep, kind: str) -> Cause | None:

@@ -172,13 +172,16 @@ def _requests(
     """As many requests of a length on one machine as are served on another: the nth begins and ends around the nth."""
     clients = {processes[at].head.boot for at in asked}
     servers = {processes[at].head.boot for at in served}
-    requests = [span for spans in asked.values() for span in spans if span.end is not None]
-    serves = [span for spans in served.values() for span in spans if span.end is not None]
-    if len(clients) != 1 or len(servers) != 1 or clients == servers or len(requests) != len(serves):
+    sent, begun = _ended(asked), _ended(served)
+    if len(clients) != 1 or len(servers) != 1 or clients == servers or len(sent) != len(begun):
         return
     (here,), (there,) = clients, servers
-    for sent, begun in zip(sorted(one.start for one in requests), sorted(one.start for one in serves), strict=True):
-        yield ClockBound(here, there, sent - begun)
-    ended = sorted(one.end or 0 for one in requests)
-    for received, done in zip(ended, sorted(one.end or 0 for one in serves), strict=True):
+    for (request, _), (serve, _) in zip(sorted(sent), sorted(begun), strict=True):
+        yield ClockBound(here, there, request - serve)
+    for received, done in zip(sorted(end for _, end in sent), sorted(end for _, end in begun), strict=True):
         yield ClockBound(there, here, done - received)
+
+
+def _ended(spans: Mapping[int, Iterable[KeptSpan]]) -> list[tuple[int, int]]:
+    """Start and end of those that have ended."""
+    return [(one.start, one.end) for several in spans.values() for one in several if one.end is not None]

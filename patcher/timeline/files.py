@@ -225,17 +225,16 @@ def survey(path: Path, read: Callable[[int], None] = lambda _: None) -> ProcessF
     if version != FORMAT or type(version) is bool:
         return None
     first = last = b""
-    kinds, who, unseen = set[str](), dict[str, int](), {kind: f'"{kind}"'.encode() for kind in (*KINDS, "iterations")}
+    who, unseen = dict[str, int](), {kind: f'"{kind}"'.encode() for kind in (*KINDS, "iterations")}
     for line in found:
         first, last = first or line, line or last
-        for kind in [kind for kind, quoted in unseen.items() if quoted in line]:
-            kinds.add(kind)
-            del unseen[kind]
+        unseen = {kind: quoted for kind, quoted in unseen.items() if quoted not in line}
         if b'"who"' in line:
             who = _numbers((_parsed(line) or {}).get("who")) or who
     begin, end = _parsed(first) or {}, _parsed(last) or {}
+    kinds = frozenset({*KINDS, "iterations"} - {*unseen})
     return replace(
-        _headed(path, header), first=pair(begin), last=pair(end), kinds=frozenset(kinds), who=who,
+        _headed(path, header), first=pair(begin), last=pair(end), kinds=kinds, who=who,
         ended=bool(end.get("end")), cut=losses.cut, lost=losses.lines,
     )  # fmt: skip
 
@@ -320,23 +319,20 @@ class Reader:
     def _take_iterations(self, columns: object, now: int) -> None:
         if not isinstance(columns, list) or not all(isinstance(one, list) for one in columns) or len(columns) < 3:
             return
-        values = [now, 0, 0, 0]
         count = len(columns[1])
-        ids, starts, lengths = columns[:3]
         padded = [one if len(one) == count else [0] * count for one in (columns[3:] + [[]] * 3)[:3]]
-        identity = 0
-        for at, row in enumerate(zip(starts, lengths, *padded, strict=False)):
-            if any(number(one) is None for one in row) or row[1] < 0:
+        values = [0, now, 0, 0, 0]  # the id, the start, and the amounts: each row has the differences
+        for identity, start, length, *amounts in zip(*columns[:3], *padded, strict=False):
+            row = [identity, start, *amounts]
+            if any(number(one) is None for one in (*row, length)) or length < 0:
                 self.losses.lines += 1
-                continue
-            values = [known + row[place] for known, place in zip(values, (0, 2, 3, 4), strict=True)]
-            if values[0] > now + _LATE_US or any(not 0 <= one < _LATEST for one in values[1:]):
+                return  # what follows has its differences to this one
+            values = [known + change for known, change in zip(values, row, strict=True)]
+            if values[1] > now + _LATE_US or any(not 0 <= one < _LATEST for one in (values[0], *values[2:])):
                 self.losses.lines += 1
                 return
-            self.iterations.add(values[0], min(values[0] + row[1], now + _LATE_US), *values[1:])
-            if at < len(ids) and number(ids[at]) is not None:
-                identity += ids[at]
-                self._count(identity)
+            self.iterations.add(values[1], min(values[1] + length, now + _LATE_US), *values[2:])
+            self._count(values[0])
 
     def _count(self, identity: int) -> None:
         self.highest, self.count = max(self.highest, identity), self.count + 1

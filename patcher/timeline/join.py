@@ -59,14 +59,12 @@ class _Join:
         self.driver: int | None = next(iter(marking or drivers), None)
         self.marked = bool(marking)
         self.aligned = clocks.align(self.processes, self.driver or 0)
-        offsets = [self.aligned.offsets[one.head.boot] for one in self.processes]
-        self.origin = min(
-            (pair[0] + offset for one, offset in zip(self.processes, offsets, strict=True)
-             for part in one.parts[:1] for pair in (part.first,) if pair), default=0,
-        ) - 1_000_000  # fmt: skip
+        offsets = self.aligned.offsets
+        firsts = [part.first[0] + offsets[part.boot] for one in self.processes for part in one.parts[:1] if part.first]
+        self.origin = min(firsts, default=0) - 1_000_000
         self.readers = [
-            Reader(one.paths, at, offset - self.origin, self.read)
-            for at, (one, offset) in enumerate(zip(self.processes, offsets, strict=True))
+            Reader(one.paths, at, offsets[one.head.boot] - self.origin, self.read)
+            for at, one in enumerate(self.processes)
         ]
         self.roles = roles
         self.tolerance = max([1_000, *(round(1e6 * (one.error_seconds or 0)) + 1_000 for one in self.aligned.clocks)])

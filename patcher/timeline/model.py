@@ -204,8 +204,9 @@ class Imbalance:
 class TrainingStep:
     """One step of the trainer, by the number that the driver gives it.
 
-    ``verdict`` is ``limited`` (then ``limited_by`` is not None), ``typical`` where nothing stands out, or ``not known``
-    where data is missing, which ``why`` says. ``mostly`` is what most of the critical path was spent on.
+    ``verdict`` is ``limited`` (then ``limited_by`` is not None), ``typical`` where nothing stands out,
+    ``several`` where it was slower in many parts, or ``not known`` where data is missing; ``why`` says more.
+    ``mostly`` is what most of the critical path was spent on.
     The segments of ``critical_path`` sum to ``seconds``. ``warm_up``: the first step of the run.
     ``poll_seconds`` is waiting of the driver after the last trajectory had ended. ``stale_versions`` is how many weight
     updates lie between the start of a trajectory and the training on it, on average; None if not known.

@@ -168,19 +168,28 @@ class StepRecords:
         by_method = {work: [one for one in calls if calls_for(one.name, work)] for work in {one.name for one in works}}
         used = set[tuple[int, int]]()
         found = defaultdict[int, list[KeptSpan]](list)
-        by_id = {one.id: one for one in calls}
         for work in sorted(works):
-            before = [one for one in by_method[work.name] if one.start <= work.start + self.tolerance]
-            free = [one for one in before[-DEEPEST:] if (one.id, work.process) not in used]
-            around = [one for one in free if end_of(one) + self.tolerance >= end_of(work)]
-            if free:
-                call = (around or free)[-1]
+            free = [one for one in by_method[work.name] if (one.id, work.process) not in used]
+            if call := self._call_of(work, free):
                 used.add((call.id, work.process))
                 found[call.id].append(work)
+        by_id = {one.id: one for one in calls}
         return {
             call: CallGroup(by_id[call].start, max(map(end_of, (by_id[call], *several))), by_id[call], tuple(several))
             for call, several in found.items()
         }
+
+    def _call_of(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
+        """The newest of ``calls`` before a work began; better one that waited for its end."""
+        before = [one for one in calls if one.start <= work.start + self.tolerance][-DEEPEST:]
+        around = [one for one in before if end_of(one) + self.tolerance >= end_of(work)]
+        found = around or before
+        return found[-1] if found else None
+
+    def served_by(self, replica: int | None) -> list[KeptSpan]:
+        """What the server of a replica did for requests."""
+        served = (one for several in self.serves.values() for one in several)
+        return [one for one in served if self.replica_of[one.process] == replica]
 
     def lacks(self, call: KeptSpan) -> int:
         """How many works of a call are not recorded that should be."""
@@ -284,8 +293,8 @@ class _Walk:
     def own(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
         """Time of ``node`` that nothing within it covers."""
         records = self.records
-        if node is None:
-            self.pieces.append(PathPiece(low, high, "driver", "gap", "between phases", phase, records.driver))
+        if node is None or (node.kind, node.name) == ("phase", "step"):
+            self.pieces.append(PathPiece(low, high, "driver", "gap", "between phases", "", records.driver))
         elif node.kind == "call" and node.process == records.driver and records.lacks(node):
             self.pieces.append(PathPiece(low, high, "unrecorded", "gap", node.name, phase, None))
         elif node.kind in ("trajectory", "request") or (node.kind == "phase" and node.process != records.driver):
@@ -355,12 +364,8 @@ class _Walk:
 
     def _alone(self, serve: KeptSpan, low: int, high: int) -> bool:
         """Whether no other request is alive at its replica all the time: then it is this one that is kept back."""
-        replica_of = self.records.replica_of
-        return not any(
-            one.start <= low and end_of(one) >= high
-            for several in self.records.serves.values() for one in several
-            if one is not serve and replica_of[one.process] == replica_of[serve.process]
-        )  # fmt: skip
+        served = self.records.served_by(self.records.replica_of[serve.process])
+        return not any(one.start <= low and end_of(one) >= high for one in served if one is not serve)
 
     # ------------------------------------------------------------ training
 

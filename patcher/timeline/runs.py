@@ -102,20 +102,27 @@ def _processes(known: Iterable[ProcessFile]) -> list[Process]:
     return _inherited(made)
 
 
-def _inherited(made: Sequence[Process]) -> list[Process]:
-    """The same with the replica, the rank and the run that each has of itself or of the nearest ancestor."""
-    by_pid = defaultdict[tuple[str, int], list[Process]](list)
-    for one in made:
-        by_pid[one.head.boot, one.head.pid].append(one)
+class _Ancestry:
+    """Who started whom: pids are used again, so it is who was there at the time."""
 
-    def line(one: Process) -> Iterator[Process]:
+    def __init__(self, made: Iterable[Process]) -> None:
+        self.by_pid = defaultdict[tuple[str, int], list[Process]](list)
+        for one in made:
+            self.by_pid[one.head.boot, one.head.pid].append(one)
+
+    def line(self, one: Process) -> Iterator[Process]:
+        """The process, its parent, and so on."""
         for _ in range(_ANCESTORS):
             yield one
-            above = [other for other in by_pid.get((one.head.boot, one.head.parent), ()) if _meet(one, other)]
+            above = [other for other in self.by_pid.get((one.head.boot, one.head.parent), ()) if _meet(one, other)]
             if not above or above[0] is one:
                 return
             one = above[0]
 
+
+def _inherited(made: Sequence[Process]) -> list[Process]:
+    """The same with the replica, the rank and the run that each has of itself or of the nearest ancestor."""
+    line = _Ancestry(made).line
     known = []
     for one in made:
         replicas = (each.head.environ.get("VERL_REPLICA_RANK") for each in line(one))

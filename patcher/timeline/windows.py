@@ -13,7 +13,7 @@ from typing import NamedTuple
 from patcher.messages.command_line import CommandLine
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.model import ProposedWindow, TrainingStep
-from patcher.timeline.path import StepRecords, covered, end_of
+from patcher.timeline.path import ENDLESS, StepRecords, covered, end_of
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
@@ -103,32 +103,26 @@ class Collector:
 
     def _decodes(self, records: StepRecords, step: int, process: int) -> None:
         replica, columns = records.replica_of[process], records.iterations[process]
-        served = [one for several in records.serves.values() for one in several]
-        busy = covered(
-            ((one.start, end_of(one)) for one in served if records.replica_of[one.process] == replica), -1, 1 << 61
-        )
+        served = records.served_by(replica)
+        busy = covered(((one.start, end_of(one)) for one in served), -ENDLESS, ENDLESS)
         at, most = 0, 0
         ours = defaultdict[int, list[Decode]](list)
         for start, end, requests, tokens in zip(*columns.columns[:4], strict=True):
-            if start <= self.counted.get(process, -1) or start >= records.end:
+            if not self.counted.get(process, -1) < start < records.end:
                 continue
             self.counted[process] = start
             while at < len(busy) and busy[at][1] < start:
                 at += 1
             if at < len(busy) and busy[at][0] <= start:
                 self._enter(process, busy[at])
-            if tokens <= requests and requests:
-                self.decoded[process] += 1
-                if start >= records.start:
-                    ours[max(self.rollouts[process], 0)].append(Decode(self.decoded[process], start, end))
-                    most = max(most, requests)
-        for rollout, decodes in ours.items():
-            middle = statistics.median(one.end - one.start for one in decodes)
-            slowest = max(decodes[1:] or decodes, key=lambda one: one.end - one.start)
-            kept = [one for one in decodes if one.end - one.start <= SLOW * middle]
-            single = len(ours) == 1 and bool(busy)
-            shown = kept[len(kept) // 2 :][:LENGTH]
-            self.found.append(Rollout(step, replica, rollout, single, shown, slowest, middle, most))
+            if tokens > requests:
+                continue
+            self.decoded[process] += 1
+            if start >= records.start:
+                ours[max(self.rollouts[process], 0)].append(Decode(self.decoded[process], start, end))
+                most = max(most, requests)
+        single = len(ours) == 1 and bool(busy)
+        self.found += [_rollout(step, replica, rollout, single, decodes, most) for rollout, decodes in ours.items()]
 
     def _enter(self, process: int, busy: tuple[int, int]) -> None:
         """A rollout begins where its engine had nothing to do before."""
@@ -247,6 +241,15 @@ class Collector:
     def _trainer(self) -> str:
         others = sorted(self._packages - {*ENGINES, ""})
         return shlex.quote(others[0]) if others else "verl"
+
+
+def _rollout(
+    step: int, replica: int | None, rollout: int, single: bool, decodes: Sequence[Decode], most: int
+) -> Rollout:
+    middle = statistics.median(one.end - one.start for one in decodes)
+    slowest = max(decodes[1:] or decodes, key=lambda one: one.end - one.start)
+    usual = [one for one in decodes if one.end - one.start <= SLOW * middle]
+    return Rollout(step, replica, rollout, single, usual[len(usual) // 2 :][:LENGTH], slowest, middle, most)
 
 
 def _units(records: StepRecords, one: KeptSpan, depth: int) -> Iterator[KeptSpan]:

@@ -56,6 +56,10 @@ CASES = {
     "made up for elsewhere": (step(update=4, decode=3), ("typical", None)),
     "not recorded": (step(more={LOST: 3}), ("not known", None)),
     "ranks that recorded nothing": (step(update=5, unsafe={"trainer": "1 of 2"}), ("not known", None)),
+    "slower in many parts": (
+        step(update=4, decode=7, more={SEND: 2, LOST: 2.5, What("driver", "phase", "adv", "adv"): 2}),
+        ("several", None),
+    ),
     "less than a twentieth": (step(decode=5.2), ("typical", None)),
 }
 

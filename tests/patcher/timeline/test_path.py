@@ -75,11 +75,11 @@ def test_phases_calls_works_and_units() -> None:
     work = rows.add(FIRST, "work", "update_actor", 14, 86)
     rows.add(FIRST, "unit", "micro-batch", 20, 80, work)
     assert short(rows.path(105)) == [
-        (0, 10, "driver", "step", DRIVER), (10, 12, "driver", "update_actor", DRIVER),
+        (0, 10, "driver", "between phases", DRIVER), (10, 12, "driver", "update_actor", DRIVER),
         (12, 14, "trainer", "start of update_actor", FIRST), (14, 20, "trainer", "update_actor", FIRST),
         (20, 80, "trainer", "micro-batch", FIRST), (80, 86, "trainer", "update_actor", FIRST),
         (86, 88, "driver", "call group_update_actor", DRIVER), (88, 90, "driver", "update_actor", DRIVER),
-        (90, 100, "driver", "step", DRIVER), (100, 105, "driver", "between phases", DRIVER),
+        (90, 105, "driver", "between phases", DRIVER),
     ]  # fmt: skip
 
 
