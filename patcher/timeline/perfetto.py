@@ -18,6 +18,7 @@ RUN = 1
 """The process of what belongs to the whole run: steps, the critical path, and windows."""
 
 STEPS, PATH, RECORDED, PROPOSED = 1, 2, 3, 4
+THREADS = {STEPS: "steps", PATH: "critical path", RECORDED: "recorded windows", PROPOSED: "windows worth recording"}
 """Its threads."""
 
 ITERATIONS = 1
@@ -35,7 +36,7 @@ def trace(found: RunTimeline) -> Iterator[str]:
 
 
 def _events(found: RunTimeline) -> Iterator[Event]:
-    yield from _named(RUN, "run", 0, {STEPS: "steps", PATH: "critical path"})
+    yield from _named(RUN, "run", 0, THREADS)
     yield from _whole(found)
     for at, lane in enumerate(found.lanes):
         yield from _lane(lane, RUN + 1 + at)

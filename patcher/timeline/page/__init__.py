@@ -6,6 +6,7 @@ too much for the page is drawn more coarsely, and the page says so.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from patcher.page import document
@@ -20,12 +21,18 @@ __all__ = ["LANGUAGES", "LIMIT", "page"]
 LIMIT = 2_000_000
 """Bytes that no page of a run of a hundred steps and 64 ranks reaches."""
 
+MOST_STEPS = 400
+"""On one page, the newest ones."""
+
 _FINEST = 50_000  # bars that fit beside each other; a fourth of them where the page would be too large
 
 
 def page(found: RunTimeline, *, language: str = "en") -> str:
     """The page of a run in one of ``LANGUAGES``, below ``LIMIT`` bytes: short bars are joined before it is reached."""
     say = saying(language)
+    if len(found.steps) > MOST_STEPS:
+        note = say("newest", count=MOST_STEPS, all=len(found.steps))
+        found = dataclasses.replace(found, steps=found.steps[-MOST_STEPS:], missing=(note, *found.missing))
     style, script = (Path(__file__).with_name(f"timeline.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     text, parts = "", _FINEST
     while parts > 100:

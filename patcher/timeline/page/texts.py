@@ -23,6 +23,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{count} steps, typically {typical} each. Nothing stands out.",
         "共 {count} 步，通常每步 {typical}，没有突出的瓶颈。",
     ),
+    "newest": (
+        "of {all} steps the newest {count} are on this page; `rlpatch timeline --steps A:B` shows others",
+        "共 {all} 步，本页只有最新的 {count} 步；`rlpatch timeline --steps A:B` 可看其余各步",
+    ),
     "missing": ("Not everything was recorded:", "记录不完整："),
     "causes": ("What cost most, and what to do next", "主要耗时原因与下一步"),
     "of_run": ("{seconds}, {share} of the run", "{seconds}，占整个运行的 {share}"),

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,7 +15,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fixtures import browser
-from patcher.page import markup
 from patcher.traces import page
 from patcher.traces.model import (
     KINDS,
@@ -41,21 +39,9 @@ from patcher.traces.model import (
 from patcher.traces.page import drawings, svg
 from patcher.traces.sidecar import parsed
 from tests.matrix import examples
+from tests.pages import HOSTILE, Seen, shape
 
 MS = 1_000_000
-HOSTILE = (
-    "<script>said.push(1)</script>",
-    "</script><script>said.push(1)</script>",
-    "</style></title></textarea><img src=x onerror=alert(1)>",
-    '" autofocus onfocus="alert(1)" x="',
-    "' onmouseover='alert(1)",
-    "<!--<script>",
-    "]]><svg onload=alert(1)>",
-    "{{ 7 * 7 }} {% raw %}",
-    "&lt;b&gt; &#60;i&#62;",
-    "javascript:alert(1)",
-    "\u202eevil\u202c \x00\x1b[31m\ud800",
-)
 
 
 def unit(number: int, *, scale: int = 1, load: int | None = None) -> RecordedUnit:
@@ -104,44 +90,6 @@ def comparison(name: str = "aten::mm", **more: object) -> Comparison:
     kernels = tuple(TimeChange(f"{name} {at}", at * MS, 3 * MS, name, state, at, 2) for at, state in enumerate(states))
     known = {"change": (-6 * MS, -4 * MS, -2 * MS), "parts": parts, "kernels": kernels, "modules": kernels[:2], **more}
     return Comparison(*sides, (70 * MS, 66 * MS), notes=(name,), reports=((capture(name),), (capture(name),)), **known)  # type: ignore[arg-type]
-
-
-class Seen(HTMLParser):
-    """What a parser makes of a page: its elements, their attributes, and its text outside of style and script."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str]] = []
-        self.open: list[str] = []
-        self.raw: dict[str, str] = {}
-        self.text = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [(tag, name) for name, _ in attrs]
-        if tag not in markup.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] in ("style", "script"):
-            self.raw[self.open[-1]] = self.raw.get(self.open[-1], "") + data
-        else:
-            self.text += data
-
-    def handle_comment(self, data):
-        raise AssertionError(data)
-
-
-def shape(text: str) -> tuple[list[str], list[tuple[str, str]]]:
-    seen = Seen(text)
-    assert seen.open == []
-    return seen.tags, seen.attributes
 
 
 PAGES = {
