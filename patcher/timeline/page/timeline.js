@@ -15,11 +15,11 @@ if (picture) {
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  const cut = (text, room) => {  // in the middle: both ends of a name say what it is
+  const cut = (text, room, least = 5) => {  // in the middle: both ends of a name say what it is
     const wide = [...text].filter((one) => one > "\u2e7f").length;  // a Chinese character has the room of two letters
     if (text.length + wide <= room) return text;
     const kept = Math.floor(room * text.length / (text.length + wide)) - 1;
-    return kept < 5 ? "" : `${text.slice(0, Math.ceil(kept / 2))}…${text.slice(text.length - Math.floor(kept / 2))}`;
+    return kept < least ? "" : `${text.slice(0, Math.ceil(kept / 2))}…${text.slice(text.length - Math.floor(kept / 2))}`;
   };
   const length = (seconds) => seconds >= 100 ? `${Math.round(seconds)} s` : seconds >= 0.9995 ? `${+seconds.toPrecision(3)} s`
     : seconds >= 1e-3 ? `${+(seconds * 1e3).toPrecision(3)} ms` : `${Math.round(seconds * 1e6)} µs`;
@@ -116,7 +116,7 @@ if (picture) {
       const text = several >= head.length ? head : a > free ? String(number) : "";
       element.setAttribute("class", a > width || a + wide < 0 ? "head away" : "head");
       if (text) free = Math.max(a, 0) + 7.5 * text.length + 6;
-      texts.forEach((one, row) => { one.setAttribute("x", left + 4); one.textContent = row ? cut(cause, Math.floor(room / 6.2)) : text; });
+      texts.forEach((one, row) => { one.setAttribute("x", left + 4); one.textContent = row ? cut(cause, Math.floor(room / 6.2), 14) : text; });
       element.style.overflow = several < text.length ? "visible" : "hidden";
     });
   };
