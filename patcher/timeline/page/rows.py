@@ -7,9 +7,10 @@ and, paler, where some are. What goes on many times at once in one lane (traject
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from patcher.timeline.model import IterationRun, Lane, LaneSpan, RunTimeline
@@ -55,7 +56,7 @@ class Bars:
 
     name: str
     hue: str
-    top: float
+    top: int
     height: int
     intervals: tuple[Interval, ...]
     pale: bool = False
@@ -82,53 +83,60 @@ def hue(kind: str, name: str) -> str:
 def rows(found: RunTimeline) -> tuple[Row, ...]:
     """The rows of a run, from the top."""
     awaited = defaultdict[int, float](float)
-    for step in found.steps:
-        for segment in step.critical_path:
-            if segment.lane is not None:
-                awaited[segment.lane] += segment.seconds
+    for segment in itertools.chain.from_iterable(step.critical_path for step in found.steps):
+        if segment.lane is not None:
+            awaited[segment.lane] += segment.seconds
     made = []
     for role in ORDER:
         lanes = [at for at, lane in enumerate(found.lanes) if lane.role == role and (lane.spans or lane.iterations)]
         lanes.sort(key=lambda at: [(one is None, one or 0) for one in (found.lanes[at].replica, found.lanes[at].rank)])
-        alone = lanes
-        if len(lanes) > MANY:
-            longest = sorted(lanes, key=lambda at: -awaited[at])[:ALONE]
-            alone = [at for at in lanes if at in longest and awaited[at] > 0]
-        together = tuple(at for at in lanes if at not in alone)
-        groups = [(at,) for at in alone] + ([together] if together else [])
-        levels = 3 if len(groups) <= ALONE and role != "engine" else 2
+        groups = _groups(lanes, awaited)
+        levels = 3 if len(groups) <= ALONE else 2
         made += [_row(role, group, [found.lanes[at] for at in group], levels) for group in groups]
     return tuple(made)
 
 
+def _groups(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[int, ...]]:
+    """Each lane for itself, or, of too many, those that steps waited for longest, and the others together."""
+    if len(lanes) <= MANY:
+        return [(at,) for at in lanes]
+    longest = sorted(lanes, key=lambda at: -awaited.get(at, 0.0))[:ALONE]
+    alone = [at for at in lanes if at in longest and awaited.get(at)]
+    return [*((at,) for at in alone), tuple(at for at in lanes if at not in alone)]
+
+
 def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int) -> Row:
-    """One row: what nests in its levels, then iterations, then what goes on many times at once."""
-    bars: list[Bars] = []
+    """One row: what nests in its levels, beside it iterations, and below what goes on many times at once."""
     runs = [run for lane in lanes for run in lane.iterations]
-    levels = 1 if runs else levels
-    heights = LOW if any(span.kind in AT_ONCE for lane in lanes for span in lane.spans) else HEIGHTS
-    nested: dict[tuple[int, str, str, bool], list[Interval]] = {}
-    for lane in lanes:
-        for one in _nested(lane, levels):
-            key = (one.level, one.hue, one.name, one.odd and len(lanes) == 1)
-            nested.setdefault(key, []).append(one.interval)
-    used = 1 + max((level for level, *_ in nested), default=-1)
-    for (level, colour, name, odd), intervals in sorted(nested.items()):
-        place = (sum(heights[:level]) + level, heights[level])
-        bars += _stacked(name, colour, place, intervals, len(lanes), odd=odd)
-    top = sum(heights[:used]) + max(used - 1, 0)
+    crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
+    bars, top = _levels(lanes, 1 if runs else levels, LOW if any(crowds.values()) else HEIGHTS)
     if runs:
         bars += _iterations(runs, len(lanes))
         top = max(top, HEIGHTS[0])
-    for kind in AT_ONCE:
-        spans = [span for lane in lanes for span in lane.spans if span.kind == kind]
+    for kind, spans in crowds.items():
         if spans:
-            place = (top + bool(top), 10 if role == "reward" else 8)
-            name = Counter(span.name for span in spans).most_common(1)[0][0] or kind
+            place = (top + (top > 0), 10 if role == "reward" else 8)
+            names = {span.name for span in spans} - {""}
+            name = names.pop() if len(names) == 1 else kind
             ends = [Interval(span.start, _end(span, lanes)) for span in spans]
             bars += _stacked(name, hue(kind, name), place, ends, max(-(-peak(ends) // 2), 1))
             top = sum(place)
-    return Row(role, at, tuple(bars), max(int(top), _LEAST) + _GAP)
+    return Row(role, at, tuple(bars), max(top, _LEAST) + _GAP)
+
+
+def _levels(lanes: Sequence[Lane], levels: int, heights: Sequence[int]) -> tuple[list[Bars], int]:
+    """The bars of what nests, and how high they are together."""
+    nested = defaultdict[tuple[int, str, str, bool], list[Interval]](list)
+    for lane in lanes:
+        for one in _nested(lane, levels):
+            nested[one.level, one.hue, one.name, one.odd and len(lanes) == 1].append(one.interval)
+    bars: list[Bars] = []
+    bottom = 0
+    for (level, colour, name, odd), intervals in sorted(nested.items()):
+        place = (sum(heights[:level]) + level, heights[level])
+        bars += _stacked(name, colour, place, intervals, len(lanes), odd=odd)
+        bottom = sum(place)
+    return bars, bottom
 
 
 def _end(span: LaneSpan, lanes: Sequence[Lane]) -> float:
@@ -169,7 +177,7 @@ def _nested(lane: Lane, levels: int) -> Iterator[_Nested]:
 
 
 def _stacked(
-    name: str, colour: str, place: tuple[float, int], intervals: Sequence[Interval], of: int, *, odd: bool = False
+    name: str, colour: str, place: tuple[int, int], intervals: Sequence[Interval], of: int, *, odd: bool = False
 ) -> Iterator[Bars]:
     """Bars where ``of`` of the intervals lie, and paler ones below them where any does."""
     if of > 1:
