@@ -390,9 +390,7 @@ def _data(found: RunTimeline, frame: Frame, say: Say) -> object:
         [step.step, frame.ticks(step.start), frame.ticks(step.end), step_head(step, say), step_cause(step, say)]
         for step in found.steps
     ]
-    words = {key: say(key) for key in ("path", "copy")} | {
-        "runs": say("runs", all="{0}", decodes="{1}", requests="{2}")
-    }
+    words = {key: say(key) for key in ("awaited",)} | {"runs": say("runs", all="{0}", decodes="{1}", requests="{2}")}
     return {
         "start": frame.start,
         "seconds": frame.seconds,

@@ -58,7 +58,7 @@ def causes(found: RunTimeline, say: Say) -> Content:
             tag(
                 "p",
                 say("of_run", seconds=seconds(one.seconds), share=share(one.share)),
-                one.steps and (say("list"), _steps(one.steps, say)),
+                one.steps and (" \N{MIDDLE DOT} ", _steps(one.steps, say)),
             ),
             one.advice and tag("p", one.advice),
             class_="finding",

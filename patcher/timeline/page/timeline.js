@@ -192,7 +192,7 @@ if (picture) {
       said.push(`${one.name}: ${length(inSeconds(one.ends[i] - one.starts[i]))} @ ${when(one.starts[i]).toFixed(3)} s${more}`);
     }
     if (step) said.push([step[3], step[4]].filter(Boolean).join(": "));
-    if (waited) said.push(`${run.words.path}: ${waited[2]}, ${length(inSeconds(waited[1] - waited[0]))}`);
+    if (waited) said.push(`${run.words.awaited}: ${waited[2]}, ${length(inSeconds(waited[1] - waited[0]))}`);
     return said.join("\n");
   };
 

@@ -87,7 +87,7 @@ def test_what_it_says_first() -> None:
     text = page.page(made.run())
     order = [
         "engine, replica 1, rank 1: no file", "6 steps, typically 8.87 s each. Costliest: trainer, rank 1",
-        "18.4 s, 31 % of the run, in steps ", "lower poll_interval", "<h2>The run</h2>",
+        "18.4 s, 31 % of the run · in steps ", "lower poll_interval", "<h2>The run</h2>",
     ]  # fmt: skip
     places = [text.index(one) for one in order]
     assert places == sorted(places)
@@ -319,7 +319,7 @@ def test_drag_and_point(tab: browser.Page, tmp_path: Path) -> None:
     about = tab.value("document.querySelector('.about').textContent")
     assert "gen · driver: 2." in about
     assert "step 1 · 7.65 s: typical" in about
-    assert "critical path" in about
+    assert "the step waited for: " in about
     tab.value("document.querySelector('[data-do=closer]').click()")
     before = heads(tab)
     mouse("mousePressed", 20, button="left", buttons=1)
@@ -327,6 +327,27 @@ def test_drag_and_point(tab: browser.Page, tmp_path: Path) -> None:
     mouse("mouseReleased", 900, button="left")
     assert heads(tab) != before
     assert tab.said == []
+
+
+def test_pinch(tab: browser.Page, tmp_path: Path) -> None:
+    """Two fingers zoom the picture, not the page."""
+    tab.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
+    try:
+        opened(tab, tmp_path, made.run(), 400)
+        tab.value(f"{PLOT}.scrollIntoView()")
+        for kind, *places in [
+            ("touchStart", 200),
+            ("touchStart", 200, 260),
+            ("touchMove", 150, 310),
+            ("touchMove", 120, 340),
+        ]:
+            points = [{"x": x, "y": 100, "id": at} for at, x in enumerate(places)]
+            tab.call("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+        tab.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        assert "step 4 · 10.7 s" in heads(tab)
+        assert tab.value("visualViewport.scale") == 1
+    finally:
+        tab.call("Emulation.setTouchEmulationEnabled", enabled=False)
 
 
 def test_without_a_script_all_of_it_is_readable(tab: browser.Page, tmp_path: Path) -> None:
