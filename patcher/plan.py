@@ -180,6 +180,8 @@ def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: 
     else:
         blocks = _blocks(place, without, config, patch, target.version)
         after = editing.insert(without, recipe, blocks, __version__, units=config.stage.marked, where=where)
+        if markers.same(before, after, patch):  # else two patches at one place would change places each time
+            after = before
     warnings = []
     if differing := originals.differs(target, path, pristine):
         detail = f"{differing.detail}; its structure fits, so it is patched"
@@ -202,12 +204,17 @@ def _lone(upstream: Upstream, fitting: Sequence[_Fitting], done: Sequence[_Fitti
     """A note on the places that fit and would record nothing."""
     lone: dict[str, list[str]] = {}
     for recipe in (one.place.recipe for one in fitting if one not in done):
-        needed = dict.fromkeys(other.class_name for other in upstream.recipes if other.name in recipe.needs)
-        lone.setdefault(" or ".join(needed), []).append(recipe.class_name or recipe.method)
+        needed = dict.fromkeys(_called(other) for other in upstream.recipes if other.name in recipe.needs)
+        named = " or ".join([*needed][:3]) + (", …" if len(needed) > 3 else "")
+        lone.setdefault(named, []).append(_called(recipe))
     return [
         Note(f"left out: {', '.join(classes)}: nothing is recorded there without {needed}")
         for needed, classes in lone.items()
     ]
+
+
+def _called(recipe: Recipe) -> str:
+    return recipe.class_name or f"the {recipe.name}"
 
 
 def _unlike(upstream: Upstream, target: Target, done: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:

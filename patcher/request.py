@@ -81,8 +81,11 @@ class ProfileRequest(NamedTuple):
 
     @property
     def stage(self) -> str:
-        """The stage that is named, "" for none."""
-        return BUILTIN if "builtin" in self.choices else str(self.choices.get("stage", ""))
+        """The stage that is named, "" for none; the timeline where it is all that is asked for."""
+        if "builtin" in self.choices:
+            return BUILTIN
+        alone = "timeline" in self.choices and not (self.windows or {"stage", "on_demand"} & self.choices.keys())
+        return TIMELINE if alone else str(self.choices.get("stage", ""))
 
     @property
     def selects(self) -> bool:
@@ -91,22 +94,22 @@ class ProfileRequest(NamedTuple):
 
     def parts(self) -> list[ProfileRequest]:
         """What is to be recorded by itself: a window, and the timeline beside it."""
-        if "timeline" not in self.choices and self.stage != TIMELINE:
+        if "timeline" not in self.choices or self.stage == TIMELINE:
             return [self]
-        mine = {*options_of(TimelineStage), "ranks", "save_path"}
+        mine = {*options_of(TimelineStage), "ranks", "save_path", "timeline"}
+        timeline = {name: value for name, value in self.choices.items() if name in mine}
         rest = {name: value for name, value in self.choices.items() if name not in ("timeline", "max_timeline_mb")}
-        beside = self._replace(choices=rest)
-        kept = {name: value for name, value in self.choices.items() if name in mine}
-        alone = ProfileRequest((), {"stage": TIMELINE, **kept})
-        return [beside, alone] if beside.selects and self.stage != TIMELINE else [alone]
+        return [self._replace(choices=rest), ProfileRequest((), timeline)]
 
     def checked(self) -> ProfileRequest:
         """Itself; :class:`Problem` (USAGE) where no target could record that."""
         if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
             raise Problem(Kind.USAGE, f"{self.window_flags}: a stage has one window", hint="leave all but one out")
+        if "max_timeline_mb" in self.choices and TIMELINE not in {*self.choices, self.stage}:
+            raise Problem(Kind.USAGE, "--max-timeline-mb: there is no timeline", hint="add --timeline")
         if self.stage == BUILTIN:
-            self._check_builtin()
-        elif self.stage == TIMELINE or ("timeline" in self.choices and len(self.parts()) == 1):
+            self.parts()[0]._check_builtin()
+        elif self.stage == TIMELINE:
             self._check_timeline()
         elif not (self.windows or self.stage or self.choices.get("on_demand")):
             example = "one of --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1, --micro-batch 0:4"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from patcher.config import WHOLE, ProfileConfig, TimelineStage
-from patcher.recipe import Anchor, Head, Insertion, Loop, Probe, Recipe, Structure
+from patcher.recipe import Anchor, Around, Head, Insertion, Loop, Probe, Recipe, Structure
 from patches import recording
-from patches.probes.timeline import Timeline
+from patches.probes.timeline import TimelineRecorder
 from patches.releases import Releases
 
 (STAGE,) = TimelineStage.NAMES
@@ -34,7 +34,7 @@ def summary(config: ProfileConfig[TimelineStage]) -> str:
 
 
 def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
-    """What the user chose, as the class attributes of ``patches.probes.timeline.Timeline``."""
+    """What the user chose, as the class attributes of ``patches.probes.timeline.TimelineRecorder``."""
     return {
         "STAGE": STAGE,
         "SAVE_PATH": config.save_path,
@@ -43,7 +43,9 @@ def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
     }
 
 
-def recipes(package: str, releases: Releases, *sites: Recipe, logger: str, kind: type = Timeline) -> tuple[Recipe, ...]:
+def recipes(
+    package: str, releases: Releases, *sites: Recipe, logger: str, kind: type = TimelineRecorder
+) -> tuple[Recipe, ...]:
     """The recipes of the stage in ``package``: of its recorder, an object of ``kind``, and of ``sites``.
 
     Neither goes in without the other.
@@ -100,6 +102,14 @@ def loop(package: str, method: str, unit: str, *names: str) -> Insertion:
     """The units of a loop over one of ``names``."""
     line = f'{{units}} = {_imported(package)}.units("{unit}", {{units}})'
     return _insertion(method, Loop(names), line, "each turn is a span")
+
+
+def wait(package: str, method: str, call: str) -> Insertion:
+    """One call of a collective in which the host waits for the other ranks; it stands alone in its statement."""
+    name = call.rpartition(".")[2]
+    where = Around(f"{call}(...)", "del _rlpatch_wait")
+    line = f'_rlpatch_wait = {_imported(package)}.span("wait", "{name}")'
+    return _insertion(method, where, line, "who comes late is not seen elsewhere: the others wait here")
 
 
 def _head(package: str, method: str, call: str, why: str) -> Insertion:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Mapping, NamedTuple
 
 from patcher.messages.errors import Problem
@@ -51,7 +50,7 @@ class Target(NamedTuple):
     search: tuple[Path, ...] = ()
     prefix: str = ""
     mirror: Path | None = None
-    ahead: Mapping[PurePosixPath, bytes] = MappingProxyType({})
+    ahead: Mapping[PurePosixPath, bytes] | None = None
 
     @property
     def folder(self) -> Path:
@@ -72,7 +71,8 @@ class Target(NamedTuple):
         Raises: Problem(ENVIRONMENT) if Python would load something else than this file (an extension module,
         a package of the same name), or if it cannot be read; Problem(STRUCTURE) if there is no such module.
         """
-        return self.ahead[path] if path in self.ahead else sources.read(self.folder / path)
+        found = self.ahead.get(path) if self.ahead else None
+        return sources.read(self.folder / path) if found is None else found
 
 
 class Discovery(NamedTuple):

@@ -12,6 +12,9 @@ from patcher.timeline.model import Cause, RunCause, TrainingStep
 from patcher.timeline.path import PathPiece
 from patcher.timeline.shares import seconds
 
+NEIGHBOURS = 40
+"""Steps before and behind a step that it is compared with: answers become longer while a model learns."""
+
 FEWEST = 2
 """Steps to compare with, below which nothing can stand out."""
 
@@ -107,8 +110,10 @@ def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
 
 
 def _others(steps: Sequence[Spent], at: int) -> list[Spent]:
-    others = [one for place, one in enumerate(steps) if place not in (0, at)]
-    return others if len(others) >= FEWEST else [one for place, one in enumerate(steps) if place != at]
+    first = max(at - NEIGHBOURS, 0)
+    near = list(enumerate(steps[first : at + NEIGHBOURS + 1], first))
+    others = [one for place, one in near if place not in (0, at)]
+    return others if len(others) >= FEWEST else [one for place, one in near if place != at]
 
 
 def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVerdict:

@@ -6,6 +6,7 @@ Anything may stand in a file: it is bounded where it is read, and what is no rec
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import zlib
@@ -57,7 +58,6 @@ class KeptSpan(NamedTuple):
     end: int | None
     kind: str
     name: str
-    key: str
     amount: int | None
     id: int
     parent: int
@@ -194,7 +194,10 @@ def number(value: object) -> int | None:
 
 def text(value: object, room: int = 80) -> str:
     """A text that may stand in a line; "" for anything else."""
-    return short(value, room) if isinstance(value, str) else ""
+    return _clean(value, room) if isinstance(value, str) else ""
+
+
+_clean = functools.lru_cache(4096)(short)
 
 
 def pair(block: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -353,13 +356,13 @@ def _span(row: object, now: int, process: int) -> KeptSpan | None:
     """A row of spans; None where it is none."""
     if not isinstance(row, list) or len(row) < 5:
         return None
-    identity, parent, kind, name, start, length, key, amount = [*row, None, None, None][:8]
+    identity, parent, kind, name, start, length, _, amount = [*row, None, None, None][:8]
     begin = number(start)
     if number(identity) is None or begin is None or begin > _LATE_US or kind not in KINDS:
         return None
     if length is not None and (number(length) is None or length < 0 or begin + length > _LATE_US):
         return None
     return KeptSpan(
-        now + begin, None if length is None else now + begin + length, kind, text(name, 60), text(key, 60),
+        now + begin, None if length is None else now + begin + length, kind, text(name, 60),
         number(amount[0] if isinstance(amount, list) and amount else amount), identity, number(parent) or 0, process,
     )  # fmt: skip

@@ -20,7 +20,7 @@ SLACK_US = 1_500_000
 STRIDE_US = 30_000_000
 """As much is read at once where no step ends."""
 
-MOST_PIECES = 400
+MOST_PIECES = 200
 """Of a critical path; beyond, the shortest are put to their neighbours."""
 
 POINTS = 240

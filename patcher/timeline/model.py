@@ -127,8 +127,9 @@ class Cause:
 
     @property
     def label(self) -> str:
-        """Who and what, for people: ``trainer, rank 1: micro-batch``."""
-        return f"{label(self.role, self.replica, self.rank)}: {self.what}"
+        """Who did what in which phase, for people: ``trainer, rank 1: micro-batch in update_actor``."""
+        phase = f" in {self.phase}" if self.phase not in ("", self.what, "step") else ""
+        return f"{label(self.role, self.replica, self.rank)}: {self.what}{phase}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -53,13 +53,17 @@ class Decode(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """What a replica decoded in one step: the number of the rollout, its decode steps, the most requests at once."""
+    """What a replica decoded in one step: the number of the rollout, some usual decode steps, the slowest one.
+
+    ``single`` says that it is the only rollout of the step, ``requests`` is the most of them at once.
+    """
 
     step: int
     replica: int | None
     rollout: int
     single: bool
-    decodes: Sequence[Decode]
+    first: Decode
+    last: Decode
     slowest: Decode
     median_us: float
     requests: int
@@ -169,10 +173,9 @@ class Collector:
             return
         ordered = sorted(rollouts, key=lambda one: steps[one.step].seconds)
         typical = ordered[len(ordered) // 2]
-        if typical.decodes:
-            first, last = typical.decodes[0], typical.decodes[-1]
-            why = f"{typical.median_us / 1000:,.1f} ms a decode step, the median of step {typical.step}"
-            yield self._decode("typical decode", typical, first.number, last.number + 1, why, (first.start, last.end))
+        first, last = typical.first, typical.last
+        why = f"{typical.median_us / 1000:,.1f} ms a decode step, the median of step {typical.step}"
+        yield self._decode("typical decode", typical, first.number, last.number + 1, why, (first.start, last.end))
         slowest = max(rollouts, key=lambda one: (one.slowest.end - one.slowest.start) / max(one.median_us, 1))
         length = slowest.slowest.end - slowest.slowest.start
         if length > SLOW * slowest.median_us:
@@ -249,7 +252,8 @@ def _rollout(
     middle = statistics.median(one.end - one.start for one in decodes)
     slowest = max(decodes[1:] or decodes, key=lambda one: one.end - one.start)
     usual = [one for one in decodes if one.end - one.start <= SLOW * middle]
-    return Rollout(step, replica, rollout, single, usual[len(usual) // 2 :][:LENGTH], slowest, middle, most)
+    shown = usual[len(usual) // 2 :][:LENGTH]
+    return Rollout(step, replica, rollout, single, shown[0], shown[-1], slowest, middle, most)
 
 
 def _units(records: StepRecords, one: KeptSpan, depth: int) -> Iterator[KeptSpan]:

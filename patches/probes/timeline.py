@@ -13,17 +13,17 @@ from typing import Any
 from patches.probes.steering import Steerable
 
 
-class Timeline(Steerable):
+class TimelineRecorder(Steerable):
     """Keeps what this process does and when, in a file of its own."""
 
     STAGE = "timeline"
     SAVE_PATH = "/nowhere/rlpatch_traces"
     RANKS = "0"
     MAX_TIMELINE_MB = "50"
-    ABOUT: Mapping[str, object] = {"rlpatch": "", "target": "", "release": ""}
+    ABOUT: Mapping[str, object] = {}
 
     name = "timeline"
-    state = ""  # "on" from the first record on, "off" where nothing is recorded (any more)
+    state = ""  # then "starting", "on", and "off" where nothing is recorded (any more)
 
     first: Any
     rows: Any
@@ -31,6 +31,7 @@ class Timeline(Steerable):
     ids: Any
     current: Any
     lock: Any
+    wake: Any
     stream: Any
     file: int | None
     path: str
@@ -60,11 +61,11 @@ class Timeline(Steerable):
 
     def begin(self) -> None:
         """A process begins, which may be a fork: the spans and the file of its parent are not its own."""
-        from threading import Lock
+        from threading import Event, Lock
 
         self.rows.clear()
         self.open.clear()
-        self.state, self.file, self.lock, self.who, self.reported = "", None, Lock(), {}, set()
+        self.state, self.file, self.lock, self.wake, self.who, self.reported = "", None, Lock(), Event(), {}, set()
         self.before = next(self.ids)
 
     class Span:
@@ -101,6 +102,7 @@ class Timeline(Steerable):
     def step(self, number: Any) -> None:
         """All that was done since the step before belongs to the step of that number."""
         self.span("step", "", None, number)
+        self.first.wake.set()  # it may be the last one: then the process is ended soon
 
     def requested(self, kind: str, name: str, key: Any, prompt: Any) -> Any:
         try:
@@ -129,27 +131,28 @@ class Timeline(Steerable):
         return self.Units(self, name, units)
 
     def start(self) -> bool:
-        if self.state or not self.lock.acquire(False):
-            return bool(self.state == "on")
-        try:
-            import os
-            from multiprocessing.util import Finalize
-            from threading import Thread
+        """Whether anything is recorded; the first one who asks starts what writes it."""
+        if self.state == "" and self.lock.acquire(False):
+            self.state = "starting"
+            try:
+                import os
+                from multiprocessing.util import Finalize
+                from threading import Thread
 
-            self.state = "off"
-            if self.setting("RLPATCH", "1", "[01]") == "1":
-                self.pid = os.getpid()
-                self.folder = self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*") + "/timeline"
-                most = self.setting("RLPATCH_MAX_TIMELINE_MB", self.MAX_TIMELINE_MB, r"0*[1-9]\d*")
-                self.most_bytes = int(most) * 10**6
-                self.state = "on"
-                Thread(target=self.watch, name="rlpatch-timeline", daemon=True).start()
-                self.register(Finalize(None, self.write, [True], exitpriority=100))
-        except Exception as e:
-            self.stop(e)
-        finally:
-            self.lock.release()
-        return self.state == "on"
+                if self.setting("RLPATCH", "1", "[01]") == "0":
+                    self.state = "off"
+                else:
+                    self.pid = os.getpid()
+                    self.folder = self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*") + "/timeline"
+                    most = self.setting("RLPATCH_MAX_TIMELINE_MB", self.MAX_TIMELINE_MB, r"0*[1-9]\d*")
+                    self.most_bytes, self.state = int(most) * 10**6, "on"
+                    Thread(target=self.watch, name="rlpatch-timeline", daemon=True).start()
+                    self.register(Finalize(None, self.write, [True], exitpriority=100))
+            except Exception as e:
+                self.stop(e)
+            finally:
+                self.lock.release()
+        return self.state != "off"
 
     def register(self, end: Any) -> None:  # once, and in child processes, too
         import atexit
@@ -162,10 +165,9 @@ class Timeline(Steerable):
             self.say("ended: %s: %s; the run goes on" % (type(why).__name__, why))
 
     def watch(self) -> None:
-        import time
-
         while self.state == "on":
-            time.sleep(0.5)
+            self.wake.wait(0.5)
+            self.wake.clear()
             self.write()
 
     def write(self, last: bool = False) -> None:
@@ -219,8 +221,8 @@ class Timeline(Steerable):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self.file, self.stream = os.open(self.path, flags, 0o644), zlib.compressobj(6, zlib.DEFLATED, 31)
         about, names = self.ABOUT, ("RANK", "WORLD_SIZE", "LOCAL_RANK", "VERL_REPLICA_RANK", "WG_PREFIX")
-        header: dict[str, Any] = {"rlpatch timeline": 1, "tool": about["rlpatch"]}
-        header.update({"package": about["target"], "release": about["release"]})
+        header: dict[str, Any] = {"rlpatch timeline": 1, "tool": about.get("rlpatch")}
+        header.update({"package": about.get("target"), "release": about.get("release")})
         header.update({"host": os.uname().nodename, "boot": self.boot(), "pid": self.pid, "parent": os.getppid()})
         header.update({"command": self.command(), "run": self.run(), "before": self.before})
         header["environ"] = {name: os.environ[name] for name in names if name in os.environ}
@@ -279,7 +281,7 @@ class Timeline(Steerable):
         return held
 
 
-class EngineTimeline(Timeline):
+class EngineTimeline(TimelineRecorder):
     """Keeps the iterations of an engine, too, on the ranks that were chosen."""
 
     counted: bool | None = None  # None: no iteration was seen yet
@@ -326,11 +328,11 @@ class SglangTimeline(EngineTimeline):
     def iteration(self, worker: Any, batch: Any) -> Any:
         try:
             if self.counted is None:
-                import torch.distributed as dist
+                import sys
 
-                in_a_world = dist.is_available() and dist.is_initialized()
-                rank = dist.get_rank() if in_a_world else getattr(worker, "tp_rank", 0)
-                self.counted = self.chosen(rank, getattr(worker, "dp_rank", 0) or 0)
+                dist: Any = sys.modules.get("torch.distributed")
+                in_a_world = dist and dist.is_available() and dist.is_initialized()
+                self.counted = self.chosen(dist.get_rank() if in_a_world else 0, getattr(worker, "dp_rank", 0) or 0)
             requests = len(batch.reqs)
             if not (requests and self.counted):
                 return None

@@ -41,6 +41,7 @@ PROJECT = Project(
         "verl/workers/critic/megatron_critic.py",
         "verl/workers/engine_workers.py",
         "verl/workers/engine/fsdp/transformer_impl.py",
+        "verl/workers/engine/megatron/transformer_impl.py",
         "verl/workers/engine/veomni/transformer_impl.py",
         "verl/workers/engine/torchtitan/transformer_impl.py",
         "verl/workers/engine/automodel/transformer_impl.py",

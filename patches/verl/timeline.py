@@ -24,12 +24,18 @@ def _sites(name: str, file: str, releases: Releases, *sites: tuple[str, str, str
     return timeline.sites(_PACKAGE, name, f"verl/{file}", releases, sites)
 
 
-def _units(name: str, file: str, releases: Releases, *loops: Insertion) -> Recipe:
-    return timeline.sites(_PACKAGE, name, f"verl/{file}", releases, (), *loops)
+def _units(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
+    """``steps`` is the path to the optimizer's step, where it has a function."""
+    heads = [(steps, 'span("unit", "optimizer-step")', "it ends a mini-batch")] if steps else []
+    return timeline.sites(_PACKAGE, name, f"verl/{file}", releases, heads, *loops)
 
 
 def _loop(method: str, unit: str, *names: str) -> Insertion:
     return timeline.loop(_PACKAGE, method, unit, *names)
+
+
+def _wait(method: str, call: str) -> Insertion:
+    return timeline.wait(_PACKAGE, method, call)
 
 
 def _sync(*methods: str, kind: str = "sync", why: str = _SYNC) -> Iterable[tuple[str, str, str]]:
@@ -181,6 +187,7 @@ RECIPES = timeline.recipes(
             _loop(f"{cls}.{update}", MINI, "mini_batches", "dataloader"),
             _loop(f"{cls}.{update}", MICRO, "micro_batches"),
             _loop(f"{cls}.{infer}", MICRO, "micro_batches"),
+            steps=f"{cls}._optimizer_step",
         )
         for name, file, cls, update, infer in (
             ("FSDP actor", "actor/dp_actor.py", "DataParallelPPOActor", "update_policy", "compute_log_prob"),
@@ -199,6 +206,7 @@ RECIPES = timeline.recipes(
         "workers/engine_workers.py",
         _ENGINES,
         _loop("TrainingWorker.train_mini_batch", MINI, "dataloader"),
+        _wait("TrainingWorker.train_mini_batch", "torch.distributed.all_gather_object"),
     ),
     *(
         _units(
@@ -206,6 +214,8 @@ RECIPES = timeline.recipes(
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
             _loop(f"{cls}.forward_backward_batch", MICRO, "micro_batches"),
+            _wait(f"{cls}.forward_backward_batch", "torch.distributed.all_reduce"),
+            steps=f"{cls}.optimizer_step",
         )
         for cls, folder, first in (
             ("FSDPEngine", "fsdp", "0.7.0"),
@@ -213,6 +223,18 @@ RECIPES = timeline.recipes(
             ("TorchTitanEngine", "torchtitan", "0.7.1"),
             ("AutomodelEngine", "automodel", "0.8.0"),
         )
+    ),
+    _sites(
+        "units of MegatronEngine",
+        "workers/engine/megatron/transformer_impl.py",
+        _ENGINES,
+        *(
+            (f"MegatronEngine.{method}", f'span("unit", "{name}")', why)
+            for method, name, why in (
+                ("forward_backward_batch", "forward-backward", "its schedule interleaves the micro-batches"),
+                ("optimizer_step", "optimizer-step", "it ends a mini-batch"),
+            )
+        ),
     ),
     logger="verl.rlpatch",
 )  # fmt: skip

@@ -112,7 +112,7 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
 
 def _doing(one: model.Cause | model.IdleReason) -> str:
     """Who did what, in which phase if that says more."""
-    phase = f" in {one.phase}" if one.phase and one.phase != one.what else ""
+    phase = f" in {one.phase}" if one.phase not in ("", one.what, "step") else ""
     return f"{model.ROLES.get(one.role, one.role)}: {one.what}{phase}"
 
 

@@ -41,9 +41,7 @@ def test_what_a_writer_writes_is_what_a_reader_reads(tmp_path: Path) -> None:
     writer.add("phase", "gen", 1_100, None)
     writer.flush((2_200, 6_000))
     found = reader(writer.path)
-    assert [(one.start, one.end, one.name, one.key, one.amount) for one in found.spans] == [
-        (900, 1_000, "update", "Worker", 7)
-    ]
+    assert [(one.start, one.end, one.name, one.amount) for one in found.spans] == [(900, 1_000, "update", 7)]
     assert [one.name for one in found.open.values()] == ["gen"]
     assert [list(column) for column in found.iterations.columns] == [
         [500, 600],

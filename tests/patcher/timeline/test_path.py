@@ -32,7 +32,7 @@ class Rows:
     ) -> int:
         identity = len(self.spans) + 1
         stop = None if end is None else round(end * MS)
-        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, "", amount, identity, parent, process))
+        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, identity, parent, process))
         return identity
 
     def path(self, end: float, start: float = 0, **more: object) -> list[PathPiece]:
@@ -62,7 +62,7 @@ WALKS = {
 @pytest.mark.parametrize("name", WALKS)
 def test_the_walk_goes_to_who_ended_last(name: str) -> None:
     intervals, expected = WALKS[name]
-    parts = [KeptSpan(begin, end, "work", "", "", None, at, 0, 0) for at, (begin, end) in enumerate(intervals)]
+    parts = [KeptSpan(begin, end, "work", "", None, at, 0, 0) for at, (begin, end) in enumerate(intervals)]
     found = [(None if one is None else one.id, begin, end) for one, begin, end in walk_back(parts, 0, 10)]
     assert found == expected
 

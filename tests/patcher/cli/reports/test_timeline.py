@@ -26,7 +26,7 @@ def test_a_table_of_steps_says_what_limited_each(run: Run, tmp_path: Path) -> No
     small(tmp_path, slow={4: 500})
     found = run("timeline", tmp_path)
     rows = {line.split()[0]: line for line in found.stdout.splitlines() if line.strip()[:1].isdigit()}
-    assert "trainer, rank 1: micro-batch +0.500 s" in rows["4"]
+    assert "trainer, rank 1: micro-batch in update_actor +0.500 s" in rows["4"]
     assert "typical" in rows["3"]
     assert "0.100" in rows["3"]
     assert "what costs most" in found.stdout
