@@ -47,7 +47,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "poll": ("polling", "轮询等待"),
     "busy": ("{role} busy", "{role}忙碌"),
     "excess": ("+{seconds} {cause}", "+{seconds} {cause}"),
-    "in_phase": ("{cause}, in {phase}", "{cause}（{phase} 阶段）"),
+    "in_phase": ("{cause} in {phase}", "{cause}（{phase} 阶段）"),
     "typical": ("typical", "正常"),
     "typical_mostly": ("typical; most of it: {cause}, {seconds}", "正常；主要是 {cause}，{seconds}"),
     "not_known": ("not known", "未知"),
@@ -166,7 +166,7 @@ def who(say: Say, role: str, replica: int | None = None, rank: int | None = None
 
 
 def cause(say: Say, found: Cause) -> str:
-    """Who and what, and the phase if it has another name: ``trainer, rank 1: micro-batch, in update_actor``."""
+    """Who and what, and the phase if it has another name: ``trainer, rank 1: micro-batch in update_actor``."""
     text = say("cause_on", what=found.what, who=who(say, found.role, found.replica, found.rank))
     return say("in_phase", cause=text, phase=found.phase) if found.phase not in ("", found.what) else text
 

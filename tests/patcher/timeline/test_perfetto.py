@@ -67,7 +67,7 @@ def test_the_critical_path_and_the_steps_are_tracks_of_their_own() -> None:
     )
     steps = [one for one in whole if one["tid"] == perfetto.STEPS]
     assert [one["name"] for one in steps] == [f"step {step.step}" for step in run.steps]
-    assert steps[1]["args"]["limited by"] == "engine, replica 0: micro-batch"
+    assert steps[1]["args"]["limited by"] == "engine, replica 0: micro-batch in gen"
 
 
 def test_requests_alive_are_a_counter() -> None:
