@@ -405,4 +405,4 @@ def _data(found: RunTimeline, frame: Frame, say: Say) -> object:
 def _segment(segment: PathSegment, say: Say) -> str:
     whose = who(say, segment.role if segment.role in ROLES else "other", segment.replica, segment.rank)
     text = say("cause_on", what=segment.what or segment.kind, who=whose)
-    return say("in_phase", cause=text, phase=segment.phase) if segment.phase not in ("", segment.what) else text
+    return say("in_phase", cause=text, phase=segment.phase) if segment.phase not in ("", segment.what, "step") else text

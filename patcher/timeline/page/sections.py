@@ -119,7 +119,7 @@ def steps(found: RunTimeline, say: Say) -> Content:
                   viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")  # fmt: skip
         return [
             (_link(step.step), step.step),
-            ([bar, seconds(step.seconds)], step.seconds),
+            ([bar, tag("span", seconds(step.seconds), class_="length")], step.seconds),
             [_limited(step, say), step.warm_up and tag("small", f" ({say('warm_up')})")],
             *(_timed(getattr(step, f"{key}_seconds")) for key in optional),
             *((share(busy[role]), busy[role]) if role in busy else ("?", -1) for role in roles),

@@ -168,7 +168,7 @@ def who(say: Say, role: str, replica: int | None = None, rank: int | None = None
 def cause(say: Say, found: Cause) -> str:
     """Who and what, and the phase if it has another name: ``trainer, rank 1: micro-batch in update_actor``."""
     text = say("cause_on", what=found.what, who=who(say, found.role, found.replica, found.rank))
-    return say("in_phase", cause=text, phase=found.phase) if found.phase not in ("", found.what) else text
+    return say("in_phase", cause=text, phase=found.phase) if found.phase not in ("", found.what, "step") else text
 
 
 def seconds(value: float) -> str:

@@ -42,6 +42,7 @@ def test_every_role_has_a_name() -> None:
     [
         ("en", Cause("trainer", None, 1, "micro-batch", "update_actor", 1, 1), "trainer, rank 1: micro-batch in update_actor"),
         ("en", Cause("driver", None, None, "adv", "adv", 1, 1), "driver: adv"),
+        ("en", Cause("driver", None, None, "between", "step", 1, 1), "driver: between"),
         ("zh", Cause("engine", 0, None, "decode", "gen", 1, 1), "引擎 副本 0：decode（gen 阶段）"),
         ("zh", Cause("newer", None, None, "x", "", 1, 1), "newer：x"),
     ],
