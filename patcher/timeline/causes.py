@@ -25,7 +25,7 @@ SHARE = 0.05
 """Of the typical step, which what stands out takes more at least."""
 
 LEAST = 0.15
-"""Of an excess, by which a step has to be longer than the typical one: a part of it may hide, behind polling above all."""
+"""Of an excess, by which a step has to be longer than the typical one: polling, for example, hides a part of it."""
 
 MOSTLY = 0.5
 """Of an excess, which one rank or replica has to account for where it is named."""
@@ -139,11 +139,11 @@ def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVe
         return StepVerdict("not known", f"{key.what} took longer, and nothing of what did it is recorded", None, mostly)
     if key.role in step.unsafe:
         return StepVerdict("not known", step.unsafe[key.role], None, mostly)
-    why = (
-        f"the step took {seconds(longer):.2f} s longer: less of the rest was waited for"
-        if longer < MOSTLY * excess
-        else ""
-    )
+    why = ""
+    if longer < MOSTLY * excess:
+        why = (
+            f"the step is {seconds(longer):.2f} s longer: the rest would have gone by anyway, with polling for example"
+        )
     return StepVerdict("limited", why, _cause(step, key, others, who), mostly)
 
 
