@@ -279,8 +279,6 @@ class _Walk:
         if node.process == records.driver:
             phase = node.name if node.kind == "phase" else phase
             parts = _with_groups(records, [one for one in parts if isinstance(one, KeptSpan)])
-            if node.kind in ("phase", "sync", "poll", "call"):
-                parts += records.remote(node)
         elif node.kind == "reward" and not parts:
             parts += self._remote_rewards(node)
         elif node.kind == "request":
@@ -291,16 +289,27 @@ class _Walk:
         self.explain_parts(parts, low, high, node, phase, depth)
 
     def own(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
-        """Time of ``node`` that nothing within it covers."""
+        """Time of ``node`` that nothing within it covers: what others did for it, and the rest is its own."""
         records = self.records
         if node is None or (node.kind, node.name) == ("phase", "step"):
             self.pieces.append(PathPiece(low, high, "driver", "gap", "between phases", "", records.driver))
-        elif node.kind == "call" and node.process == records.driver and records.lacks(node):
-            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", node.name, phase, None))
-        elif node.kind in ("trajectory", "request") or (node.kind == "phase" and node.process != records.driver):
+        elif node.process == records.driver:
+            for one, begin, end in walk_back(records.remote(node), low, high):
+                if one is None:
+                    self.own_of_driver(node, begin, end, phase)
+                else:
+                    self.explain(one, begin, end, phase, 1)
+        elif node.kind in ("trajectory", "request", "phase"):
             others = (one for one in records.rewards.get(node.process, ()) if one.parent != node.id)
             for one, begin, end in walk_back(others, low, high):
                 self.add(one or node, begin, end, phase)
+        else:
+            self.add(node, low, high, phase)
+
+    def own_of_driver(self, node: KeptSpan, low: int, high: int, phase: str) -> None:
+        """Time of the driver in which nobody else did anything for it, as far as is recorded."""
+        if node.kind == "call" and self.records.lacks(node):
+            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", node.name, phase, None))
         else:
             self.add(node, low, high, phase)
 

@@ -214,6 +214,17 @@ def test_a_phase_beside_a_rollout_is_the_drivers_own() -> None:
     assert short(rows.path(100)) == [(0, 100, "driver", "adv", DRIVER)]
 
 
+def test_trajectories_explain_no_phase_that_has_others_within() -> None:
+    """They may begin and end within the whole step of an asynchronous trainer, too."""
+    rows = Rows()
+    step = rows.add(DRIVER, "phase", "step", 0, 100)
+    rows.add(DRIVER, "phase", "adv", 10, 60, step)
+    rows.add(AGENT, "trajectory", "", 5, 80)
+    assert short(rows.path(100)) == [
+        (0, 10, "driver", "between phases", DRIVER), (10, 60, "driver", "adv", DRIVER), (60, 100, "driver", "between phases", DRIVER)
+    ]  # fmt: skip
+
+
 def test_a_reward_of_another_trajectory_that_blocks_the_loop_is_what_was_waited_for() -> None:
     rows = Rows()
     rows.add(DRIVER, "phase", "gen", 0, 100)
