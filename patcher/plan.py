@@ -180,8 +180,9 @@ def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: 
     else:
         blocks = _blocks(place, without, config, patch, target.version)
         after = editing.insert(without, recipe, blocks, __version__, units=config.stage.marked, where=where)
-        if markers.same(before, after, patch):  # else two patches at one place would change places each time
-            after = before
+        others = [found.patch for found in markers.marked(before) if found.patch != patch]
+        if markers.strip(before, others, where=where) == markers.strip(after, others, where=where):
+            after = before  # else two patches at one place would change places each time
     warnings = []
     if differing := originals.differs(target, path, pristine):
         detail = f"{differing.detail}; its structure fits, so it is patched"

@@ -175,15 +175,6 @@ def holds(found: Marked, block: Iterable[str]) -> bool:
     return found.actual == _digest([note, *(line.encode() for line in block), closing], (), ())
 
 
-def same(before: bytes, after: bytes, patch: PatchId) -> bool:
-    """Whether ``before`` has the lines of ``patch`` that ``after`` has, as we wrote them, and the same release's."""
-    found = ({one.patch: one for one in marked(data)}.get(patch) for data in (before, after))
-    marks = [
-        lines_of.split(data)[one.lines[0]] if one and one.intact else b"" for data, one in zip((before, after), found)
-    ]
-    return marks[0] == marks[1] != b""
-
-
 _NOTE_SHARED = "# Shared by patches of this class; the last one that is reverted takes it out again."
 
 

@@ -22,7 +22,8 @@ from patcher.commands.reports.timelines import Read, TimelineOptions
 from patcher.messages import tables
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult, StepResult
-from patcher.options.headings import READ
+from patcher.options.headings import OUTPUT, READ
+from patcher.timeline.page.texts import LANGUAGES
 
 
 def _steps(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:  # noqa: ARG001
@@ -36,11 +37,28 @@ def _steps(context: click.Context, parameter: click.Parameter, value: str | None
     return int(found[1]), int(found[2])
 
 
+FILE = click.Path(dir_okay=False, path_type=Path)
+
 READING = Group(
     "options",
     lambda values: TimelineOptions(**values),
     Option(["--steps"], heading=READ, callback=_steps, metavar="A:B", help="Only these steps, by the driver's number."),
     Option(["--run"], heading=READ, type=click.IntRange(1), metavar="N", help="Which run, where a folder has several."),
+    Option(
+        ["-o", "--output", "page"],
+        heading=OUTPUT,
+        type=FILE,
+        metavar="FILE.html",
+        help="Write a page that needs no network, below 2 MB.",
+    ),
+    Option(
+        ["--language"],
+        heading=OUTPUT,
+        type=click.Choice(LANGUAGES),
+        default="en",
+        help="Of the page: English or Chinese.",
+    ),
+    Option(["--perfetto"], heading=OUTPUT, type=FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."),
 )
 
 
@@ -74,6 +92,7 @@ def command(folder: Path, options: TimelineOptions, cluster: ClusterOptions) -> 
       rlpatch timeline
       rlpatch timeline /data/rlpatch_traces --steps 10:20 -v
       rlpatch timeline --run 2 --json
+      rlpatch timeline -o step.html --perfetto step.json
       rlpatch timeline /data/rlpatch_traces --ray
     """
 

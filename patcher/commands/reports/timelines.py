@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.commands.reports import timeline_lines as lines
+from patcher.commands.reports.writing import write
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
-from patcher.timeline import files, model, runs
+from patcher.timeline import files, model, page, perfetto, runs
 from patcher.timeline.join import join
 
 Read = Callable[[int], None]
@@ -25,10 +26,15 @@ LISTED = 20
 
 
 class TimelineOptions(NamedTuple):
-    """Which steps are shown (the half-open range of their numbers, None: all), and which run of several is read."""
+    """Which steps are shown (the half-open range of their numbers, None: all), which run of several is read, and the
+    files that the page and the trace for Perfetto go to, the page in one of ``page.LANGUAGES``.
+    """
 
     steps: tuple[int, int] | None = None
     run: int | None = None
+    page: Path | None = None
+    perfetto: Path | None = None
+    language: str = "en"
 
 
 @contextlib.contextmanager
@@ -50,6 +56,10 @@ def timeline(
     result.lines += lines.report(found, width)
     for text in (*found.missing, *found.notes):
         result.warn(text)
+    if options.page is not None:
+        write(result, options.page, [page.page(found, language=options.language)], "-o FILE.html")
+    if options.perfetto is not None:
+        write(result, options.perfetto, perfetto.trace(found), "--perfetto FILE.json")
     return result
 
 
