@@ -141,6 +141,8 @@ def _limited(step: TrainingStep, say: Say) -> Content:
         most = step.mostly
         shown = most and say("typical_mostly", cause=cause(say, most), seconds=seconds(most.seconds))
         return tag("span", shown or say("typical"), class_="faint")
+    if step.verdict == "several":
+        return tag("span", say("several"), title=step.why)
     why = "; ".join(filter(None, (step.why, *step.missing)))
     return tag("em", say("not_known_why", why=why) if why else say("not_known"))
 

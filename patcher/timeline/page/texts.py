@@ -50,6 +50,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "in_phase": ("{cause} in {phase}", "{cause}（{phase} 阶段）"),
     "typical": ("typical", "正常"),
     "typical_mostly": ("typical; most of it: {cause}, {seconds}", "正常；主要是 {cause}，{seconds}"),
+    "several": ("slower in many parts", "多处变慢"),
     "not_known": ("not known", "未知"),
     "not_known_why": ("not known: {why}", "未知：{why}"),
     "warm_up": ("warm-up", "预热"),
