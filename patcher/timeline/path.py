@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeVar
 
 from patcher.timeline.files import IterationColumns, KeptSpan
@@ -49,6 +50,9 @@ class Timed(Protocol):
 
 
 T = TypeVar("T", bound=Timed)
+
+by_start = attrgetter("start")
+"""The order in which spans begin."""
 
 
 class PathPiece(NamedTuple):
@@ -168,7 +172,7 @@ class StepRecords:
         by_method = {work: [one for one in calls if calls_for(one.name, work)] for work in {one.name for one in works}}
         used = set[tuple[int, int]]()
         found = defaultdict[int, list[KeptSpan]](list)
-        for work in sorted(works):
+        for work in sorted(works, key=by_start):
             free = [one for one in by_method[work.name] if (one.id, work.process) not in used]
             if call := self._call_of(work, free):
                 used.add((call.id, work.process))
@@ -415,7 +419,7 @@ class _Walk:
             ahead.append((one, one, True))
             inner = self.records.children.get((one.process, one.id), ())
             if depth < DEEPEST and len(course) < LONGEST:
-                ahead += [(child, one, False) for child in sorted(inner, reverse=True)]
+                ahead += [(child, one, False) for child in sorted(inner, key=by_start, reverse=True)]
         return course
 
     def _lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:

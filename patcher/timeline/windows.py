@@ -13,7 +13,7 @@ from typing import NamedTuple
 from patcher.messages.command_line import CommandLine
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.model import ProposedWindow, TrainingStep
-from patcher.timeline.path import ENDLESS, StepRecords, covered, end_of
+from patcher.timeline.path import ENDLESS, StepRecords, by_start, covered, end_of
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
@@ -139,7 +139,7 @@ class Collector:
         for one in records.spans:
             if one.kind == "work" and records.start <= one.start < records.end:
                 self.calls[one.process, one.name] += 1
-                units = sorted(_units(records, one, 0)) if one.name in STAGES else []
+                units = sorted(_units(records, one, 0), key=by_start) if one.name in STAGES else []
                 lengths = [end_of(unit) - unit.start for unit in units if unit.end is not None]
                 if len(units) > 1 and len(lengths) == len(units):
                     self._slowest(step, one, units, lengths)

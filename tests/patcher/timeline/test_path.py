@@ -234,6 +234,16 @@ def test_a_reward_of_another_trajectory_that_blocks_the_loop_is_what_was_waited_
     assert (20, 70, "reward", "compute_score", AGENT) in short(rows.path(100))
 
 
+def test_spans_that_go_on_beside_others_that_began_with_them() -> None:
+    rows = ranks([unit(0, 50), unit(50, 60)], [unit(0, 50), unit(50, 90)], 100)
+    for process in (FIRST, SECOND):
+        work = next(one.id for one in rows.spans if one.process == process)
+        for end in (None, 40, None):
+            rows.add(process, "unit", "micro-batch", 0, end, work)
+    rows.add(FIRST, "work", "train", 0, None)
+    assert rows.path(100)
+
+
 def test_spans_that_are_their_own_parents_end() -> None:
     rows = Rows()
     rows.add(DRIVER, "phase", "a", 0, 50, 1)
