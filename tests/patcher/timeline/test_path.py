@@ -35,6 +35,9 @@ class Rows:
         self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, identity, parent, process))
         return identity
 
+    def iterate(self, start: float, end: float, tokens: int) -> None:
+        self.iterations.extend([round(start * MS)], [round(end * MS)], [1], [tokens], [100])
+
     def path(self, end: float, start: float = 0, **more: object) -> list[PathPiece]:
         records = StepRecords(
             round(start * MS), round(end * MS), DRIVER, self.spans, {ENGINE: self.iterations}, ROLES, REPLICAS, **more  # type: ignore[arg-type]
@@ -163,10 +166,10 @@ def rollout(*, kept: float = 0, frozen: float = 0, others: bool = True) -> Rows:
         rows.add(SERVER, "serve", "generate", 3, 90 + frozen, amount=7)
     rows.add(AGENT, "reward", "compute_score", 92 + kept + frozen, 95 + kept + frozen, trajectory)
     first = 10 + kept
-    rows.iterations.add(round(first * MS), round((first + 20) * MS), 1, 100, 100)
+    rows.iterate(first, first + 20, 100)
     for at in range(30, 90, 10):
         begin = at + kept + (frozen if at >= 60 else 0)
-        rows.iterations.add(round(begin * MS), round((begin + 10) * MS), 1, 1, 100)
+        rows.iterate(begin, begin + 10, 1)
     return rows
 
 
