@@ -141,10 +141,10 @@ def _limited(step: TrainingStep, say: Say) -> Content:
         most = step.mostly
         shown = most and say("typical_mostly", cause=cause(say, most), seconds=seconds(most.seconds))
         return tag("span", shown or say("typical"), class_="faint")
-    if step.verdict == "several":
-        return tag("span", say("several"), title=step.why)
     why = "; ".join(filter(None, (step.why, *step.missing)))
-    return tag("em", say("not_known_why", why=why) if why else say("not_known"))
+    if step.verdict == "several" and why:
+        return tag("em", why)
+    return tag("em", say("not_known_why", why=why) if why else say(step.verdict.replace(" ", "_")))
 
 
 def what_if(found: RunTimeline, say: Say) -> Content:
