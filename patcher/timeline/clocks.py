@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.model import Clock
-from patcher.timeline.path import calls_for
+from patcher.timeline.path import by_start, calls_for
 from patcher.timeline.runs import Process
 
 MOST = 50_000
@@ -156,7 +156,7 @@ def _one_to_one(
     here, there = processes[caller].head.boot, processes[worker].head.boot
     if here == there:
         return
-    pairs = list(zip(sorted(calls), sorted(works), strict=True))
+    pairs = list(zip(sorted(calls, key=by_start), sorted(works, key=by_start), strict=True))
     for call, work in pairs:
         yield ClockBound(here, there, call.start - work.start)
     ended = [(call, work, call.end, work.end) for call, work in pairs if call.end is not None and work.end is not None]

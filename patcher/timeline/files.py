@@ -11,8 +11,9 @@ import json
 import re
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +46,9 @@ _LATEST = 1 << 60
 _LATE_US = 10_000_000
 """A block may hold what ended while it was put together: so much later than its clock says, if the machine is busy."""
 
+_EARLY_US = 100 * 86_400_000_000
+"""No record began so long before the block that has it: a hundred days."""
+
 _ENVIRON = ("RANK", "WORLD_SIZE", "VERL_REPLICA_RANK")
 
 
@@ -76,13 +80,13 @@ class IterationColumns:
 
     @property
     def columns(self) -> tuple[array[int], ...]:
-        """All columns, in the order in which `add` takes them."""
+        """All columns, in the order in which `extend` takes them."""
         return self.start, self.end, self.requests, self.tokens, self.context
 
-    def add(self, *values: int) -> None:
-        """One more iteration."""
-        for column, value in zip(self.columns, values, strict=True):
-            column.append(value)
+    def extend(self, *columns: Iterable[int]) -> None:
+        """More iterations, in the same columns."""
+        for column, values in zip(self.columns, columns, strict=True):
+            column.extend(values)
 
     def forget(self, count: int) -> None:
         """Drop the first ``count``."""
@@ -94,6 +98,7 @@ class IterationColumns:
 class ProcessFile:
     """One file: its header, and what a look at the whole of it shows.
 
+    ``begin`` is when the first of its records began, by its monotonic clock.
     ``first`` and ``last`` are the pairs of clocks (monotonic, wall; microseconds) of its first and last block, None
     without any. ``kinds`` are the kinds of records in it, ``iteration`` among them. ``who`` is the last that it says of
     its rank, ``ended`` that its process ended by itself, ``lost`` counts lines that are no records, ``cut`` says that
@@ -113,6 +118,7 @@ class ProcessFile:
     package: str
     environ: Mapping[str, int]
     before: int = 0
+    begin: int = 0
     first: tuple[int, int] | None = None
     last: tuple[int, int] | None = None
     kinds: frozenset[str] = frozenset()
@@ -237,9 +243,17 @@ def survey(path: Path, read: Callable[[int], None] = lambda _: None) -> ProcessF
     begin, end = _parsed(first) or {}, _parsed(last) or {}
     kinds = frozenset({*KINDS, "iterations"} - {*unseen})
     return replace(
-        _headed(path, header), first=pair(begin), last=pair(end), kinds=kinds, who=who,
+        _headed(path, header), begin=_earliest(begin), first=pair(begin), last=pair(end), kinds=kinds, who=who,
         ended=bool(end.get("end")), cut=losses.cut, lost=losses.lines,
     )  # fmt: skip
+
+
+def _earliest(block: Mapping[str, Any]) -> int:
+    """When the first record of a block began, by its monotonic clock."""
+    reader = Reader((), 0)
+    reader.take(block)
+    starts = [span.start for span in (*reader.spans, *reader.open.values())] + list(reader.iterations.start[:1])
+    return min([*starts, (pair(block) or (0, 0))[0]])
 
 
 def _headed(path: Path, header: Mapping[str, Any]) -> ProcessFile:
@@ -297,12 +311,16 @@ class Reader:
         if block is None:
             self.done = True
             return False
+        self.take(block)
+        return True
+
+    def take(self, block: Mapping[str, Any]) -> None:
+        """Take the records of a block."""
         if at := pair(block):
             now = at[0] + self.offset
             self._take_spans(block.get("spans"), now)
             self._take_iterations(block.get("iterations"), now)
             self.upto = max(self.upto, now)
-        return True
 
     def _take_spans(self, rows: object, now: int) -> None:
         for row in rows if isinstance(rows, list) else ():
@@ -320,22 +338,24 @@ class Reader:
                     self.marks.append(span)
 
     def _take_iterations(self, columns: object, now: int) -> None:
-        if not isinstance(columns, list) or not all(isinstance(one, list) for one in columns) or len(columns) < 3:
+        if not isinstance(columns, list) or len(columns) < 3 or not all(map(_is_column, columns[:6])):
+            self.losses.lines += columns is not None
             return
-        count = len(columns[1])
-        padded = [one if len(one) == count else [0] * count for one in (columns[3:] + [[]] * 3)[:3]]
-        values = [0, now, 0, 0, 0]  # the id, the start, and the amounts: each row has the differences
-        for identity, start, length, *amounts in zip(*columns[:3], *padded, strict=False):
-            row = [identity, start, *amounts]
-            if any(number(one) is None for one in (*row, length)) or length < 0:
-                self.losses.lines += 1
-                return  # what follows has its differences to this one
-            values = [known + change for known, change in zip(values, row, strict=True)]
-            if values[1] > now + _LATE_US or any(not 0 <= one < _LATEST for one in (values[0], *values[2:])):
-                self.losses.lines += 1
-                return
-            self.iterations.add(values[1], min(values[1] + length, now + _LATE_US), *values[2:])
-            self._count(values[0])
+        count = min(map(len, columns[:3]))
+        ids, starts, lengths = (one[:count] for one in columns[:3])
+        amounts = [one if len(one) == count else [0] * count for one in (columns[3:] + [[]] * 3)[:3]]
+        # Each value is the difference to the one before it; the first start is one to the time of the block.
+        ids, starts = list(accumulate(ids)), list(accumulate(starts, initial=now))[1:]
+        amounts = [list(accumulate(one)) for one in amounts]
+        least, most = min(min(one, default=0) for one in (ids, lengths, *amounts)), now + _LATE_US
+        largest = max(max(one, default=0) for one in (ids, *amounts))
+        outside = not now - _EARLY_US < min(starts, default=now) <= max(starts, default=now) <= most
+        if least < 0 or largest >= _LATEST or outside:
+            self.losses.lines += 1
+            return
+        ends = [min(start + length, most) for start, length in zip(starts, lengths, strict=True)]
+        self.iterations.extend(starts, ends, *amounts)
+        self.highest, self.count = max(self.highest, *ids, 0), self.count + count
 
     def _count(self, identity: int) -> None:
         self.highest, self.count = max(self.highest, identity), self.count + 1
@@ -352,13 +372,20 @@ class Reader:
         return gone
 
 
+def _is_column(values: object) -> bool:
+    """Whether it is a list of whole numbers that a clock or a counter can have."""
+    if not isinstance(values, list) or not all(type(one) is int for one in values):
+        return False
+    return min(values, default=0) > -_LATEST and max(values, default=0) < _LATEST
+
+
 def _span(row: object, now: int, process: int) -> KeptSpan | None:
     """A row of spans; None where it is none."""
     if not isinstance(row, list) or len(row) < 5:
         return None
     identity, parent, kind, name, start, length, _, amount = [*row, None, None, None][:8]
     begin = number(start)
-    if number(identity) is None or begin is None or begin > _LATE_US or kind not in KINDS:
+    if number(identity) is None or begin is None or not -_EARLY_US < begin < _LATE_US or kind not in KINDS:
         return None
     if length is not None and (number(length) is None or length < 0 or begin + length > _LATE_US):
         return None

@@ -10,7 +10,7 @@ from patcher.timeline import causes, clocks, recorded, runs, shares
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.lanes import LaneBuilder
 from patcher.timeline.model import Imbalance, Lane, PathSegment, Run, RunTimeline, TrainingStep
-from patcher.timeline.path import PathPiece, StepRecords, critical_path, end_of
+from patcher.timeline.path import ENDLESS, PathPiece, StepRecords, critical_path, end_of
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import Collector
 
@@ -60,8 +60,8 @@ class _Join:
         self.marked = bool(marking)
         self.aligned = clocks.align(self.processes, self.driver or 0)
         offsets = self.aligned.offsets
-        firsts = [part.first[0] + offsets[part.boot] for one in self.processes for part in one.parts[:1] if part.first]
-        self.origin = min(firsts, default=0) - 1_000_000
+        firsts = [part.begin + offsets[part.boot] for one in self.processes for part in one.parts[:1] if part.first]
+        self.origin = min(firsts, default=0)
         self.readers = [
             Reader(one.paths, at, offsets[one.head.boot] - self.origin, self.read)
             for at, one in enumerate(self.processes)
@@ -69,7 +69,7 @@ class _Join:
         self.roles = roles
         self.tolerance = max([1_000, *(round(1e6 * (one.error_seconds or 0)) + 1_000 for one in self.aligned.clocks)])
         lanes = [(at, role) for at, one in enumerate(self.processes) for role in lane_roles(one)]
-        self.lanes = [LaneBuilder(self.processes[at], role) for at, role in lanes]
+        self.lanes = [LaneBuilder(self.processes[at], role, len(lanes)) for at, role in lanes]
         self.lane_of = {lane: number for number, lane in enumerate(lanes)}
         self.first_lane = {at: number for number, (at, _) in reversed([*enumerate(lanes)])}
         self.collector = Collector(self.processes)
@@ -80,7 +80,7 @@ class _Join:
         for number, start, end in self._steps():
             records = self._records(start, end)
             self._explain(records, number)
-            self.collector.feed(records, number)
+            self.collector.feed(records if self.steps[1:] else self._records(-ENDLESS, end), number, start)
             self._forget(end)
         end = self._rest()
         lanes = tuple(lane.built(number) for lane, number in zip(self.lanes, _numbers(self.lanes), strict=True))

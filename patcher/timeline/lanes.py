@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.model import IterationRun, Lane, LaneSpan
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
-MOST_SPANS = 4_000
-"""Of a lane; beyond, the shortest are left out."""
+MOST = 120_000
+"""Spans, and runs of iterations, of all lanes; each has its share. Beyond, the shortest spans are left out, and
+neighbours among runs are put together.
+"""
 
-MOST_RUNS = 4_000
-"""Of iterations in a lane; beyond, neighbours are put together."""
+LEAST = 200
+"""Of a lane, however many there are."""
 
 HEAD_TO_HEAD_US = 20_000
 
@@ -23,36 +25,45 @@ DEEPEST = 12
 class LaneBuilder:
     """Takes the records of a process as they are read, and makes a lane of them in the end."""
 
-    def __init__(self, process: Process, role: str) -> None:
-        self.process, self.role = process, role
+    def __init__(self, process: Process, role: str, lanes: int) -> None:
+        self.process, self.role, self.most = process, role, max(MOST // lanes, LEAST)
         self.spans: list[KeptSpan] = []
         self.left_out = self.dropped = 0
         self.runs: list[IterationRun] = []
-        self.gap = HEAD_TO_HEAD_US / 1e6
+        self.gap = HEAD_TO_HEAD_US
 
     def add(self, spans: Iterable[KeptSpan]) -> None:
         """More spans of the process."""
         self.spans += [span for span in spans if span.kind != "step"]
-        if len(self.spans) > 2 * MOST_SPANS:
+        if len(self.spans) > 2 * self.most:
             self._thin()
 
     def _thin(self) -> None:
-        self.left_out += max(len(self.spans) - MOST_SPANS, 0)
-        self.spans = sorted(self.spans, key=_length, reverse=True)[:MOST_SPANS]
+        self.left_out += max(len(self.spans) - self.most, 0)
+        self.spans = sorted(self.spans, key=_length, reverse=True)[: self.most]
 
     def add_iterations(self, columns: IterationColumns, before: int) -> None:
         """The iterations that had ended before this time."""
+        last: list[int] = []
         for start, end, requests, tokens in zip(*columns.columns[:4], strict=True):
             if end > before:
-                return
-            one = IterationRun(seconds(start), seconds(end), 1, int(tokens <= requests), requests)
-            if self.runs and one.start - self.runs[-1].end <= self.gap:
-                self.runs[-1] = _joined(self.runs[-1], one)
-            else:
-                self.runs.append(one)
-            if len(self.runs) > MOST_RUNS:
-                self.gap *= 2
-                self.runs = _closed(self.runs, self.gap)
+                break
+            if not last or start - last[1] > self.gap:
+                self._close(last)
+                last = [start, end, 0, 0, 0]
+            last[1] = max(last[1], end)
+            last[2] += 1
+            last[3] += tokens <= requests
+            last[4] = max(last[4], requests)
+        self._close(last)
+
+    def _close(self, run: Sequence[int]) -> None:
+        """Put down iterations that followed each other."""
+        if run:
+            self.runs.append(IterationRun(seconds(run[0]), seconds(run[1]), *run[2:]))
+        while len(self.runs) > self.most:
+            self.gap *= 2
+            self.runs = _closed(self.runs, self.gap / 1e6)
 
     def built(self, number: int) -> Lane:
         """The lane, as the one of its role with this ``number``."""

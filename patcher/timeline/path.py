@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeVar
 
 from patcher.timeline.files import IterationColumns, KeptSpan
@@ -49,6 +50,9 @@ class Timed(Protocol):
 
 
 T = TypeVar("T", bound=Timed)
+
+by_start = attrgetter("start")
+"""The order in which spans begin."""
 
 
 class PathPiece(NamedTuple):
@@ -168,7 +172,7 @@ class StepRecords:
         by_method = {work: [one for one in calls if calls_for(one.name, work)] for work in {one.name for one in works}}
         used = set[tuple[int, int]]()
         found = defaultdict[int, list[KeptSpan]](list)
-        for work in sorted(works):
+        for work in sorted(works, key=by_start):
             free = [one for one in by_method[work.name] if (one.id, work.process) not in used]
             if call := self._call_of(work, free):
                 used.add((call.id, work.process))
@@ -279,8 +283,6 @@ class _Walk:
         if node.process == records.driver:
             phase = node.name if node.kind == "phase" else phase
             parts = _with_groups(records, [one for one in parts if isinstance(one, KeptSpan)])
-            if node.kind in ("phase", "sync", "poll", "call"):
-                parts += records.remote(node)
         elif node.kind == "reward" and not parts:
             parts += self._remote_rewards(node)
         elif node.kind == "request":
@@ -291,16 +293,27 @@ class _Walk:
         self.explain_parts(parts, low, high, node, phase, depth)
 
     def own(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
-        """Time of ``node`` that nothing within it covers."""
+        """Time of ``node`` that nothing within it covers: what others did for it, and the rest is its own."""
         records = self.records
         if node is None or (node.kind, node.name) == ("phase", "step"):
             self.pieces.append(PathPiece(low, high, "driver", "gap", "between phases", "", records.driver))
-        elif node.kind == "call" and node.process == records.driver and records.lacks(node):
-            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", node.name, phase, None))
-        elif node.kind in ("trajectory", "request") or (node.kind == "phase" and node.process != records.driver):
+        elif node.process == records.driver:
+            for one, begin, end in walk_back(records.remote(node), low, high):
+                if one is None:
+                    self.own_of_driver(node, begin, end, phase)
+                else:
+                    self.explain(one, begin, end, phase, 1)
+        elif node.kind in ("trajectory", "request", "phase"):
             others = (one for one in records.rewards.get(node.process, ()) if one.parent != node.id)
             for one, begin, end in walk_back(others, low, high):
                 self.add(one or node, begin, end, phase)
+        else:
+            self.add(node, low, high, phase)
+
+    def own_of_driver(self, node: KeptSpan, low: int, high: int, phase: str) -> None:
+        """Time of the driver in which nobody else did anything for it, as far as is recorded."""
+        if node.kind == "call" and self.records.lacks(node):
+            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", node.name, phase, None))
         else:
             self.add(node, low, high, phase)
 
@@ -406,7 +419,7 @@ class _Walk:
             ahead.append((one, one, True))
             inner = self.records.children.get((one.process, one.id), ())
             if depth < DEEPEST and len(course) < LONGEST:
-                ahead += [(child, one, False) for child in sorted(inner, reverse=True)]
+                ahead += [(child, one, False) for child in sorted(inner, key=by_start, reverse=True)]
         return course
 
     def _lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:

@@ -40,8 +40,9 @@ def _same(host: str, other: str) -> bool:
 
 
 def _times(facts: Metadata) -> tuple[float, float] | None:
-    """When its first and its last unit began, in seconds since the epoch; None where that is not known."""
+    """When its first unit began and its last one ended, in seconds since the epoch; None where that is not known."""
     units = facts.raw.get("units")
-    known = [one.get("time") for one in units if isinstance(one, dict)] if isinstance(units, list) else []
-    times = [one for one in known if isinstance(one, int | float) and not isinstance(one, bool) and 0 < one < 1e11]
-    return (min(times), max(times)) if times else None
+    known = [one for one in units if isinstance(one, dict)] if isinstance(units, list) else []
+    found = (one.get(key) for one in known for key in ("begin", "end"))
+    times = [one for one in found if type(one) is int and 0 < one < 1 << 63]
+    return (min(times) / 1e9, max(times) / 1e9) if times else None

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.model import Bound, IdleReason, Imbalance, Part, RoleUse, Tail
-from patcher.timeline.path import PathPiece, StepRecords, covered, end_of, head_to_head, uncovered
+from patcher.timeline.path import PathPiece, StepRecords, by_start, covered, end_of, head_to_head, uncovered
 
 Interval = tuple[int, int]
 
@@ -254,7 +254,7 @@ def what_if(
 def phase_parts(phases: Iterable[KeptSpan], records: StepRecords) -> tuple[Part, ...]:
     """How long each phase of the driver took in a step, in the order in which they began."""
     by_name = defaultdict[str, list[Interval]](list)
-    for one in sorted(phases):
+    for one in sorted(phases, key=by_start):
         by_name[one.name].append((one.start, end_of(one)))
     sums = {name: covered(spans, records.start, records.end) for name, spans in by_name.items()}
     return tuple(Part(name, seconds(sum(e - b for b, e in spans))) for name, spans in sums.items() if spans)

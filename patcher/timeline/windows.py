@@ -13,7 +13,7 @@ from typing import NamedTuple
 from patcher.messages.command_line import CommandLine
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.model import ProposedWindow, TrainingStep
-from patcher.timeline.path import ENDLESS, StepRecords, covered, end_of
+from patcher.timeline.path import ENDLESS, StepRecords, by_start, covered, end_of
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
@@ -92,27 +92,27 @@ class Collector:
     processes: Sequence[Process]
     rollouts: dict[int, int] = field(default_factory=lambda: defaultdict(lambda: -1))
     decoded: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    busy_until: dict[int, int] = field(default_factory=lambda: defaultdict(lambda: -1))
+    busy_until: dict[int, int] = field(default_factory=lambda: defaultdict(lambda: -ENDLESS))
     counted: dict[int, int] = field(default_factory=dict)
     calls: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
     found: list[Rollout] = field(default_factory=list)
     slow: dict[tuple[int, str], MicroBatch] = field(default_factory=dict)
     lengths: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
 
-    def feed(self, records: StepRecords, number: int) -> None:
-        """One more step."""
+    def feed(self, records: StepRecords, number: int, start: int) -> None:
+        """One more step, which begins at ``start``; the records of the first one have what came before it, too."""
         for process in records.iterations:
-            self._decodes(records, number, process)
-        self._micro_batches(records, number)
+            self._decodes(records, number, process, start)
+        self._micro_batches(records, number, start)
 
-    def _decodes(self, records: StepRecords, step: int, process: int) -> None:
+    def _decodes(self, records: StepRecords, step: int, process: int, since: int) -> None:
         replica, columns = records.replica_of[process], records.iterations[process]
         served = records.served_by(replica)
         busy = covered(((one.start, end_of(one)) for one in served), -ENDLESS, ENDLESS)
         at, most = 0, 0
         ours = defaultdict[int, list[Decode]](list)
         for start, end, requests, tokens in zip(*columns.columns[:4], strict=True):
-            if not self.counted.get(process, -1) < start < records.end:
+            if not self.counted.get(process, -ENDLESS) < start < records.end:
                 continue
             self.counted[process] = start
             while at < len(busy) and busy[at][1] < start:
@@ -122,7 +122,7 @@ class Collector:
             if tokens > requests:
                 continue
             self.decoded[process] += 1
-            if start >= records.start:
+            if start >= since:
                 ours[max(self.rollouts[process], 0)].append(Decode(self.decoded[process], start, end))
                 most = max(most, requests)
         single = len(ours) == 1 and bool(busy)
@@ -135,13 +135,13 @@ class Collector:
             self.decoded[process] = 0
         self.busy_until[process] = max(self.busy_until[process], busy[1])
 
-    def _micro_batches(self, records: StepRecords, step: int) -> None:
+    def _micro_batches(self, records: StepRecords, step: int, since: int) -> None:
         for one in records.spans:
             if one.kind == "work" and records.start <= one.start < records.end:
                 self.calls[one.process, one.name] += 1
-                units = sorted(_units(records, one, 0)) if one.name in STAGES else []
+                units = sorted(_units(records, one, 0), key=by_start) if one.name in STAGES else []
                 lengths = [end_of(unit) - unit.start for unit in units if unit.end is not None]
-                if len(units) > 1 and len(lengths) == len(units):
+                if len(units) > 1 and len(lengths) == len(units) and one.start >= since:
                     self._slowest(step, one, units, lengths)
 
     def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan], lengths: Sequence[int]) -> None:

@@ -35,6 +35,9 @@ class Rows:
         self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, identity, parent, process))
         return identity
 
+    def iterate(self, start: float, end: float, tokens: int) -> None:
+        self.iterations.extend([round(start * MS)], [round(end * MS)], [1], [tokens], [100])
+
     def path(self, end: float, start: float = 0, **more: object) -> list[PathPiece]:
         records = StepRecords(
             round(start * MS), round(end * MS), DRIVER, self.spans, {ENGINE: self.iterations}, ROLES, REPLICAS, **more  # type: ignore[arg-type]
@@ -163,10 +166,10 @@ def rollout(*, kept: float = 0, frozen: float = 0, others: bool = True) -> Rows:
         rows.add(SERVER, "serve", "generate", 3, 90 + frozen, amount=7)
     rows.add(AGENT, "reward", "compute_score", 92 + kept + frozen, 95 + kept + frozen, trajectory)
     first = 10 + kept
-    rows.iterations.add(round(first * MS), round((first + 20) * MS), 1, 100, 100)
+    rows.iterate(first, first + 20, 100)
     for at in range(30, 90, 10):
         begin = at + kept + (frozen if at >= 60 else 0)
-        rows.iterations.add(round(begin * MS), round((begin + 10) * MS), 1, 1, 100)
+        rows.iterate(begin, begin + 10, 1)
     return rows
 
 
@@ -214,6 +217,17 @@ def test_a_phase_beside_a_rollout_is_the_drivers_own() -> None:
     assert short(rows.path(100)) == [(0, 100, "driver", "adv", DRIVER)]
 
 
+def test_trajectories_explain_no_phase_that_has_others_within() -> None:
+    """They may begin and end within the whole step of an asynchronous trainer, too."""
+    rows = Rows()
+    step = rows.add(DRIVER, "phase", "step", 0, 100)
+    rows.add(DRIVER, "phase", "adv", 10, 60, step)
+    rows.add(AGENT, "trajectory", "", 5, 80)
+    assert short(rows.path(100)) == [
+        (0, 10, "driver", "between phases", DRIVER), (10, 60, "driver", "adv", DRIVER), (60, 100, "driver", "between phases", DRIVER)
+    ]  # fmt: skip
+
+
 def test_a_reward_of_another_trajectory_that_blocks_the_loop_is_what_was_waited_for() -> None:
     rows = Rows()
     rows.add(DRIVER, "phase", "gen", 0, 100)
@@ -221,6 +235,16 @@ def test_a_reward_of_another_trajectory_that_blocks_the_loop_is_what_was_waited_
     other = rows.add(AGENT, "trajectory", "", 0, 80)
     rows.add(AGENT, "reward", "compute_score", 20, 70, other)
     assert (20, 70, "reward", "compute_score", AGENT) in short(rows.path(100))
+
+
+def test_spans_that_go_on_beside_others_that_began_with_them() -> None:
+    rows = ranks([unit(0, 50), unit(50, 60)], [unit(0, 50), unit(50, 90)], 100)
+    for process in (FIRST, SECOND):
+        work = next(one.id for one in rows.spans if one.process == process)
+        for end in (None, 40, None):
+            rows.add(process, "unit", "micro-batch", 0, end, work)
+    rows.add(FIRST, "work", "train", 0, None)
+    assert rows.path(100)
 
 
 def test_spans_that_are_their_own_parents_end() -> None:

@@ -95,6 +95,15 @@ def test_the_micro_batch_that_was_slow_is_proposed_by_the_numbers_that_the_probe
     assert windows["typical decode"]["step"] in (2, 3, 5)
 
 
+def test_a_rollout_before_the_first_step_counts(run: Run, tmp_path: Path) -> None:
+    """As that of a validation does for the probe."""
+    small(tmp_path, validates=True)
+    windows = {one["what"]: one for one in result(run("timeline", tmp_path, "--json"))["windows"]}
+    assert windows["tail"]["command"] == "rlpatch apply vllm --decode 0:20 --at-tail 1 --rollout 2 --replicas 0"
+    first, end = windows["typical decode"]["command"].split()[4].split(":")
+    assert (int(end) - int(first), int(first) > 10) == (19, True)
+
+
 def test_steps_are_chosen_by_the_number_of_the_driver(run: Run, tmp_path: Path) -> None:
     small(tmp_path)
     found = result(run("timeline", tmp_path, "--json", "--steps", "2:4"))
@@ -217,6 +226,6 @@ def test_memory_is_that_of_a_step_not_of_a_run(tmp_path: Path) -> None:
     joining, most = _Join(found, processes, lambda _count: None), 0
     for number, start, end in joining._steps():
         most = max(most, sum(len(reader.spans) for reader in joining.readers))
-        joining.collector.feed(joining._records(start, end), number)
+        joining.collector.feed(joining._records(start, end), number, start)
         joining._forget(end)
     assert most < 4 * 60

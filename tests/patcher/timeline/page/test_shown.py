@@ -112,6 +112,14 @@ def test_the_steps_and_their_places() -> None:
     assert "<strong>" not in rows[1] + rows[5]
 
 
+def test_a_step_that_was_slower_in_many_parts_is_not_called_unknown() -> None:
+    found = made.run()
+    steps = (replace(found.steps[1], verdict="several", limited_by=None, why="no single cause"), *found.steps[2:])
+    text = page.page(replace(found, steps=steps))
+    assert "no single cause" in Seen(text).text
+    assert "not known" not in Seen(page.page(replace(found, steps=steps[:1], missing=()))).text
+
+
 def test_what_stands_out_nowhere_is_said_calmly() -> None:
     found = made.run(steps=3)
     text = Seen(page.page(replace(found, causes=(), missing=()))).text

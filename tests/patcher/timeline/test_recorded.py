@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fixtures.timeline.small import STEP, WALL, small
+from patcher.timeline import files, runs
+from patcher.timeline.join import join
+from patcher.timeline.model import RunTimeline
+
+
+def joined(folder: Path) -> RunTimeline:
+    ((run, processes),) = runs.survey(files.paths(folder)).runs
+    return join(run, processes, folder)
+
+
+def facts(folder: Path, **more: object) -> Path:
+    """Facts of a window in the engine, of 100 ms in the middle of the second step."""
+    begin = (WALL + 3 * STEP // 2) * 1_000
+    units = [
+        {"number": 30 + at, "begin": begin + at * 50_000_000, "end": begin + (at + 1) * 50_000_000} for at in (0, 1)
+    ]
+    known = {"format": 1, "host": "node0", "pid": 31, "unit": "decode", "window": "30:32", "units": units}
+    trace = folder / "node0_dp0_rank0_31.123.pt.trace.json.gz"
+    trace.write_bytes(b"")
+    trace.with_name(f"{trace.name}.rlpatch.json").write_text(json.dumps({**known, **more}))
+    return trace
+
+
+def test_a_window_that_was_recorded_lies_where_it_was_on_the_clock_of_the_run(tmp_path: Path) -> None:
+    small(tmp_path)
+    trace = facts(tmp_path)
+    found = joined(tmp_path)
+    (window,) = found.recorded
+    assert (window.trace, window.title, window.report) == (trace, "decode 30:32", f"rlpatch report {trace}")
+    assert window.start == pytest.approx(found.steps[1].start + 0.5, abs=0.005)
+    assert window.end - window.start == pytest.approx(0.1)
+    assert window.lane is not None
+    assert found.lanes[window.lane].pid == 31
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"units": []}, {"units": 3}, {"units": [{"begin": "x"}]}, {"format": 9}, {"units": [{"begin": 1}]}],
+    ids=repr,
+)
+def test_facts_of_another_run_or_without_times_are_left_out(more: dict[str, object], tmp_path: Path) -> None:
+    small(tmp_path)
+    facts(tmp_path, **more)
+    assert joined(tmp_path).recorded == ()
