@@ -52,8 +52,8 @@ class Update(TrainerSteps):
             held.update(sequences=rows, padded=[rows, prompt + batch["completion_ids"].size(1)])
         return held
 
-    def prepared(self, batch: Any = None) -> None:
-        if not self.worker.model.training:  # an evaluation, which prepares its batches in the same place
+    def prepared(self, batch: Any = None, training: bool = True) -> None:
+        if not training:  # an evaluation, which prepares its batches in the same place
             return
         if self.enter_step("actor"):
             self.start("mini-batch", batch)

@@ -63,8 +63,9 @@ _KTO = _Trainer("KTO", False, RELEASES.since("1.8.0"), _LOOPED)
 _GENERATED = Insertion(
     "_prepare_inputs",
     where=Before("return ..."),
-    line='self._rlpatch_stage("prepared", inputs)',
-    why="the micro-batch is there: generated, scored and cut before this line, in the training step that needed it",
+    line='self._rlpatch_stage("prepared", inputs, self.model.training)',
+    why="the micro-batch is there: generated, scored and cut before this line, in the training step that needed it; an"
+    " evaluation prepares its batches here, too",
 )
 _LOADED = Insertion(
     "training_step",

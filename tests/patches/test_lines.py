@@ -234,6 +234,39 @@ verl/workers/engine/veomni/transformer_impl.py
     forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
         for micro_batch in micro_batches:
 """,
+    "trl 1.16.0 update-policy mini-batch": """
+trl/trainer/grpo_trainer.py
+    _prepare_inputs: self._rlpatch_stage("prepared", inputs, self.model.training)
+        return inputs
+trl/trainer/rloo_trainer.py
+    _prepare_inputs: self._rlpatch_stage("prepared", inputs, self.model.training)
+        return inputs
+trl/trainer/sft_trainer.py
+    training_step: self._rlpatch_stage("prepared", *args[1:2])
+        with self.maybe_activation_offload_context:
+trl/trainer/dpo_trainer.py
+    training_step: self._rlpatch_stage("prepared", *args[1:2])
+        with self.maybe_activation_offload_context:
+trl/trainer/kto_trainer.py
+    training_step: self._rlpatch_stage("prepared", *args[1:2])
+        with self.maybe_activation_offload_context:
+""",
+    "trl 1.16.0 compute-log-prob micro-batch": """
+trl/trainer/grpo_trainer.py
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("parts", model)
+        for start in range(0, input_ids.size(0), batch_size):
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("stop", "micro-batch")
+        all_logps.append(outputs.log_probs[:, -logits_to_keep:])
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))
+        if compute_entropy:
+trl/trainer/rloo_trainer.py
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("parts", model)
+        for start in range(0, input_ids.size(0), batch_size):
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("stop", "micro-batch")
+        all_logps.append(outputs.log_probs[:, -logits_to_keep:])
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))
+        if compute_entropy:
+""",
     "mindspeed-rl 2.3.0 update-policy micro-batch": """
 mindspeed_rl/workers/actor_hybrid_worker.py
     update: self._rlpatch_stage("enter", "actor")

@@ -98,7 +98,7 @@ MICRO = (
         log_prob("actor", 1, {2: ["infer 2"], 3: ["infer 3"]}) | log_prob("ref", 1, {2: ["infer 6"], 3: ["infer 7"]}),
         window="2:4",
         settings=SELDOM,
-        said="update-policy, actor, micro-batch 2:4 of training step 1: not recorded: the training step ends after 2",
+        said="update-policy, actor, micro-batch 2:4 of training step 1: the training step ends, recorded 0 of 2 units",
     ),
     Case(
         "SFT", update(1, {0: learned(0), 1: learned(1)}), window="0:9", said="the training step ends, recorded 2 of 9"

@@ -80,7 +80,7 @@ def test_it_is_explained_with_the_line_of_each_window(tmp_path: Path) -> None:
     root = install(UPSTREAM, "1.16.0", tmp_path / "site")
     shown = run("explain", "trl", "--path", root)
     assert "warning" not in shown.stderr
-    assert shown.stdout.count('_rlpatch_update_policy("prepared", inputs)  # rlpatch') == 2
+    assert shown.stdout.count('_rlpatch_update_policy("prepared", inputs, self.model.training)  # rlpatch') == 2
     assert "by itself trl" in shown.stdout
 
 
