@@ -6,25 +6,18 @@ training the loss, the backward and the optimizer's step. The oldest release run
 
 from __future__ import annotations
 
-import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from fixtures import releases
-from fixtures.ascend import trace
 from fixtures.trl.host import NEWEST, OLDEST, drive
 from tests.patches.command_line import run as rlpatch
+from tests.patches.labelled import Recorded, Units, recorded
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
-
-NAME = re.compile(r"_(?P<stage>update_policy|compute_log_prob)_(?P<role>actor|ref)_step(?P<step>\d+)_rank0_")
-LABEL = re.compile(r"(generate|infer|loss|backward|optimizer) \d+")
-
-Units = dict[int, list[str]]
 
 
 class Case(NamedTuple):
@@ -34,7 +27,7 @@ class Case(NamedTuple):
     """
 
     trainer: str
-    recorded: dict[tuple[str, str, int], Units]
+    recorded: Recorded
     window: str = "0:2"
     steps: str = "1"
     settings: dict[str, Any] = {}  # noqa: RUF012  (never changed)
@@ -55,11 +48,11 @@ class Case(NamedTuple):
         return {**where, "RLPATCH_WINDOW": self.window, "RLPATCH_TRAINING_STEPS": self.steps}
 
 
-def update(step: int, units: Units) -> dict[tuple[str, str, int], Units]:
+def update(step: int, units: Units) -> Recorded:
     return {("update-policy", "actor", step): units}
 
 
-def log_prob(role: str, step: int, units: Units) -> dict[tuple[str, str, int], Units]:
+def log_prob(role: str, step: int, units: Units) -> Recorded:
     return {("compute-log-prob", role, step): units}
 
 
@@ -134,7 +127,7 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(release: str, uni
     assert "Traceback" not in after.log
     for case, theirs, ours in zip(cases, before.runs, after.runs, strict=True):
         assert ours == theirs, f"{case.name}: patched and published differ"
-        assert dict(traces(tmp_path / case.name)) == case.recorded, f"{case.name}: {theirs} {after.log}"
+        assert dict(recorded(tmp_path / case.name)) == case.recorded, f"{case.name}: {theirs} {after.log}"
         assert case.said in after.log, case.name
 
 
@@ -147,21 +140,3 @@ def patch(release: str, unit: str, folder: Path) -> Path:
     if unit == "micro-batch":
         rlpatch("apply", f"trl=={release}", "--stage", "compute-log-prob", "--micro-batch", "0:1", *common)
     return tree
-
-
-def traces(folder: Path) -> Iterator[tuple[Any, Units]]:
-    for path in trace.find(folder):
-        name = NAME.search(path.name)
-        assert name, path.name
-        held = trace.read(path)
-        between = [one for one in held.ranges if one.name == "rlpatch:uncounted"]
-        units = {
-            unit.number: [
-                one.name
-                for one in unit.ranges
-                if LABEL.fullmatch(one.name) and not any(pause.holds(one) for pause in between)
-            ]
-            for unit in held.units
-        }
-        assert [one.name for one in held.outside if LABEL.fullmatch(one.name)] == [], path.name
-        yield (name["stage"].replace("_", "-"), name["role"], int(name["step"])), units
