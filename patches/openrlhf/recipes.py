@@ -8,7 +8,7 @@ from patcher.recipe import Around, Before, Head, Insertion, Recipe, Structure, U
 from patches import training
 from patches.openrlhf import PROJECT, RELEASES
 from patches.openrlhf.switches import SWITCHES
-from patches.probes.openrlhf import Batches, Update
+from patches.probes.openrlhf import Batches, ReplayUpdate
 from patches.training import MICRO, MINI, ROLES
 
 _LOGGER = "openrlhf.rlpatch"
@@ -38,7 +38,7 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
         class_name=class_name,
         method=method,
         windows=(MICRO, MINI),
-        probe=training.probe(Update, roles=ROLES[stage], logger=_LOGGER),
+        probe=training.probe(ReplayUpdate, roles=ROLES[stage], logger=_LOGGER),
         insertions=(
             Insertion(
                 method,

@@ -7,7 +7,7 @@ from typing import Any
 from patches.probes.training import TrainingSteps
 
 
-class Update(TrainingSteps):
+class ReplayUpdate(TrainingSteps):
     """The trainers of actor and critic (``trainer/ray/ppo_*.py``): a training step is one call of ``ppo_train``.
 
     It takes micro-batches out of the replay buffer. The optimizer steps behind ``accumulated_gradient`` of them, or

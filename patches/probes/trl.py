@@ -30,7 +30,7 @@ class TrainerSteps(TrainingSteps):
         return True
 
 
-class Update(TrainerSteps):
+class TrainerUpdate(TrainerSteps):
     """What a trainer learns from a micro-batch once it is there, and the optimizer step of them all."""
 
     def framework(self) -> str:
@@ -46,11 +46,11 @@ class Update(TrainerSteps):
     def contents(self, batch: Any) -> Mapping[str, object]:
         import contextlib
 
-        held = dict(super().contents(batch))
+        found = dict(super().contents(batch))
         with contextlib.suppress(Exception):  # a batch without a rollout
             rows, prompt = batch["prompt_ids"].shape
-            held.update(sequences=rows, padded=[rows, prompt + batch["completion_ids"].size(1)])
-        return held
+            found.update(sequences=rows, padded=[rows, prompt + batch["completion_ids"].size(1)])
+        return found
 
     def prepared(self, batch: Any = None, training: bool = True) -> None:
         if not training:  # an evaluation, which prepares its batches in the same place

@@ -11,7 +11,7 @@ from patcher.processes import Processes
 from patcher.recipe import Around, Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import training
 from patches.probes.members import Calls, TransformersLoop
-from patches.probes.trl import LogProbs, TrainerSteps, Update
+from patches.probes.trl import LogProbs, TrainerSteps, TrainerUpdate
 from patches.releases import Releases
 from patches.training import MICRO, MINI, ROLES
 from patches.trl import PROJECT, RELEASES
@@ -95,7 +95,9 @@ _LOG_PROBS = (
 
 
 def _update_probe() -> Probe:
-    probe = training.probe(Update, shared=TrainerSteps, members=TransformersLoop, roles=("actor",), logger=_LOGGER)
+    probe = training.probe(
+        TrainerUpdate, shared=TrainerSteps, members=TransformersLoop, roles=("actor",), logger=_LOGGER
+    )
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> Any:
         """Those of any training stage; Problem (USAGE) for mini-batches that no training step has."""

@@ -24,15 +24,15 @@ def recorded(folder: Path) -> Iterator[tuple[Any, Units]]:
     for path in trace.find(folder):
         name = NAME.search(path.name)
         assert name, path.name
-        held = trace.read(path)
-        between = [one for one in held.ranges if one.name == "rlpatch:uncounted"]
+        whole = trace.read(path)
+        between = [one for one in whole.ranges if one.name == "rlpatch:uncounted"]
         units = {
             unit.number: [
                 one.name
                 for one in unit.ranges
                 if LABEL.fullmatch(one.name) and not any(pause.holds(one) for pause in between)
             ]
-            for unit in held.units
+            for unit in whole.units
         }
-        assert [one.name for one in held.outside if LABEL.fullmatch(one.name)] == [], path.name
+        assert [one.name for one in whole.outside if LABEL.fullmatch(one.name)] == [], path.name
         yield (name["stage"].replace("_", "-"), name["role"], int(name["step"])), units
