@@ -180,12 +180,15 @@ def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: 
     else:
         blocks = _blocks(place, without, config, patch, target.version)
         after = editing.insert(without, recipe, blocks, __version__, units=config.stage.marked, where=where)
+        others = [found.patch for found in markers.marked(before) if found.patch != patch]
+        if markers.strip(before, others, where=where) == markers.strip(after, others, where=where):
+            after = before  # else two patches at one place would change places each time
     warnings = []
     if differing := originals.differs(target, path, pristine):
         detail = f"{differing.detail}; its structure fits, so it is patched"
         warnings.append(Note(f"{differing.text}: read the diff", detail))
     seen = editing.fingerprint(pristine, recipe.class_name, recipe.method)
-    if place.structure and seen not in place.structure.fingerprints:
+    if place.structure and place.structure.fingerprints and seen not in place.structure.fingerprints:
         seen_as = f"{recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
         warnings.append(Note(seen_as, f"it stands in {path}"))
     return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
@@ -202,12 +205,17 @@ def _lone(upstream: Upstream, fitting: Sequence[_Fitting], done: Sequence[_Fitti
     """A note on the places that fit and would record nothing."""
     lone: dict[str, list[str]] = {}
     for recipe in (one.place.recipe for one in fitting if one not in done):
-        needed = dict.fromkeys(other.class_name for other in upstream.recipes if other.name in recipe.needs)
-        lone.setdefault(" or ".join(needed), []).append(recipe.class_name)
+        needed = dict.fromkeys(_called(other) for other in upstream.recipes if other.name in recipe.needs)
+        named = " or ".join([*needed][:3]) + (", …" if len(needed) > 3 else "")
+        lone.setdefault(named, []).append(_called(recipe))
     return [
         Note(f"left out: {', '.join(classes)}: nothing is recorded there without {needed}")
         for needed, classes in lone.items()
     ]
+
+
+def _called(recipe: Recipe) -> str:
+    return recipe.class_name or f"the {recipe.name}"
 
 
 def _unlike(upstream: Upstream, target: Target, done: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:

@@ -68,6 +68,8 @@ Anchor = Head | Before | Loop | Around
 class Insertion(NamedTuple):
     """One line of ours in one method of the target class, or one in front of a statement and one behind it.
 
+    Where the recipe has no class, ``method`` is the path to a function of the module: ``decorate.inner`` within another
+    one, ``Manager.update`` of a class. A function may be ``async``.
     ``line`` is the statement that goes in at ``where``; ``_rlpatch_stage`` in it stands for the name of the patch.
     ``parameters`` are names that the method must take, because ``line`` uses them. An ``optional`` one is
     left out where the class has no such method, and one with ``windows`` for every other unit.
@@ -128,6 +130,9 @@ class Probe(NamedTuple):
     a target class have in common. ``layers`` gives what goes on top for a configuration: the classes of each layer are
     flattened into one that derives from those below. ``members`` are appended to the target class itself.
 
+    ``beside`` is a line below all that, with the names of the patch: of a recipe without a class the recorder stands in
+    the module, and this makes one. ``callers`` are the lines of other recipes that call it.
+
     ``constants`` gives, for a configuration and a published release ("" for any other), the compile-time constants,
     ``settings`` what stands at the top as the user's choice; ``arguments`` maps (function, keyword) to the code of that
     argument in the backend's calls, ``summary`` is one line for the reader.
@@ -141,6 +146,8 @@ class Probe(NamedTuple):
     members: tuple[type, ...] = ()
     recorder: type | None = None
     shared: tuple[type, ...] = ()
+    beside: str = ""
+    callers: tuple[str, ...] = ()
     backends: Mapping[str, type] = MappingProxyType({})
     constants: Callable[[ProfileConfig[Any], str], Mapping[str, object]] = lambda _config, _release: {}
     settings: Callable[[ProfileConfig[Any]], Mapping[str, object]] = lambda _config: {}
@@ -153,11 +160,12 @@ class Recipe(NamedTuple):
     """Where a stage of one project is recorded, in which releases, and why there.
 
     ``why``, ``how``, ``upstream`` and ``remove_when`` are what ``rlpatch explain`` prints; ``method`` is the
-    function that is fingerprinted; ``windows`` are the units that can be counted here. ``strategies`` are the parallel
-    strategies that use this class, ``roles`` those that the stage works for. ``notes`` are said with each plan. A
-    recipe that ``needs`` others records nothing without one of these in the same patch; those that go ``together``
-    record nothing without all of each other. ``marks`` are windows of other recipes, to which this one adds with
-    ``--markers`` what it counts itself.
+    function that is fingerprinted, where structures have fingerprints; without a ``class_name`` the lines go into
+    functions anywhere in the module, and the block to its end. ``windows`` are the units that can be counted here.
+    ``strategies`` are the parallel strategies that use this class, ``roles`` those that the stage works for. ``notes``
+    are said with each plan. A recipe that ``needs`` others records nothing without one of these in the same patch;
+    those that go ``together`` record nothing without all of each other. ``marks`` are windows of other recipes, to
+    which this one adds with ``--markers`` what it counts itself.
 
     ``calls`` are those of upstream's ``method`` whose arguments change, instead of lines that go in: then ``profiler``
     is the one of ``patches.switches`` that they set up, and nothing of ours records beside it.

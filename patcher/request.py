@@ -14,9 +14,11 @@ from patcher.config import (
     STAGES,
     WHOLE,
     BuiltinStage,
+    NoProfiler,
     ProfileConfig,
     RangeOptions,
     Stage,
+    TimelineStage,
     TorchNpuSettings,
     Window,
     WindowedStage,
@@ -46,6 +48,12 @@ OPTIONS: Mapping[str, OptionSpec] = {
         WINDOW,
         "Change the settings of the framework's own profiler instead: those that are named, no others.",
     ),
+    "timeline": OptionSpec(
+        "timeline",
+        Flag(),
+        WINDOW,
+        "Keep what each process does and when, without a profiler: kilobytes a step, for `rlpatch timeline`.",
+    ),
     "backend": OptionSpec(
         "backend",
         Choice(BACKENDS),
@@ -53,10 +61,10 @@ OPTIONS: Mapping[str, OptionSpec] = {
         "Record with torch_npu.profiler or torch.profiler.",
         shown="the one of the target's environment",
     ),
-    **options_of(*KINDS, *PROFILERS, RangeOptions, ProfileConfig),
+    **options_of(*KINDS, *PROFILERS, RangeOptions, ProfileConfig, TimelineStage),
 }
 """Every option that says what to record, by its name, but for those of the windows."""
-BUILTIN = BuiltinStage.NAMES[0]
+BUILTIN, TIMELINE = BuiltinStage.NAMES[0], TimelineStage.NAMES[0]
 DEFAULT_FOLDER = "rlpatch_traces"
 AllUpstreams = Callable[[], "Sequence[Upstream]"]
 """Gives every project there is: only an error has to know them."""
@@ -73,20 +81,36 @@ class ProfileRequest(NamedTuple):
 
     @property
     def stage(self) -> str:
-        """The stage that is named, "" for none."""
-        return BUILTIN if "builtin" in self.choices else str(self.choices.get("stage", ""))
+        """The stage that is named, "" for none; the timeline where it is all that is asked for."""
+        if "builtin" in self.choices:
+            return BUILTIN
+        alone = "timeline" in self.choices and not (self.windows or {"stage", "on_demand"} & self.choices.keys())
+        return TIMELINE if alone else str(self.choices.get("stage", ""))
 
     @property
     def selects(self) -> bool:
         """Whether it says what to record; else nothing is chosen, or only how."""
-        return bool(self.windows or {"stage", "builtin", "on_demand"} & self.choices.keys())
+        return bool(self.windows or {"stage", "builtin", "timeline", "on_demand"} & self.choices.keys())
+
+    def parts(self) -> list[ProfileRequest]:
+        """What is to be recorded by itself: a window, and the timeline beside it."""
+        if "timeline" not in self.choices or self.stage == TIMELINE:
+            return [self]
+        mine = {*options_of(TimelineStage), "ranks", "save_path", "timeline"}
+        timeline = {name: value for name, value in self.choices.items() if name in mine}
+        rest = {name: value for name, value in self.choices.items() if name not in ("timeline", "max_timeline_mb")}
+        return [self._replace(choices=rest), ProfileRequest((), timeline)]
 
     def checked(self) -> ProfileRequest:
         """Itself; :class:`Problem` (USAGE) where no target could record that."""
         if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
             raise Problem(Kind.USAGE, f"{self.window_flags}: a stage has one window", hint="leave all but one out")
+        if "max_timeline_mb" in self.choices and TIMELINE not in {*self.choices, self.stage}:
+            raise Problem(Kind.USAGE, "--max-timeline-mb: there is no timeline", hint="add --timeline")
         if self.stage == BUILTIN:
-            self._check_builtin()
+            self.parts()[0]._check_builtin()
+        elif self.stage == TIMELINE:
+            self._check_timeline()
         elif not (self.windows or self.stage or self.choices.get("on_demand")):
             example = "one of --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1, --micro-batch 0:4"
             raise Problem(Kind.USAGE, "no window is given", hint=example)
@@ -105,6 +129,14 @@ class ProfileRequest(NamedTuple):
             hint = "leave out --builtin, or what is not a setting of that profiler"
             raise Problem(Kind.USAGE, cause, hint=hint)
 
+    def _check_timeline(self) -> None:
+        fitting = {*options_of(TimelineStage), "stage", "timeline", "ranks", "save_path"}
+        foreign = [f"--{window.unit}" for window in self.windows]
+        foreign += [flag(name) for name in OPTIONS if name in self.choices and name not in fitting]
+        if foreign:
+            cause = f"{' and '.join(foreign)}: the timeline has no profiler, and no window"
+            raise Problem(Kind.USAGE, cause, hint=f"leave out {foreign[0]}, or add a window: --decode 30:60 --timeline")
+
     def config(self, stage: str, unit: str, backend: str) -> ProfileConfig[Stage]:
         """The configuration of a stage in the window of ``unit``; :class:`Problem` (USAGE) where a choice does not fit.
 
@@ -113,6 +145,9 @@ class ProfileRequest(NamedTuple):
         if stage == BUILTIN:
             settings = self._chosen(TorchNpuSettings)
             return ProfileConfig(stage=BuiltinStage(named=tuple(settings)), profiler=TorchNpuSettings(**settings))
+        folder = {"save_path": os.path.realpath(DEFAULT_FOLDER), **self._chosen(ProfileConfig)}
+        if stage == TIMELINE:
+            return ProfileConfig(stage=TimelineStage(**self._chosen(TimelineStage)), profiler=NoProfiler(), **folder)
         part = self._stage(stage, unit)
         backend = self.choices.get("backend", backend)
         profiler = next(one for one in PROFILERS if backend == one.BACKEND)
@@ -123,7 +158,7 @@ class ProfileRequest(NamedTuple):
         return ProfileConfig(
             stage=part,
             profiler=profiler(**self._chosen(profiler)),
-            **{"save_path": os.path.realpath(DEFAULT_FOLDER), **self._chosen(ProfileConfig)},
+            **folder,
         )
 
     def _stage(self, name: str, unit: str) -> Stage:
@@ -180,6 +215,12 @@ def resolve(
             usual = kind_of(unit).NAMES[0]
             return request.config(usual if usual in counting else counting[0], unit, backend)
     raise _not_counted(request, upstream, recipes, everyone)
+
+
+def takes(request: ProfileRequest, upstream: Upstream) -> bool:
+    """Whether a recipe of ``upstream`` counts a window of the request, or has the stage that is named."""
+    units = {window.unit for window in request.windows}
+    return any(recipe.stage == request.stage or not units.isdisjoint(recipe.windows) for recipe in upstream.recipes)
 
 
 def _not_counted(

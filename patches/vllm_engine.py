@@ -35,3 +35,17 @@ def worker(release: str) -> Mapping[str, object]:
 def _number(release: str) -> tuple[int, ...]:
     """The three numbers of a release; its candidates have them, too, and what it hands over."""
     return tuple(int(text) for text in re.findall(r"\d+", release)[:3])
+
+
+def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
+    """What the timeline keeps of a class of workers, as ``patches.timeline.sites`` takes it."""
+    weights = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
+    kinds = {
+        "sync": (weights, "new weights for the next rollout"),
+        "sleep": (("sleep", "wake_up"), "memory to train in"),
+    }
+    spans = ((kind, name, why) for kind, (names, why) in kinds.items() for name in names)
+    return (
+        (f"{worker}.execute_model", "iteration(self, scheduler_output)", "once per engine iteration"),
+        *((f"{worker}.{name}", f'span("{kind}", "{name}")', why) for kind, name, why in spans),
+    )

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("patches.survey", "patcher.hook", "patcher.bundle"),
     ("patches", "patcher.plan"),
     ("patcher.request", "patcher.editing"),
-    ("patcher.recipe",),
+    ("patcher.recipe", "patcher.timeline"),
     ("patcher.guards", "patcher.targets", "patcher.traces", "patcher.workers"),
     ("patcher.store", "patches.switches"),
     ("patcher", "patches.probes"),

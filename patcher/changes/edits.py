@@ -33,6 +33,20 @@ def revert(
     return Edit(root, tuple(changes), remove=tuple(dict.fromkeys(record.patch for record in ours)))
 
 
+def composed(edits: Iterable[Edit]) -> list[Edit]:
+    """The same as one edit for each root, where a later one was planned on what an earlier one makes of a file."""
+    found: dict[Path, Edit] = {}
+    for edit in edits:
+        before = found.get(edit.root, Edit(edit.root, ()))
+        changes = {change.path: change for change in before.changes}
+        for change in edit.changes:
+            known = changes.get(change.path, change)
+            changes[change.path] = change._replace(before=known.before)
+        merged = Edit(edit.root, tuple(changes.values()), before.add + edit.add, before.remove + edit.remove)
+        found[edit.root] = merged
+    return list(found.values())
+
+
 def diff(path: str, pristine: bytes, after: bytes) -> bytes:
     """A unified diff that ``git apply`` takes, for a file in any encoding; empty without a change."""
     if pristine == after:

@@ -28,6 +28,7 @@ COMMANDS = {
     "traces": ("reports.traces", "Say what was recorded, and whether it is whole."),
     "analyse": ("reports.analyse", "Parse what torch_npu recorded."),
     "report": ("reports.report", "Say where the time of the recorded units went."),
+    "timeline": ("reports.timeline", "Say where the time of a run's steps went."),
     "compare": ("reports.compare", "Say what changed from one capture to another."),
     "demo": ("about.demo", "Patch a copy of a real release, and revert it."),
     "completion": ("about.completion", "Print the completion script for a shell."),

@@ -87,6 +87,11 @@ class NodeWorker:
         """The bytes of the files."""
         return {path: behind(Path(path)) for path in paths}
 
+    def timeline(self, folder: str, have: Mapping[str, int]) -> dict[str, bytes]:
+        """The timeline's files below ``folder``, by their names, but for those of which there are as many bytes."""
+        found = {path.name: path for path in Path(folder, "timeline").glob("[!.]*.jsonl.gz*") if path.is_file()}
+        return {name: behind(path) for name, path in found.items() if path.stat().st_size > have.get(name, 0)}
+
     def status(self, words: Sequence[str], engines: Mapping[str, Processes]) -> CommandResult:
         """The report on what is patched, with a `NodeStatus`; ``engines`` has the processes of each project."""
         report = self._here.status(words)

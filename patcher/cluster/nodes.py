@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from patcher.processes import Processes, RunningProcess
     from patcher.recipe import Upstream
     from patcher.targets.target import Target
+
+
+_NAME = re.compile(r"\w+\.jsonl\.gz(\.old)?", re.ASCII)
+"""What the recorder calls its files: a node names them, and they are written here."""
 
 
 class Nodes(Where):
@@ -136,6 +141,22 @@ class Nodes(Where):
             late = f"their file system may be late: look again with `{status}` before the run starts"
             step += StepResult.noted([Note(f"{listed(result.stale)} cannot see the change yet", late)], "warning")
         return step
+
+    def gather(self, folder: Path, into: Path) -> StepResult:
+        """Copy the files of a timeline that lie below ``folder`` on the nodes to the same place below ``into``.
+
+        A file that grows is copied again where it has more bytes than the copy. Raises OSError.
+        """
+        here = into / "timeline"
+        have = {path.name: path.stat().st_size for path in here.glob("*.jsonl.gz*")}
+        answers = self.group.call("timeline", all_of(self.group.names, str(folder), have))
+        found = {name: text for files in values(answers).values() for name, text in files.items()}
+        here.mkdir(parents=True, exist_ok=True)
+        for name in filter(_NAME.fullmatch, found):
+            (here / f".{name}").write_bytes(found[name])
+            (here / f".{name}").replace(here / name)
+        count = "1 file" if len(found) == 1 else f"{len(found)} files"
+        return StepResult((f"copied {count} to {here}",) if found else ()) + summary.failures(answers)
 
     def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[RunningProcess]:
         """See `Where`."""

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 _REPEAT_S = 30.0
 _CONNECT_S = 2.0
 _REPEATABLE = frozenset(
-    ("survey", "contents", "status", "check", "guard", "preflight", "recover", "visit", "pending", "verify", "running")
+    (
+        *("survey", "contents", "status", "check", "guard", "preflight", "recover", "visit", "pending", "verify"),
+        *("running", "timeline"),
+    )
 )
 """Methods that leave nothing with the actor, such as a lock. While a node dies, Ray 2.41 ends actors on others, too."""
 

@@ -12,6 +12,7 @@ from patcher.config.profilers import (
     EXPORT_TYPES,
     LEVELS,
     PROFILERS,
+    NoProfiler,
     RangeOptions,
     TorchNpuSettings,
     TorchSettings,
@@ -22,6 +23,7 @@ from patcher.config.stages import (
     BuiltinStage,
     RolloutStage,
     Stage,
+    TimelineStage,
     TrainingStage,
     WholeStage,
     WindowedStage,
@@ -31,7 +33,7 @@ from patcher.config.windows import OPEN_END, UNITS, WHOLE, Window, typed_as
 
 __all__ = [
     "AIC_METRICS", "BACKENDS", "CONTENTS", "EXPORT_TYPES", "KINDS", "LEVELS", "OPEN_END", "PROFILERS", "STAGES",
-    "UNITS", "WHOLE", "BuiltinStage", "ProfileConfig", "RangeOptions", "RolloutStage", "Stage",
-    "TorchNpuSettings", "TorchSettings", "TrainingStage", "WholeStage", "Window", "WindowedStage", "kind_of",
-    "typed_as",
+    "UNITS", "WHOLE", "BuiltinStage", "NoProfiler", "ProfileConfig", "RangeOptions", "RolloutStage", "Stage",
+    "TimelineStage", "TorchNpuSettings", "TorchSettings", "TrainingStage", "WholeStage", "Window", "WindowedStage",
+    "kind_of", "typed_as",
 ]  # fmt: skip

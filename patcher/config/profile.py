@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuSettings, TorchSettings
-from patcher.config.stages import BuiltinStage, RolloutStage, Stage, WholeStage, WindowedStage
+from patcher.config.profilers import NO_RANGES, NoProfiler, RangeOptions, TorchNpuSettings, TorchSettings
+from patcher.config.stages import BuiltinStage, RolloutStage, Stage, TimelineStage, WholeStage, WindowedStage
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.options import changed, option, words_of
@@ -25,7 +25,7 @@ class ProfileConfig(Generic[StageT_co]):
     """Everything that the user chose. ``ranks`` None means all; ``save_path`` is "" for the builtin stage."""
 
     stage: StageT_co
-    profiler: TorchNpuSettings | TorchSettings
+    profiler: TorchNpuSettings | TorchSettings | NoProfiler
     ranks: tuple[int, ...] | None = option(NumberListOrAll(), WHOSE, "Global ranks, such as 0,8, or all.", default=(0,))
     save_path: str = option(
         NewFolder(), OUTPUT, "Where the traces go.", default="", shown="rlpatch_traces in the working directory"
@@ -90,7 +90,7 @@ class ProfileConfig(Generic[StageT_co]):
                 " nothing: it records, whichever it is, and the folder's name has no replica"
             )
             yield Note("--replicas chooses among engines that are told which replica they are", detail)
-        if self.ranks is None:
+        if self.ranks is None and not isinstance(self.stage, TimelineStage):
             yield Note("every rank writes a trace; one rank of each kind mostly shows the same")
 
     @property
@@ -102,5 +102,5 @@ class ProfileConfig(Generic[StageT_co]):
         """
         if isinstance(self.stage, BuiltinStage):
             return (*self.stage.words, *words_of(self.profiler, always=self.stage.named))
-        backend = ("--backend", self.profiler.BACKEND)
+        backend = ("--backend", self.profiler.BACKEND) if self.profiler.BACKEND else ()
         return (*self.stage.words, *backend, *words_of(self.profiler), *words_of(self.ranges), *words_of(self))

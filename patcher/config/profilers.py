@@ -184,5 +184,15 @@ class TorchSettings(ProfilerSettings):
     contents: tuple[str, ...] = _contents()
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoProfiler(ProfilerSettings):
+    """Of what is kept without a profiler."""
+
+    BACKEND: ClassVar = ""
+    MODULE: ClassVar = ""
+    NEEDED: ClassVar = "cpu"
+    contents: tuple[str, ...] = ("cpu",)
+
+
 PROFILERS: tuple[type[TorchNpuSettings | TorchSettings], ...] = (TorchNpuSettings, TorchSettings)
 BACKENDS = tuple(profiler.BACKEND for profiler in PROFILERS)

@@ -9,7 +9,7 @@ from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuSettings
 from patcher.config.windows import ROLLOUT_UNITS, TRAINING_UNITS, WHOLE, Window, WindowUnit
 from patcher.messages.errors import Kind, Problem
 from patcher.options import flag, option, options_of, words_of
-from patcher.options.headings import RECORDED, WHOSE, WINDOW
+from patcher.options.headings import OUTPUT, RECORDED, WHOSE, WINDOW
 from patcher.options.notations import Choice, Flag, Number, NumberList, NumberListOrAll
 
 ROLES = ("actor", "ref", "critic")
@@ -163,10 +163,29 @@ class BuiltinStage(Stage):
         return ("--builtin",)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TimelineStage(Stage):
+    """What every process keeps of the whole run, without a profiler."""
+
+    NAMES: ClassVar = ("timeline",)
+    UNITS: ClassVar = ()
+    KIND: ClassVar = "timeline"
+    name: str = field(default="timeline", init=False)
+    window: Window = field(default=WHOLE_STAGE, init=False)
+    max_timeline_mb: int = option(
+        Number(1), OUTPUT, "The timeline of a process keeps its newest part beyond this size.", default=50
+    )
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The option that selects it, and its own."""
+        return ("--timeline", *words_of(self))
+
+
 KINDS: tuple[type[WindowedStage | WholeStage], ...] = (RolloutStage, TrainingStage, WholeStage)
 """The kinds of stages that are recorded."""
 _KIND_OF = {unit.name: kind for kind in KINDS for unit in kind.UNITS}
-STAGES = tuple(name for kind in (*KINDS, BuiltinStage) for name in kind.NAMES)
+STAGES = tuple(name for kind in (*KINDS, BuiltinStage, TimelineStage) for name in kind.NAMES)
 """The names of the stages that there are recipes for; a recipe may have another one."""
 
 

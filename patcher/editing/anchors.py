@@ -13,12 +13,12 @@ from typing import NamedTuple, TypeVar
 import libcst as cst
 
 from patcher.editing import source as sources
-from patcher.editing.source import SourceFile
+from patcher.editing.source import Function, Owner, SourceFile
 from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Before, Call, Head, Insertion, Loop, Recipe
 
 T = TypeVar("T")
-Defined = TypeVar("Defined", ast.ClassDef, ast.FunctionDef)
+Defined = TypeVar("Defined", ast.ClassDef, Function)
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 """A statement on lines of its own."""
 
@@ -29,16 +29,21 @@ class AnchorSearch(NamedTuple):
     recipe: Recipe
     file: SourceFile
 
-    def only_class(self) -> ast.ClassDef:
-        """The recipe's class."""
+    def only_owner(self) -> Owner:
+        """The recipe's class, or the module where it has none."""
+        if not self.recipe.class_name:
+            return self.file.tree
         classes = sources.classes(self.file.tree)
         return self._named(self.recipe.class_name, classes, "classes of that name", "the file")
 
-    def only_method(self, name: str) -> ast.FunctionDef:
-        """The method of that name in the recipe's class."""
-        return self._named(name, sources.methods(self.only_class()), f"methods {name}", "the class")
+    def only_method(self, path: str) -> Function:
+        """The method of that name in the recipe's class, or what lies there in its module."""
+        owner = self.only_owner()
+        if isinstance(owner, ast.Module):
+            return self._one(sources.methods(owner, path), f"functions {path}")
+        return self._named(path, sources.methods(owner), f"methods {path}", "the class")
 
-    def only_call(self, call: Call, method: ast.FunctionDef) -> ast.Call:
+    def only_call(self, call: Call, method: Function) -> ast.Call:
         """The call of that function in ``method``."""
         nodes = (node for node in ast.walk(method) if isinstance(node, ast.Call))
         found = [node for node in nodes if ast.unparse(node.func) == call.function]
@@ -79,7 +84,7 @@ class AnchorSearch(NamedTuple):
     def unlike(self, found: str, line: int = 0) -> Problem:
         """What was looked for and what was ``found``, by default at the recipe's method, else at its class."""
         recipe = self.recipe
-        looked_for = f"{recipe.class_name}.{recipe.method}"
+        looked_for = ".".join(filter(None, (recipe.class_name, recipe.method)))
         nodes = [*sources.defined(self.file.tree, recipe.class_name, recipe.method)][:2]
         return Problem(
             Kind.STRUCTURE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from patcher.changes import markers
 from patcher.changes.change import PatchId
 from patcher.editing import source as sources
 from patcher.editing.anchors import AnchorSearch, Statement, iterable
-from patcher.editing.source import Piece
+from patcher.editing.source import Owner, Piece
 from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Insertion, Recipe
 
@@ -32,12 +31,15 @@ def insert(
     it cannot be read, or not reproduced to the byte.
     """
     search = AnchorSearch(recipe, sources.read(source, where))
-    target, patch = search.only_class(), blocks[-1][0]
+    target, patch = search.only_owner(), blocks[-1][0]
     ours = {name for _, text in blocks for name in _defined(text)}
     if clash := sorted(ours.intersection(sources.names(target))):
-        raise search.unlike(f"{', '.join(clash)} in the class already, without rlpatch's marks")
-    methods = _by_method(recipe, target, units).items()
-    pieces = [_changed(name, insertions, patch, search) for name, insertions in methods]
+        where_to = "class" if recipe.class_name else "module"
+        raise search.unlike(f"{', '.join(clash)} in the {where_to} already, without rlpatch's marks")
+    methods = _by_method(recipe, target, units)
+    if recipe.insertions and not methods:
+        raise search.unlike(f"none of {', '.join(dict.fromkeys(one.method for one in recipe.insertions))}")
+    pieces = [_changed(name, insertions, patch, search) for name, insertions in methods.items()]
     block = [
         line
         for owner, text in blocks
@@ -50,13 +52,12 @@ def insert(
     return after
 
 
-def _by_method(recipe: Recipe, target: ast.ClassDef, units: Collection[str]) -> dict[str, list[Insertion]]:
+def _by_method(recipe: Recipe, target: Owner, units: Collection[str]) -> dict[str, list[Insertion]]:
     """The insertions for ``units`` into a class, by their methods, without optional ones that it does not have."""
     found: dict[str, list[Insertion]] = {}
-    there = {method.name for method in sources.methods(target)}
     for one in recipe.insertions:
         counted = not one.windows or not {*one.windows}.isdisjoint(units)
-        if counted and (one.method in there or not one.optional):
+        if counted and (not one.optional or sources.methods(target, one.method)):
             found.setdefault(one.method, []).append(one)
     return found
 
@@ -72,7 +73,8 @@ def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search:
     file, node = search.file, search.only_method(name)
     first, end = sources.first_line(node) - 1, node.end_lineno or 0
     parameters = {one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
-    head = b"class _:" + file.line_end(first)
+    within = file.lines[first][:1].isspace()
+    head = b"class _:" + file.line_end(first) if within else b""
     try:
         module = cst.parse_module(b"".join([head, *file.lines[first:end]]).decode())
     except cst.ParserSyntaxError as error:
@@ -81,11 +83,11 @@ def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search:
     for insertion in insertions:
         if missing := [one for one in insertion.parameters if one not in parameters]:
             raise search.unlike(f"{name} takes no parameter {', '.join(missing)}")
-        class_ = cst.ensure_type(module.body[0], cst.ClassDef)
-        at = search.only_statement(insertion, cst.ensure_type(class_.body.body[0], cst.FunctionDef))
+        body = cst.ensure_type(module.body[0], cst.ClassDef).body if within else module
+        at = search.only_statement(insertion, cst.ensure_type(body.body[0], cst.FunctionDef))
         texts = (patch.rename(line).replace("{units}", iterable(at)) for line in insertion.lines)
         module = module.visit(_Lines(at, [f"{text}  {markers.tag(patch)}" for text in texts]))
-    return Piece(first, end, lines_of.split(module.code.encode())[1:])
+    return Piece(first, end, lines_of.split(module.code.encode())[within:])
 
 
 class _Lines(cst.CSTTransformer):
@@ -113,6 +115,7 @@ def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], name
     file, name = search.file, search.recipe.class_name
     hint = "nothing was written; please report the file, it is one that rlpatch should take"
     sources.prove(file.source, after, patches, file.where, "the marks do not give the file back to the byte", hint)
-    if left := sorted({*names} - sources.bound(after, name)):
-        cause = f"the patched file is not valid Python with {', '.join(left)} in class {name}"
+    bound = sources.bound(after, name)
+    if (left := sorted({*names} - (bound or set()))) or bound is None:
+        cause = f"the patched file is not valid Python with {', '.join(left) or 'our lines'} in {name or 'the module'}"
         raise Problem(Kind.STRUCTURE, cause, file.where, hint)

@@ -45,9 +45,11 @@ def render(
     """
     probe = recipe.probe
     members = _members(probe.members)
+    members += [probe.beside] if probe.beside else []
     if probe.recorder is None:
         return Rendered(tuple(map(patch.rename, members)))
-    calls = "\n".join([*(line for insertion in recipe.insertions for line in insertion.lines), *members])
+    lines = (line for insertion in recipe.insertions for line in insertion.lines)
+    calls = "\n".join([*lines, *members, *probe.callers])
     recorder = _Recorder(probe, config, release, calls, about)
     name, base = patch.rename("_RlpatchStage"), shared.rename("_RlpatchStage")
     own: list[str] = []
@@ -135,11 +137,12 @@ class _Layer(NamedTuple):
 def _layers(probe: Probe, config: ProfileConfig[Stage]) -> tuple[type, list[_Layer]]:
     """The class that Python makes of the parts, and its layers from the bottom up."""
     assert probe.recorder is not None  # noqa: S101  (the caller looked)
-    backend, above = probe.backends[config.profiler.BACKEND], probe.layers(config)
+    backends = [probe.backends[config.profiler.BACKEND]] if config.profiler.BACKEND else []
+    above = probe.layers(config)
     upper = [kind for layer in reversed(above) for kind in reversed(layer)]
-    composed = type("Composed", (*upper, probe.recorder, backend), {})
+    composed = type("Composed", (*upper, probe.recorder, *backends), {})
     linear = composed.__mro__[1:-1]
-    shared = {base for kind in (*probe.shared, *((backend,) if probe.shared else ())) for base in kind.__mro__}
+    shared = {base for kind in (*probe.shared, *(backends if probe.shared else ())) for base in kind.__mro__}
     own = {*linear} - shared - {*upper}
     layers = [*([shared] if shared else []), own, *({*layer} for layer in above)]
     return composed, [_Layer(tuple(filter(some.__contains__, linear)), some is shared) for some in layers]

@@ -16,6 +16,10 @@ from patcher.changes import lines, markers
 from patcher.changes.change import PatchId
 from patcher.messages.errors import Kind, Problem
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Owner = ast.Module | ast.ClassDef
+"""What a block goes to the end of."""
+
 
 class Piece(NamedTuple):
     """``lines`` in the place of those from the index ``first`` up to ``end``, which stays."""
@@ -39,16 +43,18 @@ class SourceFile(NamedTuple):
 
     def line_end(self, index: int) -> bytes:
         """What ends that line."""
-        return b"\r\n" if self.lines[index].endswith(b"\r\n") else b"\n"
+        return b"\r\n" if self.lines and self.lines[index].endswith(b"\r\n") else b"\n"
 
-    def written(self, pieces: Sequence[Piece], target: ast.ClassDef, block: Sequence[str]) -> bytes:
+    def written(self, pieces: Sequence[Piece], target: Owner, block: Sequence[str]) -> bytes:
         """The bytes with ``pieces`` in their places, and ``block`` at the end of ``target``, behind earlier patches.
 
         ``block`` is indented by four spaces a step; it goes in with the margin of the class as step.
         """
-        at, inner = self._end(target), self.lines[target.body[0].lineno - 1]
-        step = inner[: len(inner) - len(inner.lstrip())]
-        ours = [_indented(line, step) + self.line_end(at - 1) for line in block]
+        at, steps, step = len(self.lines), 0, b"    "
+        if isinstance(target, ast.ClassDef):
+            at, steps, inner = self._end(target), 1, self.lines[target.body[0].lineno - 1]
+            step = inner[: len(inner) - len(inner.lstrip())]
+        ours = [_indented(line, step, steps) + self.line_end(at - 1) for line in block]
         after: list[bytes] = []
         start = 0
         for first, end, text in [*sorted(pieces, key=lambda piece: piece[:2]), Piece(at, at, ours)]:
@@ -56,7 +62,7 @@ class SourceFile(NamedTuple):
             start = end
         after += self.lines[start:]
         whole = [line if line.endswith(b"\n") else line + self.line_end(0) for line in after]
-        if not self.lines[-1].endswith(b"\n"):
+        if self.lines and not self.lines[-1].endswith(b"\n"):
             whole[-1] = whole[-1].rstrip(b"\r\n")
         return b"".join(whole).decode().encode(self.encoding)
 
@@ -72,9 +78,9 @@ class SourceFile(NamedTuple):
         return at
 
 
-def _indented(line: str, step: bytes) -> bytes:
+def _indented(line: str, step: bytes, steps: int) -> bytes:
     bare = line.lstrip(" ")
-    return step * (1 + (len(line) - len(bare)) // 4) + bare.encode() if bare else b""
+    return step * (steps + (len(line) - len(bare)) // 4) + bare.encode() if bare else b""
 
 
 def read(source: bytes, where: str) -> SourceFile:
@@ -131,20 +137,31 @@ def classes(tree: ast.Module) -> list[ast.ClassDef]:
     return [node for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
-def methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
-    """The methods of a class."""
-    return [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
+def methods(node: Owner, path: str = "") -> list[Function]:
+    """The methods of a class, or the functions of a module; with a ``path`` those that lie there, of that last name.
+
+    ``outer.inner`` is a function within another one, or a method of a class.
+    """
+    *outer, last = path.split(".")
+    nodes: list[ast.AST] = [node]
+    for name in outer:
+        nodes = [inner for one in nodes for inner in one.body if getattr(inner, "name", "") == name]  # type: ignore[attr-defined]
+    bodies = (getattr(one, "body", ()) for one in nodes)
+    found = (inner for body in bodies for inner in body if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [inner for inner in found if inner.name == last or not path]
 
 
-def defined(tree: ast.Module, class_name: str, method: str) -> Iterator[ast.ClassDef | ast.FunctionDef]:
+def defined(tree: ast.Module, class_name: str, method: str) -> Iterator[ast.ClassDef | Function]:
     """The first class of that name, then its methods of that name, as far as they are there."""
+    if not class_name:
+        yield from methods(tree, method)
     for node in [node for node in classes(tree) if node.name == class_name][:1]:
         yield node
-        yield from (inner for inner in methods(node) if inner.name == method)
+        yield from methods(node, method)
 
 
-def names(node: ast.ClassDef) -> Iterator[str]:
-    """What the statements of a class define."""
+def names(node: Owner) -> Iterator[str]:
+    """What the statements of a class or module define."""
     for inner in node.body:
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield inner.name
@@ -152,8 +169,10 @@ def names(node: ast.ClassDef) -> Iterator[str]:
             yield from (target.id for target in inner.targets if isinstance(target, ast.Name))
 
 
-def bound(source: bytes, class_name: str) -> set[str]:
-    """The names in the class of that name outside of functions and classes; none where ``source`` does not compile.
+def bound(source: bytes, class_name: str) -> set[str] | None:
+    """The names in the class of that name outside of functions and classes; None where ``source`` does not compile.
+
+    Those of the module, where no class is named.
 
     To make a tree, as :func:`read` does, would take twice as long.
     """
@@ -162,8 +181,9 @@ def bound(source: bytes, class_name: str) -> set[str]:
         try:
             module = symtable.symtable(source, "", "exec")  # type: ignore[arg-type]  # bytes may declare their encoding
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return set()
+            return None
     scopes = [one for one in module.get_children() if (one.get_type(), one.get_name()) == ("class", class_name)]
+    scopes = scopes if class_name else [module]
     return {one.get_name() for scope in scopes for one in scope.get_symbols() if one.is_assigned()}
 
 
@@ -176,7 +196,7 @@ def fingerprint(source: bytes, class_name: str, method: str) -> str:
     of ``ast`` adds new ones.
     """
     tree = _parsed(source)
-    function = [*defined(tree, class_name, method)][1:] if isinstance(tree, ast.Module) else []
+    function = [*defined(tree, class_name, method)][bool(class_name) :] if isinstance(tree, ast.Module) else []
     return sha256(_canonical(function[0]).encode()).hexdigest()[:12] if function else ""
 
 

@@ -63,6 +63,11 @@ def workers(found: Iterable[Any], width: int | None = None) -> list[str]:
     return _drawn(heads, rows, width)
 
 
+def steps(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+    """The lines of the table that ``rlpatch timeline`` shows; ``width`` as above."""
+    return _drawn(heads, rows, width)
+
+
 def _window(row: Any) -> str:
     """The unit that a worker is at, and within its window how many of how many it has recorded."""
     unit = row.number if row.live is None else row.live

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Mapping, NamedTuple
 
 from patcher.messages.errors import Problem
 from patcher.messages.notes import Note
@@ -37,6 +37,7 @@ class Target(NamedTuple):
     ``installed_as`` one of wheel, editable, checkout, unpacked; ``version_from`` and ``found_by`` say how that is
     known; ``search`` are the folders along which its environment imports, and ``prefix`` is where that lies, as far as
     they are known. Of a target on another machine, ``mirror`` is the folder here below which a copy of its files lies.
+    ``ahead`` has the bytes of files for which there is a plan already, of another patch in the same command.
     """
 
     project: Project
@@ -49,6 +50,7 @@ class Target(NamedTuple):
     search: tuple[Path, ...] = ()
     prefix: str = ""
     mirror: Path | None = None
+    ahead: Mapping[PurePosixPath, bytes] | None = None
 
     @property
     def folder(self) -> Path:
@@ -69,7 +71,8 @@ class Target(NamedTuple):
         Raises: Problem(ENVIRONMENT) if Python would load something else than this file (an extension module,
         a package of the same name), or if it cannot be read; Problem(STRUCTURE) if there is no such module.
         """
-        return sources.read(self.folder / path)
+        found = self.ahead.get(path) if self.ahead else None
+        return sources.read(self.folder / path) if found is None else found
 
 
 class Discovery(NamedTuple):

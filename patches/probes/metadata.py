@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from patches.probes.constants import CompileTime
+from patches.probes.steering import Steerable
 
 
-class StepMetadata:
+class StepMetadata(Steerable):
     """Writes a small file beside each trace, and one for ``rlpatch watch`` at each transition.
 
     ``ABOUT`` is the same of all that is recorded with a patch, ``IDENTITY`` names the attributes that tell a worker
@@ -17,7 +18,6 @@ class StepMetadata:
     nothing.
     """
 
-    STAGE = "rollout"
     ABOUT: Mapping[str, object] = {}
     IDENTITY: tuple[str, ...] = ()
 
@@ -26,7 +26,6 @@ class StepMetadata:
     METADATA: CompileTime[bool] = True
     LIVE: CompileTime[bool] = False
     RELATIVE: CompileTime[bool] = False  # to where a condition holds
-    ON_DEMAND: CompileTime[bool] = False  # of `rlpatch trigger`
     BY_STEP: CompileTime[bool] = False  # a call is a training step, and others may follow
 
     clock: Callable[[], int]
@@ -44,7 +43,6 @@ class StepMetadata:
 
     contents: Callable[[Any], Mapping[str, object]]
     is_over: Callable[[], bool]
-    say: Callable[..., None]
 
     def show(self) -> None:
         import contextlib

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from patches.probes.constants import CompileTime
@@ -28,7 +28,6 @@ class Recorder(StepMetadata):
     EVERY_RANK: CompileTime[bool] = False
     FIRST: CompileTime[int] = 0  # the number of the first unit
     WARMUP: CompileTime[int] = 1
-    LOGGER: CompileTime[str] = "rlpatch"
     TRACES: CompileTime[str] = ""
 
     prof: Any
@@ -42,7 +41,6 @@ class Recorder(StepMetadata):
     world: int
     files_before: set[str]
     request: str
-    request_settings: Mapping[str, Any]
     request_time: int
     windows: str
     next_windows: list[str]
@@ -83,16 +81,6 @@ class Recorder(StepMetadata):
                 if cls.METADATA:
                     probe.note("failed", repr(e))
 
-    def say(self, text: str, *failure: Any) -> None:  # also where others have silenced the root logger
-        import logging
-
-        logger = node = logging.getLogger(self.LOGGER)
-        while node and not any(h.level <= 30 and type(h) is not logging.NullHandler for h in node.handlers):
-            node = node.parent if node.propagate else None  # type: ignore[assignment]
-        line = "rlpatch: %s, %s" % (getattr(self, "name", "rank %s" % getattr(self, "rank", "unknown")), text)
-        record = logger.makeRecord(logger.name, 40 if failure else 30, "rlpatch", 0, line, (), failure or None)
-        (logger.callHandlers if node else logging.StreamHandler().handle)(record)
-
     def interrupt(self, why: str) -> None:
         self.dispatch(self, None, "close", [why])
 
@@ -123,18 +111,6 @@ class Recorder(StepMetadata):
             self.first, self.end = 0, 1
         if not self.ON_DEMAND:
             self.done = self.setting("RLPATCH", "1", "[01]") == "0" or not {"all", str(self.rank)} & {*self.ranks}
-
-    def setting(self, name: str, default: str, pattern: str) -> str:
-        import os
-        import re
-
-        stage = "RLPATCH_%s_" % self.STAGE.upper().replace("-", "_")
-        text = os.environ.get(name.replace("RLPATCH_", stage)) or os.environ.get(name) or default
-        if self.ON_DEMAND:
-            text = str(self.request_settings.get(name, text))
-        if not re.fullmatch(pattern, text):
-            raise ValueError("%s=%.60r cannot be used where %s is the default" % (name, text, default))
-        return text
 
     def open(self, at: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
         import os

@@ -32,5 +32,11 @@ PROJECT = Project(
     distributions=("sglang",),
     checkout="python",
     releases=RELEASES,
-    files=("sglang/srt/managers/scheduler.py", "sglang/srt/managers/tp_worker_overlap_thread.py"),
+    files=(
+        "sglang/__init__.py",
+        "sglang/srt/managers/scheduler.py",
+        "sglang/srt/managers/scheduler_components/weight_updater.py",
+        "sglang/srt/managers/scheduler_update_weights_mixin.py",
+        "sglang/srt/managers/tp_worker_overlap_thread.py",
+    ),
 )

@@ -34,8 +34,9 @@ class RecipeFit(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether the method is one of those that were seen in releases of this structure."""
-        return self.structure is not None and self.fingerprint in self.structure.fingerprints
+        """Whether the method is one of those that were seen in releases of this structure, if anybody looks at them."""
+        prints = self.structure.fingerprints if self.structure else ()
+        return self.structure is not None and (not prints or self.fingerprint in prints)
 
     @property
     def new(self) -> bool:
@@ -144,7 +145,8 @@ def _line(finding: RecipeFit) -> str:
         shape = f"structure {structure.name}" if structure and structure.name else "its structure"
         state = "known" if finding.known else "new"
         fits = f"fits {shape}" if structure else "fits, though none of its structures has this release,"
-        return f"{name}: {fits} in {finding.file}, fingerprint {finding.fingerprint} ({state})"
+        seen = f"fingerprint {finding.fingerprint} " if finding.fingerprint else ""
+        return f"{name}: {fits} in {finding.file}, {seen}({state})"
     return f"{name}: does not fit: {finding.reason}" if structure else ""
 
 

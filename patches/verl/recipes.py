@@ -12,7 +12,7 @@ from patches import training
 from patches.probes.training import DataParallelActor, MegatronActor, OneRole, Trainer
 from patches.releases import Releases
 from patches.training import MICRO, MINI, ROLES, UPDATES
-from patches.verl import PROJECT, RELEASES
+from patches.verl import PROJECT, RELEASES, timeline
 from patches.verl.profiling import PROFILING
 from patches.verl.switches import SWITCHES
 
@@ -327,6 +327,7 @@ UPSTREAM = Upstream(
         *_recipes("compute-log-prob", _FSDP_LOG_PROB),
         *_recipes("update-critic", _FSDP_UPDATE_CRITIC, _MEGATRON_UPDATE_CRITIC),
         *_recipes("compute-values", _FSDP_VALUES),
+        *timeline.RECIPES,
     ),
     switches=SWITCHES,
     backend="npu",

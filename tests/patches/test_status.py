@@ -26,6 +26,9 @@ def choices(name: str) -> Iterator[str]:
         if recipe.calls:
             yield "--builtin --level level2"
             continue
+        if stage == "timeline":
+            yield "--timeline --ranks 0,3"
+            continue
         for role in recipe.roles if len(recipe.roles) > 1 else [""]:
             window = "" if recipe.windows[0] == WHOLE else f"--{recipe.windows[0]} 2:4 --warmup 0"
             yield f"--stage {stage} {window} {f'--role {role}' if role else ''} --ranks 0,3 --backend torch"

@@ -44,11 +44,11 @@ def to_add(said: str) -> list[str]:
 
 
 KNOWN = (
-    ("vllm-ascend", "0.30.0rc2", 3),
-    ("vllm-ascend", "0.9.1", 5),
-    ("verl", "0.6.1", 6),
-    ("verl", "0.9.1", 18),
-    ("sglang", "0.5.23", 1),
+    ("vllm-ascend", "0.30.0rc2", 5),
+    ("vllm-ascend", "0.9.1", 7),
+    ("verl", "0.6.1", 20),
+    ("verl", "0.9.1", 38),
+    ("sglang", "0.5.23", 4),
 )
 
 

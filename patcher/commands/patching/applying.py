@@ -12,7 +12,7 @@ from patcher import plan as planning
 from patcher.commands.finding import LaunchOptions, Search
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
-from patcher.commands.patching.planning import Attempted, Candidate, Planned, failures, find, plan
+from patcher.commands.patching.planning import Attempted, Candidate, Planned, failures, find, plan, work
 from patcher.commands.where import Committed, Where
 from patcher.messages.notes import Note
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
@@ -44,13 +44,13 @@ def apply(
             step += where.settle(tried.search)
     step += _guarded(found, where, launch, force=force)
     if not step.problems:
-        planned = [tried.then(plan) for tried in found]
+        planned = [plan(tried) for tried in found]
         step = sum((failures(tried, words, request) for tried in planned), step)
     if step.problems:
         return CommandResult("apply", step, data=Applied(dry_run))
     plans = [one for tried in planned for one in tried.values]
-    work = [(one.search, one.plan.edit) for one in plans]
-    committed = Committed(where.preflight(work)) if dry_run else where.commit(work, "patched")
+    edits = work(plans)
+    committed = Committed(where.preflight(edits)) if dry_run else where.commit(edits, "patched")
     return _applied(step + committed.step, plans, committed, where, dry_run=dry_run)
 
 
@@ -58,7 +58,8 @@ def _guarded(found: Sequence[Attempted[Candidate]], where: Where, launch: Launch
     step = StepResult()
     if any(tried.problems for tried in found):  # which the reader mends first
         return step
-    for search, upstream, target, config in (one for tried in found for one in tried.values):
+    profiled = (one for tried in found for one in tried.values if one.config.profiler.MODULE)
+    for search, upstream, target, config in profiled:
         profiler = planning.profiler(upstream, config)
         step += where.guard(search, upstream, target, profiler, launch, force=force)
     return step

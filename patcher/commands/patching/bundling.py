@@ -91,6 +91,9 @@ def _planned(
 
 def _useless(found: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
     problems = [*unused(request, found)]
+    if len(request.parts()) > 1:
+        cause = "a bundle has one patch of a target: a window, or the timeline"
+        problems.append(Problem(Kind.USAGE, cause, hint="make two bundles, one of them with --timeline alone"))
     for plan in (one.plan for one in found):
         if not any(place.marked for place in plan.places):
             cause = f"{plan.target.project.name} {plan.target.version} has already all that is asked for"

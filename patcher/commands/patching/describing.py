@@ -109,6 +109,9 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         by = switched_on_by(upstream, profiler, target)
         yield f"  nothing records by this alone: {profiler} is switched on as before, by {by}"
         return
+    if not config.profiler.MODULE:
+        yield f"  each process writes its own into {config.save_path}/timeline: `rlpatch timeline {config.save_path}`"
+        return
     kinds = {"the stage and its units": config.ranges.markers, "every call of a module": config.ranges.module_ranges}
     if any(kinds.values()):
         yield f"  marks {' and '.join(kind for kind, marked in kinds.items() if marked)}"

@@ -44,14 +44,15 @@ File = tuple[str, bytes, bytes]
 
 
 def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> tuple[Files, StepResult]:
-    files: Files = {}
+    files: dict[Path, dict[str, File]] = {}
     plans, step = plan_targets(names, search, request, "diff")
     for plan in (one.plan for one in plans):
         shown = (*plan.edit.changes[: len(plan.places)], *plan.gone)
         changes = [(str(change.path), change.pristine, change.after) for change in shown]
-        files.setdefault(plan.target.root, []).extend(changes)
+        # A later plan for the same file knows the lines of an earlier one.
+        files.setdefault(plan.target.root, {}).update((change[0], change) for change in changes)
         step += describing.notes(plan)
-    return files, step
+    return {root: [*below.values()] for root, below in files.items()}, step
 
 
 def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:

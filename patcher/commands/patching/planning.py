@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path, PurePosixPath
 from typing import Generic, NamedTuple, TypeVar
 
 from patcher import plan as planning
+from patcher.changes import edits
+from patcher.changes.change import Edit
 from patcher.commands.finding import Search
 from patcher.config import ProfileConfig, Stage
 from patcher.messages.errors import Kind, Problem, refused
@@ -16,7 +19,7 @@ from patcher.messages.notes import Note
 from patcher.messages.report import StepResult
 from patcher.plan import Plan
 from patcher.recipe import Upstream
-from patcher.request import ProfileRequest, no_stage, resolve
+from patcher.request import ProfileRequest, no_stage, resolve, takes
 from patcher.store import STORE
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import Target
@@ -73,20 +76,42 @@ def find(words: Sequence[str], search: Search, request: ProfileRequest, command:
     first: dict[str, tuple[Upstream, Target]] = {}
     for upstream, target in found.values:
         first.setdefault(upstream.project.name, (upstream, target))
-    return replace(found, values=[*first.values()]).then(lambda one: Candidate(search, *one, _config(request, *one)))
+    parts = request.parts()
+    wanted = [
+        (upstream, target, part)
+        for upstream, target in first.values()
+        for part in parts
+        if len(parts) == 1 or part is parts[-1] or takes(part, upstream)  # the timeline may be all that it takes
+    ]
+    parted = Attempted(search, wanted, found.problems)
+    return parted.then(lambda one: Candidate(search, one[0], one[1], _config(one[2], one[0], one[1])))
 
 
-def plan(one: Candidate) -> Planned:
-    """The plan for a target. Raises Problem."""
-    records = StoreFolder(one.target.folder).records()
-    return Planned(one.search, one.upstream, planning.apply(one.upstream, one.target, one.config, records))
+def plan(found: Attempted[Candidate]) -> Attempted[Planned]:
+    """The plan for each candidate; one that goes into files of another is made for what that makes of them."""
+    ahead: dict[Path, dict[PurePosixPath, bytes]] = {}
+
+    def planned(one: Candidate) -> Planned:
+        before = ahead.setdefault(one.target.root, {})
+        target = one.target._replace(ahead=before)
+        made = planning.apply(one.upstream, target, one.config, StoreFolder(one.target.folder).records())
+        before.update((change.path, change.after) for change in made.edit.changes)
+        return Planned(one.search, one.upstream, made)
+
+    return found.then(planned)
+
+
+def work(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
+    """The edits of ``plans``, one for each root of a search."""
+    found = groupby(plans, key=lambda one: one.search)
+    return [(search, edit) for search, ours in found for edit in edits.composed(one.plan.edit for one in ours)]
 
 
 def plan_targets(
     words: Sequence[str], search: Search, request: ProfileRequest, command: str
 ) -> tuple[list[Planned], StepResult]:
     """The plans for ``words`` of a command that does not look for other profilers, and what stands in the way."""
-    planned = find(words, search, request, command).then(plan)
+    planned = plan(find(words, search, request, command))
     return [*planned.values], failures(planned, words, request)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from patcher import plan as planning
+from patcher.changes import edits
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.commands.guarding import guard
 from patcher.commands.patching import describing
@@ -67,13 +68,13 @@ def run(
     step = StepResult()
     if not candidates.problems:
         readable, gaps, step = _read(launch)
-        for _, upstream, target, config in candidates.values:
+        for _, upstream, target, config in (one for one in candidates.values if one.config.profiler.MODULE):
             profiler = planning.profiler(upstream, config)
             step += guard(upstream, target.version, readable, force=force, target=target, profiler=profiler)
         step = sum((_foreseen(gap, require=require) for gap in gaps), step)
         data = replace(data, losses=gaps)
     if not step.problems:
-        planned = candidates.then(plan)
+        planned = plan(candidates)
         step += failures(planned, words, request)
     if step.problems:
         return CommandResult("run", step, data=data, aside=not dry_run)
@@ -121,7 +122,7 @@ def _with_hook(
 ) -> Callable[[Show], int]:
     """What runs the command with the hook; its folder is made now, so that a failure is in the report."""
     folders.sweep()
-    folder = folders.RunFolder([plan.edit for plan in plans], require=require)
+    folder = folders.RunFolder(edits.composed(plan.edit for plan in plans), require=require)
 
     def then(show: Show) -> int:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shlex
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 from patcher.commands.reports import report_lines as lines
+from patcher.commands.reports.writing import write
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import CommandResult
-from patcher.store.filesystem.opened import require_regular
 from patcher.traces import analysis, folders, formats, page
 from patcher.traces.tools import recipes
 
@@ -120,21 +119,5 @@ def _profile(path: Path, units: tuple[int, int] | None) -> model.RankProfile:
 
 
 def _write_page(result: CommandResult, file: Path | None, found: model.TraceReport | model.Comparison) -> None:
-    """Write the page beside and over: whoever reads the old one meanwhile reads all of it."""
-    if file is None:
-        return
-    try:
-        if file.exists():
-            require_regular(file.stat(), file)
-        with tempfile.TemporaryDirectory(prefix=".", dir=file.parent) as beside:
-            new = Path(beside, file.name)
-            new.write_text(page.page(found), encoding="utf-8")
-            new.replace(file)
-    except OSError as error:
-        missing = not file.parent.exists()
-        hint = f"mkdir -p {shlex.quote(str(file.parent))}" if missing else "name a file elsewhere: -o FILE.html"
-        cause = f"{file} cannot be written: {error.strerror or error}"
-        result.problems.append(Problem(Kind.ENVIRONMENT, cause, str(file), hint))
-    else:
-        result.done.append(f"wrote {file}")
-        result.lines += ["", f"wrote {file}"]
+    if file is not None:
+        write(result, file, [page.page(found)], "-o FILE.html")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from patcher.page.markup import Content, alert, faint, tag
 from patcher.traces.model import Comparison, TimeChange
 from patcher.traces.page.drawings import waterfall
-from patcher.traces.page.markup import Content, alert, faint, tag
 from patcher.traces.page.profiles import described, origin
 from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
 from patcher.traces.words import cut, duration, percent, sign, signed

@@ -6,9 +6,9 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import KINDS, PARTS, Comparison, Lanes, RankProfile, RecordedUnit, Span
 from patcher.traces.page import svg
-from patcher.traces.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.page.svg import WIDTH, Scale
 from patcher.traces.page.tables import PageLimits
 from patcher.traces.words import cut, duration, signed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from patcher.page.markup import Content, section, tag
 from patcher.traces.model import FORMS, KINDS, CallSums, RankProfile, Side
 from patcher.traces.page.drawings import device_lanes, load_charts, unit_bars
-from patcher.traces.page.markup import Content, section, tag
 from patcher.traces.page.tables import PAGE_LIMITS, Cell, PageLimits, table, timed
 from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import cut, duration, micros, millis, percent, uncounted_between

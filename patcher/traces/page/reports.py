@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from patcher.page.markup import Content, alert, faint, section, tag
 from patcher.traces.model import FREE, Diagnosis, Rank, RankProfile, TraceReport
-from patcher.traces.page.markup import Content, alert, faint, section, tag
 from patcher.traces.page.profiles import described, named, origin
 from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
 from patcher.traces.words import duration, percent

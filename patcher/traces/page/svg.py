@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from patcher.traces.page.markup import Content, Markup, tag
+from patcher.page.markup import Content, Markup, tag
 
 WIDTH = 1000
 """Of every drawing, in its own units."""

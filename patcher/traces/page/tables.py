@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from patcher.traces.page.markup import Content, Markup, faint, section, tag
+from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.page.svg import icon, swatch
 from patcher.traces.words import duration
 

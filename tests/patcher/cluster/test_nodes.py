@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 
+from patcher.cluster.node_group import Answer
+from patcher.cluster.nodes import Nodes
+from patcher.commands.finding import SearchOptions
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
 from patcher.processes import RunningProcess
 from patcher.store import STORE
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
-from tests.patcher.cluster.processes import Processes, nodes
+from tests.patcher.cluster.processes import Death, Processes, nodes
 from tests.patcher.store.tree import picture
 
 Sites = dict[str, Path]
@@ -241,3 +245,33 @@ def test_nodes_without_ray_are_an_error(ray: Ray, typed: str, again: str) -> Non
     result = runner().invoke(rlpatch, typed.split())
     assert result.exit_code == 2
     assert again in result.stderr + result.stdout
+
+
+def test_the_files_of_a_timeline_are_brought_together(group: Processes, tmp_path: Path) -> None:
+    there, here = (tmp_path / name / "timeline" for name in ("traces", "here"))  # all nodes see the first one
+    there.mkdir(parents=True)
+    files = {"n1_7_123.jsonl.gz": b"one", "n1_7_123.jsonl.gz.old": b"older", "n2_8_124.jsonl.gz": b"two"}
+    for name, text in {**files, "other.txt": b""}.items():
+        (there / name).write_bytes(text)
+    nodes = Nodes(group, SearchOptions())
+    assert nodes.gather(there.parent, there.parent).lines == ()  # they are there already
+    assert nodes.gather(there.parent, here.parent).lines == (f"copied 3 files to {here}",)
+    assert {path.name: path.read_bytes() for path in here.iterdir()} == files
+    (there / "n2_8_124.jsonl.gz").write_bytes(b"two and more")
+    assert nodes.gather(there.parent, here.parent).lines == (f"copied 1 file to {here}",)
+    assert (here / "n2_8_124.jsonl.gz").read_bytes() == b"two and more"
+
+
+def test_a_name_that_leads_elsewhere_is_not_written(group: Processes, tmp_path: Path, monkeypatch: Any) -> None:
+    names = ("../up.jsonl.gz", "/abs.jsonl.gz", "a b.jsonl.gz", "good_1_2.jsonl.gz")
+    answers = {"n1": Answer(dict.fromkeys(names, b"x"))}
+    monkeypatch.setattr(group, "call", lambda *_words: answers)
+    Nodes(group, SearchOptions()).gather(tmp_path, tmp_path / "here")
+    assert [path.name for path in (tmp_path / "here").rglob("*.gz")] == ["good_1_2.jsonl.gz"]
+    assert not (tmp_path / "up.jsonl.gz").exists()
+
+
+def test_a_node_that_does_not_answer_is_named(group: Processes, tmp_path: Path) -> None:
+    group.deaths = [Death("n2", "timeline")]
+    (problem,) = Nodes(group, SearchOptions()).gather(tmp_path, tmp_path).problems
+    assert "n2" in str(problem)

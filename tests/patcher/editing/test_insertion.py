@@ -429,7 +429,7 @@ def test_what_would_not_stand_in_the_class_is_not_written(monkeypatch: pytest.Mo
         return written(file, (), other, block)
 
     monkeypatch.setattr(SourceFile, "written", elsewhere)
-    with pytest.raises(Problem, match="is not valid Python with _probe in class Worker") as caught:
+    with pytest.raises(Problem, match="is not valid Python with _probe in Worker") as caught:
         insert(SOURCE.replace("return 0", "\n        return 0").encode())
     assert caught.value.kind is Kind.STRUCTURE
 

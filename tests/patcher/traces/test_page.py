@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,24 +36,12 @@ from patcher.traces.model import (
     TraceReport,
     Verdict,
 )
-from patcher.traces.page import drawings, markup, svg
+from patcher.traces.page import drawings, svg
 from patcher.traces.sidecar import parsed
 from tests.matrix import examples
+from tests.pages import HOSTILE, Seen, shape
 
 MS = 1_000_000
-HOSTILE = (
-    "<script>said.push(1)</script>",
-    "</script><script>said.push(1)</script>",
-    "</style></title></textarea><img src=x onerror=alert(1)>",
-    '" autofocus onfocus="alert(1)" x="',
-    "' onmouseover='alert(1)",
-    "<!--<script>",
-    "]]><svg onload=alert(1)>",
-    "{{ 7 * 7 }} {% raw %}",
-    "&lt;b&gt; &#60;i&#62;",
-    "javascript:alert(1)",
-    "\u202eevil\u202c \x00\x1b[31m\ud800",
-)
 
 
 def unit(number: int, *, scale: int = 1, load: int | None = None) -> RecordedUnit:
@@ -105,44 +92,6 @@ def comparison(name: str = "aten::mm", **more: object) -> Comparison:
     return Comparison(*sides, (70 * MS, 66 * MS), notes=(name,), reports=((capture(name),), (capture(name),)), **known)  # type: ignore[arg-type]
 
 
-class Seen(HTMLParser):
-    """What a parser makes of a page: its elements, their attributes, and its text outside of style and script."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str]] = []
-        self.open: list[str] = []
-        self.raw: dict[str, str] = {}
-        self.text = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [(tag, name) for name, _ in attrs]
-        if tag not in markup.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] in ("style", "script"):
-            self.raw[self.open[-1]] = self.raw.get(self.open[-1], "") + data
-        else:
-            self.text += data
-
-    def handle_comment(self, data):
-        raise AssertionError(data)
-
-
-def shape(text: str) -> tuple[list[str], list[tuple[str, str]]]:
-    seen = Seen(text)
-    assert seen.open == []
-    return seen.tags, seen.attributes
-
-
 PAGES = {
     "one": lambda name: page.page(report(name)),
     "ranks": lambda name: page.page(report(name, ranks=3)),
@@ -180,21 +129,6 @@ def test_only_what_the_policy_names_runs(made):
         "default-src": "'none'", "base-uri": "'none'", "form-action": "'none'",
         "style-src": f"'sha256-{digests['style']}'", "script-src": f"'sha256-{digests['script']}'",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ("<b>", "&lt;b&gt;"),
-        ("\"'", "&quot;&#x27;"),
-        ("a\u202eb\x00\x1bc\ud800", "a\ufffdb\ufffd\ufffdc\ufffd"),
-        ("line\nline\t", "line\nline\t"),
-        (7, "7"),
-    ],
-)
-def test_text(value, shown):
-    assert markup.text(value) == shown
-    assert markup.tag("p", value, title=value, hidden=None) == f'<p title="{shown}">{shown}</p>'
 
 
 def test_the_parts_of_a_bar_add_up_to_it():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Iterable, Sequence
 
 VOID = frozenset(("meta", "input", "br"))
 _UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Characters that are not seen, or turn the text around them: a name has to look like what it is."""
+
+_LESS = "\\u003c"  # of a string in JSON
 
 Content = object
 """Markup, or a value whose text is meant, or an iterable of such; None and False stand for nothing."""
@@ -45,6 +48,12 @@ def joined(content: Content) -> Markup:
     if isinstance(content, Iterable) and not isinstance(content, str):
         return Markup("".join(joined(one) for one in content))
     return Markup(text(content))
+
+
+def data_block(name: str, value: object) -> Markup:
+    """Values for a script, as JSON that no browser runs and whose texts can end no element."""
+    shown = _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return Markup(f'<script type="application/json" id="{name}">{shown.replace("<", _LESS)}</script>')
 
 
 def section(title: str, *content: Content) -> Markup:

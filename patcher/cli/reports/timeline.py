@@ -1,0 +1,93 @@
+"""``rlpatch timeline``."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from patcher.cli import options
+from patcher.cli.command import Group, Option
+from patcher.cli.reports.traces import folder
+from patcher.commands.reports import timelines
+from patcher.commands.reports.timelines import Read, TimelineOptions
+from patcher.messages import tables
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import CommandResult
+from patcher.options.headings import OUTPUT, READ
+from patcher.timeline.page.texts import LANGUAGES
+
+
+def _steps(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:  # noqa: ARG001
+    """The half-open range ``A:B`` as two numbers; Problem (USAGE) for anything else."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", value)
+    if not found or int(found[1]) >= int(found[2]):
+        cause = f"--steps {value}: a range of steps is A:B, without B itself"
+        raise Problem(Kind.USAGE, cause, hint="--steps 10:20, for example")
+    return int(found[1]), int(found[2])
+
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+READING = Group(
+    "options",
+    lambda values: TimelineOptions(**values),
+    Option(["--steps"], heading=READ, callback=_steps, metavar="A:B", help="Only these steps, by the driver's number."),
+    Option(["--run"], heading=READ, type=click.IntRange(1), metavar="N", help="Which run, where a folder has several."),
+    Option(
+        ["-o", "--output", "page"],
+        heading=OUTPUT,
+        type=FILE,
+        metavar="FILE.html",
+        help="Write a page that needs no network, below 2 MB.",
+    ),
+    Option(
+        ["--language"],
+        heading=OUTPUT,
+        type=click.Choice(LANGUAGES),
+        default="en",
+        help="Of the page: English or Chinese.",
+    ),
+    Option(["--perfetto"], heading=OUTPUT, type=FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."),
+)
+
+
+SHORT = 1 << 22
+"""Bytes that are read before a bar could be seen."""
+
+
+@contextlib.contextmanager
+def display(what: str, total: int) -> Iterator[Read]:
+    """A bar on a terminal, on stderr; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), DownloadColumn(), TimeRemainingColumn())
+    quiet = bool({"-q", "--quiet"} & set(options.typed_words()))
+    disabled = quiet or total < SHORT or sys.stderr is None or not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=disabled) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+@options.command("timeline", folder(), groups=(READING,))
+def command(folder: Path, options: TimelineOptions) -> CommandResult:
+    """Join what the processes of a run kept with --timeline: where the time of each step went, and what limited it.
+
+    DIR is the folder that traces go to, by default rlpatch_traces in the working directory. It can be read while the
+    run goes on, and hold the folders of several machines.
+
+    \b
+    Examples:
+      rlpatch timeline
+      rlpatch timeline /data/rlpatch_traces --steps 10:20 -v
+      rlpatch timeline --run 2 --json
+      rlpatch timeline -o step.html --perfetto step.json
+    """
+    return timelines.timeline(folder, options, display, tables.room())

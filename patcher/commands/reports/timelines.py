@@ -1,0 +1,150 @@
+"""``timeline``: the runs in a folder, one of them joined, and what is said of it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple
+
+from patcher.commands.reports import timeline_lines as lines
+from patcher.commands.reports.writing import write
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import CommandResult
+from patcher.timeline import files, model, page, perfetto, runs
+from patcher.timeline.join import join
+
+Read = Callable[[int], None]
+Display = Callable[[str, int], AbstractContextManager[Read]]
+"""What shows how far reading is: from what is done and how many bytes that takes, to what is called with those read."""
+
+LISTED = 20
+"""Runs that are listed for the choice."""
+
+
+class TimelineOptions(NamedTuple):
+    """Which steps are shown (the half-open range of their numbers, None: all), which run of several is read, and the
+    files that the page and the trace for Perfetto go to, the page in one of ``page.LANGUAGES``.
+    """
+
+    steps: tuple[int, int] | None = None
+    run: int | None = None
+    page: Path | None = None
+    perfetto: Path | None = None
+    language: str = "en"
+
+
+@contextlib.contextmanager
+def silent(_what: str, _total: int) -> Iterator[Read]:
+    """Show nothing."""
+    yield lambda _count: None
+
+
+def timeline(
+    folder: Path, options: TimelineOptions, display: Display = silent, width: int | None = None
+) -> CommandResult:
+    """Join the timeline of a run in ``folder``; ``width`` is that of the terminal, None without one.
+
+    Raises Problem: NO_TRACE where there is no timeline, USAGE where there are several runs and none is chosen.
+    """
+    result = CommandResult("timeline")
+    found = read(folder, options, display, result)
+    result.data = found
+    result.lines += lines.report(found, width)
+    for text in (*found.missing, *found.notes):
+        result.warn(text)
+    if options.page is not None:
+        write(result, options.page, [page.page(found, language=options.language)], "-o FILE.html")
+    if options.perfetto is not None:
+        write(result, options.perfetto, perfetto.trace(found), "--perfetto FILE.json")
+    return result
+
+
+def read(folder: Path, options: TimelineOptions, display: Display, result: CommandResult) -> model.RunTimeline:
+    """The run that is meant, joined, with only the steps that are. Files left out are noted in ``result``."""
+    paths = files.paths(folder) if folder.is_dir() else []
+    if not paths:
+        raise _none(folder)
+    with display("survey", _size(paths)) as count:
+        surveyed = runs.survey(paths, count)
+    for path in surveyed.newer:
+        result.warn(f"{path.name} is of a newer rlpatch and is left out", "update rlpatch to read it")
+    for path in surveyed.unread:
+        result.warn(f"{path.name} cannot be read as a timeline and is left out")
+    if not surveyed.runs:
+        raise _unreadable(folder, surveyed)
+    run, processes = _chosen(folder, surveyed, options.run)
+    own = [path for one in processes for path in one.paths]
+    with display("join", _size(own)) as count:
+        found = join(run, processes, folder, count)
+    return _only(found, options.steps)
+
+
+def _size(paths: Sequence[Path]) -> int:
+    total = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size
+    return total
+
+
+def _none(folder: Path) -> Problem:
+    if not folder.exists():
+        hint = "the log of the run and `rlpatch status` name the folder; or record one as below"
+        cause = f"{folder} does not exist"
+    else:
+        cause, hint = f"no timeline lies in {folder}", ""
+    record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
+    notes: tuple[str, ...] = (f"looked for {files.FOLDER}/HOST_PID_STARTED.jsonl.gz there and in its folders",)
+    notes += (hint,) if hint else ()
+    if folder.is_dir() and any(folder.iterdir()):
+        notes += (f"what was recorded there of windows: {CommandLine('traces', str(folder))}",)
+    return Problem(Kind.NO_TRACE, cause, str(folder), f"{record} records one", notes)
+
+
+def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
+    if surveyed.newer:
+        cause = "all of it is of a newer rlpatch"
+        return Problem(Kind.TRACE, cause, str(surveyed.newer[0]), "update rlpatch: pip install -U rlpatch")
+    if surveyed.unread:
+        return Problem(Kind.TRACE, "none of its files is a timeline", str(surveyed.unread[0]), "record it again")
+    hint = f"wait a second, then {CommandLine('timeline', str(folder))}"
+    return Problem(Kind.NO_TRACE, "no process has written a record yet", str(folder), hint)
+
+
+def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[model.Run, tuple[runs.Process, ...]]:
+    known = {run.number: (run, processes) for run, processes in surveyed.runs}
+    if number in known:
+        return known[number]
+    if number is None and len(known) == 1:
+        return surveyed.runs[0]
+    cause = f"there are {len(known)} runs in it" if number is None else f"--run {number}: there are {len(known)} runs"
+    rows = tuple(_row(run) for run, _ in surveyed.runs)
+    shown = rows if len(rows) <= LISTED else (f"… {len(rows) - LISTED} older ones", *rows[-LISTED:])
+    hint = CommandLine("timeline", str(folder), "--run", str(max(known)))
+    return _raise(Problem(Kind.USAGE, cause, str(folder), f"{hint} for the newest", shown))
+
+
+def _raise(problem: Problem) -> tuple[model.Run, tuple[runs.Process, ...]]:
+    raise problem
+
+
+def _row(run: model.Run) -> str:
+    start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(max(run.started, 0), 1 << 36)))
+    of = ", ".join(run.packages) or "unknown packages"
+    plural = "es" if run.processes != 1 else ""
+    return f"--run {run.number}: {start}, {run.seconds:,.0f} s, {run.processes} process{plural}, {of}"
+
+
+def _only(found: model.RunTimeline, wanted: tuple[int, int] | None) -> model.RunTimeline:
+    """With the steps that are ``wanted``. Raises Problem (USAGE) where there is none of them."""
+    if wanted is None:
+        return found
+    steps = tuple(one for one in found.steps if wanted[0] <= one.step < wanted[1])
+    if not steps:
+        has = f"{found.steps[0].step} to {found.steps[-1].step}" if found.steps else "none yet"
+        raise Problem(Kind.USAGE, f"--steps {wanted[0]}:{wanted[1]}: no such step", hint=f"it has steps {has}")
+    return found.with_steps(steps)

@@ -1,0 +1,337 @@
+"""What limited each step, compared with the others, and what costs the run most."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from patcher.timeline.model import Cause, RunCause, TrainingStep
+from patcher.timeline.path import PathPiece
+from patcher.timeline.shares import seconds
+
+NEIGHBOURS = 40
+"""Steps before and behind a step that it is compared with: answers become longer while a model learns."""
+
+FEWEST = 2
+"""Steps to compare with, below which nothing can stand out."""
+
+SPREADS = 4
+"""How many times the usual spread something lies above the typical step where it stands out."""
+
+SHARE = 0.05
+"""Of the typical step, which what stands out takes more at least."""
+
+MOSTLY = 0.5
+"""Of an excess, which one rank or replica has to account for where it is named."""
+
+SINGLE = 0.3
+"""Of what a step takes longer than the typical one, which its cause has to account for."""
+
+LARGEST = 3
+"""Causes that are said of a run."""
+
+
+NOTHING: Mapping[str, Any] = {}
+
+
+class What(NamedTuple):
+    """What is compared between steps: who did what in which phase, whichever of them it was."""
+
+    role: str
+    kind: str
+    what: str
+    phase: str
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the critical path of a step was spent on, in microseconds.
+
+    ``late`` says for each rank (by the place of its process) by how much it came after the others, ``by_process`` how
+    much of the path was whose. ``replica_late`` is by how much the last replica was done after the others.
+    ``sync`` says how long each part of the weight sync took in each process.
+    ``unsafe`` are the roles of which a process has stopped to record before the end of the step, with what to say.
+    """
+
+    total: int
+    us: Mapping[What, int]
+    late: Mapping[What, Mapping[int, int]]
+    by_process: Mapping[What, Mapping[int | None, int]]
+    replica_late: tuple[int | None, int] = (None, 0)
+    sync: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    unsafe: Mapping[str, str] = field(default_factory=dict)
+
+
+def spent(
+    path: Iterable[PathPiece],
+    replica_late: tuple[int | None, int] = (None, 0),
+    sync: Mapping[str, Mapping[int, int]] = NOTHING,
+    unsafe: Mapping[str, str] = NOTHING,
+) -> Spent:
+    """The sums of a path, with what else is known of its step."""
+    us = defaultdict[What, int](int)
+    late = defaultdict[What, defaultdict[int, int]](lambda: defaultdict(int))
+    by_process = defaultdict[What, defaultdict[int | None, int]](lambda: defaultdict(int))
+    for one in path:
+        key = What(one.role, one.kind, one.what, one.phase)
+        us[key] += one.end - one.start
+        by_process[key][one.process] += one.end - one.start
+        if one.process is not None and one.late:
+            late[key][one.process] += one.late
+    return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe)
+
+
+@dataclass(frozen=True)
+class StepVerdict:
+    """What limited a step, with the words of ``TrainingStep``."""
+
+    verdict: str
+    why: str
+    limited_by: Cause | None
+    mostly: Cause | None
+
+
+class Who(NamedTuple):
+    """Replica and rank of a process, None where it has none or nobody knows."""
+
+    replica: int | None
+    rank: int | None
+
+
+NOBODY = Who(None, None)
+
+
+def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
+    """The verdict on each step; the first one, which has its warm-up, is no measure for the others."""
+    return [_verdict(one, _others(steps, at), who) for at, one in enumerate(steps)]
+
+
+def _others(steps: Sequence[Spent], at: int) -> list[Spent]:
+    first = max(at - NEIGHBOURS, 0)
+    near = list(enumerate(steps[first : at + NEIGHBOURS + 1], first))
+    others = [one for place, one in near if place not in (0, at)]
+    return others if len(others) >= FEWEST else [one for place, one in near if place != at]
+
+
+def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVerdict:
+    most = max(step.us, key=lambda key: step.us[key], default=None)
+    mostly = _cause(step, most, others, who) if most else None
+    if len(others) < FEWEST:
+        return StepVerdict("typical", "there are too few steps to compare it with", None, mostly)
+    typical = statistics.median(one.total for one in others)
+    standing = [(excess, key) for key in step.us if (excess := _stands_out(step, key, others, typical)) > 0]
+    if not standing:
+        return StepVerdict("typical", "nothing stands out over the other steps", None, mostly)
+    excess, key = max(standing)
+    if excess < SINGLE * (step.total - typical):
+        why = f"no single cause: of {seconds(step.total - typical):.2f} s more, {key.what} has {seconds(excess):.2f} s"
+        return StepVerdict("several", why, None, mostly)
+    if step.total - typical < MOSTLY * excess:
+        return StepVerdict("typical", "it took no longer than the other steps", None, mostly)
+    if key.role == "unrecorded":
+        return StepVerdict("not known", f"{key.what} took longer, and nothing of what did it is recorded", None, mostly)
+    if key.role in step.unsafe:
+        return StepVerdict("not known", step.unsafe[key.role], None, mostly)
+    return StepVerdict("limited", "", _cause(step, key, others, who), mostly)
+
+
+def _usual(key: What, others: Sequence[Spent]) -> tuple[float, float]:
+    """The median of what the other steps spent on it, and the spread of that, as a standard deviation."""
+    values = [one.us.get(key, 0) for one in others]
+    middle = statistics.median(values)
+    return middle, 1.4826 * statistics.median(abs(value - middle) for value in values)
+
+
+def _stands_out(step: Spent, key: What, others: Sequence[Spent], typical: float) -> float:
+    """By how much it lies above the typical step; 0 where that is nothing out of the ordinary."""
+    middle, spread = _usual(key, others)
+    excess = step.us[key] - middle
+    return excess if excess > max(SPREADS * spread, SHARE * typical) else 0
+
+
+def _cause(step: Spent, key: What, others: Sequence[Spent], who: Sequence[Who]) -> Cause:
+    middle, _ = _usual(key, others) if others else (0.0, 0.0)
+    excess = max(step.us[key] - middle, 0)
+    replica, rank = _named(step, key, excess, others, who)
+    return Cause(key.role, replica, rank, key.what, key.phase, seconds(step.us[key]), seconds(excess), key.kind)
+
+
+def _named(step: Spent, key: What, excess: float, others: Sequence[Spent], who: Sequence[Who]) -> Who:
+    """The rank or replica that has most of an excess; nobody where several share it, or it cannot be known.
+
+    Who always comes last does not count: by how much more than usual is compared.
+    """
+    shares = step.by_process[key]
+    top = max(shares, key=lambda process: shares[process])
+    if key.kind == "sync":
+        return _longest(step.sync.get(key.what, {}), excess, who)
+    if key.role == "trainer":
+        return Who(None, _rank(step, key, excess, others, who))
+    if key.role in ("engine", "server") and top is not None:
+        return Who(_replica(step, who[top].replica, excess, others, who), None)
+    return NOBODY
+
+
+def _rank(step: Spent, key: What, excess: float, others: Sequence[Spent], who: Sequence[Who]) -> int | None:
+    late = step.late.get(key, {})
+    last = max(late, key=lambda process: late[process], default=None)
+    if last is not None and excess:
+        usual = _median(one.late.get(key, {}).get(last, 0) for one in others)
+        if late[last] - usual >= MOSTLY * excess:
+            return who[last].rank
+    trainers = [one for one in who if one.rank is not None and one.replica is None]
+    known = {process for process in step.by_process[key] if process is not None}
+    return trainers[0].rank if len(trainers) == 1 and known else None
+
+
+def _replica(
+    step: Spent, replica: int | None, excess: float, others: Sequence[Spent], who: Sequence[Who]
+) -> int | None:
+    if len({one.replica for one in who if one.replica is not None}) == 1:
+        return replica
+    last, late = step.replica_late
+    usual = _median(one.replica_late[1] if one.replica_late[0] == replica else 0 for one in others)
+    return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
+
+
+def _median(values: Iterable[float]) -> float:
+    known = [*values]
+    return statistics.median(known) if known else 0.0
+
+
+def _longest(lengths: Mapping[int, int], excess: float, who: Sequence[Who]) -> Who:
+    """Who took so much longer than all others that it makes most of the excess."""
+    ordered = sorted(lengths, key=lambda process: lengths[process])
+    if len(ordered) < 2 or not excess or lengths[ordered[-1]] - lengths[ordered[-2]] < MOSTLY * excess:
+        return NOBODY
+    return who[ordered[-1]]
+
+
+# ---------------------------------------------------------------- the run
+
+
+ADVICE = {
+    "poll": "poll more often: shorten the interval of the replay buffer (poll_interval), or let it be notified",
+    "tail": "cut or refill the tail: partial rollouts, more prompts than needed, a lower limit of tokens",
+    "sync": "see its parts; send larger buckets, or overlap it with the end of the update",
+    "gap": "profile the driver here (py-spy dump --pid): it computes between its phases",
+    "reward": "compute rewards while the rollout goes on, in workers of their own",
+    "driver": "profile the driver in this phase (py-spy record --pid)",
+    "queue": "look whether the worker was still busy with a call before it",
+    "trainer": "record the micro-batch that the proposed window names",
+    "rank": "look at this rank's host and data: sequence lengths (balance_batch), clocks, other processes",
+    "engine": "record the decode steps that the proposed window names",
+    "replica": "look at this replica's host and at how requests are spread over the replicas",
+}
+"""What to do next, by what costs time."""
+
+
+def run_causes(steps: Sequence[TrainingStep]) -> tuple[RunCause, ...]:
+    """What costs the run most over all steps but the first: what stood out, and what could be saved in every step."""
+    counted = [one for one in steps if not one.warm_up] or list(steps)
+    whole = sum(one.seconds for one in counted)
+    found = [*_lasting(counted), *_outstanding(counted)]
+    rows = [
+        RunCause(title, round(total, 6), round(total / whole, 4), tuple(numbers), ADVICE[advice], cause)
+        for title, total, numbers, advice, cause in found
+        if whole and total > 0.01 * whole
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.seconds)[:LARGEST])
+
+
+_Row = tuple[str, float, list[int], str, "Cause | None"]
+
+
+def _outstanding(steps: Iterable[TrainingStep]) -> list[_Row]:
+    """Excesses of the same cause together."""
+    grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
+    for step in steps:
+        one = step.limited_by
+        if one is not None:
+            grouped[one.role, one.replica, one.rank, one.kind, one.what, one.phase].append((step.step, one))
+    rows: list[_Row] = []
+    for group in grouped.values():
+        largest = max((one for _, one in group), key=lambda one: one.excess_seconds)
+        total = sum(one.excess_seconds for _, one in group)
+        rows.append(
+            (f"{largest.label}, over the typical step", total, [at for at, _ in group], advice(largest), largest)
+        )
+    return rows
+
+
+def advice(cause: Cause) -> str:
+    """The key of ``ADVICE`` for a cause."""
+    if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
+        return cause.kind
+    if cause.what.startswith("start of "):
+        return "queue"
+    if cause.role in ("engine", "server"):
+        return "replica" if cause.replica is not None else "engine"
+    if cause.role == "trainer":
+        return "rank" if cause.rank is not None else "trainer"
+    return "reward" if cause.role == "reward" else "driver"
+
+
+def _lasting(steps: Sequence[TrainingStep]) -> list[_Row]:
+    """What every step could do without, beside what made it stand out."""
+
+    def over(name: str, title: str, key: str, values: Sequence[float]) -> _Row:
+        values = [max(value - _counted(step, key), 0) for step, value in zip(steps, values, strict=True)]
+        numbers = [step.step for step, value in zip(steps, values, strict=True) if value > 0.01 * step.seconds]
+        cause = next((_path_cause(step, name) for step in steps if step.step in numbers), None)
+        return title, sum(values), numbers, key, cause
+
+    def saved(name: str) -> list[float]:
+        return [sum(one.saves_seconds for one in step.what_if if one.name == name) for step in steps]
+
+    rows = [
+        over("poll", _poll_title(steps), "poll", [step.poll_seconds for step in steps]),
+        over("", "the tail of the rollout, below a tenth of its requests", "tail", saved("no tail")),
+        over("sync", "weight sync", "sync", saved("free weight sync")),
+        over("gap", "the driver between its phases", "gap", [_gaps(step) for step in steps]),
+        over("", "waiting for the last replica and the last rank", "replica", saved("perfect balance")),
+    ]
+    return [row for row in rows if row[1] > 0]
+
+
+def _counted(step: TrainingStep, key: str) -> float:
+    """What of it the cause of the step is already."""
+    cause = step.limited_by
+    if cause is None:
+        return 0.0
+    alike = cause.kind == key or (key == "replica" and (cause.rank, cause.replica) != (None, None))
+    return cause.excess_seconds if alike else 0.0
+
+
+def _poll_title(steps: Iterable[TrainingStep]) -> str:
+    names = {one.what for step in steps for one in step.critical_path if one.kind == "poll"}
+    return f"polling ({', '.join(sorted(names)[:2])}) after the last trajectory had ended"
+
+
+def _gaps(step: TrainingStep) -> float:
+    return sum(one.seconds for one in step.critical_path if one.kind == "gap" and one.role == "driver")
+
+
+def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
+    """The longest piece of this kind on a path, as a cause without an excess."""
+    known = [one for one in step.critical_path if kind and one.kind == kind]
+    if not known:
+        return None
+    one = max(known, key=lambda piece: piece.seconds)
+    return Cause(one.role, one.replica, one.rank, one.what, one.phase, one.seconds, 0.0, one.kind)
+
+
+def path_seconds(steps: Sequence[TrainingStep]) -> tuple[Cause, ...]:
+    """The critical paths of all steps but the first, summed by what was done; the most first."""
+    sums = defaultdict[tuple[str, str, str, str], float](float)
+    for step in [one for one in steps if not one.warm_up] or steps:
+        for one in step.critical_path:
+            sums[one.role, one.what, one.phase, one.kind] += one.seconds
+    rows = [
+        Cause(role, None, None, what, phase, round(value, 6), 0.0, kind)
+        for (role, what, phase, kind), value in sums.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.seconds))

@@ -1,0 +1,187 @@
+"""The clocks of several machines, brought together by what can only happen one after the other.
+
+A method cannot begin on a worker before the driver called it, nor can a server begin a request before it was sent;
+where the caller waits for the answer, its end comes after theirs. Each pair bounds how far two clocks are apart; over
+the graph of machines these bounds are made as narrow as they can be, and the middle is taken.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from patcher.timeline.files import KeptSpan, Reader
+from patcher.timeline.model import Clock
+from patcher.timeline.path import calls_for
+from patcher.timeline.runs import Process
+
+MOST = 50_000
+"""Spans of one kind and process that are looked at: enough for a bound, whatever the run has."""
+
+SLACK_US = 1_000
+"""By how much bounds may contradict each other: two clocks are not read at once."""
+
+
+class ClockBound(NamedTuple):
+    """What is added to the clock of ``later`` is at least ``least`` more than what is added to that of ``earlier``.
+
+    Both are boot ids, times are microseconds.
+    """
+
+    earlier: str
+    later: str
+    least: int
+
+
+class Offset(NamedTuple):
+    """What is added to a clock, how wrong that may be (None: nobody knows), where it is from, and a contradiction."""
+
+    offset: int
+    error: int | None
+    source: str
+    contradicts: bool = False
+
+
+class Alignment(NamedTuple):
+    """Boot id → what is added to its clock; and what is known of each clock."""
+
+    offsets: Mapping[str, int]
+    clocks: tuple[Clock, ...]
+
+
+def align(processes: Sequence[Process], reference: int) -> Alignment:
+    """One clock for all ``processes``, that of the one at ``reference``. Reads the files where machines are several."""
+    walls = _walls(processes)
+    home = processes[reference].head.boot
+    if len(walls) == 1:
+        return Alignment({home: 0}, (_clock(processes, home, Offset(0, 0, "same clock")),))
+    apart = {boot: wall - walls[home] for boot, wall in walls.items()}
+    found = solved(bounds(processes), home, apart)
+    clocks = [_clock(processes, boot, one, apart[boot] - one.offset) for boot, one in found.items()]
+    return Alignment({boot: one.offset for boot, one in found.items()}, tuple(clocks))
+
+
+def _walls(processes: Iterable[Process]) -> dict[str, int]:
+    """Boot id → what its clock lacks to that on the wall, of the newest pair."""
+    found: dict[str, tuple[int, int]] = {}
+    for one in processes:
+        mono, wall = one.head.last or one.head.first or (0, one.head.started * 1000)
+        found[one.head.boot] = max(found.get(one.head.boot, (0, 0)), (mono, wall))
+    return {boot: wall - mono for boot, (mono, wall) in found.items()}
+
+
+def _clock(processes: Iterable[Process], boot: str, found: Offset, ahead: int = 0) -> Clock:
+    hosts = tuple(dict.fromkeys(one.head.host for one in processes if one.head.boot == boot))
+    error = None if found.error is None else found.error / 1e6
+    return Clock(hosts, ahead / 1e6, error, found.source, found.contradicts)
+
+
+def solved(known: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
+    """Boot id → the offset of its clock to that of ``home``.
+
+    ``walls`` are the offsets by the clocks on the wall, which count as far as the bounds leave them room.
+    """
+    edges: dict[tuple[str, str], int] = {}
+    for one in known:
+        pair = (one.earlier, one.later)
+        edges[pair] = max(edges.get(pair, one.least), one.least)
+    low, high = _longest(edges, home, walls), _longest({(b, a): v for (a, b), v in edges.items()}, home, walls)
+    found: dict[str, Offset] = {}
+    for boot, wall in walls.items():
+        below, above = low.get(boot), high.get(boot)
+        above = None if above is None else -above
+        if boot == home:
+            found[boot] = Offset(0, 0, "same clock")
+        elif below is None or above is None:
+            inside = max(wall, below) if below is not None else min(wall, above) if above is not None else wall
+            found[boot] = Offset(inside, None, "wall clock")
+        else:
+            apart = above - below
+            found[boot] = Offset((below + above) // 2, abs(apart) // 2, "causality", apart < -SLACK_US)
+    return found
+
+
+def _longest(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[str]) -> dict[str, int]:
+    """The longest ways from ``home``: a bound over several machines is the sum of theirs."""
+    found = {home: 0}
+    for _ in boots:  # a longer way has a circle, which is a contradiction
+        for (begin, end), length in edges.items():
+            if begin in found and end != home and found[begin] + length > found.get(end, found[begin] + length - 1):
+                found[end] = found[begin] + length
+    return found
+
+
+def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
+    """What calls and requests say of the clocks of two machines."""
+    kept = {"call": _Kept(), "work": _Kept(), "request": _Kept(), "serve": _Kept()}
+    for at, one in enumerate(processes):
+        for span in _spans(one, at, kept):
+            key = span.name if span.kind in ("call", "work") else str(span.amount)
+            if span.kind != "work" or not span.parent:
+                kept[span.kind][key][at].append(span)
+    for name, by_driver in kept["call"].items():
+        for caller, calls in by_driver.items():
+            for method, by_worker in kept["work"].items():
+                for worker, works in by_worker.items() if calls_for(name, method) else ():
+                    if len(calls) == len(works):
+                        yield from _one_to_one(processes, calls, works, caller, worker)
+    for amount, by_agent in kept["request"].items():
+        yield from _requests(processes, by_agent, kept["serve"].get(amount, {}))
+
+
+class _Kept(defaultdict[str, "defaultdict[int, list[KeptSpan]]"]):
+    def __init__(self) -> None:
+        super().__init__(lambda: defaultdict(list))
+
+
+def _spans(one: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
+    """The first spans of these ``kinds``, of a process that has some."""
+    if not any(part.kinds & {*kinds} for part in one.parts):
+        return
+    reader, count = Reader(one.paths, at), 0
+    while count < MOST and reader.step():
+        for span in reader.spans:
+            if span.kind in kinds:
+                count += 1
+                yield span
+        reader.spans.clear()
+        reader.iterations.forget(len(reader.iterations))
+
+
+def _one_to_one(
+    processes: Sequence[Process], calls: Sequence[KeptSpan], works: Sequence[KeptSpan], caller: int, worker: int
+) -> Iterator[ClockBound]:
+    """Each call has its work, in the order of their beginnings."""
+    here, there = processes[caller].head.boot, processes[worker].head.boot
+    if here == there:
+        return
+    pairs = list(zip(sorted(calls), sorted(works), strict=True))
+    for call, work in pairs:
+        yield ClockBound(here, there, call.start - work.start)
+    ended = [(call, work, call.end, work.end) for call, work in pairs if call.end is not None and work.end is not None]
+    # A call that gives a future ends at once; one that waits is never shorter than what it waits for.
+    if all(end - call.start >= done - work.start for call, work, end, done in ended):
+        for _, _, end, done in ended:
+            yield ClockBound(there, here, done - end)
+
+
+def _requests(
+    processes: Sequence[Process], asked: Mapping[int, list[KeptSpan]], served: Mapping[int, list[KeptSpan]]
+) -> Iterator[ClockBound]:
+    """As many requests of a length on one machine as are served on another: the nth begins and ends around the nth."""
+    clients = {processes[at].head.boot for at in asked}
+    servers = {processes[at].head.boot for at in served}
+    sent, begun = _ended(asked), _ended(served)
+    if len(clients) != 1 or len(servers) != 1 or clients == servers or len(sent) != len(begun):
+        return
+    (here,), (there,) = clients, servers
+    for (request, _), (serve, _) in zip(sorted(sent), sorted(begun), strict=True):
+        yield ClockBound(here, there, request - serve)
+    for received, done in zip(sorted(end for _, end in sent), sorted(end for _, end in begun), strict=True):
+        yield ClockBound(there, here, done - received)
+
+
+def _ended(spans: Mapping[int, Iterable[KeptSpan]]) -> list[tuple[int, int]]:
+    """Start and end of those that have ended."""
+    return [(one.start, one.end) for several in spans.values() for one in several if one.end is not None]

@@ -1,0 +1,322 @@
+"""One run, joined: its files are read step by step, so that no more than a step is in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from patcher.timeline import causes, clocks, recorded, runs, shares
+from patcher.timeline.files import KeptSpan, Reader
+from patcher.timeline.lanes import LaneBuilder
+from patcher.timeline.model import Imbalance, Lane, PathSegment, Run, RunTimeline, TrainingStep
+from patcher.timeline.path import PathPiece, StepRecords, critical_path, end_of
+from patcher.timeline.runs import Process
+from patcher.timeline.windows import Collector
+
+SLACK_US = 1_500_000
+"""Records come at most so long after what they tell of."""
+
+STRIDE_US = 30_000_000
+"""As much is read at once where no step ends."""
+
+MOST_PIECES = 200
+"""Of a critical path; beyond, the shortest are put to their neighbours."""
+
+POINTS = 240
+"""Of the curve of requests, in a step."""
+
+MANY_LOST = 1_000
+"""Ids that lack a record: fewer may be of spans that went on when the process was ended."""
+
+
+def join(
+    run: Run, processes: Sequence[Process], folder: Path | None = None, read: Callable[[int], None] = lambda _: None
+) -> RunTimeline:
+    """What the records of ``processes`` come to. ``folder`` is where windows that were recorded are looked for.
+
+    ``read`` is called with the number of compressed bytes that were read since.
+    """
+    return _Join(run, processes, read).joined(folder)
+
+
+@dataclass
+class _Join:
+    """The state between two steps."""
+
+    run: Run
+    processes: Sequence[Process]
+    read: Callable[[int], None]
+    steps: list[TrainingStep] = field(default_factory=list)
+    spent: list[causes.Spent] = field(default_factory=list)
+    curve: list[tuple[float, int]] = field(default_factory=list)
+    expected: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        roles = runs.by_role(self.processes)
+        drivers = roles.get("driver", [])
+        marking = [at for at in drivers if any("step" in part.kinds for part in self.processes[at].parts)]
+        self.driver: int | None = next(iter(marking or drivers), None)
+        self.marked = bool(marking)
+        self.aligned = clocks.align(self.processes, self.driver or 0)
+        offsets = self.aligned.offsets
+        firsts = [part.first[0] + offsets[part.boot] for one in self.processes for part in one.parts[:1] if part.first]
+        self.origin = min(firsts, default=0) - 1_000_000
+        self.readers = [
+            Reader(one.paths, at, offsets[one.head.boot] - self.origin, self.read)
+            for at, one in enumerate(self.processes)
+        ]
+        self.roles = roles
+        self.tolerance = max([1_000, *(round(1e6 * (one.error_seconds or 0)) + 1_000 for one in self.aligned.clocks)])
+        lanes = [(at, role) for at, one in enumerate(self.processes) for role in lane_roles(one)]
+        self.lanes = [LaneBuilder(self.processes[at], role) for at, role in lanes]
+        self.lane_of = {lane: number for number, lane in enumerate(lanes)}
+        self.first_lane = {at: number for number, (at, _) in reversed([*enumerate(lanes)])}
+        self.collector = Collector(self.processes)
+        self.lacking = runs.missing_ranks(self.processes)
+
+    def joined(self, folder: Path | None) -> RunTimeline:
+        """All of it."""
+        for number, start, end in self._steps():
+            records = self._records(start, end)
+            self._explain(records, number)
+            self.collector.feed(records, number)
+            self._forget(end)
+        end = self._rest()
+        lanes = tuple(lane.built(number) for lane, number in zip(self.lanes, _numbers(self.lanes), strict=True))
+        steps = self._judged()
+        return RunTimeline(
+            self.run, shares.seconds(end), lanes, steps, causes.run_causes(steps), self.collector.proposals(steps),
+            recorded.windows(folder, lanes, self.run, self.origin_wall) if folder else (),
+            tuple(self.curve), self.aligned.clocks, causes.path_seconds(steps), tuple(self._missing()),
+            tuple(self._notes()),
+        )  # fmt: skip
+
+    @property
+    def origin_wall(self) -> float:
+        """The time on the driver's wall, in seconds since the epoch, at the zero of the common clock."""
+        head = self.processes[self.driver or 0].head
+        mono, wall = head.last or head.first or (0, head.started * 1000)
+        return (wall - mono + self.origin) / 1e6
+
+    # ------------------------------------------------------------ reading
+
+    def _steps(self) -> Iterator[tuple[int, int, int]]:
+        """Number, start and end of each step, once all is read that had ended by then."""
+        if self.driver is None:
+            return
+        before: int | None = None
+        reader = self.readers[self.driver]
+        while mark := self._next_mark(reader):
+            end = end_of(mark)
+            begin = before if before is not None else self._first_phase(reader, end)
+            number = mark.amount if self.marked and mark.amount is not None else len(self.steps) + 1
+            if end <= begin:
+                continue
+            for one in self.readers:
+                one.advance(end + SLACK_US)
+            yield number, begin, end
+            before = end
+
+    def _next_mark(self, reader: Reader) -> KeptSpan | None:
+        while True:
+            while reader.marks:
+                mark = reader.marks.pop(0)
+                if (mark.kind == "step") == self.marked:
+                    return mark
+            if not reader.step():
+                return None
+
+    def _first_phase(self, reader: Reader, end: int) -> int:
+        """Where the first step begins: with the phase of that name, else with the first one."""
+        phases = [one for one in (*reader.spans, *reader.open.values()) if one.kind == "phase" and one.start < end]
+        ended = [one.start for one in phases if one.end is not None and one.end <= end]
+        named = [one.start for one in phases if one.name == "step"]
+        return min(named or ended or [one.start for one in phases], default=end)
+
+    def _records(self, start: int, end: int) -> StepRecords:
+        spans = [
+            one for reader in self.readers for one in (*reader.spans, *reader.open.values())
+            if one.start < end and (one.end is None or one.end > start) and one.kind != "step"
+        ]  # fmt: skip
+        return StepRecords(
+            start, end, self.driver or 0, spans,
+            {at: self.readers[at].iterations for at in self.roles.get("engine", ())},
+            [one.role for one in self.processes], [one.replica for one in self.processes], self.tolerance,
+            "trainer" in self.roles, bool(self.lacking), self.expected,
+        )  # fmt: skip
+
+    def _forget(self, before: int) -> None:
+        for at, reader in enumerate(self.readers):
+            process = self.processes[at]
+            roles = lane_roles(process)
+            if "engine" in roles:
+                self.lanes[self.lane_of[at, "engine"]].add_iterations(reader.iterations, before)
+            gone = reader.forget(before)
+            own = next((role for role in roles if role != "engine"), roles[0])
+            self.lanes[self.lane_of[at, own]].add(gone)
+
+    def _rest(self) -> int:
+        """Read what is behind the last step; returns the last time of the run."""
+        until = max((one.upto for one in self.readers), default=0)
+        while not all(one.done for one in self.readers):
+            for one in self.readers:
+                one.advance(until)
+            self._forget(until - SLACK_US)
+            until = max(until + STRIDE_US, min((one.upto for one in self.readers if not one.done), default=until))
+        self._forget(1 << 61)
+        for at, reader in enumerate(self.readers):
+            lane = self.lanes[self.first_lane[at]]
+            lane.add(reader.open.values())
+            lane.dropped = self._lost(at)
+        return max([0, *(one.upto for one in self.readers)])
+
+    # ------------------------------------------------------------ explaining
+
+    def _explain(self, records: StepRecords, number: int) -> None:
+        path = critical_path(records)
+        length = records.end - records.start
+        curve = shares.alive(records)
+        tail = shares.tail(curve, path)
+        ranks = {at: self.processes[at].rank for at in self.roles.get("trainer", ())}
+        uneven = shares.imbalances(records, path, ranks)
+        sync = shares.sync_intervals(records)
+        own = [one for one in records.spans if one.process == records.driver and one.kind == "phase"]
+        stopped = self._incomplete(records)
+        parts = shares.sync_by_process(records)
+        self.spent.append(causes.spent(path, _last_replica(uneven), parts, stopped))
+        self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
+        self.steps.append(
+            TrainingStep(
+                number, shares.seconds(records.start), shares.seconds(records.end), shares.seconds(length),
+                "typical", "", None, None, tuple(map(self._segment, thinned(path, MOST_PIECES))),
+                shares.role_uses(records, path, self.roles), tail.seconds if tail else 0.0, tail,
+                shares.seconds(sum(end - begin for begin, end in sync)), shares.sync_parts(parts),
+                shares.seconds(sum(one.end - one.start for one in path if one.kind == "poll")),
+                shares.phase_parts(own, records), uneven, shares.what_if(length, path, tail, uneven, sync),
+                max((count for _, count in curve), default=0), None, not self.steps, tuple(stopped.values()),
+            )
+        )  # fmt: skip
+
+    def _segment(self, piece: PathPiece) -> PathSegment:
+        at = piece.process
+        process = self.processes[at] if at is not None else None
+        lane = self.lane_of.get((at, piece.role), self.first_lane[at]) if at is not None else None
+        return PathSegment(
+            shares.seconds(piece.start), shares.seconds(piece.end), shares.seconds(piece.end - piece.start), piece.role,
+            process.replica if process and piece.role in ("engine", "server") else None,
+            process.rank if process and piece.role == "trainer" else None,
+            piece.kind, piece.what, piece.phase, lane, shares.seconds(piece.late),
+        )  # fmt: skip
+
+    def _judged(self) -> tuple[TrainingStep, ...]:
+        trainers = self.roles.get("trainer", ())
+        who = [
+            causes.Who(one.replica if one.role != "trainer" else None, one.rank if at in trainers else None)
+            for at, one in enumerate(self.processes)
+        ]
+        found = causes.verdicts(self.spent, who)
+        return tuple(replace(step, **vars(verdict)) for step, verdict in zip(self.steps, found, strict=True))
+
+    # ------------------------------------------------------------ what is missing
+
+    def _incomplete(self, records: StepRecords) -> Mapping[str, str]:
+        """Role → what to say, where ranks recorded nothing of a call of which they did in other steps."""
+        for one in records.spans:
+            if one.kind == "call" and one.process == records.driver and records.start <= one.start < records.end:
+                group = records.groups.get(one.id)
+                count = len(group.works) if group else 0
+                most = self.expected[one.name] = max(self.expected.get(one.name, 0), count)
+                if count < most:
+                    return {"trainer": f"{most - count} of {most} ranks recorded nothing of {one.name}"}
+        return {}
+
+    def _label(self, at: int) -> str:
+        one = self.processes[at]
+        return (
+            Lane(one.role, 0, one.replica, one.rank, one.head.host, one.head.pid, "").label + f" (pid {one.head.pid})"
+        )
+
+    def _missing(self) -> Iterator[str]:
+        for size, lacking in self.lacking.items():
+            some = ", ".join(map(str, lacking[:8])) + (" …" if len(lacking) > 8 else "")
+            yield f"of {size} trainer ranks {some} left no file: whether one of them was late cannot be known"
+        lacks = {
+            "driver": "no step can be told from the next",
+            "trainer": "what its calls waited for cannot be known",
+            "engine": "what a request waited for cannot be known",
+        }
+        for role, what in lacks.items():
+            needed = role == "driver" or self.driver is not None
+            if role not in self.roles and needed and not (role == "trainer" and not self._calls):
+                yield f"no {role} left a file: {what}"
+        for step in self.steps[-1:]:
+            for text in step.missing:
+                yield f"step {step.step}: {text}; their last second is lost where a process was killed"
+
+    def _lost(self, at: int) -> int:
+        """How many records of a process are lost: ids that never came; 0 for few."""
+        reader, head = self.readers[at], self.processes[at].head
+        lost = reader.highest - reader.count - head.before
+        return lost if lost > (0 if head.ended else MANY_LOST) else 0
+
+    @property
+    def _calls(self) -> bool:
+        return self.driver is not None and any("call" in part.kinds for part in self.processes[self.driver].parts)
+
+    def _notes(self) -> Iterator[str]:
+        for at, reader in enumerate(self.readers):
+            if reader.losses.cut:
+                yield f"{self.processes[at].head.path.name} is damaged: what follows there is left out"
+            if reader.losses.lines:
+                name = self.processes[at].head.path.name
+                yield f"{name}: {reader.losses.lines:,} records are not understood, and left out"
+            if lost := self._lost(at):
+                yield f"{self._label(at)} lacks {lost:,} records: dropped, or in a file that was replaced"
+        for clock in self.aligned.clocks:
+            hosts = ", ".join(clock.hosts)
+            if clock.contradicts:
+                wrong = f"times there may be {clock.error_seconds or 0:.3f} s wrong"
+                yield f"what {hosts} recorded contradicts the order of calls: {wrong}"
+            elif clock.error_seconds is None:
+                yield f"the clock of {hosts} is taken from its wall: nothing bounds how wrong it is"
+        if self.driver is not None and not self.marked:
+            yield "the driver marks no steps: they are counted by its phase `step`"
+
+
+def lane_roles(process: Process) -> tuple[str, ...]:
+    """The lanes of a process: one, and one for the engine where that runs in it beside something else."""
+    own = process.roles[0]
+    return (own, "trainer") if own == "engine" and "trainer" in process.roles else (own,)
+
+
+def _numbers(lanes: Sequence[LaneBuilder]) -> list[int]:
+    counts = dict[str, int]()
+    found = []
+    for lane in lanes:
+        found.append(counts.get(lane.role, 0))
+        counts[lane.role] = found[-1] + 1
+    return found
+
+
+def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
+    """Which replica was done last, and by how much after the one before it."""
+    for one in uneven:
+        if one.of == "replicas":
+            (_, before), (last, end) = sorted(one.done, key=lambda pair: pair[1])[-2:]
+            return last, round((end - before) * 1e6)
+    return None, 0
+
+
+def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
+    """A path of at most so many pieces: the shortest ones are put to the piece before them."""
+    if len(path) <= most:
+        return list(path)
+    shortest = sorted(one.end - one.start for one in path)[-most]
+    found = [path[0]]
+    for one in path[1:]:
+        if one.end - one.start <= shortest or len(found) >= most:
+            found[-1] = found[-1]._replace(end=one.end)
+        else:
+            found.append(one)
+    return found

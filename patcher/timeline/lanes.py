@@ -1,0 +1,96 @@
+"""The lanes of a page: what each process did, as much of it as a page can show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from patcher.timeline.files import IterationColumns, KeptSpan
+from patcher.timeline.model import IterationRun, Lane, LaneSpan
+from patcher.timeline.runs import Process
+from patcher.timeline.shares import seconds
+
+MOST_SPANS = 4_000
+"""Of a lane; beyond, the shortest are left out."""
+
+MOST_RUNS = 4_000
+"""Of iterations in a lane; beyond, neighbours are put together."""
+
+HEAD_TO_HEAD_US = 20_000
+
+DEEPEST = 12
+
+
+class LaneBuilder:
+    """Takes the records of a process as they are read, and makes a lane of them in the end."""
+
+    def __init__(self, process: Process, role: str) -> None:
+        self.process, self.role = process, role
+        self.spans: list[KeptSpan] = []
+        self.left_out = self.dropped = 0
+        self.runs: list[IterationRun] = []
+        self.gap = HEAD_TO_HEAD_US / 1e6
+
+    def add(self, spans: Iterable[KeptSpan]) -> None:
+        """More spans of the process."""
+        self.spans += [span for span in spans if span.kind != "step"]
+        if len(self.spans) > 2 * MOST_SPANS:
+            self._thin()
+
+    def _thin(self) -> None:
+        self.left_out += max(len(self.spans) - MOST_SPANS, 0)
+        self.spans = sorted(self.spans, key=_length, reverse=True)[:MOST_SPANS]
+
+    def add_iterations(self, columns: IterationColumns, before: int) -> None:
+        """The iterations that had ended before this time."""
+        for start, end, requests, tokens in zip(*columns.columns[:4], strict=True):
+            if end > before:
+                return
+            one = IterationRun(seconds(start), seconds(end), 1, int(tokens <= requests), requests)
+            if self.runs and one.start - self.runs[-1].end <= self.gap:
+                self.runs[-1] = _joined(self.runs[-1], one)
+            else:
+                self.runs.append(one)
+            if len(self.runs) > MOST_RUNS:
+                self.gap *= 2
+                self.runs = _closed(self.runs, self.gap)
+
+    def built(self, number: int) -> Lane:
+        """The lane, as the one of its role with this ``number``."""
+        self._thin()
+        head, open_ends = self.process.head, list[int]()
+        shown = list[LaneSpan]()
+        for span in sorted(self.spans, key=lambda one: (one.start, -_length(one))):
+            open_ends = [end for end in open_ends if end > span.start]
+            end = None if span.end is None else seconds(span.end)
+            shown.append(LaneSpan(seconds(span.start), end, span.kind, span.name, min(len(open_ends), DEEPEST)))
+            if len(open_ends) <= DEEPEST:
+                open_ends.append(1 << 61 if span.end is None else span.end)
+        times = [time for one in shown for time in (one.start, one.end) if time is not None]
+        times += [time for run in self.runs for time in (run.start, run.end)]
+        seen = (min(times, default=0.0), max(times, default=0.0))
+        return Lane(
+            self.role, number, self.process.replica, self.process.rank, head.host, head.pid, head.command,
+            tuple(shown), tuple(self.runs), self.left_out, seen, head.ended, self.dropped,
+        )  # fmt: skip
+
+
+def _length(span: KeptSpan) -> int:
+    return 1 << 61 if span.end is None else span.end - span.start
+
+
+def _joined(one: IterationRun, other: IterationRun) -> IterationRun:
+    return IterationRun(
+        one.start, max(one.end, other.end), one.iterations + other.iterations, one.decodes + other.decodes,
+        max(one.requests, other.requests),
+    )  # fmt: skip
+
+
+def _closed(runs: Iterable[IterationRun], gap: float) -> list[IterationRun]:
+    """The runs, those with at most ``gap`` between them as one."""
+    found: list[IterationRun] = []
+    for one in runs:
+        if found and one.start - found[-1].end <= gap:
+            found[-1] = _joined(found[-1], one)
+        else:
+            found.append(one)
+    return found

@@ -1,0 +1,250 @@
+"""What the picture draws, as values: rows of lanes, and in them bars; where these are too many they become one.
+
+Lanes of a role that do the same are one row when they are many. Its bars say where all of them are within something,
+and, paler, where some are. What goes on many times at once in one lane (trajectories, requests) is drawn likewise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from patcher.timeline.model import IterationRun, Lane, LaneSpan, RunTimeline
+
+ORDER = ("driver", "agent", "reward", "server", "engine", "trainer", "other")
+"""Of the roles, from the top: who asks before who is asked."""
+
+AT_ONCE = ("trajectory", "request", "serve", "reward")
+"""Kinds of which one lane has many at once."""
+
+MANY = 6
+ALONE = 2
+"""More lanes of a role than ``MANY`` are one row, but for ``ALONE`` of them: those that steps waited for longest."""
+
+HEIGHTS = (16, 12, 6)
+LOW = (12, 6, 4)
+"""Of the levels in pixels; ``LOW`` where there is more in the row than what nests."""
+
+_GAP = 5
+_LEAST = 13  # has the label of the row
+
+HUES = (
+    ("sync", r"update_weights|weight|sync|abort"), ("wait", r"^all_gather|^barrier|wait|^sample$"),
+    ("reward", r"reward|score|^rm$"), ("old", r"old_?log|log_?prob"), ("ref", r"ref"), ("values", r"value|critic"),
+    ("adv", r"adv"), ("update", r"update|train|optimizer|batch|backward"),
+    ("gen", r"gen|rollout|serve|trajectory|request"),
+    ("sleep", r"sleep|wake"),
+)  # fmt: skip
+"""A colour for what is done, whatever the framework calls it: the first pattern that fits the name, then the kind."""
+
+
+class Interval(NamedTuple):
+    """From when to when, in seconds; ``notes`` are numbers that a title has: iterations, only decodes, requests."""
+
+    start: float
+    end: float
+    notes: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Bars:
+    """Bars of one name: ``top`` and ``height`` in pixels within the row. ``pale``: of some of its lanes, not of all."""
+
+    name: str
+    hue: str
+    top: int
+    height: int
+    intervals: tuple[Interval, ...]
+    pale: bool = False
+    odd: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Lanes that are drawn as one, by their index; ``height`` is in pixels."""
+
+    role: str
+    lanes: tuple[int, ...]
+    bars: tuple[Bars, ...]
+    height: int
+
+
+def hue(kind: str, name: str) -> str:
+    """The class of colour of a span."""
+    if kind in ("sync", "sleep", "wait", "poll"):
+        return {"poll": "wait"}.get(kind, kind)
+    return next((one for text in (name, kind) for one, pattern in HUES if re.search(pattern, text)), "rest")
+
+
+def rows(found: RunTimeline) -> tuple[Row, ...]:
+    """The rows of a run, from the top."""
+    awaited = defaultdict[int, float](float)
+    for segment in itertools.chain.from_iterable(step.critical_path for step in found.steps):
+        if segment.lane is not None:
+            awaited[segment.lane] += segment.seconds
+    made = []
+    for role in ORDER:
+        lanes = [at for at, lane in enumerate(found.lanes) if lane.role == role and (lane.spans or lane.iterations)]
+        lanes.sort(key=lambda at: [(one is None, one or 0) for one in (found.lanes[at].replica, found.lanes[at].rank)])
+        groups = _groups(lanes, awaited)
+        levels = 3 if len(groups) <= ALONE else 2
+        made += [_row(role, group, [found.lanes[at] for at in group], levels) for group in groups]
+    return tuple(made)
+
+
+def _groups(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[int, ...]]:
+    """Each lane for itself, or, of too many, those that steps waited for longest, and the others together."""
+    if len(lanes) <= MANY:
+        return [(at,) for at in lanes]
+    longest = sorted(lanes, key=lambda at: -awaited.get(at, 0.0))[:ALONE]
+    alone = [at for at in lanes if at in longest and awaited.get(at)]
+    return [*((at,) for at in alone), tuple(at for at in lanes if at not in alone)]
+
+
+def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int) -> Row:
+    """One row: what nests in its levels, beside it iterations, and below what goes on many times at once."""
+    runs = [run for lane in lanes for run in lane.iterations]
+    crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
+    bars, top = _levels(lanes, 1 if runs else levels, LOW if any(crowds.values()) else HEIGHTS)
+    if runs:
+        bars += _iterations(runs, len(lanes))
+        top = max(top, HEIGHTS[0])
+    for kind, spans in crowds.items():
+        if spans:
+            place = (top + (top > 0), 10 if role == "reward" else 8)
+            names = {span.name for span in spans} - {""}
+            name = names.pop() if len(names) == 1 else kind
+            ends = [Interval(span.start, _end(span, lanes)) for span in spans]
+            bars += _stacked(name, hue(kind, name), place, ends, max(-(-peak(ends) // 2), 1))
+            top = sum(place)
+    return Row(role, at, tuple(bars), max(top, _LEAST) + _GAP)
+
+
+def _levels(lanes: Sequence[Lane], levels: int, heights: Sequence[int]) -> tuple[list[Bars], int]:
+    """The bars of what nests, and how high they are together."""
+    nested = defaultdict[tuple[int, str, str, bool], list[Interval]](list)
+    for lane in lanes:
+        for one in _nested(lane, levels):
+            nested[one.level, one.hue, one.name, one.odd and len(lanes) == 1].append(one.interval)
+    bars: list[Bars] = []
+    bottom = 0
+    for (level, colour, name, odd), intervals in sorted(nested.items()):
+        place = (sum(heights[:level]) + level, heights[level])
+        bars += _stacked(name, colour, place, intervals, len(lanes), odd=odd)
+        bottom = sum(place)
+    return bars, bottom
+
+
+def _end(span: LaneSpan, lanes: Sequence[Lane]) -> float:
+    """Where a span ends; one that goes on, with the last record of its process."""
+    return span.end if span.end is not None else max(span.start, *(lane.seen[1] for lane in lanes))
+
+
+class _Nested(NamedTuple):
+    """A span within others at its level. ``odd``: every other one of units, which lie head to head."""
+
+    level: int
+    hue: str
+    name: str
+    odd: bool
+    interval: Interval
+
+
+def _nested(lane: Lane, levels: int) -> Iterator[_Nested]:
+    """The spans that lie within each other; the deepest level takes all below it. A unit has the hue of its work.
+
+    The phase that is the whole step is not drawn: its bounds are those of the step.
+    """
+    around: list[tuple[float, str]] = []
+    units = 0
+    spans = [one for one in lane.spans if one.kind not in AT_ONCE and one.kind != "step"]
+    for span in sorted(spans, key=lambda one: (one.start, -_end(one, [lane]))):
+        if span.kind == "phase" and span.name == "step":
+            continue
+        while around and around[-1][0] <= span.start + 1e-6:
+            around.pop()
+        unit = span.kind == "unit"
+        units += unit
+        colour = around[-1][1] if unit and around else hue(span.kind, span.name)
+        end = _end(span, [lane])
+        odd = unit and units % 2 == 1
+        yield _Nested(min(len(around), levels - 1), colour, span.name or span.kind, odd, Interval(span.start, end))
+        around.append((end, colour))
+
+
+def _stacked(
+    name: str, colour: str, place: tuple[int, int], intervals: Sequence[Interval], of: int, *, odd: bool = False
+) -> Iterator[Bars]:
+    """Bars where ``of`` of the intervals lie, and paler ones below them where any does."""
+    if of > 1:
+        yield Bars(name, colour, *place, tuple(at_least(1, intervals)), pale=True)
+        intervals = tuple(at_least(of, intervals))
+    if intervals:
+        yield Bars(name, colour, *place, tuple(intervals), odd=odd)
+
+
+def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
+    """Iterations head to head: those that mostly decode in a hue of their own."""
+    kinds: dict[str, list[Interval]] = {"iterations": [], "decodes": []}
+    for run in runs:
+        notes = (run.iterations, run.decodes, run.requests)
+        kinds["decodes" if 2 * run.decodes > run.iterations else "iterations"].append(
+            Interval(run.start, run.end, notes)
+        )
+    for name, intervals in kinds.items():
+        yield from _stacked(name, name, (0, HEIGHTS[0]), intervals, lanes)
+
+
+def _counts(intervals: Iterable[Interval]) -> Iterator[tuple[float, int]]:
+    """From when on how many of them there are."""
+    changes = Counter[float]()
+    for one in intervals:
+        changes[one.start] += 1
+        changes[one.end] -= 1
+    count = 0
+    for at in sorted(changes):
+        count += changes[at]
+        yield at, count
+
+
+def peak(intervals: Iterable[Interval]) -> int:
+    """The most of them at once."""
+    return max((count for _, count in _counts(intervals)), default=0)
+
+
+def at_least(of: int, intervals: Iterable[Interval]) -> Iterator[Interval]:
+    """Where so many of them lie at once."""
+    begun: float | None = None
+    for at, count in _counts(intervals):
+        if begun is None and count >= of:
+            begun = at
+        elif begun is not None and count < of:
+            yield Interval(begun, at)
+            begun = None
+
+
+def merged(intervals: Iterable[Interval], shortest: float) -> list[Interval]:
+    """Bars with what is shorter than ``shortest``, and no farther than that from its neighbour, joined to it."""
+    made: list[Interval] = []
+    for one in sorted(intervals):
+        before = made[-1] if made else None
+        if before and one.start - before.end < shortest and min(_length(one), _length(before)) < shortest:
+            made[-1] = Interval(before.start, max(before.end, one.end), _together(before.notes, one.notes))
+        else:
+            made.append(one)
+    return made
+
+
+def _length(one: Interval) -> float:
+    return one.end - one.start
+
+
+def _together(notes: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
+    """Iterations and decodes of both, and the most requests of either."""
+    if not notes or not others:
+        return notes or others
+    return (notes[0] + others[0], notes[1] + others[1], max(notes[2], others[2]))

@@ -1,0 +1,516 @@
+"""The critical path of a step: from its end back to whoever ended last, and what nobody covers is of whoever waited.
+
+From the driver's phases the walk goes to calls and the works that they cause, from a rollout to its last trajectory,
+its requests, what a server and the iterations of its engine did meanwhile.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple, Protocol, TypeVar
+
+from patcher.timeline.files import IterationColumns, KeptSpan
+
+DEEPEST = 64
+"""Spans within each other; what is deeper belongs to the outer ones."""
+
+TOLERANCE_US = 3_000
+"""Within this time, or `SHARE` of what they do, ranks arrive together."""
+
+SHARE = 0.02
+
+GAP_US = 20_000
+"""Iterations that follow each other sooner are head to head, and also those that do within thrice the usual length."""
+
+GENERATING = ("gen", "generate", "generate_sequences", "rollout", "generation", "wait_prev_gen", "gen_seq")
+"""How frameworks call the phase in which the driver waits for trajectories, also for such as began before it."""
+
+LONGEST = 1 << 16
+"""Points in the course of a rank that are compared with those of others."""
+
+ENDLESS = 1 << 61
+
+
+class Timed(Protocol):
+    """What has a start and an end."""
+
+    @property
+    def start(self) -> int:
+        """In microseconds."""
+
+    @property
+    def end(self) -> int | None:
+        """In microseconds; None while it goes on."""
+
+
+T = TypeVar("T", bound=Timed)
+
+
+class PathPiece(NamedTuple):
+    """A piece of a path, in microseconds: who did what meanwhile.
+
+    ``process`` is None where it was all ranks, or nobody knows; ``late`` is by how much this process came after the
+    others.
+    """
+
+    start: int
+    end: int
+    role: str
+    kind: str
+    what: str
+    phase: str
+    process: int | None
+    late: int = 0
+
+
+class CallGroup(NamedTuple):
+    """A call of the driver with the works that it caused, one on each rank; ``end`` is that of the last of them."""
+
+    start: int
+    end: int | None
+    call: KeptSpan
+    works: tuple[KeptSpan, ...]
+
+
+def end_of(one: Timed) -> int:
+    """The end; of what goes on, one after all."""
+    return ENDLESS if one.end is None else one.end
+
+
+def calls_for(call: str, work: str) -> bool:
+    """Whether a call of this name is one of the method ``work``: it may have the prefix of a group of workers."""
+    return call == work or call.endswith(f"_{work}")
+
+
+def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | None, int, int]]:
+    """From ``high`` back to ``low``: which of ``parts`` ended last, from when to when it was waited for.
+
+    None stands for time that none covers. Of several that go on at a time, the one that began first is waited for.
+    """
+    waiting = sorted((one for one in parts if one.start < high and end_of(one) > low), key=end_of)
+    running: list[tuple[int, int, T]] = []
+    at = high
+    while at > low:
+        while waiting and end_of(waiting[-1]) >= at:
+            one = waiting.pop()
+            heapq.heappush(running, (one.start, len(waiting), one))
+        if running and running[0][0] < at:
+            one = running[0][2]
+            yield one, (before := max(one.start, low)), at
+        elif waiting:
+            before, one = end_of(waiting[-1]), waiting[-1]
+            yield None, before, at
+        else:
+            before = low
+            yield None, before, at
+        at = before
+
+
+@dataclass(frozen=True)
+class StepRecords:
+    """What all processes of a run recorded around one step, ``start`` to ``end``.
+
+    ``driver`` is the place of the process whose marks end the steps, ``replica_of`` gives the replica of a process.
+    ``tolerance`` is how wrong the clocks may be. ``trainers_known`` says whether such processes have files at all,
+    ``partial`` that some ranks have none, ``expected`` how many works each call of the driver has had in other steps.
+    """
+
+    start: int
+    end: int
+    driver: int
+    spans: Sequence[KeptSpan]
+    iterations: Mapping[int, IterationColumns]
+    roles: Sequence[str]
+    replica_of: Sequence[int | None]
+    tolerance: int = 1_000
+    trainers_known: bool = True
+    partial: bool = False
+    expected: Mapping[str, int] = field(default_factory=dict)
+    children: Mapping[tuple[int, int], list[KeptSpan]] = field(init=False)
+    groups: Mapping[int, CallGroup] = field(init=False)
+    roots: Sequence[KeptSpan] = field(init=False)
+    serves: Mapping[int | None, list[KeptSpan]] = field(init=False)
+    rewards: Mapping[int, list[KeptSpan]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = {(one.process, one.id) for one in self.spans}
+        children = defaultdict[tuple[int, int], list[KeptSpan]](list)
+        roots, serves, rewards = (
+            list[KeptSpan](),
+            defaultdict[int | None, list[KeptSpan]](list),
+            defaultdict[int, list[KeptSpan]](list),
+        )
+        for one in self.spans:
+            own = (one.process, one.parent)
+            if own in known and one.parent != one.id:
+                children[own].append(one)
+            else:
+                roots.append(one)
+            if one.kind == "serve":
+                serves[one.amount].append(one)
+            if one.kind == "reward":
+                rewards[one.process].append(one)
+        groups = self._grouped([one for one in roots if one.kind == "work"])
+        taken = {(work.process, work.id) for group in groups.values() for work in group.works}
+        remote = [one for one in roots if one.process != self.driver and (one.process, one.id) not in taken]
+        values = {"children": children, "groups": groups, "roots": remote, "serves": serves, "rewards": rewards}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _grouped(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
+        """Id of a call of the driver → its works: those of its method that begin next, on each worker."""
+        calls = [one for one in self.spans if one.kind == "call" and one.process == self.driver]
+        by_method = {work: [one for one in calls if calls_for(one.name, work)] for work in {one.name for one in works}}
+        used = set[tuple[int, int]]()
+        found = defaultdict[int, list[KeptSpan]](list)
+        for work in sorted(works):
+            free = [one for one in by_method[work.name] if (one.id, work.process) not in used]
+            if call := self._call_of(work, free):
+                used.add((call.id, work.process))
+                found[call.id].append(work)
+        by_id = {one.id: one for one in calls}
+        return {
+            call: CallGroup(by_id[call].start, max(map(end_of, (by_id[call], *several))), by_id[call], tuple(several))
+            for call, several in found.items()
+        }
+
+    def _call_of(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
+        """The newest of ``calls`` before a work began; better one that waited for its end."""
+        before = [one for one in calls if one.start <= work.start + self.tolerance][-DEEPEST:]
+        around = [one for one in before if end_of(one) + self.tolerance >= end_of(work)]
+        found = around or before
+        return found[-1] if found else None
+
+    def served_by(self, replica: int | None) -> list[KeptSpan]:
+        """What the server of a replica did for requests."""
+        served = (one for several in self.serves.values() for one in several)
+        return [one for one in served if self.replica_of[one.process] == replica]
+
+    def lacks(self, call: KeptSpan) -> int:
+        """How many works of a call are not recorded that should be."""
+        group = self.groups.get(call.id)
+        count = len(group.works) if group else 0
+        if not self.trainers_known or self.partial:
+            return 1
+        return max(self.expected.get(call.name, 0) - count, 0)
+
+    def remote(self, node: KeptSpan) -> list[KeptSpan]:
+        """What other processes did for a span of the driver: all of it within the span.
+
+        Trajectories count where none goes on beyond it, for then it waited for them, or where it is known to.
+        """
+        low, high = node.start - self.tolerance, end_of(node) + self.tolerance
+        waits = node.kind == "poll" or node.name in GENERATING
+        leading = self._leading
+        others = [one for one in self.roots if one.kind in ("work", "sync", "sleep")]
+        others = [one for one in others if low <= one.start and end_of(one) <= high]
+        crossing = any((one.start < low < end_of(one)) or (one.start < high < end_of(one)) for one in leading)
+        if waits or not crossing:
+            others += [one for one in leading if end_of(one) <= high and end_of(one) > low]
+        return others
+
+    @property
+    def _leading(self) -> list[KeptSpan]:
+        """Trajectories; without an agent loop's file what servers did, then rewards."""
+        for kinds in (("trajectory",), ("serve",), ("reward",)):
+            if found := [one for one in self.roots if one.kind in kinds]:
+                return found
+        return []
+
+
+def critical_path(records: StepRecords) -> list[PathPiece]:
+    """The pieces of the critical path of a step, in order; together they are as long as the step."""
+    walk = _Walk(records)
+    tops = [one for one in records.spans if one.process == records.driver and one.kind != "step"]
+    known = {one.id for one in tops}
+    roots = [one for one in tops if one.parent not in known or one.parent == one.id]
+    walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
+    return merged(reversed(walk.pieces))
+
+
+def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
+    """Neighbours that say the same as one."""
+    found = list[PathPiece]()
+    for one in pieces:
+        last = found[-1] if found else None
+        if last is not None and last[2:7] == one[2:7] and last.end == one.start:
+            found[-1] = last._replace(end=one.end, late=last.late + one.late)
+        elif one.end > one.start:
+            found.append(one)
+    return found
+
+
+def _with_groups(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSpan | CallGroup]:
+    """Calls as they end with their works, also where they had only a future for them."""
+    return [records.groups.get(one.id, one) if one.kind == "call" else one for one in spans]
+
+
+class _Walk:
+    """One walk from the end of a step to its start: ``pieces`` are in the order in which they were met."""
+
+    def __init__(self, records: StepRecords) -> None:
+        self.records = records
+        self.pieces = list[PathPiece]()
+
+    def explain_parts(
+        self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, node: KeptSpan | None, phase: str, depth: int
+    ) -> None:
+        """Explain ``low`` to ``high`` by ``parts``; what is between them is of ``node``."""
+        for one, begin, end in walk_back(parts, low, high):
+            if one is None:
+                self.own(node, begin, end, phase)
+            elif isinstance(one, CallGroup):
+                self.explain_group(one, begin, end, phase, depth + 1)
+            else:
+                self.explain(one, begin, end, phase, depth + 1)
+
+    def explain(self, node: KeptSpan, low: int, high: int, phase: str, depth: int) -> None:
+        """Explain what ``node`` did from ``low`` to ``high``."""
+        if depth > DEEPEST:
+            self.own(node, low, high, phase)
+            return
+        records = self.records
+        parts: list[KeptSpan | CallGroup] = [*records.children.get((node.process, node.id), ())]
+        if node.process == records.driver:
+            phase = node.name if node.kind == "phase" else phase
+            parts = _with_groups(records, [one for one in parts if isinstance(one, KeptSpan)])
+            if node.kind in ("phase", "sync", "poll", "call"):
+                parts += records.remote(node)
+        elif node.kind == "reward" and not parts:
+            parts += self._remote_rewards(node)
+        elif node.kind == "request":
+            parts += self._serve_of(node)
+        elif node.kind == "serve":
+            self.explain_serve(node, low, high, phase)
+            return
+        self.explain_parts(parts, low, high, node, phase, depth)
+
+    def own(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
+        """Time of ``node`` that nothing within it covers."""
+        records = self.records
+        if node is None or (node.kind, node.name) == ("phase", "step"):
+            self.pieces.append(PathPiece(low, high, "driver", "gap", "between phases", "", records.driver))
+        elif node.kind == "call" and node.process == records.driver and records.lacks(node):
+            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", node.name, phase, None))
+        elif node.kind in ("trajectory", "request") or (node.kind == "phase" and node.process != records.driver):
+            others = (one for one in records.rewards.get(node.process, ()) if one.parent != node.id)
+            for one, begin, end in walk_back(others, low, high):
+                self.add(one or node, begin, end, phase)
+        else:
+            self.add(node, low, high, phase)
+
+    def add(self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False) -> None:
+        """Put down that ``node`` was waited for."""
+        role = {
+            "work": "trainer", "unit": "trainer", "wait": "trainer", "reward": "reward", "serve": "server",
+            "trajectory": "agent", "request": "agent",
+        }.get(node.kind, self.records.roles[node.process])  # fmt: skip
+        what = f"call {node.name}" if node.kind == "call" else node.name or node.kind
+        what = node.kind if node.kind in ("trajectory", "request") else what
+        process = None if all_ranks or (role == "trainer" and self.records.partial) else node.process
+        self.pieces.append(PathPiece(low, high, role, node.kind, what, phase, process, late))
+
+    # ------------------------------------------------------------ rollout
+
+    def _remote_rewards(self, node: KeptSpan) -> list[KeptSpan]:
+        """The rewards of other processes that a reward in an agent loop waits for."""
+        room = self.records.tolerance
+        return [
+            one for one in self.records.roots
+            if one.kind == "reward" and one.process != node.process
+            and one.start >= node.start - room and end_of(one) <= end_of(node) + room
+        ]  # fmt: skip
+
+    def _serve_of(self, request: KeptSpan) -> list[KeptSpan]:
+        """The server's side of a request: as long a prompt, within it, and of several the one that ends with it."""
+        room = self.records.tolerance
+        inside = [
+            one for one in self.records.serves.get(request.amount, ())
+            if one.start >= request.start - room and end_of(one) <= end_of(request) + room
+        ]  # fmt: skip
+        return [max(inside, key=end_of)] if inside else []
+
+    def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
+        """What the engines of the replica did while a server worked on a request."""
+        replica = self.records.replica_of[serve.process]
+        engines = [at for at in self.records.iterations if self.records.replica_of[at] == replica]
+        if not engines:
+            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", "generate", phase, None))
+            return
+        parts = [one for at in engines for one in iteration_pieces(self.records.iterations[at], low, high, phase, at)]
+        lone = engines[0] if len(engines) == 1 else None
+        after = ""
+        for one, begin, end in walk_back(parts, low, high):
+            if one is not None:
+                process = lone if lone is not None else one.process
+                self.pieces.append(one._replace(start=begin, end=end, process=process))
+                after = one.what
+                continue
+            alone = self._alone(serve, begin, end)
+            if alone and after == "prefill":
+                # Nothing else is there that could be prefilled behind the gap: until then the request was kept back,
+                # whatever its replica did for others.
+                self.add(serve, low, end, phase)
+                return
+            if begin <= low or end >= high or alone:
+                self.add(serve, begin, end, phase)
+            else:
+                self.pieces.append(PathPiece(begin, end, "engine", "gap", "no iteration", phase, lone))
+
+    def _alone(self, serve: KeptSpan, low: int, high: int) -> bool:
+        """Whether no other request is alive at its replica all the time: then it is this one that is kept back."""
+        served = self.records.served_by(self.records.replica_of[serve.process])
+        return not any(one.start <= low and end_of(one) >= high for one in served if one is not serve)
+
+    # ------------------------------------------------------------ training
+
+    def explain_group(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
+        """What the ranks did that a call set to work: at each point that all come to, the last one counts."""
+        last = max(group.works, key=end_of)
+        ends = max(low, min(high, end_of(last)))
+        if ends < high:
+            self.own(group.call, ends, high, phase)
+        courses = [self._course(work) for work in group.works]
+        names = [[point.label for point in course] for course in courses]
+        if len(group.works) == 1:
+            begin = min(max(low, last.start), ends)
+            self.explain(last, begin, ends, phase, depth)
+            if begin > low:
+                self._queue(group.call, low, begin, phase, last, 0)
+        elif all(one == names[0] for one in names):
+            self._lockstep(group, courses, low, ends, phase)
+        else:
+            self._apart(group, low, ends, phase, depth)
+
+    def _queue(self, call: KeptSpan, low: int, high: int, phase: str, work: KeptSpan, late: int) -> None:
+        """From a call to the start of its work."""
+        all_ranks = not late and len(self.records.groups[call.id].works) > 1
+        self.add(work._replace(name=f"start of {work.name}"), low, high, phase, late, all_ranks=all_ranks)
+
+    def _course(self, work: KeptSpan) -> list[Point]:
+        """The starts and ends within a work, in order, with the innermost span that goes on before each."""
+        course = list[Point]()
+        ahead: list[tuple[KeptSpan, KeptSpan, bool]] = [(work, work, False)]
+        depth = 0
+        while ahead:
+            one, within, ends = ahead.pop()
+            course.append(Point(end_of(one) if ends else one.start, (ends, one.kind, one.name), within))
+            depth += -1 if ends else 1
+            if ends:
+                continue
+            ahead.append((one, one, True))
+            inner = self.records.children.get((one.process, one.id), ())
+            if depth < DEEPEST and len(course) < LONGEST:
+                ahead += [(child, one, False) for child in sorted(inner, reverse=True)]
+        return course
+
+    def _lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:
+        """PathPiece by piece, from one point that all ranks come to, to the next."""
+        length = end_of(group) - group.start
+        room = max(TOLERANCE_US, int(SHARE * min(length, ENDLESS)), self.records.tolerance)
+        found, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
+        for points in zip(*courses, strict=True):
+            last = max(range(len(points)), key=lambda rank: points[rank].time)
+            others = sorted(point.time for rank, point in enumerate(points) if rank != last)
+            behind = points[last].time - others[len(others) // 2]
+            alone = points[last].time - others[-1] > room
+            late = max(behind - lag.get(last, 0), 0) if alone else 0
+            lag = {last: behind} if alone else {}
+            at = max(points[last].time, before)
+            within = points[last].within
+            if not found:
+                within = within._replace(name=f"start of {within.name}")
+            found.append((before, at, within, late, not alone))
+            before = at
+        for begin, end, span, late, together in reversed(found):
+            if begin < high and end > low and end > begin:
+                self.add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
+
+    def _apart(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
+        """Ranks whose courses differ: who ends last counts, and where they end together it is all of them."""
+        *others, last = sorted(group.works, key=end_of)
+        behind = end_of(last) - end_of(others[-1])
+        room = max(TOLERANCE_US, int(SHARE * min(end_of(last) - group.start, ENDLESS)), self.records.tolerance)
+        begin = min(max(low, last.start), high)
+        at = len(self.pieces)
+        self.explain(last, begin, high, phase, depth)
+        late = behind if behind > room else 0
+        for place in range(at, len(self.pieces)):
+            piece = self.pieces[place]
+            share = late * (piece.end - piece.start) // max(high - begin, 1)
+            self.pieces[place] = piece._replace(process=piece.process if late else None, late=share)
+        if begin > low:
+            self._queue(group.call, low, begin, phase, last, 0)
+
+
+class Point(NamedTuple):
+    """A start or an end in the course of a work, and the innermost span that goes on until then."""
+
+    time: int
+    label: tuple[bool, str, str]
+    within: KeptSpan
+
+
+def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> Iterator[PathPiece]:
+    """The iterations from ``low`` to ``high``, those head to head that do the same as one piece.
+
+    One decodes where it schedules a token for each request; with speculative tokens this cannot be told.
+    """
+    first = max(bisect_left(columns.start, low) - 1, 0)
+    last = bisect_left(columns.start, high)
+    room = head_to_head(columns, first, last)
+    piece: PathPiece | None = None
+    for at in range(first, last):
+        begin, end = columns.start[at], columns.end[at]
+        if end <= low and (at + 1 >= last or columns.start[at + 1] - end > room):
+            continue
+        what = "decode" if columns.tokens[at] <= columns.requests[at] else "prefill"
+        if piece is not None and begin - piece.end <= room:
+            if piece.what == what:
+                piece = piece._replace(end=max(end, piece.end))
+                continue
+            piece = piece._replace(end=begin) if begin > piece.start else piece
+        if piece is not None:
+            yield piece
+        piece = PathPiece(begin, end, "engine", "iteration", what, phase, process)
+    if piece is not None:
+        yield piece
+
+
+def head_to_head(columns: IterationColumns, first: int, last: int) -> int:
+    """Up to which gap iterations are head to head: thrice the median of their lengths, and 20 ms at least."""
+    lengths = sorted(columns.end[at] - columns.start[at] for at in range(first, min(last, first + 4096)))
+    return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US
+
+
+def durations(pieces: Iterable[PathPiece], key: Callable[[PathPiece], object]) -> dict[object, int]:
+    """Microseconds of a path by what ``key`` makes of a piece."""
+    found = defaultdict[object, int](int)
+    for one in pieces:
+        found[key(one)] += one.end - one.start
+    return dict(found)
+
+
+def covered(intervals: Iterable[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
+    """The union of ``intervals`` within ``low`` to ``high``, in order."""
+    found = list[tuple[int, int]]()
+    for begin, end in sorted(intervals):
+        begin, end = max(begin, low), min(end, high)
+        if begin >= end:
+            continue
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
+
+
+def uncovered(covered_intervals: Sequence[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
+    """What `covered` leaves of ``low`` to ``high``."""
+    edges = [(low, low), *covered_intervals, (high, high)]
+    return [(end, begin) for (_, end), (begin, _) in pairwise(edges) if begin > end]

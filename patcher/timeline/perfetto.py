@@ -1,0 +1,119 @@
+"""A run as trace events in JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+
+A process for each lane, one for the steps with the critical path, and a counter of the requests that are alive. What
+nests is one thread of slices; of what goes on many times at once in a process, each has a thread to itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from patcher.timeline.model import Lane, LaneSpan, RunTimeline, label
+from patcher.timeline.page.rows import AT_ONCE
+
+RUN = 1
+"""The process of what belongs to the whole run: steps, the critical path, and windows."""
+
+STEPS, PATH, RECORDED, PROPOSED = 1, 2, 3, 4
+THREADS = {STEPS: "steps", PATH: "critical path", RECORDED: "recorded windows", PROPOSED: "windows worth recording"}
+"""Its threads."""
+
+ITERATIONS = 1
+"""The thread of an engine's iterations; those of spans come behind it."""
+
+Event = dict[str, object]
+
+
+def trace(found: RunTimeline) -> Iterator[str]:
+    """The trace, piece by piece, as one document of JSON."""
+    yield '{"displayTimeUnit":"ms","traceEvents":[\n'
+    for number, event in enumerate(_events(found)):
+        yield ",\n" * bool(number) + json.dumps(event, separators=(",", ":"))
+    yield "\n]}\n"
+
+
+def _events(found: RunTimeline) -> Iterator[Event]:
+    yield from _named(RUN, "run", 0, THREADS)
+    yield from _whole(found)
+    for at, lane in enumerate(found.lanes):
+        yield from _lane(lane, RUN + 1 + at)
+
+
+def _named(process: int, name: str, order: int, threads: dict[int, str]) -> Iterator[Event]:
+    """The names of a process and of its threads, and where they stand."""
+    of = {"ph": "M", "pid": process}
+    yield {**of, "tid": 0, "name": "process_name", "args": {"name": name}}
+    yield {**of, "tid": 0, "name": "process_sort_index", "args": {"sort_index": order}}
+    for thread, title in threads.items():
+        yield {**of, "tid": thread, "name": "thread_name", "args": {"name": title}}
+        yield {**of, "tid": thread, "name": "thread_sort_index", "args": {"sort_index": thread}}
+
+
+def _slice(process: int, thread: int, name: str, kind: str, start: float, end: float, **more: object) -> Event:
+    """A slice; times are whole microseconds, so that neighbours never lie in each other."""
+    begin = round(start * 1e6)
+    event: Event = {"ph": "X", "pid": process, "tid": thread, "name": name or kind, "cat": kind, "ts": begin}
+    return {**event, "dur": max(round(end * 1e6) - begin, 0), **({"args": more} if more else {})}
+
+
+def _whole(found: RunTimeline) -> Iterator[Event]:
+    for step in found.steps:
+        by = step.limited_by
+        facts: dict[str, object] = {"verdict": step.verdict, "tail seconds": step.tail_seconds}
+        facts |= {"limited by": by.label, "excess seconds": by.excess_seconds} if by else {}
+        facts |= {"why": step.why} if step.why else {}
+        yield _slice(RUN, STEPS, f"step {step.step}", "step", step.start, step.end, **facts)
+        for one in step.critical_path:
+            name = f"{label(one.role, one.replica, one.rank)}: {one.what}"
+            yield _slice(RUN, PATH, name, one.kind, one.start, one.end, phase=one.phase, step=step.step)
+    for recorded in found.recorded:
+        yield _slice(RUN, RECORDED, recorded.title, "window", recorded.start, recorded.end, trace=str(recorded.trace))
+    for window in found.windows:
+        if window.start is not None and window.end is not None:
+            yield _slice(RUN, PROPOSED, window.what, "window", window.start, window.end, command=window.command)
+    for at, count in found.requests:
+        name = "requests alive"
+        yield {"ph": "C", "pid": RUN, "tid": 0, "name": name, "ts": round(at * 1e6), "args": {"requests": count}}
+
+
+def _lane(lane: Lane, process: int) -> Iterator[Event]:
+    """What a process did, each thread with slices that lie in each other or apart."""
+    groups = defaultdict[str, list[LaneSpan]](list)
+    for span in lane.spans:
+        groups[span.kind if span.kind in AT_ONCE else ""].append(span)
+    threads, slices, free = {}, list[Event](), itertools.count(ITERATIONS + 1)
+    for kind, spans in sorted(groups.items()):
+        for number, own in enumerate(_threads(spans, lane.seen[1], nests=not kind), 1):
+            thread = next(free)
+            threads[thread] = f"{kind or 'spans'} {number}" if number > 1 else kind or "spans"
+            slices += [_slice(process, thread, one.name, one.kind, one.start, end) for one, end in own]
+    for run in lane.iterations:
+        facts = {"iterations": run.iterations, "only decode": run.decodes, "most requests": run.requests}
+        slices.append(_slice(process, ITERATIONS, "iterations", "iteration", run.start, run.end, **facts))
+    threads |= {ITERATIONS: "iterations"} if lane.iterations else {}
+    yield from _named(process, f"{lane.label} ({lane.host}, {lane.pid})", process, threads)
+    yield from slices
+
+
+def _threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> list[list[tuple[LaneSpan, float]]]:
+    """Spans with their ends, in as many threads as it takes for those of each to lie apart, or, if it ``nests``, within
+    each other. A span that goes on ends at ``until``.
+    """
+    ends = ((span, max(span.end if span.end is not None else until, span.start)) for span in spans)
+    threads: list[list[tuple[LaneSpan, float]]] = []
+    around: list[list[float]] = []  # the ends of those of a thread that have begun, the innermost last
+    for span, end in sorted(ends, key=lambda one: (one[0].start, -one[1])):
+        for stack in around:
+            while stack and stack[-1] <= span.start:
+                stack.pop()
+        fitting = (at for at, stack in enumerate(around) if not stack or (nests and end <= stack[-1]))
+        at = next(fitting, len(threads))
+        if at == len(threads):
+            threads.append([])
+            around.append([])
+        around[at].append(end)
+        threads[at].append((span, end))
+    return threads

@@ -1,0 +1,213 @@
+"""Which processes belong to one run, what each of them is in it, and which ones are missing."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from patcher.timeline import files
+from patcher.timeline.files import ProcessFile
+from patcher.timeline.model import ROLES, Run
+
+_ANCESTORS = 64
+"""Parents that are looked at: a loop in a doctored file ends there."""
+
+RECORDED = {
+    "driver": ("step", "call"), "agent": ("trajectory",), "engine": ("iterations",), "server": ("serve",),
+    "trainer": ("work",), "reward": ("reward",),
+}  # fmt: skip
+"""Role → the kinds of records that make it, the first that fits decides."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a run: its files, older first, what it does, and where it stands among those that do the same.
+
+    ``roles`` are all that its records show, of which the first is its own: an engine may run in a trainer's process.
+    ``replica`` and ``rank`` are None where they are not known.
+    """
+
+    parts: tuple[ProcessFile, ...]
+    roles: tuple[str, ...]
+    replica: int | None
+    rank: int | None
+    run: str = ""
+
+    @property
+    def head(self) -> ProcessFile:
+        """Its newest file."""
+        return self.parts[-1]
+
+    @property
+    def role(self) -> str:
+        """What it does above all."""
+        return self.roles[0]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Its files, older first."""
+        return tuple(part.path for part in self.parts)
+
+    @property
+    def wall(self) -> tuple[int, int]:
+        """When it wrote first and last, by the clock on the wall, in microseconds."""
+        pairs = [pair[1] for part in self.parts for pair in (part.first, part.last) if pair]
+        start = min(part.started for part in self.parts) * 1000
+        return start or min(pairs, default=0), max([*pairs, start])
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """All files of a folder: the processes of each run, files of newer versions, and those that could not be read."""
+
+    runs: tuple[tuple[Run, tuple[Process, ...]], ...]
+    newer: tuple[Path, ...] = ()
+    unread: tuple[Path, ...] = ()
+
+
+def survey(found: Sequence[Path], read: Callable[[int], None] = lambda _: None) -> Surveyed:
+    """Look at all files, and sort their processes into runs, the newest last."""
+    known, newer, unread = list[ProcessFile](), list[Path](), list[Path]()
+    for path in found:
+        try:
+            one = files.survey(path, read)
+        except files.NewerVersion:
+            newer.append(path)
+        except OSError:
+            unread.append(path)
+        else:
+            if one is not None and (one.first or one.kinds):
+                known.append(one)
+            elif one is None and path.stat().st_size > files.SMALLEST:
+                unread.append(path)
+    parted = sorted(map(_numbered, _runs(_processes(known))), key=lambda run: min(one.wall[0] for one in run))
+    return Surveyed(
+        tuple((_described(number, run), run) for number, run in enumerate(parted, 1)), tuple(newer), tuple(unread)
+    )
+
+
+def _processes(known: Iterable[ProcessFile]) -> list[Process]:
+    """Files of one process together: its newer one, and the older that it has replaced."""
+    grouped = defaultdict[tuple[str, str, int, int], list[ProcessFile]](list)
+    for one in known:
+        grouped[one.boot, one.host, one.pid, one.started].append(one)
+    made = []
+    for group in grouped.values():
+        parts = tuple(sorted(group, key=lambda part: part.path.suffix != ".old"))
+        kinds = frozenset[str]().union(*(part.kinds for part in parts))
+        roles = tuple(role for role, makes in RECORDED.items() if kinds & {*makes}) or ("other",)
+        made.append(Process(parts, roles, None, None))
+    return _inherited(made)
+
+
+class _Ancestry:
+    """Who started whom: pids are used again, so it is who was there at the time."""
+
+    def __init__(self, made: Iterable[Process]) -> None:
+        self.by_pid = defaultdict[tuple[str, int], list[Process]](list)
+        for one in made:
+            self.by_pid[one.head.boot, one.head.pid].append(one)
+
+    def line(self, one: Process) -> Iterator[Process]:
+        """The process, its parent, and so on."""
+        for _ in range(_ANCESTORS):
+            yield one
+            above = [other for other in self.by_pid.get((one.head.boot, one.head.parent), ()) if _meet(one, other)]
+            if not above or above[0] is one:
+                return
+            one = above[0]
+
+
+def _inherited(made: Sequence[Process]) -> list[Process]:
+    """The same with the replica, the rank and the run that each has of itself or of the nearest ancestor."""
+    line = _Ancestry(made).line
+    known = []
+    for one in made:
+        replicas = (each.head.environ.get("VERL_REPLICA_RANK") for each in line(one))
+        replica = next((number for number in replicas if number is not None), None)
+        own = next((part.who["rank"] for part in reversed(one.parts) if "rank" in part.who), None)
+        rank = own if own is not None else one.head.environ.get("RANK")
+        run = next((each.head.run for each in line(one) if each.head.run), "")
+        known.append(replace(one, replica=replica, rank=rank, run=run))
+    return known
+
+
+def _runs(processes: Sequence[Process]) -> list[list[Process]]:
+    """Processes with the same run, and whose lifetimes overlap, be it through others.
+
+    One that does not know its run (its parent may have recorded nothing) is of the only one that it meets.
+    """
+    named = defaultdict[str, list[Process]](list)
+    for one in processes:
+        named[one.run].append(one)
+    lost = named.pop("", [])
+    runs = [run for group in named.values() for run in _overlapping(group)]
+    rest = []
+    for one in lost:
+        met = [run for run in runs if any(_meet(one, other) for other in run)]
+        boots = [run for run in met if any(one.head.boot == other.head.boot for other in run)]
+        if len(boots or met) == 1:
+            (boots or met)[0].append(one)
+        else:
+            rest.append(one)
+    return runs + _overlapping(rest)
+
+
+def _meet(one: Process, other: Process) -> bool:
+    return one.wall[0] <= other.wall[1] and other.wall[0] <= one.wall[1]
+
+
+def _overlapping(group: Iterable[Process]) -> list[list[Process]]:
+    runs = list[list[Process]]()
+    until = None
+    for one in sorted(group, key=lambda each: each.wall):
+        begin, end = one.wall
+        if until is None or begin > until:
+            runs.append([one])
+        else:
+            runs[-1].append(one)
+        until = max(end, until or end)
+    return runs
+
+
+def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
+    """In the order of the lanes; engines and servers without a replica are numbered where there are several of them."""
+    order = [*ROLES]
+    ordered = sorted(run, key=lambda one: (order.index(one.role), one.replica or 0, one.rank or 0, one.wall))
+    for role in ("engine", "server"):
+        of_role = [at for at, one in enumerate(ordered) if role in one.roles and one.role in ("engine", "server")]
+        if len(of_role) > 1 and all(ordered[at].replica is None for at in of_role):
+            for number, at in enumerate(sorted(of_role, key=lambda at: ordered[at].wall)):
+                ordered[at] = replace(ordered[at], replica=number)
+    return tuple(ordered)
+
+
+def _described(number: int, run: Sequence[Process]) -> Run:
+    begin, end = min(one.wall[0] for one in run), max(one.wall[1] for one in run)
+    packages = sorted({one.head.package for one in run if one.head.package})
+    return Run(number, begin / 1e6, max(end - begin, 0) / 1e6, len(run), tuple(packages), run[0].run)
+
+
+def missing_ranks(processes: Iterable[Process]) -> dict[int, list[int]]:
+    """World size → the ranks of trainers of which there is no file, for the worlds that lack some."""
+    worlds = defaultdict[int, Counter[int]](Counter)
+    for one in processes:
+        size = one.head.environ.get("WORLD_SIZE")
+        if "trainer" in one.roles and one.rank is not None and size:
+            worlds[size][one.rank] += 1
+    return {
+        size: lacking
+        for size, ranks in worlds.items()
+        if (lacking := [rank for rank in range(min(size, 1 << 16)) if rank not in ranks])
+    }
+
+
+def by_role(processes: Sequence[Process]) -> Mapping[str, list[int]]:
+    """Role → the places of the processes that have it."""
+    found = defaultdict[str, list[int]](list)
+    for at, one in enumerate(processes):
+        for role in one.roles:
+            found[role].append(at)
+    return found

@@ -1,0 +1,260 @@
+"""What a step's records say beside its critical path: who was busy, the tail of the rollout, balance, weight sync."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+
+from patcher.timeline.files import KeptSpan
+from patcher.timeline.model import Bound, IdleReason, Imbalance, Part, RoleUse, Tail
+from patcher.timeline.path import PathPiece, StepRecords, covered, end_of, head_to_head, uncovered
+
+Interval = tuple[int, int]
+
+TAIL = 10
+"""A tail has less than one in so many of the most requests."""
+
+ROLLOUT = ("engine", "server", "agent", "reward")
+"""The roles that make a rollout."""
+
+SYNC = ("update_weights", "sync_rollout_weights", "weight_sync", "sync_weights")
+"""How frameworks call the phase in which weights go from the trainer to the engines."""
+
+REASONS = 3
+"""For how many others a role is said to have waited."""
+
+
+def seconds(us: float) -> float:
+    """Microseconds as the seconds of the model."""
+    return round(us / 1e6, 6)
+
+
+def overlap(intervals: Iterable[Interval], pieces: Iterable[Interval]) -> int:
+    """How long both go on; each is in order and does not overlap itself."""
+    total, others = 0, list(pieces)
+    at = 0
+    for begin, end in intervals:
+        while at < len(others) and others[at][1] <= begin:
+            at += 1
+        place = at
+        while place < len(others) and others[place][0] < end:
+            total += min(end, others[place][1]) - max(begin, others[place][0])
+            place += 1
+    return total
+
+
+# ---------------------------------------------------------------- busy and idle
+
+
+def role_uses(
+    records: StepRecords, path: Sequence[PathPiece], processes: Mapping[str, Sequence[int]]
+) -> tuple[RoleUse, ...]:
+    """How busy each role was, and for whom it waited; ``processes`` has the places of those of each role."""
+    by_process = defaultdict[int, list[KeptSpan]](list)
+    for one in records.spans:
+        by_process[one.process].append(one)
+    found = []
+    for role in ("driver", "trainer", "engine", "reward"):
+        lanes = processes.get(role, ())
+        busy = [_busy(role, records, path, at, by_process.get(at, ())) for at in lanes]
+        if lanes and (any(busy) or role == "driver"):
+            found.append(_use(role, busy, path, records))
+    return tuple(found)
+
+
+def _busy(
+    role: str, records: StepRecords, path: Sequence[PathPiece], process: int, spans: Sequence[KeptSpan]
+) -> list[Interval]:
+    low, high = records.start, records.end
+    if role == "driver":
+        return covered(((one.start, one.end) for one in path if _computes(one, process)), low, high)
+    if role == "engine":
+        return covered(engine_busy(records, process), low, high)
+    kind = "work" if role == "trainer" else "reward"
+    works = covered(((one.start, end_of(one)) for one in spans if one.kind == kind), low, high)
+    waits = covered(((one.start, end_of(one)) for one in spans if one.kind == "wait"), low, high)
+    return [(begin, end) for work in works for begin, end in uncovered(covered(waits, *work), *work)]
+
+
+def _computes(piece: PathPiece, driver: int) -> bool:
+    """Whether the driver does something of its own, rather than wait for what it called or polls for."""
+    return piece.process == driver and piece.kind not in ("poll", "call")
+
+
+def engine_busy(records: StepRecords, process: int) -> Iterator[Interval]:
+    """From the first of several iterations head to head to the end of the last."""
+    columns = records.iterations.get(process)
+    if columns is None or not len(columns):
+        return
+    room = head_to_head(columns, 0, len(columns))
+    begin, end = columns.start[0], columns.end[0]
+    for start, stop in zip(columns.start, columns.end, strict=True):
+        if start - end > room:
+            yield begin, end
+            begin = start
+        end = max(end, stop)
+    yield begin, end
+
+
+def _use(role: str, busy: Sequence[Sequence[Interval]], path: Sequence[PathPiece], records: StepRecords) -> RoleUse:
+    length, lanes = records.end - records.start, len(busy)
+    mean = sum(end - begin for one in busy for begin, end in one) / lanes
+    waited = defaultdict[tuple[str, str, str], int](int)
+    by_reason = defaultdict[tuple[str, str, str], list[Interval]](list)
+    for piece in path:
+        by_reason[piece.role, piece.what, piece.phase].append((piece.start, piece.end))
+    for one in busy:
+        idle = uncovered(one, records.start, records.end)
+        for reason, pieces in by_reason.items():
+            waited[reason] += overlap(idle, pieces)
+    longest = sorted(waited.items(), key=lambda pair: -pair[1])[:REASONS]
+    reasons = tuple(IdleReason(*reason, seconds(us / lanes)) for reason, us in longest if us * 100 > length * lanes)
+    return RoleUse(role, lanes, seconds(mean), seconds(length - mean), round(mean / max(length, 1), 4), reasons)
+
+
+# ---------------------------------------------------------------- the rollout
+
+
+def alive(records: StepRecords) -> list[tuple[int, int]]:
+    """From which time on how many requests are alive within a step: what servers have, else what was sent."""
+    for kind in ("serve", "request", "trajectory"):
+        spans = [one for one in records.spans if one.kind == kind]
+        if spans:
+            break
+    events = sorted(
+        [(max(one.start, records.start), 1) for one in spans]
+        + [(end_of(one), -1) for one in spans if end_of(one) <= records.end]
+    )
+    counts = accumulate(change for _, change in events)
+    curve: dict[int, int] = {}
+    for (time, _), count in zip(events, counts, strict=True):
+        curve[time] = count
+    return list(curve.items())
+
+
+def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | None:
+    """The end of a rollout with few requests left; None without one."""
+    peak = max((count for _, count in curve), default=0)
+    if not curve or curve[-1][1]:  # the rollout goes on over the end of the step
+        return None
+    end, begin = curve[-1][0], None
+    for time, count in reversed(curve[:-1]):
+        if count * TAIL >= peak:
+            break
+        begin = time
+    if begin is None:
+        return None
+    pieces = [(one.start, one.end) for one in path if one.role in ROLLOUT]
+    return Tail(seconds(begin), seconds(end), seconds(end - begin), peak, seconds(overlap([(begin, end)], pieces)))
+
+
+def thinned(curve: Sequence[tuple[int, int]], points: int) -> list[tuple[int, int]]:
+    """About ``points`` of a curve, of each stretch its highest and its last."""
+    if len(curve) <= points:
+        return list(curve)
+    size = -(-len(curve) // (points // 2))
+    parts = (curve[at : at + size] for at in range(0, len(curve), size))
+    return [one for part in parts for one in sorted({max(part, key=lambda point: point[1]), part[-1]})]
+
+
+def imbalances(
+    records: StepRecords, path: Iterable[PathPiece], ranks: Mapping[int, int | None]
+) -> tuple[Imbalance, ...]:
+    """How much later than the mean the last replica had answered, and the last rank had done its works.
+
+    ``ranks`` are those of the trainers, by their place.
+    """
+    ends, works = defaultdict[int, int](int), defaultdict[int, list[Interval]](list)
+    for one in records.spans:
+        replica = records.replica_of[one.process]
+        if one.kind == "serve" and replica is not None and records.start < end_of(one) <= records.end:
+            ends[replica] = max(ends[replica], end_of(one) - records.start)
+        rank = ranks.get(one.process)
+        if one.kind == "work" and rank is not None:
+            works[rank].append((one.start, end_of(one)))
+    late = defaultdict[int, int](int)
+    for piece in path:
+        rank = ranks.get(piece.process) if piece.process is not None else None
+        if rank is not None:
+            late[rank] += piece.late
+    done = {rank: sum(e - b for b, e in covered(spans, records.start, records.end)) for rank, spans in works.items()}
+    found = []
+    if len(ends) > 1:
+        found.append(_imbalance("replicas", ends, max(ends.values()) - sum(ends.values()) / len(ends)))
+    if len(done) > 1:
+        found.append(_imbalance("ranks", done, max(late.values(), default=0) * (len(done) - 1) / len(done)))
+    return tuple(found)
+
+
+def _imbalance(of: str, done: Mapping[int, int], us: float) -> Imbalance:
+    return Imbalance(of, tuple((number, seconds(one)) for number, one in sorted(done.items())), seconds(us))
+
+
+# ---------------------------------------------------------------- weight sync, and what if
+
+
+def sync_intervals(records: StepRecords) -> list[Interval]:
+    """When weights went from the trainer to the engines: as the driver has it, else as anybody has."""
+    of_driver = [one for one in records.spans if one.process == records.driver and _syncs(one)]
+    spans = of_driver or [one for one in records.spans if one.kind == "sync"]
+    return covered(((one.start, end_of(one)) for one in spans), records.start, records.end)
+
+
+def _syncs(one: KeptSpan) -> bool:
+    return one.kind == "sync" or (one.kind == "phase" and one.name in SYNC)
+
+
+def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
+    """Part of the weight sync → how long it took in each process that had it, in microseconds."""
+    by_name = defaultdict[str, defaultdict[int, list[Interval]]](lambda: defaultdict(list))
+    for one in records.spans:
+        if one.kind == "sync":
+            by_name[one.name][one.process].append((one.start, end_of(one)))
+    return {
+        name: {at: sum(e - b for b, e in covered(one, records.start, records.end)) for at, one in spans.items()}
+        for name, spans in by_name.items()
+    }
+
+
+def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
+    """The parts of the weight sync, each as long as in the process in which it took longest; the longest part first."""
+    parts = [Part(name, seconds(max(lengths.values()))) for name, lengths in by_process.items()]
+    return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))
+
+
+def what_if(
+    length: int, path: Sequence[PathPiece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[Interval]
+) -> tuple[Bound, ...]:
+    """What the step would at best take if one thing were different; what saves nothing is left out."""
+    of_rollout = sum(one.end - one.start for one in path if one.role in ROLLOUT or one.kind == "poll")
+    of_trainer = sum(one.end - one.start for one in path if one.role == "trainer")
+    balance = sum(min(round(one.seconds * 1e6), of_rollout if one.of == "replicas" else of_trainer) for one in uneven)
+    saved = (
+        (
+            "no tail", round(tail.saves_seconds * 1e6) if tail else 0,
+            "the step would not wait for the last requests; what they lack would be done later, or not at all",
+        ),
+        (
+            "perfect balance", balance,
+            "the last replica and the last rank would be done when the mean of them is; work moves, none goes",
+        ),
+        (
+            "free weight sync", overlap([(one.start, one.end) for one in path], sync),
+            "nothing waits for the weights; what runs beside the sync already cannot be saved twice",
+        ),
+        (
+            "overlap", min(of_rollout, of_trainer),
+            "rollout and training side by side, as in an asynchronous trainer: the longer of the two remains",
+        ),
+    )  # fmt: skip
+    return tuple(Bound(name, seconds(length - us), seconds(us), why) for name, us, why in saved if us * 1000 > length)
+
+
+def phase_parts(phases: Iterable[KeptSpan], records: StepRecords) -> tuple[Part, ...]:
+    """How long each phase of the driver took in a step, in the order in which they began."""
+    by_name = defaultdict[str, list[Interval]](list)
+    for one in sorted(phases):
+        by_name[one.name].append((one.start, end_of(one)))
+    sums = {name: covered(spans, records.start, records.end) for name, spans in by_name.items()}
+    return tuple(Part(name, seconds(sum(e - b for b, e in spans))) for name, spans in sums.items() if spans)

@@ -1,0 +1,343 @@
+"""Keeping what a process does and when: the timeline, which needs no profiler.
+
+A line at a call site keeps a ``Span`` in a local name: it begins where the line stands and ends with the frame,
+also where that is of a generator or of a coroutine, and where it raises. The records go into a queue, and a thread
+writes what lies there to a file of the process, about once a second: ``docs/reference/timeline.md`` has its format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from patches.probes.steering import Steerable
+
+
+class TimelineRecorder(Steerable):
+    """Keeps what this process does and when, in a file of its own."""
+
+    STAGE = "timeline"
+    SAVE_PATH = "/nowhere/rlpatch_traces"
+    RANKS = "0"
+    MAX_TIMELINE_MB = "50"
+    ABOUT: Mapping[str, object] = {}
+
+    name = "timeline"
+    state = ""  # then "starting", "on", and "off" where nothing is recorded (any more)
+
+    first: Any
+    rows: Any
+    open: dict[int, list[Any]]
+    ids: Any
+    current: Any
+    lock: Any
+    wake: Any
+    stream: Any
+    file: int | None
+    path: str
+    written: int  # bytes, into the file
+    who: dict[str, int]
+    who_written: dict[str, int]
+    reported: set[int]
+
+    def __init__(self) -> None:
+        import itertools
+        import os
+        import sys
+        import time
+        from collections import deque
+        from contextvars import ContextVar
+
+        self.clock = time.monotonic_ns
+        # Where all patched packages of a process meet: what they record goes into one file.
+        self.first = first = sys.__dict__.setdefault("_rlpatch_timeline_1", self)
+        if first is self:
+            self.rows, self.open, self.ids = deque(maxlen=131072), {}, itertools.count(1)
+            self.current = ContextVar("_rlpatch_timeline", default=0)
+            self.begin()
+            os.register_at_fork(after_in_child=self.begin)
+        else:
+            self.rows, self.open, self.ids, self.current = first.rows, first.open, first.ids, first.current
+
+    def begin(self) -> None:
+        """A process begins, which may be a fork: the spans and the file of its parent are not its own."""
+        from threading import Event, Lock
+
+        self.rows.clear()
+        self.open.clear()
+        self.state, self.file, self.lock, self.wake, self.who, self.reported = "", None, Lock(), Event(), {}, set()
+        self.before = next(self.ids)
+
+    class Span:
+        """Lasts until the last name of it is gone: that is the end of the frame that has it."""
+
+        __slots__ = ("row", "timeline", "token")
+
+        row: Any
+        timeline: Any
+        token: Any
+
+        def __del__(self) -> None:
+            row, timeline = self.row, self.timeline
+            if timeline.open.pop(row[0], None) is row:  # else it began in the process of which this is a fork
+                row[5] = timeline.clock()
+                timeline.rows.append(row)
+                try:  # noqa: SIM105
+                    timeline.current.reset(self.token)
+                except ValueError:  # it ends in another context than that in which it began
+                    pass
+
+    def span(self, kind: str, name: str, key: Any = None, amount: Any = None) -> Any:
+        try:
+            if self.first.state != "on" and not self.first.start():
+                return None
+            number, span = next(self.ids), self.Span()
+            span.row = row = [number, self.current.get(), kind, name, self.clock(), None, key, amount]
+            span.timeline, span.token = self, self.current.set(number)
+            self.open[number] = row
+            return span
+        except Exception as e:  # nothing here may stop the run
+            self.first.stop(e)
+
+    def step(self, number: Any) -> None:
+        """All that was done since the step before belongs to the step of that number."""
+        self.span("step", "", None, number)
+        self.first.wake.set()  # it may be the last one: then the process is ended soon
+
+    def requested(self, kind: str, name: str, key: Any, prompt: Any) -> Any:
+        try:
+            tokens = len(prompt)
+        except TypeError:
+            tokens = None
+        return self.span(kind, name, key, tokens)
+
+    class Units:
+        """The units of a loop, each a span."""
+
+        def __init__(self, timeline: Any, name: str, units: Any) -> None:
+            wrapped = isinstance(units, type(self))  # in the epoch before
+            self.timeline, self.name, self.units = timeline, name, units.units if wrapped else units
+
+        def __len__(self) -> int:
+            return len(self.units)
+
+        def __iter__(self) -> Any:
+            for one in self.units:
+                span = self.timeline.span("unit", self.name)
+                yield one
+                del span
+
+    def units(self, name: str, units: Any) -> Any:
+        return self.Units(self, name, units)
+
+    def start(self) -> bool:
+        """Whether anything is recorded; the first one who asks starts what writes it."""
+        if self.state == "" and self.lock.acquire(False):
+            self.state = "starting"
+            try:
+                import os
+                from multiprocessing.util import Finalize
+                from threading import Thread
+
+                if self.setting("RLPATCH", "1", "[01]") == "0":
+                    self.state = "off"
+                else:
+                    self.pid = os.getpid()
+                    self.folder = self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*") + "/timeline"
+                    most = self.setting("RLPATCH_MAX_TIMELINE_MB", self.MAX_TIMELINE_MB, r"0*[1-9]\d*")
+                    self.most_bytes, self.state = int(most) * 10**6, "on"
+                    Thread(target=self.watch, name="rlpatch-timeline", daemon=True).start()
+                    self.register(Finalize(None, self.write, [True], exitpriority=100))
+            except Exception as e:
+                self.stop(e)
+            finally:
+                self.lock.release()
+        return self.state != "off"
+
+    def register(self, end: Any) -> None:  # once, and in child processes, too
+        import atexit
+
+        atexit.register(end)
+
+    def stop(self, why: Any) -> None:
+        if self.state != "off":
+            self.state = "off"
+            self.say("ended: %s: %s; the run goes on" % (type(why).__name__, why))
+
+    def watch(self) -> None:
+        while self.state == "on":
+            self.wake.wait(0.5)
+            self.wake.clear()
+            self.write()
+
+    def write(self, last: bool = False) -> None:
+        import json
+        import time
+        import zlib
+
+        if not self.lock.acquire(timeout=2):  # the folder hangs: a process must be able to end
+            return
+        try:
+            now = self.clock()
+            rows = [self.rows.popleft() for _ in range(len(self.rows))]
+            lasting = [row for row in list(self.open.values()) if row[4] < now - 10**9]
+            begun = [row for row in lasting if row[0] not in self.reported]
+            self.reported.update(row[0] for row in begun)
+            self.reported.difference_update(row[0] for row in rows)
+            if self.state == "on" and (rows or begun or (last and self.file is not None)):
+                self.open_file(time.time_ns() // 10**6)
+                line = {"at": [now // 1000, time.time_ns() // 1000], **self.columns(rows, begun, now // 1000)}
+                if last:
+                    line["end"] = self.state = "off"
+                self.put(self.stream.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))
+                self.put(self.stream.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH))
+        except Exception as e:  # a full disk, a folder that cannot be written
+            self.stop(e)
+        finally:
+            self.lock.release()
+
+    def put(self, data: bytes) -> None:
+        import os
+
+        self.written += len(data)
+        while data:
+            data = data[os.write(self.file or 0, data) :]
+
+    def open_file(self, now: int) -> None:
+        """Begin a file; one with half of what is allowed stays beside the next one, and the one before it goes."""
+        import json
+        import os
+        import zlib
+
+        if self.file is not None:
+            if self.written <= self.most_bytes // 2:
+                return
+            self.put(self.stream.flush())
+            os.close(self.file)
+            os.replace(self.path, self.path + ".old")
+        else:
+            os.makedirs(self.folder, exist_ok=True)
+            self.path = "%s/%s_%s_%s.jsonl.gz" % (self.folder, self.host(), self.pid, now)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.file, self.stream = os.open(self.path, flags, 0o644), zlib.compressobj(6, zlib.DEFLATED, 31)
+        about, names = self.ABOUT, ("RANK", "WORLD_SIZE", "LOCAL_RANK", "VERL_REPLICA_RANK", "WG_PREFIX")
+        header: dict[str, Any] = {"rlpatch timeline": 1, "tool": about.get("rlpatch")}
+        header.update({"package": about.get("target"), "release": about.get("release")})
+        header.update({"host": os.uname().nodename, "boot": self.boot(), "pid": self.pid, "parent": os.getppid()})
+        header.update({"command": self.command(), "run": self.run(), "before": self.before})
+        header["environ"] = {name: os.environ[name] for name in names if name in os.environ}
+        self.written, self.who_written = 0, {}
+        self.put(self.stream.compress(json.dumps(header, separators=(",", ":")).encode() + b"\n"))
+
+    def host(self) -> str:
+        import os
+
+        return "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
+
+    def boot(self) -> str:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+
+    def command(self) -> str:
+        with open("/proc/self/cmdline", errors="replace") as file:
+            return file.read(4096).replace("\0", " ").strip()[:80]
+
+    def run(self) -> str:
+        """What the processes of a run have in common, on all its hosts."""
+        import contextlib
+        import os
+        import sys
+
+        ray = sys.modules.get("ray")
+        with contextlib.suppress(Exception):
+            if ray and ray.is_initialized():
+                context = ray.get_runtime_context()
+                return "%s %s" % (context.gcs_address, context.get_job_id())
+        return os.environ.get("RLPATCH_RUN", "")
+
+    def columns(self, rows: Any, begun: Any, at: int) -> dict[str, Any]:
+        """The records as they are written: in microseconds, those of an engine as columns of differences."""
+        held: dict[str, Any] = {}
+        if self.who != self.who_written:
+            held["who"] = self.who_written = dict(self.who)
+        spans, iterations = [], []
+        for row in [*rows, *begun]:
+            number, parent, kind, name, start, end, key, amount = row
+            start, length = start // 1000, None if end is None else end // 1000 - start // 1000
+            if kind == "iteration" and length is not None:
+                iterations.append((number, start, length, *amount))
+            elif kind != "iteration":
+                spans.append([number, parent, kind, name, start - at, length, key, amount])
+                while spans[-1][-1] is None and len(spans[-1]) > 6:
+                    spans[-1].pop()
+        if spans:
+            held["spans"] = spans
+        if iterations:
+            columns = [list(column) for column in zip(*iterations)]  # noqa: B905
+            for column, before in zip(columns, (0, at, None, 0, 0, 0)):  # noqa: B905
+                if before is not None:
+                    column[:] = [value - earlier for value, earlier in zip(column, [before, *column])]  # noqa: B905
+            held["iterations"] = columns
+        return held
+
+
+class EngineTimeline(TimelineRecorder):
+    """Keeps the iterations of an engine, too, on the ranks that were chosen."""
+
+    counted: bool | None = None  # None: no iteration was seen yet
+    requests = context = 0
+
+    def chosen(self, rank: int, dp: int) -> bool:
+        ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*").split(",")
+        self.first.who = {"rank": rank, "dp": dp}
+        return bool({"all", str(rank)} & {*ranks})
+
+
+class VllmTimeline(EngineTimeline):
+    """Keeps the iterations of vLLM's V1 engine (``SchedulerOutput`` of ``vllm/v1/core/sched/output.py``)."""
+
+    def iteration(self, worker: Any, batch: Any) -> Any:
+        try:
+            if self.counted is None:
+                parallel = worker.vllm_config.parallel_config
+                dp = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
+                self.counted = self.chosen(worker.rank, dp)
+            tokens, requests = batch.total_num_scheduled_tokens, len(batch.num_scheduled_tokens)
+            if not (tokens and self.counted):
+                return None
+            new = batch.scheduled_new_reqs
+            if requests == self.requests and not new and not batch.finished_req_ids:
+                self.context += tokens  # nobody came or went: to add all of them up takes longer than all the rest
+            else:
+                cached = batch.scheduled_cached_reqs
+                if isinstance(cached, list):  # before vLLM 0.9.2
+                    before = sum(one.num_computed_tokens for one in cached)
+                else:
+                    before = sum(cached.num_computed_tokens)
+                self.context = tokens + before + sum(one.num_computed_tokens for one in new)
+            self.requests = requests
+            return self.span("iteration", "", None, (requests, tokens, self.context))
+        except Exception as e:
+            self.counted = False
+            self.first.stop(e)
+
+
+class SglangTimeline(EngineTimeline):
+    """Keeps the iterations of SGLang (``ScheduleBatch`` of ``sglang/srt/managers/schedule_batch.py``)."""
+
+    def iteration(self, worker: Any, batch: Any) -> Any:
+        try:
+            if self.counted is None:
+                import sys
+
+                dist: Any = sys.modules.get("torch.distributed")
+                in_a_world = dist and dist.is_available() and dist.is_initialized()
+                self.counted = self.chosen(dist.get_rank() if in_a_world else 0, getattr(worker, "dp_rank", 0) or 0)
+            requests = len(batch.reqs)
+            if not (requests and self.counted):
+                return None
+            tokens = batch.extend_num_tokens if batch.forward_mode.is_extend() else requests
+            return self.span("iteration", "", None, (requests, tokens or 0, batch.seq_lens_sum or 0))
+        except Exception as e:
+            self.counted = False
+            self.first.stop(e)

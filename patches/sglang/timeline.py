@@ -1,0 +1,54 @@
+"""SGLang: the iterations of its scheduler, and the weights and the memory that it is asked to take and to leave."""
+
+from __future__ import annotations
+
+from patches import timeline
+from patches.probes.timeline import SglangTimeline
+from patches.sglang import RELEASES
+
+_PACKAGE = "sglang"
+_MANAGERS = "sglang/srt/managers"
+_WEIGHTS = ("disk", "distributed", "tensor", "ipc")
+
+
+def _requests(owner: str) -> tuple[tuple[str, str, str], ...]:
+    weights = (f"update_weights_from_{source}" for source in _WEIGHTS)
+    return (
+        *((f"{owner}.{method}", f'span("sync", "{method}")', "new weights for the next rollout") for method in weights),
+        *(
+            (f"{owner}.{method}", f'span("sleep", "{method}")', "the memory that training needs meanwhile")
+            for method in ("release_memory_occupation", "resume_memory_occupation")
+        ),
+    )
+
+
+RECIPES = timeline.recipes(
+    _PACKAGE,
+    RELEASES,
+    timeline.sites(
+        _PACKAGE,
+        "timeline of the scheduler",
+        f"{_MANAGERS}/scheduler.py",
+        RELEASES,
+        (
+            ("Scheduler.run_batch", "iteration(self, batch)", "once per engine iteration, never for a draft model"),
+            *_requests("Scheduler"),
+        ),
+    ),
+    timeline.sites(
+        _PACKAGE,
+        "weights of the scheduler",
+        f"{_MANAGERS}/scheduler_update_weights_mixin.py",
+        RELEASES.between("0.5.3", "0.5.12.post1"),
+        _requests("SchedulerUpdateWeightsMixin"),
+    ),
+    timeline.sites(
+        _PACKAGE,
+        "weights of the scheduler's updater",
+        f"{_MANAGERS}/scheduler_components/weight_updater.py",
+        RELEASES.since("0.5.13"),
+        _requests("SchedulerWeightUpdaterManager"),
+    ),
+    logger="sglang.rlpatch",
+    kind=SglangTimeline,
+)

@@ -1,0 +1,240 @@
+"""verl: the phases of its driver, the calls of its workers, their units, and the requests of a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from patcher.recipe import Insertion, Recipe
+from patches import timeline
+from patches.releases import Releases
+from patches.training import MICRO, MINI
+from patches.verl import RELEASES
+
+_PACKAGE = "verl"
+_SINCE = RELEASES.since("0.6.1")
+_LEGACY = RELEASES.between("0.6.1", "0.7.1")
+_ENGINES = RELEASES.since("0.7.0")
+
+_SERVER = "the server's side of a request"
+_SYNC = "the weights go from the trainer to the rollout"
+_MEMORY = "the engine gives its memory back, and takes it again"
+
+
+def _sites(name: str, file: str, releases: Releases, *sites: tuple[str, str, str]) -> Recipe:
+    return timeline.sites(_PACKAGE, name, f"verl/{file}", releases, sites)
+
+
+def _units(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
+    """``steps`` is the path to the optimizer's step, where it has a function."""
+    heads = [(steps, 'span("unit", "optimizer-step")', "it ends a mini-batch")] if steps else []
+    return timeline.sites(_PACKAGE, name, f"verl/{file}", releases, heads, *loops)
+
+
+def _loop(method: str, unit: str, *names: str) -> Insertion:
+    return timeline.loop(_PACKAGE, method, unit, *names)
+
+
+def _wait(method: str, call: str) -> Insertion:
+    return timeline.wait(_PACKAGE, method, call)
+
+
+def _sync(*methods: str, kind: str = "sync", why: str = _SYNC) -> Iterable[tuple[str, str, str]]:
+    for method in methods:
+        yield method, f'span("{kind}", "{method.rpartition(".")[2]}")', why
+
+
+_REQUEST = 'requested("request", "generate", request_id, prompt_ids)'
+_SERVE = 'requested("serve", "generate", request_id, prompt_ids)'
+_TRAJECTORY = 'span("trajectory", agent_name)'
+_SCORE = 'span("reward", "compute_score")'
+
+
+def _server(cls: str) -> tuple[tuple[str, str, str], ...]:
+    return (
+        (f"{cls}.generate", _SERVE, _SERVER),
+        *_sync(f"{cls}.sleep", f"{cls}.wake_up", kind="sleep", why=_MEMORY),
+        *_sync(f"{cls}.abort_all_requests", why="requests end before the weights come"),
+    )
+
+
+RECIPES = timeline.recipes(
+    _PACKAGE,
+    _SINCE,
+    _sites(
+        "phases of the driver",
+        "utils/profiler/performance.py",
+        _SINCE,
+        ("_timer", 'span("phase", name)', "simple_timer() and marked_timer() of every trainer yield from it"),
+    ),
+    _sites(
+        "steps of the driver",
+        "utils/tracking.py",
+        _SINCE,
+        ("Tracking.log", "step(step)", "verl logs each step once, by the number that the user reads"),
+    ),
+    _sites(
+        "calls of the driver",
+        "single_controller/ray/base.py",
+        _SINCE,
+        ("func_generator.Functor.__call__", 'span("call", method_name)', "each call of a group of workers"),
+    ),
+    _sites(
+        "calls of the workers",
+        "single_controller/base/decorator.py",
+        _SINCE,
+        *(
+            (
+                f"register.decorator.{inner}",
+                'span("work", getattr(func, "__name__", ""), type(args[0]).__name__ if args else None)',
+                "whatever the driver calls goes through it",
+            )
+            for inner in ("inner", "async_inner")
+        ),
+    ),
+    _sites(
+        "agent loop",
+        "experimental/agent_loop/agent_loop.py",
+        _SINCE,
+        *(
+            (f"{cls}.{method}", call, why)
+            for cls in ("AgentLoopWorkerBase", "AgentLoopWorker")
+            for method, call, why in (
+                ("_run_agent_loop", _TRAJECTORY, "one trajectory, with all its turns"),
+                ("_compute_score", _SCORE, "a trajectory waits for its reward"),
+            )
+        ),
+        ("AsyncLLMServerManager.generate", _REQUEST, "the trajectory's side of a request"),
+    ),
+    _sites(
+        "requests of trajectories",
+        "workers/rollout/llm_server.py",
+        RELEASES.since("0.8.0"),
+        ("LLMServerClient.generate", _REQUEST, "the trajectory's side of a request"),
+    ),
+    _sites(
+        "reward loop",
+        "experimental/reward_loop/reward_loop.py",
+        _ENGINES,
+        ("RewardLoopWorker.compute_score", _SCORE, "a worker of its own computes rewards"),
+    ),
+    _sites(
+        "replay buffer",
+        "trainer/ppo/v1/replay_buffer.py",
+        RELEASES.since("0.9.0"),
+        *(
+            (f"{cls}.sample", 'span("poll", "sample")', "the driver waits here for trajectories")
+            for cls in ("ReplayBuffer", "ReplayBufferAsync")
+        ),
+    ),
+    _sites(
+        "vLLM's server",
+        "workers/rollout/vllm_rollout/vllm_async_server.py",
+        _SINCE,
+        *_server("vLLMHttpServerBase"),
+        *_server("vLLMHttpServer"),
+    ),
+    _sites(
+        "SGLang's server",
+        "workers/rollout/sglang_rollout/async_sglang_server.py",
+        _SINCE,
+        *_server("SGLangHttpServer"),
+    ),
+    _sites(
+        "weight sync",
+        "checkpoint_engine/base.py",
+        RELEASES.since("0.7.1"),
+        *_sync(
+            *(
+                f"CheckpointEngineManager.{method}"
+                for method in (
+                    "update_weights", "abort_replicas", "release_kv_cache_replicas", "build_process_group",
+                    "resume_kv_cache_replicas", "resume_generation_replicas",
+                )
+            )
+        ),
+        *_sync(
+            *(f"CheckpointEngineManager.{method}" for method in ("sleep_replicas", "wake_up_replicas")),
+            kind="sleep",
+            why=_MEMORY,
+        ),
+    ),
+    _sites(
+        "weights to vLLM",
+        "workers/rollout/vllm_rollout/vllm_rollout.py",
+        _ENGINES,
+        *_sync("ServerAdapter.update_weights", "vLLMAsyncRollout.update_weights"),
+    ),
+    _sites(
+        "weights to SGLang",
+        "workers/rollout/sglang_rollout/sglang_rollout.py",
+        _ENGINES,
+        *_sync("ServerAdapter.update_weights"),
+    ),
+    *(
+        _sites(
+            f"rollout mode of {name} workers",
+            f"workers/{file}",
+            _LEGACY,
+            *_sync("ActorRolloutRefWorker.rollout_mode", "ActorRolloutRefWorker.trainer_mode"),
+        )
+        for name, file in (("FSDP", "fsdp_workers.py"), ("Megatron", "megatron_workers.py"))
+    ),
+    *(
+        _units(
+            f"units of the {name}",
+            f"workers/{file}",
+            _LEGACY,
+            _loop(f"{cls}.{update}", MINI, "mini_batches", "dataloader"),
+            _loop(f"{cls}.{update}", MICRO, "micro_batches"),
+            _loop(f"{cls}.{infer}", MICRO, "micro_batches"),
+            steps=f"{cls}._optimizer_step",
+        )
+        for name, file, cls, update, infer in (
+            ("FSDP actor", "actor/dp_actor.py", "DataParallelPPOActor", "update_policy", "compute_log_prob"),
+            ("FSDP critic", "critic/dp_critic.py", "DataParallelPPOCritic", "update_critic", "compute_values"),
+        )
+    ),
+    *(
+        _units(f"units of the {name}", f"workers/{file}", _LEGACY, _loop(f"{cls}.{update}", MINI, "dataloader"))
+        for name, file, cls, update in (
+            ("Megatron actor", "actor/megatron_actor.py", "MegatronPPOActor", "update_policy"),
+            ("Megatron critic", "critic/megatron_critic.py", "MegatronPPOCritic", "update_critic"),
+        )
+    ),
+    _units(
+        "mini-batches of the engine worker",
+        "workers/engine_workers.py",
+        _ENGINES,
+        _loop("TrainingWorker.train_mini_batch", MINI, "dataloader"),
+        _wait("TrainingWorker.train_mini_batch", "torch.distributed.all_gather_object"),
+    ),
+    *(
+        _units(
+            f"micro-batches of {cls}",
+            f"workers/engine/{folder}/transformer_impl.py",
+            RELEASES.since(first),
+            _loop(f"{cls}.forward_backward_batch", MICRO, "micro_batches"),
+            _wait(f"{cls}.forward_backward_batch", "torch.distributed.all_reduce"),
+            steps=f"{cls}.optimizer_step",
+        )
+        for cls, folder, first in (
+            ("FSDPEngine", "fsdp", "0.7.0"),
+            ("VeOmniEngine", "veomni", "0.7.0"),
+            ("TorchTitanEngine", "torchtitan", "0.7.1"),
+            ("AutomodelEngine", "automodel", "0.8.0"),
+        )
+    ),
+    _sites(
+        "units of MegatronEngine",
+        "workers/engine/megatron/transformer_impl.py",
+        _ENGINES,
+        *(
+            (f"MegatronEngine.{method}", f'span("unit", "{name}")', why)
+            for method, name, why in (
+                ("forward_backward_batch", "forward-backward", "its schedule interleaves the micro-batches"),
+                ("optimizer_step", "optimizer-step", "it ends a mini-batch"),
+            )
+        ),
+    ),
+    logger="verl.rlpatch",
+)  # fmt: skip

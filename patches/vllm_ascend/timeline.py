@@ -1,0 +1,23 @@
+"""vllm-ascend: the iterations of its V1 worker, its weights and its sleep."""
+
+from __future__ import annotations
+
+from patches import timeline, vllm_engine
+from patches.probes.timeline import VllmTimeline
+from patches.vllm_ascend import RELEASES
+
+_PACKAGE = "vllm_ascend"
+_BESIDE_V0 = RELEASES.between("0.7.3rc2", "0.12.0rc1")  # worker.py is that of V0 as long as there is one
+
+RECIPES = timeline.recipes(
+    _PACKAGE,
+    RELEASES.since("0.7.3rc2"),
+    *(
+        timeline.sites(
+            _PACKAGE, f"timeline of {name}", f"vllm_ascend/worker/{name}", releases, vllm_engine.spans("NPUWorker")
+        )
+        for name, releases in (("worker_v1.py", _BESIDE_V0), ("worker.py", RELEASES.since("0.13.0rc1")))
+    ),
+    logger="vllm.rlpatch",
+    kind=VllmTimeline,
+)

@@ -1,0 +1,202 @@
+"""``rlpatch timeline`` as people type it: what is printed, what is promised as JSON, and bad input."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from fixtures.timeline.small import small
+from fixtures.timeline.writer import Writer
+from patcher.timeline import files
+
+Run = Callable[..., Result]
+
+
+def result(found: Result) -> dict[str, Any]:
+    return dict(json.loads(found.stdout)["result"])
+
+
+def test_a_table_of_steps_says_what_limited_each(run: Run, tmp_path: Path) -> None:
+    small(tmp_path, slow={4: 500})
+    found = run("timeline", tmp_path)
+    rows = {line.split()[0]: line for line in found.stdout.splitlines() if line.strip()[:1].isdigit()}
+    assert "trainer, rank 1: micro-batch in update_actor +0.500 s" in rows["4"]
+    assert "typical" in rows["3"]
+    assert "0.100" in rows["3"]
+    assert "what costs most" in found.stdout
+    assert found.stderr == "details: -v\n"
+
+
+def test_the_table_fits_the_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(tmp_path, slow={4: 500})
+    monkeypatch.setattr("patcher.messages.tables.room", lambda: 80)
+    found = run("timeline", tmp_path, "-v")
+    assert max(map(len, found.stdout.splitlines())) <= 80
+
+
+def test_json_has_the_fields_that_are_promised(run: Run, tmp_path: Path) -> None:
+    small(tmp_path, slow={4: 500})
+    found = result(run("timeline", tmp_path, "--json"))
+    assert {
+        "run",
+        "seconds",
+        "lanes",
+        "steps",
+        "causes",
+        "windows",
+        "recorded",
+        "requests",
+        "clocks",
+        "missing",
+        "notes",
+    } <= {*found}
+    step = found["steps"][3]
+    assert {"step", "seconds", "limited_by", "critical_path", "roles", "tail_seconds", "sync_seconds", "verdict"} <= {
+        *step
+    }
+    assert step["limited_by"] == {
+        "role": "trainer", "replica": None, "rank": 1, "what": "micro-batch", "phase": "update_actor",
+        "seconds": pytest.approx(0.799), "excess_seconds": pytest.approx(0.5), "kind": "unit",
+    }  # fmt: skip
+    assert found["steps"][1]["limited_by"] is None
+    assert sum(one["seconds"] for one in step["critical_path"]) == pytest.approx(step["seconds"])
+    assert step["tail_seconds"] == pytest.approx(0.1)
+    assert step["sync_seconds"] == pytest.approx(0.1)
+    assert {use["role"] for use in step["roles"]} == {"driver", "trainer", "engine"}
+    assert {window["what"] for window in found["windows"]} == {"typical decode", "tail", "slow micro-batch"}
+
+
+def test_proposed_windows_are_commands_that_are_understood(run: Run, tmp_path: Path, site: Path) -> None:
+    """Each parses, up to where its target is looked for."""
+    small(tmp_path, slow={4: 500})
+    for window in result(run("timeline", tmp_path, "--json"))["windows"]:
+        words = shlex.split(window["command"])
+        assert words[:2] == ["rlpatch", "apply"]
+        refused = run(*words[1:], "--path", site, "--dry-run", code=3)
+        assert "no such target" in refused.stderr
+        assert "no worker" in run(*shlex.split(window["trigger"])[1:], code=3).stderr
+
+
+def test_the_micro_batch_that_was_slow_is_proposed_by_the_numbers_that_the_probe_counts(
+    run: Run, tmp_path: Path
+) -> None:
+    small(tmp_path, slow={4: 500})
+    windows = {one["what"]: one for one in result(run("timeline", tmp_path, "--json"))["windows"]}
+    assert windows["slow micro-batch"]["command"] == "rlpatch apply verl --micro-batch 1:2 --ranks 1 --training-steps 4"
+    assert windows["tail"]["command"] == "rlpatch apply vllm --decode 0:20 --at-tail 1 --rollout 1 --replicas 0"
+    assert windows["typical decode"]["step"] in (2, 3, 5)
+
+
+def test_steps_are_chosen_by_the_number_of_the_driver(run: Run, tmp_path: Path) -> None:
+    small(tmp_path)
+    found = result(run("timeline", tmp_path, "--json", "--steps", "2:4"))
+    assert [one["step"] for one in found["steps"]] == [2, 3]
+    assert "it has steps 1 to 5" in run("timeline", tmp_path, "--steps", "9:11", code=2).stderr
+
+
+@pytest.mark.parametrize("words", ["4:2", "3", "a:b", "1:99999999999999999999"])
+def test_a_range_that_is_none_is_refused(words: str, run: Run, tmp_path: Path) -> None:
+    small(tmp_path)
+    assert "a range of steps is A:B" in run("timeline", tmp_path, "--steps", words, code=2).stderr
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_a_folder_that_is_missing_or_empty_says_how_to_record(run: Run, tmp_path: Path) -> None:
+    for folder in (tmp_path / "missing", tmp_path):
+        assert "rlpatch run vllm verl --timeline -- bash run.sh" in run("timeline", folder, code=3).stderr
+
+
+def test_a_folder_with_traces_only_says_so(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "host_1.2.pt.trace.json").write_text("{}")
+    assert f"rlpatch traces {tmp_path}" in run("timeline", tmp_path, code=3).stderr
+
+
+def test_of_several_runs_one_is_chosen(run: Run, tmp_path: Path) -> None:
+    small(tmp_path)
+    small(tmp_path, steps=3, run="other", after_ms=600_000)
+    refused = run("timeline", tmp_path, code=2).stderr
+    assert "there are 2 runs in it" in refused
+    assert "--run 1: " in refused
+    assert "6 processes, verl 0.9.1, vllm 0.9.1" in refused
+    assert [len(result(run("timeline", tmp_path, "--json", "--run", number))["steps"]) for number in (1, 2)] == [5, 3]
+    assert "--run 7: there are 2 runs" in run("timeline", tmp_path, "--run", 7, code=2).stderr
+
+
+def test_ranks_without_a_file_are_said_and_none_of_the_others_is_named(run: Run, tmp_path: Path) -> None:
+    small(tmp_path, slow={4: 500}, world=4)
+    found = run("timeline", tmp_path, "-v")
+    assert "of 4 trainer ranks 2, 3 left no file: whether one of them was late cannot be known" in " ".join(
+        found.stderr.split()
+    )
+    assert "rank 1" not in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("pid", "text"), [(10, "no driver left a file"), (31, "no engine left a file"), (20, "no trainer left a file")]
+)
+def test_a_role_without_a_file_is_said(pid: int, text: str, run: Run, tmp_path: Path) -> None:
+    small(tmp_path, ranks=1, world=1)
+    for path in (tmp_path / "timeline").glob(f"node0_{pid}_*"):
+        path.unlink()
+    found = run("timeline", tmp_path)
+    assert text in " ".join(found.stderr.split())
+
+
+def test_a_newer_version_is_left_out_or_refused(run: Run, tmp_path: Path) -> None:
+    Writer(tmp_path, version=2).close()
+    assert "newer rlpatch" in run("timeline", tmp_path, code=4).stderr
+    small(tmp_path)
+    assert "is of a newer rlpatch and is left out" in run("timeline", tmp_path).stderr
+
+
+def test_a_file_that_is_no_timeline_is_refused_alone_and_left_out_beside_others(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "timeline").mkdir()
+    (tmp_path / "timeline" / "node0_1_2.jsonl.gz").write_bytes(b"nothing of the kind" * 20)
+    assert "none of its files is a timeline" in run("timeline", tmp_path, code=4).stderr
+    small(tmp_path)
+    assert "cannot be read as a timeline" in run("timeline", tmp_path).stderr
+
+
+def test_a_file_that_has_only_just_begun_is_waited_for(run: Run, tmp_path: Path) -> None:
+    Writer(tmp_path)
+    assert "no process has written a record yet" in run("timeline", tmp_path, code=3).stderr
+
+
+def test_nothing_of_a_file_reaches_the_terminal_as_a_command(run: Run, tmp_path: Path) -> None:
+    small(tmp_path)
+    writer = Writer(tmp_path, "evil", pid=99, run="r", started_ms=1_790_000_000_000, package="\x1b[31mverl\x07")
+    writer.add("work", "\x1b]0;title\x07" * 9, 50_100_000, 50_200_000)
+    writer.close((50_300_000, 1_790_000_000_300_000))
+    found = run("timeline", tmp_path, "-v")
+    assert not {"\x1b", "\x07"} & {*(found.stdout + found.stderr)}
+
+
+def test_reading_shows_how_far_it_is_only_where_somebody_sees_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(tmp_path)
+    monkeypatch.setattr("patcher.cli.reports.timeline.SHORT", 0)
+    assert "survey" not in run("timeline", tmp_path).stderr
+
+
+def test_memory_is_that_of_a_step_not_of_a_run(tmp_path: Path) -> None:
+    """Spans that were explained are forgotten: the reader of a long run holds no more than that of a short one."""
+    from patcher.timeline import runs
+    from patcher.timeline.join import _Join
+
+    small(tmp_path, steps=200)
+    ((found, processes),) = runs.survey(files.paths(tmp_path)).runs
+    joining, most = _Join(found, processes, lambda _count: None), 0
+    for number, start, end in joining._steps():
+        most = max(most, sum(len(reader.spans) for reader in joining.readers))
+        joining.collector.feed(joining._records(start, end), number)
+        joining._forget(end)
+    assert most < 4 * 60

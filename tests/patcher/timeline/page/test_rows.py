@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+from fixtures.timeline import made
+from patcher.timeline.model import IterationRun, Lane, LaneSpan, RunTimeline
+from patcher.timeline.page import rows
+from patcher.timeline.page.rows import Interval
+
+
+def lane(role: str, *spans: tuple[float, float | None, str, str], rank: int | None = None, **more: object) -> Lane:
+    return Lane(role, 0, None, rank, "a", 1, "c", tuple(LaneSpan(*one, depth=0) for one in spans), seen=(0, 9), **more)  # type: ignore[arg-type]
+
+
+def timeline(*lanes: Lane) -> RunTimeline:
+    found = made.empty()
+    return RunTimeline(found.run, 10.0, lanes, (), (), ())
+
+
+def drawn(row: rows.Row) -> list[tuple[str, float, bool, list[tuple[float, float]]]]:
+    return [(one.name, one.top, one.pale, [interval[:2] for interval in one.intervals]) for one in row.bars]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "colour"),
+    [
+        ("phase", "gen", "gen"), ("phase", "old_log_prob", "old"), ("phase", "update_actor", "update"), ("phase", "step_x", "rest"),
+        ("work", "compute_ref_log_prob", "old"), ("phase", "update_weights", "sync"), ("sync", "abort", "sync"),
+        ("poll", "sample", "wait"), ("wait", "all_gather_object", "wait"), ("sleep", "wake_up", "sleep"),
+        ("phase", "rollout", "gen"), ("phase", "compute_rm_score", "reward"), ("phase", "adv", "adv"),
+    ],
+)  # fmt: skip
+def test_a_colour_for_what_is_done(kind: str, name: str, colour: str) -> None:
+    assert rows.hue(kind, name) == colour
+
+
+@pytest.mark.parametrize(
+    ("of", "intervals", "found"),
+    [
+        (1, [(0, 2), (1, 3), (5, 6)], [(0, 3), (5, 6)]),
+        (2, [(0, 2), (1, 3), (5, 6)], [(1, 2)]),
+        (2, [(0, 2), (2, 3)], []),
+        (1, [(0, 2), (2, 3)], [(0, 3)]),
+        (1, [], []),
+    ],
+)  # fmt: skip
+def test_where_so_many_lie_at_once(
+    of: int, intervals: list[tuple[float, float]], found: list[tuple[float, float]]
+) -> None:
+    assert [one[:2] for one in rows.at_least(of, (Interval(*one) for one in intervals))] == found
+
+
+@pytest.mark.parametrize(
+    ("intervals", "found"),
+    [
+        ([(0, 1), (1.05, 2)], [(0, 1), (1.05, 2)]),  # both are long enough to be seen
+        ([(0, 1), (1.05, 1.06), (1.1, 2)], [(0, 1.06), (1.1, 2)]),
+        ([(0, 0.01), (0.5, 0.51)], [(0, 0.01), (0.5, 0.51)]),  # too far apart
+    ],
+)
+def test_short_bars_join_their_neighbours(
+    intervals: list[tuple[float, float]], found: list[tuple[float, float]]
+) -> None:
+    assert [one[:2] for one in rows.merged((Interval(*one) for one in intervals), 0.1)] == found
+
+
+def test_joined_iterations_are_added_up() -> None:
+    joined = rows.merged([Interval(0, 0.01, (3, 2, 8)), Interval(0.02, 0.03, (4, 4, 5))], 0.1)
+    assert joined == [Interval(0, 0.03, (7, 6, 8))]
+
+
+def test_what_nests_has_levels_and_the_phase_of_the_step_is_left_out() -> None:
+    spans = [(0, 9, "phase", "step"), (0, 4, "phase", "gen"), (1, 2, "call", "wg.generate"), (4, 9, "phase", "adv")]
+    (row,) = rows.rows(timeline(lane("driver", *spans)))
+    assert drawn(row) == [
+        ("adv", 0, False, [(4, 9)]), ("gen", 0, False, [(0, 4)]), ("wg.generate", 17, False, [(1, 2)]),
+    ]  # fmt: skip
+
+
+def test_a_span_that_goes_on_ends_with_its_process() -> None:
+    (row,) = rows.rows(timeline(lane("driver", (1, None, "phase", "gen"))))
+    assert drawn(row) == [("gen", 0, False, [(1, 9)])]
+
+
+def test_units_have_the_hue_of_their_work_and_every_other_one_is_told_apart() -> None:
+    spans = [(0, 4, "work", "compute_ref"), (0, 1, "unit", "micro-batch"), (1, 2, "unit", "micro-batch")]
+    (row,) = rows.rows(timeline(lane("trainer", *spans)))
+    assert [(one.name, one.hue, one.odd) for one in row.bars] == [
+        ("compute_ref", "ref", False), ("micro-batch", "ref", False), ("micro-batch", "ref", True),
+    ]  # fmt: skip
+
+
+def test_what_is_many_times_at_once_is_paler_where_it_is_few() -> None:
+    spans = [(0, end, "trajectory", "prompt") for end in (2, 3, 8, 9)]
+    (row,) = rows.rows(timeline(lane("agent", *spans)))
+    assert drawn(row) == [("prompt", 0, True, [(0, 9)]), ("prompt", 0, False, [(0, 8)])]
+
+
+def test_many_lanes_are_one_but_for_those_that_steps_waited_for() -> None:
+    found = made.run(steps=2, ranks=16)
+    awaited = [one.rank for step in found.steps for one in step.critical_path if one.rank and one.role == "trainer"]
+    trainers = [row for row in rows.rows(found) if row.role == "trainer"]
+    assert [len(row.lanes) for row in trainers][-1] == 16 - len(trainers) + 1
+    assert {found.lanes[row.lanes[0]].rank for row in trainers[:-1]} <= {*awaited, 0}
+    update = [one for one in trainers[-1].bars if one.name == "update_actor"]
+    assert [one.pale for one in update] == [True, False]
+    for some, every in zip(update[0].intervals, update[1].intervals, strict=True):
+        assert some.start <= every.start < every.end <= some.end
+
+
+def test_lanes_of_engines_have_their_iterations() -> None:
+    runs = (IterationRun(0, 1, 60, 59, 8), IterationRun(1, 2, 4, 0, 9))
+    (row,) = rows.rows(timeline(lane("engine", rank=0, iterations=runs)))
+    assert [(one.name, one.intervals) for one in row.bars] == [
+        ("iterations", (Interval(1, 2, (4, 0, 9)),)), ("decodes", (Interval(0, 1, (60, 59, 8)),)),
+    ]  # fmt: skip

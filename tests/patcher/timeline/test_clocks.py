@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.timeline.small import small
+from fixtures.timeline.writer import Writer
+from patcher.timeline import clocks, files, runs
+from patcher.timeline.clocks import ClockBound, solved
+
+CASES: dict[str, tuple[list[ClockBound], dict[str, tuple[int, int | None, str, bool]]]] = {
+    "nothing is known": ([], {"b": (500, None, "wall clock", False)}),
+    "one side only, the wall within it": ([ClockBound("a", "b", 300)], {"b": (500, None, "wall clock", False)}),
+    "one side only, the wall beyond it": ([ClockBound("a", "b", 800)], {"b": (800, None, "wall clock", False)}),
+    "both sides": ([ClockBound("a", "b", 300), ClockBound("b", "a", -340)], {"b": (320, 20, "causality", False)}),
+    "the narrowest of many": (
+        [ClockBound("a", "b", 300), ClockBound("a", "b", 320), ClockBound("b", "a", -400), ClockBound("b", "a", -340)],
+        {"b": (330, 10, "causality", False)},
+    ),
+    "over another machine": (
+        [ClockBound("a", "b", 100), ClockBound("b", "a", -120), ClockBound("b", "c", 1_000), ClockBound("c", "b", -1_040)],
+        {"b": (110, 10, "causality", False), "c": (1_130, 30, "causality", False)},
+    ),
+    "a contradiction": ([ClockBound("a", "b", 9_000), ClockBound("b", "a", -1_000)], {"b": (5_000, 4_000, "causality", True)}),
+    "a contradiction within what two readings differ": (
+        [ClockBound("a", "b", 1_500), ClockBound("b", "a", -1_000)], {"b": (1_250, 250, "causality", False)}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bounds_are_narrowed_over_the_graph_of_machines(name: str) -> None:
+    bounds, expected = CASES[name]
+    found = solved(bounds, "a", {"a": 0, **dict.fromkeys(expected, 500)})
+    assert found.pop("a") == (0, 0, "same clock", False)
+    assert found == expected
+
+
+def pair(folder: Path, *, ends_after_us: int) -> clocks.Alignment:
+    """A driver and a worker on a machine whose clock is 3 s ahead: works of 10 ms, 100 µs on their way there and back."""
+    driver, worker = Writer(folder, "a", boot="a", pid=1, run="r"), Writer(folder, "b", boot="b", pid=2, run="r")
+    for number in range(5):
+        begin = 1_000_000 * (number + 1)
+        driver.add("call", "group_train", begin, begin + 10_100 + ends_after_us)
+        worker.add("work", "train", begin + 3_000_100, begin + 3_010_100)
+    driver.add("step", "", 6_000_000, 6_000_000, amount=1)
+    driver.close((7_000_000, driver.wall()))
+    worker.close((9_500_000, worker.wall()))
+    ((_, processes),) = runs.survey(files.paths(folder)).runs
+    return clocks.align(processes, 0)
+
+
+def test_a_call_that_waits_bounds_a_clock_on_both_sides(tmp_path: Path) -> None:
+    found = pair(tmp_path, ends_after_us=100)
+    assert found.offsets["b"] == pytest.approx(-3_000_000, abs=101)
+    assert [clock.source for clock in found.clocks] == ["same clock", "causality"]
+    assert found.clocks[1].error_seconds == pytest.approx(100e-6)
+
+
+def test_a_call_that_gives_a_future_bounds_one_side(tmp_path: Path) -> None:
+    found = pair(tmp_path, ends_after_us=-10_000)
+    assert found.clocks[1].source == "wall clock"
+    assert found.clocks[1].error_seconds is None
+
+
+def test_one_machine_has_one_clock(tmp_path: Path) -> None:
+    small(tmp_path)
+    ((_, processes),) = runs.survey(files.paths(tmp_path)).runs
+    assert set(clocks.align(processes, 0).offsets.values()) == {0}

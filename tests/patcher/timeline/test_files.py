@@ -1,0 +1,206 @@
+"""Whatever stands in a file of a timeline: what is whole is read, and nothing else harms."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import pytest
+
+from fixtures.timeline.small import small
+from fixtures.timeline.writer import Writer
+from patcher.timeline import files, runs
+from patcher.timeline.files import Reader
+from patcher.timeline.join import join
+from patcher.timeline.model import RunTimeline
+from tests.matrix import CRASH, thinned
+
+
+def only(folder: Path) -> RunTimeline:
+    ((run, processes),) = runs.survey(files.paths(folder)).runs
+    return join(run, processes)
+
+
+def reader(path: Path) -> Reader:
+    found = Reader([path], 0)
+    while found.step():
+        pass
+    return found
+
+
+def test_what_a_writer_writes_is_what_a_reader_reads(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.add("work", "update", 900, 1_000, key="Worker", amount=7)
+    writer.iterate(500, 540, 2, 20, 100)
+    writer.iterate(600, 610, 3, 3, 103)
+    writer.flush((1_200, 5_000))
+    writer.add("phase", "gen", 1_100, None)
+    writer.flush((2_200, 6_000))
+    found = reader(writer.path)
+    assert [(one.start, one.end, one.name, one.amount) for one in found.spans] == [(900, 1_000, "update", 7)]
+    assert [one.name for one in found.open.values()] == ["gen"]
+    assert [list(column) for column in found.iterations.columns] == [
+        [500, 600],
+        [540, 610],
+        [2, 3],
+        [20, 3],
+        [100, 103],
+    ]
+    assert (found.highest, found.count) == (4, 4)
+
+
+def test_a_file_that_is_still_written_reads_up_to_its_last_flush(tmp_path: Path) -> None:
+    small(tmp_path, ended=False)
+    assert [step.step for step in only(tmp_path).steps] == [1, 2, 3, 4, 5]
+
+
+def test_a_file_that_was_cut_anywhere_has_the_steps_before(tmp_path: Path) -> None:
+    small(tmp_path, steps=40)
+    (driver,) = (tmp_path / "timeline").glob("node0_10_*")
+    whole = driver.read_bytes()
+    counts = []
+    for part in range(1, 6):
+        driver.write_bytes(whole[: len(whole) * part // 6])
+        counts.append(len(only(tmp_path).steps))
+    assert counts == sorted(counts)
+    assert 0 < counts[2] < counts[4] < 40
+
+
+def test_an_older_part_of_a_file_comes_before_the_newer_one(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, started_ms=1, pid=1)
+    writer.add("work", "first", 10, 20)
+    writer.close((30, 30))
+    writer.path.rename(f"{writer.path}.old")
+    again = Writer(tmp_path, started_ms=1, pid=1)
+    again.add("work", "second", 110, 120)
+    again.close((130, 130))
+    ((_, (process,)),) = runs.survey(files.paths(tmp_path)).runs
+    found = Reader(process.paths, 0)
+    found.advance(1 << 50)
+    assert [one.name for one in found.spans] == ["first", "second"]
+
+
+ROWS: list[object] = [
+    None, 3, "row", {}, [], [1], [1, 0, "work", "x"], [1, 0, "nothing", "x", -5, 1], [1, 0, ["work"], "x", -5, 1],
+    [1, 0, "work", "x", 1 << 40, 1], [1, 0, "work", "x", -5, -1], [1, 0, "work", "x", -5, 1 << 62], ["1", 0, "work", "x", -5, 1],
+    [1, 0, "work", "x", True, 1], [1, 0, "work", "x", -5.5, 1], [10**30, 0, "work", "x", -5, 1],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=repr)
+def test_a_row_that_is_none_is_counted_and_left_out(row: object, tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.line({"at": [1_000, 1_000], "spans": [row, [2, 0, "work", "good", -5, 1]]})
+    found = reader(writer.path)
+    assert [one.name for one in found.spans] == ["good"]
+    assert found.losses.lines == 1
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        None,
+        3,
+        [],
+        [[], []],
+        [[1], [1]],
+        [3, 4, 5],
+        [["a"], ["b"], ["c"]],
+        [[1], [-5], [-5]],
+        [[1], [-5], [1 << 70]],
+        [[1], [None], [1]],
+    ],
+    ids=repr,
+)
+def test_columns_that_are_none_give_no_iterations(columns: object, tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.line({"at": [1_000, 1_000], "iterations": columns})
+    assert len(reader(writer.path).iterations) == 0
+
+
+def test_unknown_keys_kinds_and_columns_are_ignored(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    columns = [[1], [-50], [5], [2], [2], [9], [77]]
+    writer.line({"at": [1_000, 1_000], "spans": [[2, 0, "novelty", "x", -5, 1]], "iterations": columns, "new": [1]})
+    found = reader(writer.path)
+    assert found.spans == []
+    assert list(found.iterations.start) == [950]
+
+
+def test_a_text_is_bounded_and_holds_nothing_that_a_terminal_obeys(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.line({"at": [1_000, 1_000], "spans": [[1, 0, "work", "\x1b[2J\nname" + "x" * 10_000, -5, 1]]})
+    (span,) = reader(writer.path).spans
+    assert span.name.isprintable()
+    assert len(span.name) == 60
+
+
+HEADERS = {
+    "of no format": (b"{}\n", 0),
+    "no JSON": (b"\x00\xff\n", 0),
+    "a list": (b"[1]\n", 0),
+    "true": (b'{"rlpatch timeline": true}\n', 0),
+    "nested": (b"[" * 100_000 + b"\n", 0),
+    "of wrong types": (b'{"rlpatch timeline": 1, "host": 3, "boot": [], "pid": "x", "environ": [], "run": {}}\n', 0),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_that_is_none_harms_nothing(name: str, tmp_path: Path) -> None:
+    small(tmp_path)
+    data, _ = HEADERS[name]
+    (tmp_path / "timeline" / "node0_99_1790000000000.jsonl.gz").write_bytes(gzip.compress(data + b"x\n" * 200))
+    assert len(only(tmp_path).steps) == 5
+
+
+def test_a_file_of_a_newer_version_is_told_apart(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, version=2)
+    writer.close()
+    found = runs.survey(files.paths(tmp_path))
+    assert (found.runs, found.newer) == ((), (writer.path,))
+
+
+def test_a_line_without_an_end_and_a_bomb_take_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "node0_1_1.jsonl.gz"
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    head = json.dumps({"rlpatch timeline": 1, "host": "h", "pid": 1}).encode() + b"\n"
+    zeros = b"0" * (1 << 20)
+    path.write_bytes(packer.compress(head) + b"".join(packer.compress(zeros) for _ in range(200)) + packer.flush())
+    tracemalloc.start()
+    losses = files.Losses()
+    assert len(list(files.blocks(path, losses))) == 1
+    assert tracemalloc.get_traced_memory()[1] < 150 << 20
+    tracemalloc.stop()
+    assert losses.lines
+
+
+SEEDS = list(range(200))
+
+
+@pytest.mark.parametrize("seed", thinned(SEEDS, SEEDS[:5], CRASH))
+def test_doctored_files_never_raise(seed: int, tmp_path: Path) -> None:
+    """Bytes of the plain text are changed, cut, doubled or swapped, and whatever can be read is joined."""
+    small(tmp_path)
+    dice = random.Random(seed)
+    for path in files.paths(tmp_path):
+        plain = bytearray(zlib.decompressobj(31).decompress(path.read_bytes()))
+        for _ in range(dice.randrange(1, 12)):
+            at = dice.randrange(len(plain))
+            match dice.randrange(4):
+                case 0:
+                    plain[at] = dice.choice(b'0123456789-,[]"{}e\n\x1b\x00')
+                case 1:
+                    del plain[at : at + dice.randrange(40)]
+                case 2:
+                    plain[at:at] = plain[at : at + dice.randrange(200)]
+                case _:
+                    plain[at:at] = dice.choice([b"-99999999999", b"1e308", b"null", b"[[]]", b"99999999999999999999"])
+        path.write_bytes(gzip.compress(bytes(plain)))
+    for run, processes in runs.survey(files.paths(tmp_path)).runs:
+        found = join(run, processes)
+        for step in found.steps:
+            assert sum(one.seconds for one in step.critical_path) == pytest.approx(step.seconds, rel=0.01, abs=1e-3)

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from patcher.timeline.files import IterationColumns, KeptSpan
+from patcher.timeline.path import PathPiece, StepRecords, covered, critical_path, uncovered, walk_back
+
+MS = 1_000
+DRIVER, FIRST, SECOND, SERVER, ENGINE, AGENT, REWARD = range(7)
+ROLES = ("driver", "trainer", "trainer", "server", "engine", "agent", "reward")
+REPLICAS = (None, None, None, 0, 0, None, None)
+
+
+class Rows:
+    """Spans in milliseconds, with ids as they come."""
+
+    def __init__(self) -> None:
+        self.spans: list[KeptSpan] = []
+        self.iterations = IterationColumns()
+
+    def add(
+        self,
+        process: int,
+        kind: str,
+        name: str,
+        start: float,
+        end: float | None,
+        parent: int = 0,
+        amount: int | None = None,
+    ) -> int:
+        identity = len(self.spans) + 1
+        stop = None if end is None else round(end * MS)
+        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, identity, parent, process))
+        return identity
+
+    def path(self, end: float, start: float = 0, **more: object) -> list[PathPiece]:
+        records = StepRecords(
+            round(start * MS), round(end * MS), DRIVER, self.spans, {ENGINE: self.iterations}, ROLES, REPLICAS, **more  # type: ignore[arg-type]
+        )  # fmt: skip
+        found = critical_path(records)
+        assert sum(one.end - one.start for one in found) == round((end - start) * MS)
+        return found
+
+
+def short(pieces: Sequence[PathPiece]) -> list[tuple[object, ...]]:
+    return [(one.start / MS, one.end / MS, one.role, one.what, one.process) for one in pieces]
+
+
+WALKS = {
+    "nothing": ([], [(None, 0, 10)]),
+    "one part": ([(2, 5)], [(None, 5, 10), (0, 2, 5), (None, 0, 2)]),
+    "the last that ended": ([(0, 4), (0, 9)], [(None, 9, 10), (1, 0, 9)]),
+    "then what was before": ([(0, 4), (3, 9)], [(None, 9, 10), (1, 3, 9), (0, 0, 3)]),
+    "beyond both ends": ([(-5, 20)], [(0, 0, 10)]),
+    "of several that go on, the first": ([(4, 20), (2, 30), (6, 12)], [(1, 2, 10), (None, 0, 2)]),
+    "what is empty is passed by": ([(5, 5), (3, 8)], [(None, 8, 10), (1, 3, 8), (None, 0, 3)]),
+}
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_the_walk_goes_to_who_ended_last(name: str) -> None:
+    intervals, expected = WALKS[name]
+    parts = [KeptSpan(begin, end, "work", "", None, at, 0, 0) for at, (begin, end) in enumerate(intervals)]
+    found = [(None if one is None else one.id, begin, end) for one, begin, end in walk_back(parts, 0, 10)]
+    assert found == expected
+
+
+def test_phases_calls_works_and_units() -> None:
+    rows = Rows()
+    step = rows.add(DRIVER, "phase", "step", 0, 100)
+    update = rows.add(DRIVER, "phase", "update_actor", 10, 90, step)
+    rows.add(DRIVER, "call", "group_update_actor", 12, 88, update)
+    work = rows.add(FIRST, "work", "update_actor", 14, 86)
+    rows.add(FIRST, "unit", "micro-batch", 20, 80, work)
+    assert short(rows.path(105)) == [
+        (0, 10, "driver", "between phases", DRIVER), (10, 12, "driver", "update_actor", DRIVER),
+        (12, 14, "trainer", "start of update_actor", FIRST), (14, 20, "trainer", "update_actor", FIRST),
+        (20, 80, "trainer", "micro-batch", FIRST), (80, 86, "trainer", "update_actor", FIRST),
+        (86, 88, "driver", "call group_update_actor", DRIVER), (88, 90, "driver", "update_actor", DRIVER),
+        (90, 105, "driver", "between phases", DRIVER),
+    ]  # fmt: skip
+
+
+def test_a_call_that_gives_a_future_is_waited_for_in_its_phase() -> None:
+    rows = Rows()
+    phase = rows.add(DRIVER, "phase", "update", 0, 100)
+    rows.add(DRIVER, "call", "train", 0, 1, phase)
+    rows.add(FIRST, "work", "train", 5, 95)
+    assert (5, 95, "trainer", "train", FIRST) in short(rows.path(100))
+
+
+def ranks(
+    first: Sequence[tuple[str, str, float, float]], second: Sequence[tuple[str, str, float, float]], end: float
+) -> Rows:
+    rows = Rows()
+    rows.add(DRIVER, "call", "train", 0, end)
+    for process, course in ((FIRST, first), (SECOND, second)):
+        work = rows.add(process, "work", "train", 0, max(one[3] for one in course))
+        for kind, name, begin, stop in course:
+            rows.add(process, kind, name, begin, stop, work)
+    return rows
+
+
+def unit(begin: float, end: float) -> tuple[str, str, float, float]:
+    return "unit", "micro-batch", begin, end
+
+
+def gather(begin: float, end: float) -> tuple[str, str, float, float]:
+    return "wait", "all_gather", begin, end
+
+
+LOCKSTEP = {
+    "together": ([unit(0, 50), unit(50, 100)], [unit(0, 50.5), unit(50.5, 100)], {None: 100.0}, 0),
+    "one late before a collective": (
+        [unit(0, 50), gather(50, 200), unit(200, 300)], [unit(0, 200), gather(200, 200.5), unit(200.5, 300)],
+        {SECOND: 200.0, None: 100.0}, 150,
+    ),
+    "late once, and behind from then on": (
+        [unit(0, 50), unit(50, 100), gather(100, 200)], [unit(0, 150), unit(150, 200), gather(200, 200)],
+        {SECOND: 200.0}, 100,
+    ),
+    "a collective within hides who was late": ([unit(0, 200), unit(200, 300)], [unit(0, 200), unit(200, 300)], {None: 300.0}, 0),
+    "courses that differ, ends that do too": ([unit(0, 50)], [unit(0, 50), unit(50, 90)], {SECOND: 90.0}, 40),
+    "courses that differ, ends that do not": ([unit(0, 90)], [unit(0, 50), unit(50, 90)], {None: 90.0}, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOCKSTEP)
+def test_among_ranks_who_comes_last_decides(name: str) -> None:
+    first, second, expected, late = LOCKSTEP[name]
+    end = max(one[3] for one in (*first, *second))
+    found = ranks(first, second, end).path(end)
+    by_process: dict[int | None, float] = {}
+    for one in found:
+        by_process[one.process] = by_process.get(one.process, 0) + (one.end - one.start) / MS
+    assert by_process == pytest.approx(expected)
+    assert sum(one.late for one in found) == pytest.approx(late * MS, abs=2 * MS)
+
+
+def test_no_rank_is_named_where_some_left_no_file() -> None:
+    rows = ranks([unit(0, 50)], [unit(0, 90)], 100)
+    assert {one.process for one in rows.path(100, partial=True) if one.role == "trainer"} == {None}
+    assert short(rows.path(100, partial=True))[-1] == (90, 100, "unrecorded", "train", None)
+
+
+def test_a_call_whose_works_are_missing_is_not_the_drivers() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "call", "train", 0, 100)
+    assert short(rows.path(100, expected={"train": 2})) == [(0, 100, "unrecorded", "train", None)]
+    assert short(rows.path(100)) == [(0, 100, "driver", "call train", DRIVER)]
+
+
+def rollout(*, kept: float = 0, frozen: float = 0, others: bool = True) -> Rows:
+    """A trajectory whose request is served from 2 to 90 ms, with an iteration for each 10 ms from 10 on."""
+    rows = Rows()
+    rows.add(DRIVER, "phase", "gen", 0, 100 + kept + frozen)
+    trajectory = rows.add(AGENT, "trajectory", "", 1, 95 + kept + frozen)
+    rows.add(AGENT, "request", "generate", 2, 92 + kept + frozen, trajectory, 100)
+    rows.add(SERVER, "serve", "generate", 3, 91 + kept + frozen, amount=100)
+    if others:
+        rows.add(SERVER, "serve", "generate", 3, 90 + frozen, amount=7)
+    rows.add(AGENT, "reward", "compute_score", 92 + kept + frozen, 95 + kept + frozen, trajectory)
+    first = 10 + kept
+    rows.iterations.add(round(first * MS), round((first + 20) * MS), 1, 100, 100)
+    for at in range(30, 90, 10):
+        begin = at + kept + (frozen if at >= 60 else 0)
+        rows.iterations.add(round(begin * MS), round((begin + 10) * MS), 1, 1, 100)
+    return rows
+
+
+def test_a_rollout_goes_to_its_last_trajectory_its_request_and_the_iterations() -> None:
+    assert short(rollout().path(100)) == [
+        (0, 1, "driver", "gen", DRIVER), (1, 2, "agent", "trajectory", AGENT), (2, 3, "agent", "request", AGENT),
+        (3, 10, "server", "generate", SERVER), (10, 30, "engine", "prefill", ENGINE), (30, 90, "engine", "decode", ENGINE),
+        (90, 91, "server", "generate", SERVER), (91, 92, "agent", "request", AGENT),
+        (92, 95, "reward", "compute_score", AGENT), (95, 100, "driver", "gen", DRIVER),
+    ]  # fmt: skip
+
+
+def test_an_engine_that_does_nothing_for_its_requests_is_what_was_waited_for() -> None:
+    assert (60, 360, "engine", "no iteration", ENGINE) in short(rollout(frozen=300).path(400))
+
+
+def test_a_request_that_is_kept_from_its_engine_is_the_servers() -> None:
+    assert (3, 310, "server", "generate", SERVER) in short(rollout(kept=300, others=False).path(400))
+
+
+def test_a_request_whose_engine_has_no_file_is_not_recorded() -> None:
+    rows = rollout()
+    records = StepRecords(0, 100 * MS, DRIVER, rows.spans, {}, ROLES, REPLICAS)
+    assert (3.0, 91.0, "unrecorded", "generate", None) in short(critical_path(records))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("poll", "sample"), ("phase", "gen")])
+def test_who_polls_waits_for_trajectories_and_then_for_itself(kind: str, name: str) -> None:
+    rows = Rows()
+    rows.add(DRIVER, kind, name, 10, 100)
+    rows.add(AGENT, "trajectory", "", 5, 60)
+    rows.add(AGENT, "trajectory", "", 70, 200)  # of a later step
+    assert short(rows.path(100)) == [
+        (0, 10, "driver", "between phases", DRIVER), (10, 60, "agent", "trajectory", AGENT), (60, 100, "driver", name, DRIVER)
+    ]  # fmt: skip
+
+
+def test_a_phase_beside_a_rollout_is_the_drivers_own() -> None:
+    """In an asynchronous trainer trajectories go on all the time: nobody waits for them while an advantage is computed."""
+    rows = Rows()
+    rows.add(DRIVER, "phase", "adv", 0, 100)
+    rows.add(AGENT, "trajectory", "", -50, 30)
+    rows.add(AGENT, "trajectory", "", 20, 60)
+    rows.add(AGENT, "trajectory", "", 50, 150)
+    assert short(rows.path(100)) == [(0, 100, "driver", "adv", DRIVER)]
+
+
+def test_a_reward_of_another_trajectory_that_blocks_the_loop_is_what_was_waited_for() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "phase", "gen", 0, 100)
+    rows.add(AGENT, "trajectory", "", 0, 100)
+    other = rows.add(AGENT, "trajectory", "", 0, 80)
+    rows.add(AGENT, "reward", "compute_score", 20, 70, other)
+    assert (20, 70, "reward", "compute_score", AGENT) in short(rows.path(100))
+
+
+def test_spans_that_are_their_own_parents_end() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "phase", "a", 0, 50, 1)
+    rows.add(DRIVER, "phase", "b", 10, 40, 3)
+    rows.add(DRIVER, "phase", "c", 12, 38, 2)
+    assert rows.path(60)
+
+
+def test_intervals() -> None:
+    assert covered([(5, 9), (1, 3), (2, 4), (20, 30)], 0, 25) == [(1, 4), (5, 9), (20, 25)]
+    assert uncovered([(1, 4), (5, 9)], 0, 12) == [(0, 1), (4, 5), (9, 12)]

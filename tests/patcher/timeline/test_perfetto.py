@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from fixtures.timeline import made
+from patcher.timeline import perfetto
+from patcher.timeline.model import RunTimeline
+from tests.pages import HOSTILE
+
+
+def events(found: RunTimeline) -> list[dict[str, Any]]:
+    document = json.loads("".join(perfetto.trace(found)))
+    return list(document["traceEvents"])
+
+
+def test_every_event_is_one_that_perfetto_reads() -> None:
+    """As in the format of trace events: a phase, whole numbers, and the names of processes and threads."""
+    found = events(made.run())
+    assert {one["ph"] for one in found} == {"M", "X", "C"}
+    for one in found:
+        assert isinstance(one["pid"], int)
+        assert isinstance(one["tid"], int)
+        assert one["ph"] == "M" or isinstance(one["ts"], int)
+        assert one["ph"] != "X" or (one["name"] and one["dur"] >= 0)
+    named = {(one["pid"], one["tid"]) for one in found if one["name"] == "thread_name"}
+    assert {(one["pid"], one["tid"]) for one in found if one["ph"] == "X"} <= named
+
+
+def test_a_process_for_each_lane_with_all_that_it_did() -> None:
+    run = made.run()
+    found = events(run)
+    names = {one["pid"]: one["args"]["name"] for one in found if one["name"] == "process_name"}
+    assert len(names) == len(run.lanes) + 1
+    assert names[2] == "driver (node0, 1000)"
+    assert "trainer, rank 1 (node0, 1008)" in names.values()
+    for at, lane in enumerate(run.lanes):
+        slices = [one for one in found if one["ph"] == "X" and one["pid"] == at + 2]
+        assert len(slices) == len(lane.spans) + len(lane.iterations)
+
+
+@pytest.mark.parametrize("prompts", [2, 40])
+def test_slices_of_a_thread_lie_in_each_other_or_apart(prompts: int) -> None:
+    """Else Perfetto drops some of them."""
+    threads = defaultdict[tuple[int, int], list[tuple[int, int]]](list)
+    for one in events(made.run(steps=2, prompts=prompts)):
+        if one["ph"] == "X":
+            threads[one["pid"], one["tid"]].append((one["ts"], -one["dur"]))
+    for slices in threads.values():
+        around: list[int] = []
+        for start, length in sorted(slices):
+            while around and around[-1] <= start:
+                around.pop()
+            assert not around or start - length <= around[-1]
+            around.append(start - length)
+
+
+def test_the_critical_path_and_the_steps_are_tracks_of_their_own() -> None:
+    run = made.run()
+    whole = [one for one in events(run) if one["pid"] == perfetto.RUN and one["ph"] == "X"]
+    path = [one for one in whole if one["tid"] == perfetto.PATH]
+    assert sum(one["dur"] for one in path) == pytest.approx(
+        sum(step.seconds for step in run.steps) * 1e6, abs=len(path)
+    )
+    steps = [one for one in whole if one["tid"] == perfetto.STEPS]
+    assert [one["name"] for one in steps] == [f"step {step.step}" for step in run.steps]
+    assert steps[1]["args"]["limited by"] == "engine, replica 0: micro-batch in gen"
+
+
+def test_requests_alive_are_a_counter() -> None:
+    run = made.run()
+    counted = [one["args"]["requests"] for one in events(run) if one["ph"] == "C"]
+    assert counted == [count for _, count in run.requests]
+
+
+def test_names_are_text() -> None:
+    name = "".join(HOSTILE)
+    assert any(one["name"] == f"gen{name}" for one in events(made.run(steps=1, name=name)))
+
+
+def test_a_run_that_has_just_begun() -> None:
+    assert {one["ph"] for one in events(made.empty())} == {"M"}

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.timeline.small import small
+from fixtures.timeline.writer import Writer
+from patcher.timeline import files, runs
+
+
+def survey(folder: Path) -> runs.Surveyed:
+    return runs.survey(files.paths(folder))
+
+
+def test_roles_replicas_and_ranks(tmp_path: Path) -> None:
+    small(tmp_path)
+    ((run, processes),) = survey(tmp_path).runs
+    found = [(one.head.pid, one.role, one.replica, one.rank) for one in processes]
+    assert found == [
+        (10, "driver", None, None), (20, "trainer", None, 0), (21, "trainer", None, 1),
+        (31, "engine", 0, None), (30, "server", 0, None), (40, "agent", None, None),
+    ]  # fmt: skip
+    assert (run.processes, run.packages) == (6, ("verl 0.9.1", "vllm 0.9.1"))
+
+
+@pytest.mark.parametrize(("first", "second", "count"), [("a", "b", 2), ("a", "a", 2), ("", "", 2)])
+def test_runs_are_told_apart_by_their_name_and_by_their_time(
+    first: str, second: str, count: int, tmp_path: Path
+) -> None:
+    small(tmp_path, run=first)
+    small(tmp_path, run=second, after_ms=60_000)
+    found = survey(tmp_path).runs
+    assert [run.processes for run, _ in found] == [6] * count
+    assert found[0][0].started < found[1][0].started
+
+
+def test_two_runs_at_once_are_told_apart_by_their_name(tmp_path: Path) -> None:
+    for name, pid in (("a", 1), ("b", 2)):
+        writer = Writer(tmp_path, pid=pid, run=name)
+        writer.add("work", "x", writer.now() - 10, writer.now())
+        writer.close()
+    assert [run.name for run, _ in survey(tmp_path).runs] == ["a", "b"]
+
+
+def test_a_process_that_does_not_know_its_run_is_of_the_one_that_it_meets(tmp_path: Path) -> None:
+    """Such as an engine's worker whose parent recorded nothing."""
+    small(tmp_path)
+    writer = Writer(tmp_path, pid=77, parent=76, started_ms=1_790_000_000_500)
+    writer.iterate(50_000_000, 50_000_010, 1, 1)
+    writer.close((50_600_000, 1_790_000_000_600_000))
+    ((_, processes),) = survey(tmp_path).runs
+    assert 77 in [one.head.pid for one in processes]
+
+
+def test_a_circle_of_parents_ends(tmp_path: Path) -> None:
+    for pid, parent in ((1, 2), (2, 1), (3, 3)):
+        writer = Writer(tmp_path, pid=pid, parent=parent, started_ms=5)
+        writer.add("work", "x", 1, 2)
+        writer.close((3, 5_003))
+    assert len(survey(tmp_path).runs) == 1
+
+
+def test_ranks_without_a_file_are_known(tmp_path: Path) -> None:
+    small(tmp_path, world=4)
+    ((_, processes),) = survey(tmp_path).runs
+    assert runs.missing_ranks(processes) == {4: [2, 3]}
+
+
+def test_folders_of_several_machines_are_found(tmp_path: Path) -> None:
+    small(tmp_path / "node0")
+    small(tmp_path / "node1")
+    assert len(files.paths(tmp_path)) == 12

@@ -1,0 +1,30 @@
+"""Delays in a run of real processes on three hosts with clocks apart are named, and nobody is blamed who has none.
+
+``python -m fixtures.timeline.simulation 150`` puts in 300 of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.timeline import simulation
+from tests.matrix import thinned
+
+KINDS = [*simulation.KINDS]
+PAIRS = list(zip(KINDS, [*KINDS[8:], *KINDS[:8]], strict=True))
+
+
+@pytest.mark.parametrize("pair", thinned(PAIRS, PAIRS[:1]), ids=" and ".join)
+def test_delays_are_named_with_their_seconds(pair: tuple[str, str], tmp_path: Path) -> None:
+    found = simulation.play(tmp_path, simulation.scene(100 + PAIRS.index(pair), pair))
+    if found is None:
+        pytest.skip("the machine has no time: sleeps of milliseconds take much longer")
+    timeline, faults = found
+    assert [(delay, fault) for delay, fault in faults if fault] == []
+    for step in timeline.steps:
+        assert sum(one.seconds for one in step.critical_path) == pytest.approx(step.seconds, rel=0.01)
+    errors = [clock.error_seconds for clock in timeline.clocks]
+    assert [clock.source for clock in timeline.clocks].count("causality") == 2
+    assert all(error is not None and error < 0.002 for error in errors)

@@ -1,0 +1,360 @@
+"""The recorder of the timeline in real processes: what lies in the file is what was done, and nothing stops a run."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from itertools import accumulate
+from pathlib import Path
+from types import SimpleNamespace as Some
+
+import pytest
+
+from patches.probes.timeline import SglangTimeline, VllmTimeline
+from tests.patches.probes.timelines import files_of, left_by, start
+
+CASES = {
+    "a function": ('def f(): s = span("work", "f"); time.sleep(0.02)\nf()', ["f"]),
+    "one that raises": (
+        (
+            'def f():\n    s = span("work", "f")\n    raise KeyError\nwith contextlib.suppress(KeyError): f()\n'
+            'def g(): s = span("work", "g")\ng()'
+        ),
+        ["f", "g"],
+    ),
+    "a generator": (
+        (
+            '@contextlib.contextmanager\ndef timer(name):\n    s = span("phase", name)\n    yield\n'
+            'with timer("outer"):\n    with timer("inner"): pass'
+        ),
+        ["inner", "outer"],
+    ),
+    "coroutines": (
+        (
+            'async def f(name, t):\n    s = span("request", name)\n    await asyncio.sleep(t)\n'
+            'async def both(): await asyncio.gather(f("a", 0.05), f("b", 0.01))\nasyncio.run(both())'
+        ),
+        ["b", "a"],
+    ),
+    "a coroutine that is cancelled": (
+        (
+            'async def f():\n    s = span("request", "f")\n    await asyncio.sleep(9)\n'
+            "async def main():\n    t = asyncio.create_task(f())\n    await asyncio.sleep(0.01)\n    t.cancel()\n"
+            "    await asyncio.wait([t])\nasyncio.run(main())"
+        ),
+        ["f"],
+    ),
+    "units of a loop": ('for one in units("micro-batch", [1, 2]): pass', ["micro-batch", "micro-batch"]),
+    "a loop that is left": ('for one in units("micro-batch", [1, 2]): break', ["micro-batch"]),
+    "units within units of the epoch before": (
+        (
+            'once = units("mini-batch", [1, 2])\nfor _ in range(2):\n    once = units("mini-batch", once)\n'
+            "    assert len(once) == 2\n    for one in once: pass"
+        ),
+        ["mini-batch"] * 4,
+    ),
+    "the number of a step": ("step(7)", [""]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_span_ends_with_its_frame(tmp_path: Path, case: str) -> None:
+    code, names = CASES[case]
+    left = left_by(code, tmp_path)
+    assert (left.status, left.output, left.ended) == (0, "", names)
+    (lines,) = left.files
+    assert "end" in lines[-1]
+    assert all(row[5] >= 0 for row in left.rows)
+
+
+def test_the_header_names_the_process(tmp_path: Path) -> None:
+    left = left_by('span("work", "f")\nprint(os.getpid(), os.getppid())', tmp_path, RANK="3", RLPATCH_RUN="one")
+    header = left.files[0][0]
+    pid, parent = map(int, left.output.split())
+    assert header["rlpatch timeline"] == 1
+    assert (header["pid"], header["parent"], header["run"], header["environ"]["RANK"]) == (pid, parent, "one", "3")
+    assert header["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def test_lengths_and_starts_are_microseconds(tmp_path: Path) -> None:
+    code = (
+        "print(time.monotonic_ns() // 1000)\n"
+        'def f(): s = span("work", "f", "key", 5); time.sleep(0.2)\nf()\nprint(time.monotonic_ns() // 1000)'
+    )
+    left = left_by(code, tmp_path)
+    before, after = map(int, left.output.split())
+    (line,) = left.files[0][1:]
+    (row,) = left.rows
+    start_of = line["at"][0] + row[4]
+    assert 200_000 <= row[5] <= after - before
+    assert before <= start_of <= after - row[5]
+    assert row[2:4] == ["work", "f"]
+    assert row[6:] == ["key", 5]
+    assert abs(line["at"][1] - time.time_ns() // 1000) < 60_000_000
+
+
+def test_a_span_knows_the_one_around_it_in_tasks_and_threads(tmp_path: Path) -> None:
+    code = """
+async def inner(name):
+    s = span("request", name)
+    await asyncio.sleep(0.01)
+async def outer(name):
+    s = span("trajectory", name)
+    await asyncio.sleep(0.01)
+    await inner(name + "1")
+    await inner(name + "2")
+async def both(): await asyncio.gather(outer("a"), outer("b"))
+asyncio.run(both())
+def alone(): s = span("work", "thread")
+thread = threading.Thread(target=alone)
+thread.start()
+thread.join()
+"""
+    left = left_by(code, tmp_path)
+    name_of = {row[0]: row[3] for row in left.rows} | {0: ""}
+    around = {row[3]: name_of[row[1]] for row in left.rows}
+    assert around == {"a": "", "b": "", "a1": "a", "a2": "a", "b1": "b", "b2": "b", "thread": ""}
+
+
+def test_what_lasts_is_seen_before_it_ends(tmp_path: Path) -> None:
+    process = start('def f():\n    s = span("work", "f")\n    time.sleep(60)\nf()', tmp_path)
+    try:
+        deadline = time.monotonic() + 30
+        while not (files := files_of(tmp_path)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert files[0][1]["spans"][0][3:] == ["f", files[0][1]["spans"][0][4], None]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_fork_has_a_file_of_its_own(tmp_path: Path) -> None:
+    code = """
+def f():
+    s = span("work", "around")
+    pid = os.fork()
+    def g(): t = span("work", "child" if pid == 0 else "parent")
+    g()
+    if pid == 0:
+        recorder.write(True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+f()
+"""
+    left = left_by(code, tmp_path)
+    named = {lines[0]["pid"]: [row[3] for line in lines[1:] for row in line["spans"]] for lines in left.files}
+    assert sorted(named.values()) == [["child"], ["parent", "around"]]
+    for lines in left.files:
+        assert all(row[0] > lines[0]["before"] for line in lines[1:] for row in line["spans"])
+
+
+def test_two_packages_of_a_process_share_a_file(tmp_path: Path) -> None:
+    code = 'other = VllmTimeline()\ndef f():\n    s = span("work", "one")\n    t = other.span("work", "other")\nf()'
+    left = left_by(code, tmp_path)
+    assert left.ended == ["other", "one"] or left.ended == ["one", "other"]
+    assert len(left.files) == 1
+
+
+def test_threads_lose_nothing(tmp_path: Path) -> None:
+    code = """
+def work(name):
+    def f(): s = span("work", name)
+    for _ in range(2000): f()
+threads = [threading.Thread(target=work, args=[str(n)]) for n in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+"""
+    left = left_by(code, tmp_path)
+    assert len(left.rows) == 16000
+    assert len({row[0] for row in left.rows}) == 16000
+
+
+STOPPED = {
+    "a folder that cannot be made": ({"RLPATCH_SAVE_PATH": "/proc/none"}, "FileNotFoundError"),
+    "a path that is none": ({"RLPATCH_SAVE_PATH": "here"}, "RLPATCH_SAVE_PATH='here' cannot be used"),
+    "a size that is none": ({"RLPATCH_MAX_TIMELINE_MB": "none"}, "RLPATCH_MAX_TIMELINE_MB='none' cannot be used"),
+}
+
+
+@pytest.mark.parametrize("case", STOPPED)
+def test_a_failure_is_one_line_and_the_run_goes_on(tmp_path: Path, case: str) -> None:
+    environ, why = STOPPED[case]
+    code = 'def f(): s = span("work", "f")\nf()\ntime.sleep(0.8)\nfor _ in range(9): f()\nprint("done")'
+    left = left_by(code, tmp_path, **{"RLPATCH_SAVE_PATH": str(tmp_path), **environ})
+    assert left.status == 0
+    said, *rest = left.output.splitlines()[::-1][1:]
+    assert left.output.splitlines()[-1] == "done"
+    assert rest == []
+    assert said.startswith("rlpatch: timeline, ended: ")
+    assert why in said
+
+
+def test_a_full_disk_ends_the_timeline_and_not_the_run(tmp_path: Path) -> None:
+    code = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+def f(n): s = span("work", os.urandom(400).hex())
+f(0)
+time.sleep(0.8)
+for n in range(30): f(n)
+time.sleep(0.8)
+f(0)
+print("done")
+"""
+    left = left_by(code, tmp_path)
+    assert left.status == 0
+    assert "rlpatch: timeline, ended: OSError: [Errno 27] File too large; the run goes on" in left.output
+    assert left.output.splitlines()[-1] == "done"
+    assert left.files[0][0]["rlpatch timeline"] == 1
+
+
+def test_it_can_be_switched_off(tmp_path: Path) -> None:
+    left = left_by('def f(): s = span("work", "f")\nf()\nassert units("x", [1]).units == [1]', tmp_path, RLPATCH="0")
+    assert (left.status, left.output, left.files) == (0, "", [])
+
+
+def test_the_newest_half_stays(tmp_path: Path) -> None:
+    code = """
+def f(name): s = span("work", name)
+for n in range(60):
+    for m in range(400): f("%s " % n + os.urandom(40).hex())
+    recorder.write()
+"""
+    left = left_by(code, tmp_path, RLPATCH_MAX_TIMELINE_MB="1")
+    sizes = [path.stat().st_size for path in (tmp_path / "timeline").iterdir()]
+    assert len(sizes) == 2
+    assert sum(sizes) < 1_100_000
+    assert [lines[0]["rlpatch timeline"] for lines in left.files] == [1, 1]
+    numbers = [int(name.split()[0]) for name in left.ended]
+    assert numbers[-1] == 59
+    assert numbers == sorted(numbers)
+    assert 0 < numbers[0] < 59
+
+
+def _batch(tokens: list[int], context: list[int], *, new: int = 0, finished: int = 0, old: bool = False) -> Some:
+    before = [total - count for total, count in zip(context, tokens, strict=True)]
+    cached = before[new:]
+    return Some(
+        total_num_scheduled_tokens=sum(tokens),
+        num_scheduled_tokens=dict(enumerate(tokens)),
+        finished_req_ids=set(range(finished)),
+        scheduled_new_reqs=[Some(num_computed_tokens=count) for count in before[:new]],
+        scheduled_cached_reqs=[Some(num_computed_tokens=count) for count in cached]
+        if old
+        else Some(num_computed_tokens=cached),
+    )
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> VllmTimeline:
+    """A recorder whose spans are the amounts of iterations."""
+    monkeypatch.setitem(__import__("sys").__dict__, "_rlpatch_timeline_1", None)
+    recorder = VllmTimeline.__new__(VllmTimeline)
+    recorder.first, recorder.who = recorder, {}
+    monkeypatch.setattr(recorder, "span", lambda _kind, _name, _key, amount: amount, raising=False)
+    return recorder
+
+
+def _vllm_worker(rank: int = 0) -> Some:
+    return Some(rank=rank, vllm_config=Some(parallel_config=Some(data_parallel_rank=2)))
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_an_iteration_of_vllm_holds_requests_tokens_and_context(vllm: VllmTimeline, old: bool) -> None:
+    batches = [
+        (_batch([24, 30], [24, 30], new=2, old=old), (2, 54, 54)),
+        (_batch([1, 1], [25, 31], old=old), (2, 2, 56)),
+        (_batch([1, 1], [26, 32], old=old), (2, 2, 58)),
+        (_batch([1], [33], finished=1, old=old), (1, 1, 33)),
+        (_batch([], [], finished=1, old=old), None),
+        (_batch([7], [107], new=1, old=old), (1, 7, 107)),  # a prefix is in the cache
+    ]
+    worker = _vllm_worker()
+    assert [vllm.iteration(worker, batch) for batch, _ in batches] == [amount for _, amount in batches]
+    assert vllm.who == {"rank": 0, "dp": 2}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "rank", "kept"), [("0", 0, True), ("0", 1, False), ("1,3", 3, True), ("all", 9, True)]
+)
+def test_iterations_are_kept_on_the_chosen_ranks(
+    vllm: VllmTimeline, monkeypatch: pytest.MonkeyPatch, ranks: str, rank: int, kept: bool
+) -> None:
+    monkeypatch.setattr(VllmTimeline, "RANKS", ranks)
+    assert (vllm.iteration(_vllm_worker(rank), _batch([1], [9])) is not None) is kept
+
+
+def test_an_engine_of_another_form_ends_the_timeline(vllm: VllmTimeline, caplog: pytest.LogCaptureFixture) -> None:
+    assert vllm.iteration(Some(), Some()) is None
+    assert "rlpatch: timeline, ended: AttributeError" in caplog.text
+    assert vllm.counted is False
+
+
+@pytest.mark.parametrize(
+    ("extends", "extended", "requests", "context", "amount"),
+    [(True, 40, 3, 90, (3, 40, 90)), (False, None, 3, 93, (3, 3, 93)), (False, None, 2, None, (2, 2, 0))],
+)
+def test_an_iteration_of_sglang_holds_requests_tokens_and_context(
+    monkeypatch: pytest.MonkeyPatch, extends: bool, extended: int | None, requests: int, context: int, amount: object
+) -> None:
+    recorder = SglangTimeline.__new__(SglangTimeline)
+    recorder.first, recorder.who = recorder, {}
+    monkeypatch.setattr(recorder, "span", lambda _kind, _name, _key, amount: amount, raising=False)
+    batch = Some(
+        reqs=[None] * requests,
+        forward_mode=Some(is_extend=lambda: extends),
+        extend_num_tokens=extended,
+        seq_lens_sum=context,
+    )
+    assert recorder.iteration(Some(tp_rank=0), batch) == amount
+    assert recorder.iteration(Some(tp_rank=0), Some(reqs=[])) is None
+
+
+def test_iterations_are_columns_of_differences(tmp_path: Path) -> None:
+    code = """
+def f(*amount): s = span("iteration", "", None, amount); time.sleep(0.001)
+for n in range(200): f(16, 16, 1000 + 16 * n)
+"""
+    left = left_by(code, tmp_path)
+    columns = [line["iterations"] for line in left.files[0][1:] if "iterations" in line]
+    contexts = [value for one in columns for value in accumulate(one[5])]
+    assert contexts == [1000 + 16 * n for n in range(200)]
+    starts = [value for one in columns for value in accumulate(one[1])]
+    assert len(starts) == 200
+    assert all(length >= 1000 for one in columns for length in one[2])
+    assert left.rows == []
+
+
+def _kill(folder: Path, seed: int) -> None:
+    """Kill a recorder somewhere; what it had done a second before is there, and every line is whole."""
+    code = """
+def f(n): s = span("work", str(n)); time.sleep(0.001)
+n = 0
+while True:
+    f(n)
+    n += 1
+    os.write(1, b"%d %d\\n" % (n, time.monotonic_ns()))
+"""
+    process = start(code, folder)
+    time.sleep(1.2 + random.Random(seed).random())
+    killed = time.monotonic_ns()
+    process.send_signal(signal.SIGKILL)
+    output, _ = process.communicate()
+    done = [line.split() for line in output.splitlines()]
+    before = max((int(n) for n, at in filter(lambda pair: len(pair) == 2, done) if int(at) < killed - 10**9), default=0)
+    (lines,) = files_of(folder)
+    names = [row[3] for line in lines[1:] for row in line["spans"]]
+    assert names == [str(n) for n in range(len(names))]
+    assert len(names) >= before
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.crash) for seed in range(1, 100))])
+def test_a_killed_process_loses_a_second_at_most(tmp_path: Path, seed: int) -> None:
+    _kill(tmp_path, seed)
+
+
+def test_nothing_is_written_where_nothing_is_recorded(tmp_path: Path) -> None:
+    assert left_by("time.sleep(0.1)", tmp_path).files == []
+    assert not any(tmp_path.iterdir())

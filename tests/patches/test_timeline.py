@@ -1,0 +1,256 @@
+"""The timeline in every release: what goes in stands at its place, beside a window too, and goes out to the byte."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fixtures.cache import REPOSITORY
+from patcher.config import WHOLE
+from patcher.recipe import Upstream
+from patches.probes.timeline import SglangTimeline, TimelineRecorder, VllmTimeline
+from patches.projects import upstream, upstreams
+from tests.matrix import ends, thinned_rows
+from tests.patcher.store.tree import picture
+from tests.patches.command_line import files, install, run, there_and_back
+from tests.patches.probes.timelines import files_of
+
+pytestmark = pytest.mark.usefixtures("unwatched")
+NAMES = ("sglang", "verl", "vllm", "vllm-ascend")
+CALL = re.compile(r'__import__\("(\w+)"\)\._rlpatch_timeline\.(\w+)\(')
+
+
+def releases_of(name: str, *, everything: bool) -> tuple[str, ...]:
+    """The releases of a project that have a timeline: all of them, or the ends of their structures."""
+    recipes = [recipe for recipe in upstream(name).recipes if recipe.stage == "timeline"]
+    known = recipes[0].releases
+    if everything:
+        return known
+    seen = {structure.releases[end] for recipe in recipes for structure in recipe.structures for end in (0, -1)}
+    return tuple(release for release in known if release in seen)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "release" in metafunc.fixturenames:
+        everything = metafunc.config.getoption("--all-releases")
+        found = {name: releases_of(name, everything=everything) for name in NAMES}
+        cases = [(name, release) for name, known in found.items() for release in known]
+        short = [(name, release) for name, known in found.items() for release in ends(known)]
+        metafunc.parametrize(("name", "release"), thinned_rows(cases, short))
+
+
+def test_it_goes_in_and_out_of_every_release(name: str, release: str, tmp_path: Path) -> None:
+    root = install(upstream(name), release, tmp_path / "site")
+    there_and_back(upstream(name), release, "timeline", WHOLE, root, tmp_path)
+
+
+def test_every_line_calls_what_the_recorder_has_at_the_head_of_its_function(
+    name: str, release: str, tmp_path: Path
+) -> None:
+    root = install(upstream(name), release, tmp_path / "site")
+    run("apply", name, "--timeline", "--save-path", "/tmp/traces", "--path", root)
+    recorder, *sites = files(upstream(name), release, "timeline", WHOLE)
+    (owner,) = (node for node in ast.parse((root / recorder).read_bytes()).body if _is_recorder(node))
+    offered = {node.name for node in owner.body if isinstance(node, ast.FunctionDef)}  # type: ignore[attr-defined]
+    for file in sites:
+        lines = (root / file).read_text("utf-8").splitlines()
+        ours = [line for line in lines if line.endswith(f"  # rlpatch: {name} timeline")]
+        assert ours, file
+        for line in ours:
+            if line.lstrip().startswith("del _rlpatch_wait"):
+                continue
+            found = CALL.search(line)
+            assert found, line
+            assert found[1] == upstream(name).project.package
+            assert found[2] in offered
+
+
+def _is_recorder(node: ast.AST) -> bool:
+    return isinstance(node, ast.ClassDef) and node.name == "_RlpatchTimeline"
+
+
+@pytest.mark.parametrize(
+    ("words", "window"),
+    [
+        (("verl==0.9.1", "--micro-batch", "0:2"), "update-policy"),
+        (("vllm==0.33.0", "--decode", "30:60"), "rollout"),
+        (("sglang==0.5.23", "--decode", "30:60"), "rollout"),
+        (("vllm-ascend==0.11.0rc1", "--decode", "30:60"), "rollout"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_window_and_the_timeline_go_in_together_and_out_in_any_order(
+    words: tuple[str, ...], window: str, tmp_path: Path
+) -> None:
+    name, _, release = words[0].partition("==")
+    root = install(upstream(name), release, tmp_path / "site")
+    pristine, common = picture(root), ("--path", root)
+    planned = run("diff", name, *words[1:], "--timeline", *common).stdout_bytes
+    done = run("apply", *words, "--timeline", "--json", *common)
+    assert [target["stage"] for target in json.loads(done.stdout)["result"]["targets"]] == [window, "timeline"]
+    assert run("diff", *common).stdout_bytes == planned
+    both = picture(root)
+    again = run("apply", *words, "--timeline", *common)
+    assert "registered again" not in again.stdout
+    for first, second in ((window, "timeline"), ("timeline", window)):
+        run("revert", name, "--stage", first, *common)
+        (left,) = json.loads(run("status", "--json", *common).stdout)["result"]["patches"]
+        assert left["stage"] == second
+        assert {file["state"] for file in left["files"]} == {"intact"}
+        run("revert", name, *common)
+        assert picture(root) == pristine
+        run("apply", *words, "--timeline", *common)
+        assert set(picture(root)) == set(both)
+    # One after the other comes to the same lines as both at once.
+    at_once = {path: (root / path).read_bytes() for path in _patched(name, root)}
+    run("revert", name, *common)
+    run("apply", *words, *common)
+    run("apply", name, "--timeline", *common)
+    assert {path: (root / path).read_bytes() for path in at_once} == at_once
+
+
+def _patched(name: str, root: Path) -> list[str]:
+    patches = json.loads(run("status", "--json", "--path", root).stdout)["result"]["patches"]
+    return [file["path"] for patch in patches if patch["target"] == name for file in patch["files"]]
+
+
+def test_of_several_targets_each_takes_what_it_knows(tmp_path: Path) -> None:
+    root = install(upstream("vllm"), "0.33.0", tmp_path / "site")
+    install_beside = install(upstream("verl"), "0.9.1", tmp_path / "other")
+    for part in install_beside.iterdir():
+        part.rename(root / part.name)
+    done = run("apply", "vllm", "verl", "--decode", "30:60", "--timeline", "--json", "--path", root)
+    targets = [(target["target"], target["stage"]) for target in json.loads(done.stdout)["result"]["targets"]]
+    assert targets == [("vllm", "rollout"), ("vllm", "timeline"), ("verl", "timeline")]
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "hint"),
+    [
+        (
+            ("--timeline", "--level", "level2"),
+            "--level: the timeline has no profiler, and no window",
+            "leave out --level",
+        ),
+        (("--timeline", "--rollout", "2"), "--rollout: the timeline has no profiler, and no window", "add a window"),
+        (("--stage", "timeline", "--decode", "1:2"), "--decode: the timeline has no profiler", "leave out --decode"),
+        (
+            ("--timeline", "--max-timeline-mb", "0"),
+            "--max-timeline-mb 0: not a whole number from 1",
+            "--max-timeline-mb 2",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_it_does_not_have_is_refused(words: tuple[str, ...], cause: str, hint: str, tmp_path: Path) -> None:
+    root = install(upstream("vllm"), "0.33.0", tmp_path / "site")
+    pristine = picture(root)
+    said = run("apply", "vllm", *words, "--path", root, code=2).stderr
+    assert cause in said
+    assert hint in said
+    assert picture(root) == pristine
+
+
+def test_a_release_without_it_is_refused(tmp_path: Path) -> None:
+    root = install(upstream("verl"), "0.5.0", tmp_path / "site")
+    said = run("apply", "verl", "--timeline", "--path", root, code=3).stderr
+    assert "verl 0.5.0 has no place for timeline" in said
+
+
+@pytest.mark.parametrize("kind", [TimelineRecorder, VllmTimeline, SglangTimeline])
+def test_what_the_user_chose_stands_at_its_head(kind: type[TimelineRecorder], tmp_path: Path) -> None:
+    name = {TimelineRecorder: "verl", VllmTimeline: "vllm", SglangTimeline: "sglang"}[kind]
+    root = install(upstream(name), releases_of(name, everything=True)[-1], tmp_path / "site")
+    words = ("--timeline", "--max-timeline-mb", "7", "--ranks", "0,8", "--save-path", "/data/traces")
+    run("apply", name, *words, "--path", root)
+    text = (root / upstream(name).project.package / "__init__.py").read_text("utf-8")
+    assert 'SAVE_PATH = "/data/traces"' in text
+    assert 'MAX_TIMELINE_MB = "7"' in text
+    assert ('RANKS = "0,8"' in text) is (kind is not TimelineRecorder)
+    assert "at most 7 MB" in text
+    (patch,) = json.loads(run("status", "--json", "--path", root).stdout)["result"]["patches"]
+    assert patch["options"] == list(words)
+
+
+@pytest.mark.parametrize(
+    "one", [one for one in upstreams() if one.project.name in NAMES], ids=lambda one: one.project.name
+)
+def test_a_release_that_is_not_known_needs_a_site_beside_the_recorder(one: Upstream, tmp_path: Path) -> None:
+    package = tmp_path / "site" / one.project.package
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text('__version__ = "99.0"\n')
+    said = run("apply", one.project.name, "--timeline", "--path", tmp_path / "site", code=3).stderr
+    assert f"{one.project.name} 99.0 has no place for timeline" in said
+    assert "left out: the recorder of the timeline: nothing is recorded there without the " in said
+
+
+WORKER = """
+class Worker:
+    def execute_model(self, scheduler_output):
+        return scheduler_output
+
+    def sleep(self, level=1):
+        raise KeyError(level)
+"""
+START = """
+import contextlib
+import vllm.v1.worker.gpu_worker as worker
+with contextlib.suppress(KeyError): worker.Worker().sleep()
+"""
+
+
+@pytest.fixture
+def fork(tmp_path: Path) -> Path:
+    """A vLLM of somebody's own, as small as can be."""
+    site = tmp_path / "site"
+    for package in ("vllm", "vllm/v1", "vllm/v1/worker"):
+        (site / package).mkdir(parents=True)
+        (site / package / "__init__.py").write_text("")
+    (site / "vllm/v1/worker/gpu_worker.py").write_text(WORKER)
+    return site
+
+
+def _rlpatch(*words: object, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "patcher", *map(str, words)]
+    environ = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{site}"}
+    return subprocess.run(command, env=environ, cwd=site.parent, capture_output=True, text=True)
+
+
+def test_a_run_carries_it_and_leaves_the_files_as_they_are(fork: Path, tmp_path: Path) -> None:
+    before = picture(fork)
+    words = ("vllm", "--timeline", "--path", fork, "--save-path", tmp_path / "traces")
+    done = _rlpatch("run", *words, "--", sys.executable, "-B", "-c", START, site=fork)
+    assert done.returncode == 0, done.stderr
+    assert "rlpatch run: vllm was patched in 1 process" in done.stderr
+    assert picture(fork) == before
+    ((header, line),) = files_of(tmp_path / "traces")
+    assert header["package"] == "vllm"
+    assert Path(header["run"]).name == "sitecustomize"
+    assert [row[2:4] for row in line["spans"]] == [["sleep", "sleep"]]
+
+
+def test_a_bundle_carries_it_and_takes_it_out_again(fork: Path, tmp_path: Path) -> None:
+    (fork / "vllm/_version.py").write_text('version = __version__ = "0.33.0"\n')
+    pristine, bundle = picture(fork), tmp_path / "bundle.py"
+    made = _rlpatch("bundle", "vllm", "--timeline", "--path", fork, "-o", bundle, site=fork)
+    assert made.returncode == 0, made.stderr
+    for command, there in (("apply", True), ("revert", False)):
+        words = [sys.executable, str(bundle), command, "--path", str(fork)]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert (b"_RlpatchTimeline" in (fork / "vllm/__init__.py").read_bytes()) is there
+    assert picture(fork) == pristine
+
+
+def test_a_bundle_of_a_window_and_the_timeline_is_refused(tmp_path: Path) -> None:
+    root = install(upstream("vllm"), "0.33.0", tmp_path / "site")
+    words = ("vllm", "--decode", "3:5", "--timeline", "--path", root, "-o", tmp_path / "bundle.py")
+    assert "a bundle has one patch of a target: a window, or the timeline" in run("bundle", *words, code=2).stderr
+    assert not (tmp_path / "bundle.py").exists()
