@@ -24,6 +24,9 @@ SPREADS = 4
 SHARE = 0.05
 """Of the typical step, which what stands out takes more at least."""
 
+LEAST = 0.15
+"""Of an excess, by which a step has to be longer than the typical one: polling, for example, hides a part of it."""
+
 MOSTLY = 0.5
 """Of an excess, which one rank or replica has to account for where it is named."""
 
@@ -129,13 +132,19 @@ def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVe
     if excess < SINGLE * (step.total - typical):
         why = f"no single cause: of {seconds(step.total - typical):.2f} s more, {key.what} has {seconds(excess):.2f} s"
         return StepVerdict("several", why, None, mostly)
-    if step.total - typical < MOSTLY * excess:
+    longer = step.total - typical
+    if longer < LEAST * excess:
         return StepVerdict("typical", "it took no longer than the other steps", None, mostly)
     if key.role == "unrecorded":
         return StepVerdict("not known", f"{key.what} took longer, and nothing of what did it is recorded", None, mostly)
     if key.role in step.unsafe:
         return StepVerdict("not known", step.unsafe[key.role], None, mostly)
-    return StepVerdict("limited", "", _cause(step, key, others, who), mostly)
+    why = ""
+    if longer < MOSTLY * excess:
+        why = (
+            f"the step is {seconds(longer):.2f} s longer: the rest would have gone by anyway, with polling for example"
+        )
+    return StepVerdict("limited", why, _cause(step, key, others, who), mostly)
 
 
 def _usual(key: What, others: Sequence[Spent]) -> tuple[float, float]:

@@ -6,18 +6,22 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from patcher.cli import options
 from patcher.cli.command import Group, Option
+from patcher.cli.options import typed_words
 from patcher.cli.reports.traces import folder
+from patcher.cli.search import CLUSTER, ClusterOptions
+from patcher.commands.finding import SearchOptions
 from patcher.commands.reports import timelines
 from patcher.commands.reports.timelines import Read, TimelineOptions
 from patcher.messages import tables
 from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult
+from patcher.messages.report import CommandResult, StepResult
 from patcher.options.headings import OUTPUT, READ
 from patcher.timeline.page.texts import LANGUAGES
 
@@ -69,19 +73,19 @@ def display(what: str, total: int) -> Iterator[Read]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), DownloadColumn(), TimeRemainingColumn())
-    quiet = bool({"-q", "--quiet"} & set(options.typed_words()))
+    quiet = bool({"-q", "--quiet"} & set(typed_words()))
     disabled = quiet or total < SHORT or sys.stderr is None or not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=disabled) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)
 
 
-@options.command("timeline", folder(), groups=(READING,))
-def command(folder: Path, options: TimelineOptions) -> CommandResult:
+@options.command("timeline", folder(), groups=(READING, CLUSTER))
+def command(folder: Path, options: TimelineOptions, cluster: ClusterOptions) -> CommandResult:
     """Join what the processes of a run kept with --timeline: where the time of each step went, and what limited it.
 
     DIR is the folder that traces go to, by default rlpatch_traces in the working directory. It can be read while the
-    run goes on, and hold the folders of several machines.
+    run goes on, and hold the folders of several machines; --ray copies what lies in DIR on the nodes here first.
 
     \b
     Examples:
@@ -89,5 +93,16 @@ def command(folder: Path, options: TimelineOptions) -> CommandResult:
       rlpatch timeline /data/rlpatch_traces --steps 10:20 -v
       rlpatch timeline --run 2 --json
       rlpatch timeline -o step.html --perfetto step.json
+      rlpatch timeline /data/rlpatch_traces --ray
     """
-    return timelines.timeline(folder, options, display, tables.room())
+
+    def joined() -> CommandResult:
+        copied = nodes.gather(folder.absolute(), folder.absolute()) if nodes else StepResult()
+        result = timelines.timeline(folder, options, display, tables.room())
+        result.add(replace(copied, lines=()))
+        for line in copied.lines:
+            result.note(line)
+        return result
+
+    nodes = cluster.connect(SearchOptions(typed=typed_words()))
+    return nodes.within(joined) if nodes else joined()

@@ -43,6 +43,31 @@ def screen(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]:
             yield _drawn(live, head)
 
 
+@contextlib.contextmanager
+def page() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
+    """All lines are drawn anew on a terminal, on stderr; elsewhere only those that are new are printed there."""
+    if {"-q", "--quiet"} & set(options.typed_words()):
+        yield lambda _lines, _news: None
+    elif not sys.stderr.isatty():
+        yield _print_news
+    else:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        def draw(lines: Sequence[str], news: Sequence[str]) -> None:  # noqa: ARG001
+            text = "\n".join(lines[: live.console.size.height - 1])
+            live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+        with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+            yield draw
+
+
+def _print_news(_lines: Sequence[str], news: Sequence[str]) -> None:
+    for line in news:
+        click.echo(line, err=True)
+
+
 def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
     """Say of each worker when it has come, gone on, or died since the last time."""
     known: dict[tuple[object, ...], str] = {}

@@ -12,8 +12,10 @@ from patcher.cli import options
 from patcher.cli.command import Group, Option
 from patcher.cli.reports.traces import folder as traces_folder
 from patcher.cli.workers import waiting
+from patcher.commands.reports import timelines
 from patcher.commands.workers import watching
 from patcher.commands.workers.watching import WatchOptions
+from patcher.messages import tables
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
 from patcher.options.headings import WAITED
@@ -56,6 +58,7 @@ WATCH = Group(
         help="Only workers that wrote since: 10m or 2h ago, or at a time of `date +%s`.",
     ),
     options.switch(WAITED, "Look once, and wait for nobody.", "--once"),
+    options.switch(WAITED, "Show what limited each step instead, as the run goes on.", "--timeline"),
     waiting.timeout(),
 )
 
@@ -73,5 +76,9 @@ def command(folder: Path, wanted: WatchOptions) -> CommandResult:
       rlpatch watch /data/rlpatch_traces --timeout 7200 --since 10m
       rlpatch watch --stage rollout,update-policy --json
       rlpatch watch --once
+      rlpatch watch --timeline
     """
+    if wanted.timeline:
+        with waiting.page() as show:
+            return timelines.follow(folder, show, tables.room(), once=wanted.once, timeout=wanted.timeout)
     return watching.watch(folder, wanted, waiting.screen)

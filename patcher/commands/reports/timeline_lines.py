@@ -86,6 +86,11 @@ def _row(step: model.TrainingStep, roles: Sequence[str]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def step_line(step: model.TrainingStep) -> str:
+    """A step that has ended, in one line."""
+    return f"step {step.step}: {_time(step.seconds)} s, {verdict(step)}"
+
+
 def verdict(step: model.TrainingStep) -> str:
     """What limited a step, in a few words."""
     first = ", with the warm-up" if step.warm_up else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +21,9 @@ from patcher.timeline.join import join
 Read = Callable[[int], None]
 Display = Callable[[str, int], AbstractContextManager[Read]]
 """What shows how far reading is: from what is done and how many bytes that takes, to what is called with those read."""
+
+FOLLOW_S, QUIET_S = 2.0, 300.0
+"""How often a run is joined anew, and how long it may be silent: engines and trainers write all the time."""
 
 LISTED = 20
 """Runs that are listed for the choice."""
@@ -61,6 +65,43 @@ def timeline(
     if options.perfetto is not None:
         write(result, options.perfetto, perfetto.trace(found), "--perfetto FILE.json")
     return result
+
+
+def follow(
+    folder: Path,
+    show: Callable[[Sequence[str], Sequence[str]], None],
+    width: int | None,
+    *,
+    once: bool,
+    timeout: float | None,
+) -> CommandResult:
+    """The timeline as the run goes on, until nothing has been written for :data:`QUIET_S`, or Ctrl-C.
+
+    ``show`` gets all lines, and those on steps that have ended since it was called last. Raises as `timeline`, but for
+    a folder in which nothing lies yet: that is waited for, too, unless it looks ``once``.
+    """
+    end = time.monotonic() + (math.inf if timeout is None else timeout)
+    result, known = CommandResult("timeline"), 0
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            try:
+                result = timeline(folder, TimelineOptions(), silent, width)
+                news = result.data.steps[known:]
+                known += len(news)
+                show([str(line) for line in result.lines], [lines.step_line(step) for step in news])
+            except Problem as problem:
+                if once or problem.kind is not Kind.NO_TRACE:
+                    raise
+            if once or time.monotonic() >= end or (known and _age(folder) > QUIET_S):
+                break
+            time.sleep(min(FOLLOW_S, max(end - time.monotonic(), 0)))
+    return result
+
+
+def _age(folder: Path) -> float:
+    """Seconds since a process wrote its timeline."""
+    written = [path.stat().st_mtime for path in files.paths(folder)]
+    return time.time() - max(written, default=0.0)
 
 
 def read(folder: Path, options: TimelineOptions, display: Display, result: CommandResult) -> model.RunTimeline:

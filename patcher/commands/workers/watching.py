@@ -37,13 +37,15 @@ SAVED, UNSAVED, TIMEOUT, NOW, STOPPED = "saved", "lost", "timeout", "at work", "
 class WatchOptions(NamedTuple):
     """Whom to watch: ``stages`` that must be there, none for whichever are; what was written ``since`` then.
 
-    With ``once`` it does not wait, with a ``timeout`` not longer than so many seconds.
+    With ``once`` it does not wait, with a ``timeout`` not longer than so many seconds. ``timeline``: the steps of the
+    run are to be shown instead.
     """
 
     stages: tuple[str, ...] = ()
     since: float = 0.0
     once: bool = False
     timeout: float | None = None
+    timeline: bool = False
 
     def wanted(self, worker: Worker) -> bool:
         """Whether a worker is to be watched."""

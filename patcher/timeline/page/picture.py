@@ -286,7 +286,7 @@ def step_cause(step: TrainingStep, say: Say) -> str:
     """What limited a step, or that nothing stands out, in a few words."""
     if step.verdict == "limited" and step.limited_by:
         return say("excess", seconds=seconds(step.limited_by.excess_seconds), cause=cause(say, step.limited_by))
-    return say("typical" if step.verdict == "typical" else "not_known")
+    return say(step.verdict.replace(" ", "_"))
 
 
 def _axis(frame: Frame, height: int) -> Markup:

@@ -51,6 +51,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "typical": ("typical", "正常"),
     "typical_mostly": ("typical; most of it: {cause}, {seconds}", "正常；主要是 {cause}，{seconds}"),
     "not_known": ("not known", "未知"),
+    "several": ("several causes", "多个原因"),
     "not_known_why": ("not known: {why}", "未知：{why}"),
     "warm_up": ("warm-up", "预热"),
     "what_if": ("What it would at best come to", "最好能达到多少"),

@@ -54,6 +54,7 @@ CASES = {
     "all replicas": (step(decode=7.98, replica=(0, 0.1)), ("limited", ("decode", None, None, 3.0))),
     "another replica was last": (step(decode=7.98, replica=(1, 3)), ("limited", ("decode", None, None, 3.0))),
     "made up for elsewhere": (step(update=4, decode=3), ("typical", None)),
+    "hidden in part, as by polling": (step(update=5.02, decode=3.5), ("limited", ("micro-batch", None, None, 3.0))),
     "not recorded": (step(more={LOST: 3}), ("not known", None)),
     "ranks that recorded nothing": (step(update=5, unsafe={"trainer": "1 of 2"}), ("not known", None)),
     "slower in many parts": (

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,17 @@ from tests.matrix import thinned
 
 KINDS = [*simulation.KINDS]
 PAIRS = list(zip(KINDS, [*KINDS[8:], *KINDS[:8]], strict=True))
+
+
+@pytest.mark.matrix
+def test_delays_in_every_second_step_that_polling_hides_in_part_are_named(tmp_path: Path) -> None:
+    kinds = ("reward", "request kept", "prefill", "advantage")
+    drawn = simulation.scene(7, kinds)
+    delays = tuple(replace(one, step=2 * at) for at, one in enumerate(drawn.delays, 1))
+    found = simulation.play(tmp_path, replace(drawn, polls=True, interval=0.5, delays=delays))
+    if found is None:
+        pytest.skip("the machine has no time: sleeps of milliseconds take much longer")
+    assert [(delay, fault) for delay, fault in found[1] if fault] == []
 
 
 @pytest.mark.parametrize("pair", thinned(PAIRS, PAIRS[:1]), ids=" and ".join)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from click.testing import Result
 
 from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
+from patcher.messages.report import CommandResult, StepResult
 from patcher.timeline import files
 
 Run = Callable[..., Result]
@@ -104,6 +106,24 @@ def test_steps_are_chosen_by_the_number_of_the_driver(run: Run, tmp_path: Path) 
 def test_a_range_that_is_none_is_refused(words: str, run: Run, tmp_path: Path) -> None:
     small(tmp_path)
     assert "a range of steps is A:B" in run("timeline", tmp_path, "--steps", words, code=2).stderr
+
+
+def test_files_of_a_cluster_are_copied_here_first(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(tmp_path / "elsewhere")
+
+    class Nodes:
+        def within(self, work: Callable[[], CommandResult]) -> CommandResult:
+            return work()
+
+        def gather(self, folder: Path, into: Path) -> StepResult:
+            assert folder == into == tmp_path / "here"
+            shutil.copytree(tmp_path / "elsewhere", into)
+            return StepResult(("copied 6 files",))
+
+    monkeypatch.setattr("patcher.cli.search.ClusterOptions.connect", lambda *_: Nodes())
+    found = run("timeline", tmp_path / "here", "--ray")
+    assert "steps 1 to 5" in found.stdout
+    assert "copied 6 files" in found.stderr
 
 
 # ---------------------------------------------------------------- bad input
