@@ -36,7 +36,7 @@ class ReplayUpdate(TrainingSteps):
 
     def start(self, unit: str, batch: Any) -> None:
         if unit == "micro-batch" and self.begins():
-            self.start("mini-batch", batch)
+            self.start("mini-batch", None)  # the batch is that of its first part
         super().start(unit, batch)
 
     def stop(self, unit: str) -> None:

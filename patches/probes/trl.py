@@ -56,7 +56,7 @@ class TrainerUpdate(TrainerSteps):
         if not training:  # an evaluation, which prepares its batches in the same place
             return
         if self.enter_step("actor"):
-            self.start("mini-batch", batch)
+            self.start("mini-batch", None)  # the batch is that of its first part
         self.start("micro-batch", batch)
 
     def computed(self) -> None:

@@ -6,6 +6,7 @@ training the loss, the backward and the optimizer's step. The oldest release run
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,6 +130,9 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(release: str, uni
         assert ours == theirs, f"{case.name}: patched and published differ"
         assert dict(recorded(tmp_path / case.name)) == case.recorded, f"{case.name}: {theirs} {after.log}"
         assert case.said in after.log, case.name
+    (facts,) = (tmp_path / cases[0].name).glob("*update_policy*.rlpatch.json")
+    sizes = [one.get("padded") for one in json.loads(facts.read_text())["units"]]
+    assert sizes == ([None] if unit == "mini-batch" else [[2, 6], [2, 6]])  # 2 and 4 tokens of prompts and answers
 
 
 def patch(release: str, unit: str, folder: Path) -> Path:
