@@ -63,14 +63,17 @@ def _steps(stage: TrainingStage) -> str:
 _FEW = 8
 
 
-def probe(recorder: type, *, roles: tuple[str, ...], logger: str, shared: type = TrainingSteps) -> Probe:
+def probe(
+    recorder: type, *, roles: tuple[str, ...], logger: str, shared: type = TrainingSteps, members: type = Loops
+) -> Probe:
     """The probe that counts the units of a stage; ``recorder`` tells whose call it is.
 
-    The stages of one class have ``shared`` in common, and all from which that derives.
+    The stages of one class have ``shared`` in common, and all from which that derives. ``members`` go into the
+    target class itself.
     """
     return recording.probe(
         recorder,
-        (Loops,),
+        (members,),
         logger=logger,
         settings=settings(roles),
         constants=lambda config, _release: recording.constants(config),

@@ -36,6 +36,21 @@ class ForeignLoops:
         return units
 
 
+class TransformersLoop(Calls):
+    """TRL: what the loop of transformers' ``Trainer`` calls between the methods that its trainers have themselves.
+
+    It counts the operations of each micro-batch behind its backward, and logs behind each optimizer step.
+    """
+
+    def floating_point_ops(self, inputs: Any) -> Any:
+        self._rlpatch_stage("computed")
+        return super().floating_point_ops(inputs)  # type: ignore[misc]
+
+    def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
+        self._rlpatch_stage("updated")
+        super()._maybe_log_save_evaluate(*args, **options)  # type: ignore[misc]
+
+
 class Inherited:
     """For a worker whose base class has the rest of the patch."""
 

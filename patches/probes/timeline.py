@@ -82,6 +82,8 @@ class TimelineRecorder(Steerable):
             if timeline.open.pop(row[0], None) is row:  # else it began in the process of which this is a fork
                 row[5] = timeline.clock()
                 timeline.rows.append(row)
+                if row[2] == "work":  # the last one of a run is followed by the end of its process
+                    timeline.first.wake.set()
                 try:  # noqa: SIM105
                     timeline.current.reset(self.token)
                 except ValueError:  # it ends in another context than that in which it began
@@ -102,7 +104,7 @@ class TimelineRecorder(Steerable):
     def step(self, number: Any) -> None:
         """All that was done since the step before belongs to the step of that number."""
         self.span("step", "", None, number)
-        self.first.wake.set()  # it may be the last one: then the process is ended soon
+        self.first.wake.set()
 
     def requested(self, kind: str, name: str, key: Any, prompt: Any) -> Any:
         try:

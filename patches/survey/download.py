@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,10 @@ _WHEEL = (
     *("--no-deps", "--only-binary=:all:", "--python-version=3.11", "--implementation=cp"),
     *(f"--platform={name}_{machine}" for name in _NAMES for machine in ("x86_64", "aarch64")),
 )
+
+
+# Where wheels lay that which an installation puts beside their metadata.
+_SITE = r"^[^/]+\.data/(purelib|platlib)/"
 
 
 def download(distributions: Sequence[str], version: str, folder: Path, *, parts: Sequence[str], wanted: Wanted) -> None:
@@ -72,6 +77,7 @@ def _wheel(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted)
         return done.stderr or "no wheel"
     with zipfile.ZipFile(wheels[0]) as archive:
         for item in archive.infolist():
+            item.filename = re.sub(_SITE, "", item.filename)
             if not item.is_dir() and wanted(item.filename, item.file_size):
                 archive.extract(item, folder)
     return ""
@@ -79,18 +85,18 @@ def _wheel(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted)
 
 def _members(name: str, version: str, folder: Path, parts: Sequence[str]) -> bool:
     # A wheel is a zip archive: an index that serves ranges gives its directory and a few members in 1 MB of 400.
-    words = [f"{name}=={version}", str(folder), " ".join(parts), *_WHEEL]
+    words = [f"{name}=={version}", str(folder), " ".join(parts), _SITE, *_WHEEL]
     return not subprocess.run([sys.executable, "-c", _RANGES, *words], capture_output=True).returncode
 
 
 # As pip itself reads the metadata of a wheel with --use-feature=fast-deps.
 _RANGES = """
-import sys, zipfile
+import re, sys, zipfile
 from pip._internal.cli.cmdoptions import make_target_python
 from pip._internal.commands import create_command
 from pip._internal.network.lazy_wheel import LazyZipOverHTTP
 from pip._vendor.packaging.requirements import Requirement
-wanted, folder, parts, *target = sys.argv[1:]
+wanted, folder, parts, site, *target = sys.argv[1:]
 command = create_command("download")
 options, _ = command.parse_args(target)
 with command.main_context():
@@ -100,6 +106,7 @@ with command.main_context():
     wheel = finder.find_best_candidate(requirement.name, requirement.specifier).best_candidate
     with zipfile.ZipFile(LazyZipOverHTTP(wheel.link.url, session)) as archive:
         for item in archive.infolist():
+            item.filename = re.sub(site, "", item.filename)
             if item.filename.startswith(tuple(parts.split())) and item.file_size <= 1_000_000:
                 archive.extract(item, folder)
 """

@@ -55,6 +55,14 @@ def fetched(folder: Path, *names: str, parts: tuple[str, ...] = ()) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*.py")}
 
 
+def test_what_a_wheel_has_in_its_data_lies_where_it_is_installed(index: Path, tmp_path: Path) -> None:
+    wheel(index, "toy")
+    with zipfile.ZipFile(index / "toy-1.0-py3-none-any.whl", "a") as archive:
+        archive.writestr("toy-1.0.data/purelib/toy/pure.py", "")
+        archive.writestr("toy-1.0.data/scripts/toy.py", "")
+    assert fetched(tmp_path / "parts", parts=("toy/",)) == {"toy/__init__.py", "toy/worker.py", "toy/pure.py"}
+
+
 def test_a_wheel_is_unpacked_but_for_what_is_not_wanted(index: Path, tmp_path: Path) -> None:
     wheel(index, "toy")
     assert fetched(tmp_path / "all") == {"toy/__init__.py", "toy/worker.py", "other/x.py"}

@@ -234,6 +234,61 @@ verl/workers/engine/veomni/transformer_impl.py
     forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
         for micro_batch in micro_batches:
 """,
+    "openrlhf 0.11.2 update-policy mini-batch": """
+openrlhf/trainer/ray/ppo_actor.py
+    ppo_train: self._rlpatch_stage("enter")
+        if self.args.train.dynamic_batch_enable:
+    ppo_train: self._rlpatch_stage("start", "micro-batch", {"input_ids": experience.sequences})
+        status = self.training_step(experience, kl_ctl, step, loss_batch_info)
+    ppo_train: self._rlpatch_stage("stop", "micro-batch")
+        metrics = status["metrics"]
+    ppo_train: self._rlpatch_stage("leave")
+        if status_list:
+""",
+    "openrlhf 0.11.2 compute-values micro-batch": """
+openrlhf/trainer/ray/launcher.py
+    execute_batch: self._rlpatch_stage("enter", method_name)
+        kwargs = {key: value[start_idx:end_idx] for key, value in all_data.items()}
+    execute_batch: self._rlpatch_stage("start", "micro-batch", {"input_ids": sample_kwargs.get("sequences")})
+        result = func(**sample_kwargs)
+    execute_batch: self._rlpatch_stage("stop", "micro-batch")
+        results.append(result)
+    execute_batch: self._rlpatch_stage("leave")
+        return results
+""",
+    "trl 1.16.0 update-policy mini-batch": """
+trl/trainer/grpo_trainer.py
+    _prepare_inputs: self._rlpatch_stage("prepared", inputs, self.model.training)
+        return inputs
+trl/trainer/rloo_trainer.py
+    _prepare_inputs: self._rlpatch_stage("prepared", inputs, self.model.training)
+        return inputs
+trl/trainer/sft_trainer.py
+    training_step: self._rlpatch_stage("prepared", *args[1:2])
+        with self.maybe_activation_offload_context:
+trl/trainer/dpo_trainer.py
+    training_step: self._rlpatch_stage("prepared", *args[1:2])
+        with self.maybe_activation_offload_context:
+trl/trainer/kto_trainer.py
+    training_step: self._rlpatch_stage("prepared", *args[1:2])
+        with self.maybe_activation_offload_context:
+""",
+    "trl 1.16.0 compute-log-prob micro-batch": """
+trl/trainer/grpo_trainer.py
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("parts", model)
+        for start in range(0, input_ids.size(0), batch_size):
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("stop", "micro-batch")
+        all_logps.append(outputs.log_probs[:, -logits_to_keep:])
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))
+        if compute_entropy:
+trl/trainer/rloo_trainer.py
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("parts", model)
+        for start in range(0, input_ids.size(0), batch_size):
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("stop", "micro-batch")
+        all_logps.append(outputs.log_probs[:, -logits_to_keep:])
+    _get_per_token_logps_and_entropies: self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))
+        if compute_entropy:
+""",
     "mindspeed-rl 2.3.0 update-policy micro-batch": """
 mindspeed_rl/workers/actor_hybrid_worker.py
     update: self._rlpatch_stage("enter", "actor")

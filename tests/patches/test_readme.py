@@ -13,6 +13,7 @@ import pytest
 from fixtures import releases
 from fixtures.cache import REPOSITORY
 from fixtures.mindspeed_rl import trees
+from fixtures.timeline.small import small
 from patcher.cluster.nodes import Nodes
 from patcher.commands.finding import SearchOptions
 from patches.projects import projects
@@ -43,8 +44,13 @@ OF_TRACES = [line for line in LINES if line.split()[0] in ("traces", "analyse", 
 OF_WORKERS = [line for line in LINES if line.split()[0] in ("watch", "trigger") and " " in line]
 NAMES_ALONE = ("apply", "run", "check", "demo", "explain", "traces", "analyse", "report", "compare", "watch", "trigger")
 RUNS = [line for line in LINES if line.startswith("run ")]
+TIMELINES = [line for line in LINES if line.split()[0] == "timeline"]
 BUNDLES = [line for line in LINES if line.startswith("bundle ")]  # their page has a test of its own, for all machines
-LOOKS = [line for line in LINES if line not in (*COMMANDS, *RUNS, *OF_TRACES, *OF_WORKERS, *BUNDLES, *NAMES_ALONE)]
+LOOKS = [
+    line
+    for line in LINES
+    if line not in (*COMMANDS, *RUNS, *OF_TRACES, *OF_WORKERS, *BUNDLES, *TIMELINES, *NAMES_ALONE)
+]
 NEWEST = {project.name: project.releases[-1] for project in projects() if project.name != "mindspeed-rl"}
 
 
@@ -132,6 +138,16 @@ def test_what_the_docs_do_with_traces(command: str, tmp_path: Path, monkeypatch:
         words = words[:1]
     assert run(*words).output
     assert all(Path(word).is_file() for word in words if word.endswith(".html"))
+
+
+@pytest.mark.parametrize("command", TIMELINES)
+def test_what_the_docs_do_with_a_timeline(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [word.replace("/data/", "") for word in shlex.split(command)]
+    for name in ("rlpatch_traces", "kept/traces"):
+        small(Path(name), steps=12)
+    assert "what costs most" in run(*words).output
+    assert all(Path(word).is_file() for word in words if word.endswith((".html", ".json")))
 
 
 @pytest.mark.parametrize("command", OF_WORKERS)

@@ -10,7 +10,7 @@ from patcher import plan
 from patcher.changes import markers
 from patcher.changes.change import PatchId
 from patcher.commands.finding import SearchOptions, parse_target
-from patcher.config import WHOLE, TorchNpuSettings, Window, typed_as
+from patcher.config import UNITS, WHOLE, TorchNpuSettings, Window, typed_as
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
@@ -144,7 +144,7 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
 
 def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> Iterator[tuple[str, str]]:
     """The file and the text of each of our lines outside of the block."""
-    windows = () if unit == WHOLE else (Window(unit, 1, 2),)
+    windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
     made = plan.apply(upstream, target, resolve(request, upstream, target))
     for change in made.edit.changes:

@@ -1,0 +1,9 @@
+"""How other profilers are switched on in OpenRLHF's training workers; it has none of its own."""
+
+from __future__ import annotations
+
+from patcher.switches import Switch
+from patches.switches import TORCH_NPU
+
+# vLLM runs in Ray actors of its own, whose windows and switches are those of vLLM.
+SWITCHES: tuple[Switch, ...] = TORCH_NPU

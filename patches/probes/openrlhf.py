@@ -1,0 +1,60 @@
+"""OpenRLHF: whose batches a worker computes, and after which of them the optimizer steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patches.probes.training import TrainingSteps
+
+
+class ReplayUpdate(TrainingSteps):
+    """The trainers of actor and critic (``trainer/ray/ppo_*.py``): a training step is one call of ``ppo_train``.
+
+    It takes micro-batches out of the replay buffer. The optimizer steps behind ``accumulated_gradient`` of them, or
+    where a dynamic batch says so: up to there they are a mini-batch.
+    """
+
+    taken: int
+
+    def whose(self) -> str:
+        return self.ROLES[0]
+
+    def framework(self) -> str:
+        return ""
+
+    def begins(self) -> bool:
+        """Whether the next micro-batch is the first one behind an optimizer step."""
+        steps = getattr(self.worker.replay_buffer, "dynamic_optimizer_step", None)
+        if steps:  # of one epoch
+            return bool(steps[self.taken % len(steps) - 1])
+        turns: int = max(self.worker.strategy.accumulated_gradient, 1)
+        return self.taken % turns == 0
+
+    def enter(self, *call: Any) -> None:
+        self.taken = 0
+        super().enter(*call)
+
+    def start(self, unit: str, batch: Any) -> None:
+        if unit == "micro-batch" and self.begins():
+            self.start("mini-batch", None)  # the batch is that of its first part
+        super().start(unit, batch)
+
+    def stop(self, unit: str) -> None:
+        super().stop(unit)
+        if unit == "micro-batch":
+            self.taken += 1
+            if self.begins():
+                self.stop("mini-batch")
+
+
+class Batches(TrainingSteps):
+    """A worker (``trainer/ray/launcher.py``) that runs one of its methods over the parts of a rollout."""
+
+    def whose(self, method: str) -> str:
+        name = type(self.worker).__name__ if method == "forward" else ""
+        return {"PolicyModelActor": "actor", "ReferenceModelActor": "ref", "CriticModelActor": "critic"}.get(
+            name, ""
+        )
+
+    def framework(self) -> str:
+        return ""

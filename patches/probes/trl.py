@@ -1,0 +1,102 @@
+"""TRL: which training step of its log a trainer is at, and what its micro-batches are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from patches.probes.training import TrainingSteps
+
+
+class TrainerSteps(TrainingSteps):
+    """A trainer of TRL (``trl/trainer/*_trainer.py``), whose loop is that of transformers' ``Trainer``.
+
+    A training step is what its log counts: the micro-batches up to an optimizer step, which are one mini-batch.
+    """
+
+    def whose(self, role: str) -> str:
+        return role
+
+    def enter_step(self, role: str) -> bool:
+        """Whether the training step has only begun for this role."""
+        step: int = self.worker.state.global_step + 1  # of those that a checkpoint has, too
+        if self.calls.get(role) == step:
+            return False
+        resumed = not self.calls and step > self.last()
+        self.calls[role] = step - 1
+        self.enter(role)
+        if not self.ON_DEMAND and resumed and role in self.ROLES:
+            self.finish("not recorded: the run goes on behind training step %s" % self.last())
+        return True
+
+
+class TrainerUpdate(TrainerSteps):
+    """What a trainer learns from a micro-batch once it is there, and the optimizer step of them all."""
+
+    def framework(self) -> str:
+        args = self.worker.args
+        turns = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
+        if self.UNIT == "mini-batch" and turns < args.gradient_accumulation_steps:
+            return "with steps_per_generation below gradient_accumulation_steps TRL generates within a mini-batch"
+        return ""
+
+    def between(self) -> str:
+        return super().between().replace("optimizer steps", "pauses")  # of which no training step has two
+
+    def contents(self, batch: Any) -> Mapping[str, object]:
+        import contextlib
+
+        found = dict(super().contents(batch))
+        with contextlib.suppress(Exception):  # a batch without a rollout
+            rows, prompt = batch["prompt_ids"].shape
+            found.update(sequences=rows, padded=[rows, prompt + batch["completion_ids"].size(1)])
+        return found
+
+    def prepared(self, batch: Any = None, training: bool = True) -> None:
+        if not training:  # an evaluation, which prepares its batches in the same place
+            return
+        if self.enter_step("actor"):
+            self.start("mini-batch", None)  # the batch is that of its first part
+        self.start("micro-batch", batch)
+
+    def computed(self) -> None:
+        self.stop("micro-batch")
+        if self.UNIT == "micro-batch":
+            if self.worker.accelerator.sync_gradients:  # the last one before the optimizer steps
+                self.leave("the training step ends")
+            elif self.prof is not None and self.unit > self.first:
+                self.pause()
+
+    def updated(self) -> None:
+        self.stop("mini-batch")
+        self.leave("the training step ends")
+
+
+class LogProbs(TrainerSteps):
+    """The log-probabilities of a rollout, by the model that is trained or by the reference, in parts.
+
+    The loss calls the same method, with gradients, and an evaluation does so, too.
+    """
+
+    def framework(self) -> str:
+        return ""
+
+    def role_of(self, model: Any) -> str:
+        trained = self.worker.model
+        if model is self.worker.ref_model or getattr(trained, "active_adapter", "") == "ref":
+            return "ref"
+        without = any(getattr(module, "_disable_adapters", False) is True for module in trained.modules())
+        return "ref" if without else "actor"
+
+    def parts(self, model: Any) -> None:
+        import torch
+
+        # What a second rollout of the same training step computes is not counted.
+        if not torch.is_grad_enabled() and self.worker.model.training and self.enter_step(self.role_of(model)):
+            self.start("micro-batch", None)
+
+    def go_on(self, more: bool) -> None:
+        if more:
+            self.start("micro-batch", None)
+        else:
+            self.leave()

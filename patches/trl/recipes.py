@@ -1,0 +1,205 @@
+"""TRL: where the training steps of its trainers are recorded, and the log-probabilities of a rollout."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from patcher.config import ProfileConfig, TrainingStage
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
+from patcher.processes import Processes
+from patcher.recipe import Around, Before, Head, Insertion, Probe, Recipe, Structure, Upstream
+from patches import training
+from patches.probes.members import Calls, TransformersLoop
+from patches.probes.trl import LogProbs, TrainerSteps, TrainerUpdate
+from patches.releases import Releases
+from patches.training import MICRO, MINI, ROLES
+from patches.trl import PROJECT, RELEASES
+from patches.trl.switches import SWITCHES
+
+_LOGGER = "trl.rlpatch"
+_REMOVE = "TRL, or the loop of transformers, takes a window of micro-batches"
+_WHY = (
+    "callbacks with torch.profiler see training steps as a whole: what is generated in the first micro-batch is larger"
+    " than all the rest, and has no event of its own"
+)
+_ONE = Note(
+    "a training step is one of TRL's log, and has one mini-batch",
+    "that is gradient_accumulation_steps micro-batches and their optimizer step; after resume_from_checkpoint the"
+    " numbers go on",
+)
+_DEEPSPEED = Note(
+    "with DeepSpeed the last micro-batch of a training step holds the optimizer step, too",
+    "accelerate has its engine step within backward()",
+)
+_NOT_ALWAYS = Note(
+    "TRL computes them only where its loss needs them",
+    "the model's own with vLLM and importance sampling, or where generation is not aligned with the optimizer steps;"
+    " the reference's where beta is not 0; only in training steps that generate, and of several rollouts in one the"
+    " first",
+)
+
+
+class _Trainer(NamedTuple):
+    """A trainer: ``rollout`` tells whether it generates what it learns from, within its training step."""
+
+    name: str
+    rollout: bool
+    releases: Releases
+    fingerprints: tuple[str, ...]
+
+    @property
+    def file(self) -> str:
+        return f"trl/trainer/{self.name.lower()}_trainer.py"
+
+
+_GRPO = _Trainer("GRPO", True, RELEASES, ("b87685300879",))
+_RLOO = _Trainer("RLOO", True, RELEASES, ("a02944d70ede", "b87685300879"))
+_LOOPED = ("ce1438a8a549",)
+_SFT = _Trainer("SFT", False, RELEASES, _LOOPED)
+_DPO = _Trainer("DPO", False, RELEASES.since("0.29.0"), _LOOPED)
+_KTO = _Trainer("KTO", False, RELEASES.since("1.8.0"), _LOOPED)
+
+_GENERATED = Insertion(
+    "_prepare_inputs",
+    where=Before("return ..."),
+    line='self._rlpatch_stage("prepared", inputs, self.model.training)',
+    why="the micro-batch is there: generated, scored and cut before this line, in the training step that needed it; an"
+    " evaluation prepares its batches here, too",
+)
+_LOADED = Insertion(
+    "training_step",
+    where=Head(),
+    line='self._rlpatch_stage("prepared", *args[1:2])',
+    why="a micro-batch begins, whose batch transformers' loop hands over; nothing is generated in it",
+)
+_LOG_PROBS = (
+    Insertion(
+        "_get_per_token_logps_and_entropies",
+        where=Before("for start in range(...): ..."),
+        line='self._rlpatch_stage("parts", model)',
+        why="the parts of a rollout follow; the loss calls this, too, with gradients, which is told apart",
+        parameters=("model",),
+    ),
+    Insertion(
+        "_get_per_token_logps_and_entropies",
+        where=Around(
+            "all_logps.append(...)",
+            after='self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))',
+        ),
+        line='self._rlpatch_stage("stop", "micro-batch")',
+        why="the log-probabilities of a part are there; then the next one begins, if there is one",
+        parameters=("batch_size", "input_ids"),
+    ),
+)
+
+
+def _update_probe() -> Probe:
+    probe = training.probe(
+        TrainerUpdate, shared=TrainerSteps, members=TransformersLoop, roles=("actor",), logger=_LOGGER
+    )
+
+    def constants(config: ProfileConfig[TrainingStage], release: str) -> Any:
+        """Those of any training stage; Problem (USAGE) for mini-batches that no training step has."""
+        window = config.stage.window
+        if window.unit == MINI and any(first > 0 for first, _ in window.all):
+            cause = f"--{MINI} {window}: a training step of TRL has one mini-batch, number 0"
+            raise Problem(Kind.USAGE, cause, hint=f"--{MINI} 0:1 --repeat N records N training steps, one by one")
+        return probe.constants(config, release)
+
+    return probe._replace(constants=constants)
+
+
+def _update(trainer: _Trainer) -> Recipe:
+    begin = _GENERATED if trainer.rollout else _LOADED
+    return Recipe(
+        name=f"{trainer.name} trainer",
+        stage="update-policy",
+        class_name=f"{trainer.name}Trainer",
+        method=begin.method,
+        windows=(MICRO, MINI),
+        probe=_UPDATE,
+        insertions=(begin,),
+        structures=(
+            Structure(
+                "",
+                trainer.releases,
+                trainer.file,
+                trainer.fingerprints,
+                "generates in the first micro-batch of a training step"
+                if trainer.rollout
+                else "a loop of transformers",
+            ),
+        ),
+        why=_WHY,
+        how="one line where a micro-batch begins; where it ends, and where the optimizer has stepped, the loop of"
+        " transformers calls floating_point_ops() and _maybe_log_save_evaluate(), which the class gets for that",
+        upstream=f"{trainer.file}, from {trainer.releases[0]} on, on transformers from 4.56 on",
+        remove_when=_REMOVE,
+        roles=("actor",),
+        notes=(_ONE, _DEEPSPEED),
+    )
+
+
+def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
+    method = _LOG_PROBS[0].method
+    return Recipe(
+        name=f"{trainer.name} trainer",
+        stage="compute-log-prob",
+        class_name=f"{trainer.name}Trainer",
+        method=method,
+        windows=(MICRO,),
+        probe=training.probe(
+            LogProbs, shared=TrainerSteps, members=Calls, roles=ROLES["compute-log-prob"], logger=_LOGGER
+        ),
+        insertions=_LOG_PROBS,
+        structures=structures,
+        why=_WHY,
+        how="one line before the loop over the parts, two around the end of each part",
+        upstream=f"{trainer.file}, from {trainer.releases[0]} on",
+        remove_when=_REMOVE,
+        roles=ROLES["compute-log-prob"],
+        notes=(_NOT_ALWAYS,),
+    )
+
+
+def _parts(name: str, trainer: _Trainer, releases: Releases, *fingerprints: str) -> Structure:
+    return Structure(name, releases, trainer.file, fingerprints, "one loop over parts of the rollout")
+
+
+_UPDATE = _update_probe()
+
+UPSTREAM = Upstream(
+    PROJECT,
+    recipes=(
+        *map(_update, (_GRPO, _RLOO, _SFT, _DPO, _KTO)),
+        _log_probs(
+            _GRPO,
+            _parts(
+                "before 1.14",  # which has no parts
+                _GRPO,
+                RELEASES.until("1.13.0"),
+                *("256b95fbaf0b", "20ec31b7a535", "20fa051feadd", "c881d57724a2", "c67d0d05982c", "0a69578da987"),
+                *("5973507aee5a", "8300bca18e03", "b584a1956807"),
+            ),
+            _parts("after 1.14", _GRPO, RELEASES.since("1.15.0"), "e90fb1894a38"),
+        ),
+        _log_probs(
+            _RLOO,
+            _parts(
+                "",
+                _RLOO,
+                RELEASES,
+                *("256b95fbaf0b", "20ec31b7a535", "c881d57724a2", "c67d0d05982c", "0a69578da987", "a5196feb8b3a"),
+                *("2a86a2752b29", "1f4379bb7d77", "e90fb1894a38"),
+            ),
+        ),
+    ),
+    switches=SWITCHES,
+    backend="torch",
+    processes=Processes(modules=("trl",), scripts=("trl",)),
+    builtin={
+        ">=0.26.0": "TRL has no profiler: its profiling contexts log how long a function took. accelerate's"
+        " Accelerator.profile() records what a script puts into it, which within a trainer is all of train().",
+    },
+)

@@ -1,0 +1,72 @@
+"""OpenRLHF: each release patched and put back, and what is refused because no release has it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from patches.openrlhf import recipes as openrlhf
+from tests.matrix import ends, thinned_rows
+from tests.patcher.store.tree import picture
+from tests.patches.command_line import install, run, there_and_back
+
+pytestmark = pytest.mark.usefixtures("unwatched")
+
+UPSTREAM = openrlhf.UPSTREAM
+WINDOWS = dict.fromkeys((recipe.stage, unit) for recipe in UPSTREAM.recipes for unit in recipe.windows)
+EVERY = [(version, *window) for version in UPSTREAM.releases for window in WINDOWS]
+SHORT = [
+    case for case in EVERY if case[0] in ends(UPSTREAM.releases) and case[1] in ("update-policy", "compute-values")
+]
+
+
+@pytest.mark.parametrize(("version", "stage", "unit"), thinned_rows(EVERY, SHORT))
+def test_there_and_back(version: str, stage: str, unit: str, tmp_path: Path) -> None:
+    root = install(UPSTREAM, version, tmp_path / "site")
+    there_and_back(UPSTREAM, version, stage, unit, root, tmp_path)
+
+
+def test_all_stages_stand_beside_each_other(tmp_path: Path) -> None:
+    root = install(UPSTREAM, "0.11.2", tmp_path / "site")
+    pristine, common = picture(root), ("--path", root)
+    for stage in dict.fromkeys(stage for stage, _ in WINDOWS):
+        run("apply", "openrlhf", "--stage", stage, "--micro-batch", "0:2", *common)
+    patches = json.loads(run("status", "--json", *common).stdout)["result"]["patches"]
+    assert {file["state"] for patch in patches for file in patch["files"]} == {"intact"}
+    for file in UPSTREAM.project.files:
+        compile((root / file).read_bytes(), file, "exec")
+    run("revert", "openrlhf", "--stage", "compute-log-prob", *common)
+    run("revert", *common)
+    assert picture(root) == pristine
+
+
+@pytest.mark.parametrize("version", ends(UPSTREAM.releases))
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            ("--stage", "compute-log-prob", "--mini-batch", "0:1"),
+            2,
+            "stage compute-log-prob of openrlhf has no --mini-batch",
+        ),
+        (("--decode", "30:60"), 2, "openrlhf has no --decode"),
+        (("--micro-batch", "0:1", "--role", "critic"), 2, "critic"),
+    ],
+)
+def test_a_window_that_no_release_has_is_refused(
+    version: str, words: tuple[str, ...], code: int, said: str, tmp_path: Path
+) -> None:
+    root = install(UPSTREAM, version, tmp_path / "site")
+    pristine = picture(root)
+    assert said in run("apply", "openrlhf", *words, "--path", root, code=code).stderr
+    assert picture(root) == pristine
+
+
+def test_it_is_explained(tmp_path: Path) -> None:
+    root = install(UPSTREAM, "0.11.2", tmp_path / "site")
+    shown = run("explain", "openrlhf", "--path", root)
+    assert "warning" not in shown.stderr
+    assert "by itself openrlhf" in shown.stdout
+    assert shown.stdout.count('"start", "micro-batch"') == 2 * len(UPSTREAM.recipes)
