@@ -227,11 +227,8 @@ def survey(path: Path, read: Callable[[int], None] = lambda _: None) -> ProcessF
     """
     losses = Losses()
     found = lines(path, losses, read)
-    header = _parsed(next(found, b"")) or {}
-    version = header.get("rlpatch timeline")
-    if type(version) is int and version != FORMAT:
-        raise NewerVersion(str(path))
-    if version != FORMAT or type(version) is bool:
+    header = _header(path, next(found, b""))
+    if header is None:
         return None
     first = last = b""
     who, unseen = dict[str, int](), {kind: f'"{kind}"'.encode() for kind in (*KINDS, "iterations")}
@@ -246,6 +243,17 @@ def survey(path: Path, read: Callable[[int], None] = lambda _: None) -> ProcessF
         _headed(path, header), begin=_earliest(begin), first=pair(begin), last=pair(end), kinds=kinds, who=who,
         ended=bool(end.get("end")), cut=losses.cut, lost=losses.lines,
     )  # fmt: skip
+
+
+def _header(path: Path, line: bytes) -> dict[str, Any] | None:
+    """The first line of a file; None where it is none of ours. Raises NewerVersion."""
+    header = _parsed(line) or {}
+    version = header.get("rlpatch timeline")
+    if type(version) is not int:
+        return None
+    if version != FORMAT:
+        raise NewerVersion(str(path))
+    return header
 
 
 def _earliest(block: Mapping[str, Any]) -> int:

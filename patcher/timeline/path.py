@@ -423,7 +423,7 @@ class _Walk:
         return course
 
     def _lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:
-        """PathPiece by piece, from one point that all ranks come to, to the next."""
+        """Piece by piece, from one point that all ranks come to, to the next."""
         length = end_of(group) - group.start
         room = max(TOLERANCE_US, int(SHARE * min(length, ENDLESS)), self.records.tolerance)
         found, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
