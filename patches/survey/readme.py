@@ -9,6 +9,7 @@ from typing import NamedTuple
 from patcher.config import WHOLE, BuiltinStage
 from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Recipe, Upstream
+from patcher.request import TIMELINE
 from patches.projects import upstreams
 from patches.rollout import WINDOWS
 from patches.training import MICRO, MINI
@@ -48,9 +49,12 @@ class _Row(NamedTuple):
     releases: tuple[str, ...]
 
 
-def table(words: Words = ENGLISH) -> list[str]:
-    """The lines of the table: rollouts, then training stages, then those that are recorded as a whole."""
-    rows = [row for upstream in upstreams() for row in _rows(upstream)]
+def table(words: Words = ENGLISH, *, without: str = "") -> list[str]:
+    """The lines of the table: rollouts, then training stages, then those that are recorded as a whole.
+
+    ``without`` is a stage that is left out.
+    """
+    rows = [row for upstream in upstreams() for row in _rows(upstream, without)]
     rows.sort(key=lambda row: (_BUILTIN in row.stages, _ORDER.index(row.windows[0])))
     return [words.head, "|---|---|---|---|", *(_line(row, words) for row in rows)]
 
@@ -67,16 +71,17 @@ def rewrite(file: Path) -> str:
         raise Problem(Kind.STRUCTURE, cause, str(file), f"put this line where the table goes: {words.head}")
     first = lines.index(words.head)
     end = next((at for at in range(first, len(lines)) if not lines[at].startswith("|")), len(lines))
-    after = [*lines[:first], *table(words), *lines[end:]]
+    without = TIMELINE if file.name.startswith("README") else ""  # which has a section of its own there
+    after = [*lines[:first], *table(words, without=without), *lines[end:]]
     if after == lines:
         return f"{file} is as the recipes say"
     file.write_text("\n".join(after), "utf-8")
     return f"{file} has the table of the recipes now"
 
 
-def _rows(upstream: Upstream) -> Iterator[_Row]:
+def _rows(upstream: Upstream, without: str) -> Iterator[_Row]:
     alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    for stage in dict.fromkeys(recipe.stage for recipe in upstream.recipes):
+    for stage in dict.fromkeys(recipe.stage for recipe in upstream.recipes if recipe.stage != without):
         recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
         alike.setdefault((_windows(recipes), _releases(upstream, recipes)), []).append(stage)
     return (_Row(upstream, tuple(stages), *same) for same, stages in alike.items())
