@@ -26,6 +26,9 @@ MOST_PIECES = 200
 POINTS = 240
 """Of the curve of requests, in a step."""
 
+MOST_POINTS = 100_000
+"""Of the whole curve."""
+
 MANY_LOST = 1_000
 """Ids that lack a record: fewer may be of spans that went on when the process was ended."""
 
@@ -186,6 +189,8 @@ class _Join:
         parts = shares.sync_by_process(records)
         self.spent.append(causes.spent(path, _last_replica(uneven), parts, stopped))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
+        if len(self.curve) > MOST_POINTS:
+            self.curve = shares.thinned(self.curve, MOST_POINTS // 2)
         self.steps.append(
             TrainingStep(
                 number, shares.seconds(records.start), shares.seconds(records.end), shares.seconds(length),

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import TypeVar
 
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.model import Bound, IdleReason, Imbalance, Part, RoleUse, Tail
 from patcher.timeline.path import PathPiece, StepRecords, by_start, covered, end_of, head_to_head, uncovered
+
+T = TypeVar("T")
 
 Interval = tuple[int, int]
 
@@ -149,13 +152,19 @@ def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | 
     return Tail(seconds(begin), seconds(end), seconds(end - begin), peak, seconds(overlap([(begin, end)], pieces)))
 
 
-def thinned(curve: Sequence[tuple[int, int]], points: int) -> list[tuple[int, int]]:
+def thinned(curve: Sequence[tuple[T, int]], points: int) -> list[tuple[T, int]]:
     """About ``points`` of a curve, of each stretch its highest and its last."""
     if len(curve) <= points:
         return list(curve)
     size = -(-len(curve) // (points // 2))
     parts = (curve[at : at + size] for at in range(0, len(curve), size))
-    return [one for part in parts for one in sorted({max(part, key=lambda point: point[1]), part[-1]})]
+    return [one for part in parts for one in _ends(part)]
+
+
+def _ends(part: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
+    """The highest point of a part and its last one."""
+    highest = max(part, key=lambda point: point[1])
+    return [highest] if highest is part[-1] else [highest, part[-1]]
 
 
 def imbalances(
