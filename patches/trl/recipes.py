@@ -29,7 +29,7 @@ _ONE = Note(
     " numbers go on",
 )
 _DEEPSPEED = Note(
-    "with DeepSpeed the last micro-batch of a training step holds the optimizer step, too",
+    "with DeepSpeed the last micro-batch of a step holds the optimizer step",
     "accelerate has its engine step within backward()",
 )
 _NOT_ALWAYS = Note(
