@@ -43,11 +43,15 @@ def without(self, scheduler_output):
     return None
 
 def span(self, scheduler_output):
-    _rlpatch_span = __import__("package")._rlpatch_timeline.span("work", "update_actor")
+    _rlpatch_span = (_rlpatch := getattr(__import__("package"), "_rlpatch_timeline", None)) and _rlpatch.span(
+        "work", "update_actor"
+    )
     return None
 
 def iteration(self, scheduler_output):
-    _rlpatch_span = __import__("package")._rlpatch_timeline.iteration(self, scheduler_output)
+    _rlpatch_span = (_rlpatch := getattr(__import__("package"), "_rlpatch_timeline", None)) and _rlpatch.iteration(
+        self, scheduler_output
+    )
     return None
 
 def seconds(function, argument, count):

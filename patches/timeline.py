@@ -1,8 +1,9 @@
 """The timeline, whatever the framework: where its recorder stands, and the lines that keep a span or count a unit.
 
 A process imports the package first, whichever module it is after: so the recorder stands at the end of the package's
-``__init__.py``, and each line at a call site imports it there. Some of these functions are pickled by value (verl makes
-classes of workers and sends them to others), and a name of the module would go with them.
+``__init__.py``, and each line at a call site looks for it there. Some of these functions are pickled by value (verl
+makes classes of workers and sends them to others), and a name of the module would go with them. A process that imported
+the package before it was patched, and a module of it afterwards, has lines without a recorder: they do nothing.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def sites(package: str, name: str, file: str, releases: Releases, heads: Iterabl
 
 def loop(package: str, method: str, unit: str, *names: str) -> Insertion:
     """The units of a loop over one of ``names``."""
-    line = f'{{units}} = {_imported(package)}.units("{unit}", {{units}})'
+    line = f'{{units}} = _rlpatch.units("{unit}", {{units}}) if {_found(package)} else {{units}}'
     return _insertion(method, Loop(names), line, "each turn is a span")
 
 
@@ -108,17 +109,17 @@ def wait(package: str, method: str, call: str) -> Insertion:
     """One call of a collective in which the host waits for the other ranks; it stands alone in its statement."""
     name = call.rpartition(".")[2]
     where = Around(f"{call}(...)", "del _rlpatch_wait")
-    line = f'_rlpatch_wait = {_imported(package)}.span("wait", "{name}")'
+    line = f'_rlpatch_wait = {_found(package)} and _rlpatch.span("wait", "{name}")'
     return _insertion(method, where, line, "who comes late is not seen elsewhere: the others wait here")
 
 
 def _head(package: str, method: str, call: str, why: str) -> Insertion:
-    return _insertion(method, Head(), f"_rlpatch_span = {_imported(package)}.{call}", why)
+    return _insertion(method, Head(), f"_rlpatch_span = {_found(package)} and _rlpatch.{call}", why)
 
 
 def _insertion(method: str, where: Anchor, line: str, why: str) -> Insertion:
     return Insertion(method, where=where, line=line, why=why, optional=True)
 
 
-def _imported(package: str) -> str:
-    return f'__import__("{package}")._rlpatch_stage'
+def _found(package: str) -> str:
+    return f'(_rlpatch := getattr(__import__("{package}"), "_rlpatch_stage", None))'

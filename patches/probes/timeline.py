@@ -82,8 +82,8 @@ class TimelineRecorder(Steerable):
             if timeline.open.pop(row[0], None) is row:  # else it began in the process of which this is a fork
                 row[5] = timeline.clock()
                 timeline.rows.append(row)
-                if row[2] == "work":  # the last one of a run is followed by the end of its process
-                    timeline.first.wake.set()
+                if row[2] == "work" and not timeline.first.wake.is_set():
+                    timeline.first.wake.set()  # the last one of a run is followed by the end of its process
                 try:  # noqa: SIM105
                     timeline.current.reset(self.token)
                 except ValueError:  # it ends in another context than that in which it began
@@ -167,8 +167,11 @@ class TimelineRecorder(Steerable):
             self.say("ended: %s: %s; the run goes on" % (type(why).__name__, why))
 
     def watch(self) -> None:
+        import time
+
         while self.state == "on":
             self.wake.wait(0.5)
+            time.sleep(0.02)  # for what ends together
             self.wake.clear()
             self.write()
 

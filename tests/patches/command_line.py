@@ -26,7 +26,7 @@ path = pathlib.Path(sys.argv[1])
 finder = m.FileFinder(str(path.parent), (m.SourceFileLoader, m.SOURCE_SUFFIXES))
 code = finder.find_spec(path.stem).loader.get_code(path.stem)
 def names(code):
-    yield from code.co_names
+    yield from code.co_names + code.co_varnames
     for const in code.co_consts:
         if hasattr(const, "co_names"):
             yield from names(const)
@@ -110,7 +110,8 @@ def there_and_back(
         assert markers.strip(after) == before[file]
     for file in patched[:2]:
         loaded = subprocess.run([sys.executable, "-c", LOAD, root / file], capture_output=True, text=True, check=True)
-        assert ("Level2" if settings else f"_rlpatch_{stage.replace('-', '_')}") in loaded.stdout
+        ours = "lpatch" if stage == "timeline" else f"_rlpatch_{stage.replace('-', '_')}"
+        assert ("Level2" if settings else ours) in loaded.stdout
 
     shown = run("diff", *common).stdout_bytes
     assert shown == planned

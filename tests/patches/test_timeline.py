@@ -24,7 +24,8 @@ from tests.patches.probes.timelines import files_of
 
 pytestmark = pytest.mark.usefixtures("unwatched")
 NAMES = ("sglang", "verl", "vllm", "vllm-ascend")
-CALL = re.compile(r'__import__\("(\w+)"\)\._rlpatch_timeline\.(\w+)\(')
+CALL = re.compile(r'__import__\("(\w+)"\), "_rlpatch_timeline", None\)\).*\b_rlpatch\.(\w+)\(')
+LOOP = re.compile(r'_rlpatch\.(\w+)\(.* if .*__import__\("(\w+)"\), "_rlpatch_timeline", None\)\) else ')
 
 
 def releases_of(name: str, *, everything: bool) -> tuple[str, ...]:
@@ -66,10 +67,10 @@ def test_every_line_calls_what_the_recorder_has_at_the_head_of_its_function(
         for line in ours:
             if line.lstrip().startswith("del _rlpatch_wait"):
                 continue
-            found = CALL.search(line)
-            assert found, line
-            assert found[1] == upstream(name).project.package
-            assert found[2] in offered
+            match = CALL.search(line)
+            package, method = match.groups() if match else LOOP.search(line).groups()[::-1]  # type: ignore[union-attr]
+            assert package == upstream(name).project.package
+            assert method in offered
 
 
 def _is_recorder(node: ast.AST) -> bool:
@@ -254,3 +255,23 @@ def test_a_bundle_of_a_window_and_the_timeline_is_refused(tmp_path: Path) -> Non
     words = ("vllm", "--decode", "3:5", "--timeline", "--path", root, "-o", tmp_path / "bundle.py")
     assert "a bundle has one patch of a target: a window, or the timeline" in run("bundle", *words, code=2).stderr
     assert not (tmp_path / "bundle.py").exists()
+
+
+def test_a_process_that_has_imported_the_package_before_goes_on(fork: Path, tmp_path: Path) -> None:
+    """Its modules come later, with lines that look for a recorder which is not there."""
+    code = """
+import subprocess, sys
+import vllm
+words = ["apply", "vllm", "--timeline", "--path", sys.argv[1], "--save-path", sys.argv[2]]
+subprocess.run([sys.executable, "-m", "patcher", *words], check=True, stdout=subprocess.DEVNULL)
+import vllm.v1.worker.gpu_worker as worker
+assert "_rlpatch" in worker.Worker.sleep.__code__.co_varnames
+assert worker.Worker().execute_model(7) == 7
+try: worker.Worker().sleep(3)
+except KeyError as error: print("went on", error)
+"""
+    command = [sys.executable, "-B", "-c", code, str(fork), str(tmp_path / "traces")]
+    environ = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{fork}"}
+    done = subprocess.run(command, env=environ, cwd=fork.parent, capture_output=True, text=True)
+    assert done.stdout == "went on 3\n", done.stderr
+    assert not (tmp_path / "traces").exists()
