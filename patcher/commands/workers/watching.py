@@ -123,6 +123,8 @@ def watched(
     if save_path.exists() and not save_path.is_dir():
         raise Problem(Kind.NO_TRACE, f"{save_path} is no folder", hint="rlpatch watch DIR: the folder of the traces")
     folder = StateFolder(save_path.resolve())
+    if not (save_path.exists() or options.once):
+        head = (*head, f"waiting for the first worker that writes into {save_path}, which does not exist yet")
     with shown(head) as show:
         data = _settled(folder, options, show, lambda: progress.collect(folder, time.time(), wanted, requested))
     return data, _result(folder, data, options)
@@ -217,7 +219,7 @@ def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence
     cause = f"no worker{of} has written its state into {folder.path}"
     if not folder.save_path.exists():
         cause = f"{folder.save_path} does not exist"
-    hint = "it writes from its first rollout or training step on; its log and `rlpatch status` name the folder"
+    hint = "a worker writes from its first rollout or training step on; its log and `rlpatch status` name the folder"
     left_out = tuple(f"left out {one.file.name}: {one.why}" for one in skipped[:MANY])
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=left_out)
 

@@ -137,8 +137,17 @@ def test_it_waits_until_the_last_one_has_saved(run: Run, saved: Saved) -> None:
 def test_it_waits_for_a_folder_that_is_to_come(run: Run, tmp_path: Path) -> None:
     timer = threading.Timer(0.2, lambda: Saved(tmp_path / "later").state("saved"))
     timer.start()
-    assert "1 saved" in run("watch", "later").stdout
+    found = run("watch", "later")
+    assert "1 saved" in found.stdout
+    assert "waiting for the first worker that writes into later, which does not exist yet" in found.stderr
     timer.join()
+
+
+def test_a_folder_that_never_comes_is_named_at_once_and_at_the_end(run: Run) -> None:
+    found = run("watch", "nowhere", "--timeout", "0.1", code=3)
+    first, *others = found.stderr.splitlines()
+    assert first == "waiting for the first worker that writes into nowhere, which does not exist yet"
+    assert any("nowhere does not exist" in line for line in others)
 
 
 def test_the_values_are_those_of_the_worker(run: Run, saved: Saved) -> None:
