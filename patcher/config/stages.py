@@ -112,7 +112,8 @@ class TrainingStage(WindowedStage):
     UNITS: ClassVar = TRAINING_UNITS
     role: str = option(Choice(ROLES, unset="all"), WHOSE, "For whom a training stage works.", default="")
     strategy: str = option(
-        Choice((), same={"fsdp2": "fsdp"}, others=True),  # verl runs both by one class
+        # verl runs all three by one class; that of FSDP-Turbo derives from it.
+        Choice((), same={"fsdp2": "fsdp", "fsdp-turbo": "fsdp"}, others=True),
         WHOSE,
         "Patch only the classes of fsdp, megatron, ...; default: of all where the window can be had.",
         default="",

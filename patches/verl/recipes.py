@@ -349,6 +349,8 @@ UPSTREAM = Upstream(
         ">=0.9.0": "global_profiler.steps records whole training steps, or with discrete=True one trace for each"
         " stage; with tool=torch a schedule takes a window of mini-batches of the actor's update. On NPUs its step()"
         " does nothing, so a trace holds all mini-batches. It has no window of micro-batches, and none at all in"
-        " compute_log_prob, for the reference or for the critic.",
+        " compute_log_prob, for the reference or for the critic. Of a rollout, profile_token_start and"
+        " profile_token_end of the tool become delay_iterations and max_iterations of the engine's own profiler, which"
+        " counts prefill along.",
     },
 )

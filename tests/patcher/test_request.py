@@ -187,6 +187,7 @@ def test_the_stages_of_the_help_are_those_of_the_recipes() -> None:
     ("typed", "meant"),
     [
         ("--strategy fsdp2", "--strategy fsdp"),
+        ("--strategy fsdp_turbo", "--strategy fsdp"),
         ("--strategy FSDP", "--strategy fsdp"),
         ("--strategy TorchTitan", "--strategy torchtitan"),
         ("--stage update_policy", "--stage update-policy"),
