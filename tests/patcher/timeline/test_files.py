@@ -164,6 +164,7 @@ def test_a_file_of_a_newer_version_is_told_apart(tmp_path: Path) -> None:
     assert (found.runs, found.newer) == ((), (writer.path,))
 
 
+@pytest.mark.matrix
 def test_a_line_without_an_end_and_a_bomb_take_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "node0_1_1.jsonl.gz"
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
