@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.releases import sample
 from patches.openrlhf import recipes as openrlhf
 from tests.matrix import ends, thinned_rows
 from tests.patcher.store.tree import picture
@@ -16,13 +17,23 @@ pytestmark = pytest.mark.usefixtures("unwatched")
 
 UPSTREAM = openrlhf.UPSTREAM
 WINDOWS = dict.fromkeys((recipe.stage, unit) for recipe in UPSTREAM.recipes for unit in recipe.windows)
-EVERY = [(version, *window) for version in UPSTREAM.releases for window in WINDOWS]
-SHORT = [
-    case for case in EVERY if case[0] in ends(UPSTREAM.releases) and case[1] in ("update-policy", "compute-values")
-]
 
 
-@pytest.mark.parametrize(("version", "stage", "unit"), thinned_rows(EVERY, SHORT))
+def short(version: str, stage: str, _unit: str) -> bool:
+    """Whether the short run sees it."""
+    return version in ends(UPSTREAM.releases) and stage in ("update-policy", "compute-values")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Both ends of each structure, and with --all-releases every release."""
+    if "unit" in metafunc.fixturenames:
+        known = UPSTREAM.releases if metafunc.config.getoption("--all-releases") else sample(UPSTREAM)
+        cases = [(version, *window) for version in known for window in WINDOWS]
+        metafunc.parametrize(
+            ("version", "stage", "unit"), thinned_rows(cases, [case for case in cases if short(*case)])
+        )
+
+
 def test_there_and_back(version: str, stage: str, unit: str, tmp_path: Path) -> None:
     root = install(UPSTREAM, version, tmp_path / "site")
     there_and_back(UPSTREAM, version, stage, unit, root, tmp_path)

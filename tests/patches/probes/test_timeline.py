@@ -12,6 +12,7 @@ from types import SimpleNamespace as Some
 import pytest
 
 from patches.probes.timeline import SglangTimeline, VllmTimeline
+from tests.matrix import CRASH, thinned
 from tests.patches.probes.timelines import files_of, left_by, start
 
 CASES = {
@@ -350,7 +351,12 @@ while True:
     assert len(names) >= before
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.crash) for seed in range(1, 100))])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        count = 100 if metafunc.config.getoption("--thorough") else 10
+        metafunc.parametrize("seed", thinned(range(count), [0], CRASH))
+
+
 def test_a_killed_process_loses_a_second_at_most(tmp_path: Path, seed: int) -> None:
     _kill(tmp_path, seed)
 
