@@ -80,9 +80,14 @@ Site = tuple[str, str, str]
 """The path to a function, what it keeps as a call of the recorder, and why there."""
 
 
-def sites(package: str, name: str, file: str, releases: Releases, heads: Iterable[Site], *loops: Insertion) -> Recipe:
-    """The recipe for the spans in one file; those of functions that a release does not have are left out."""
-    insertions = (*(_head(package, *one) for one in heads), *loops)
+def sites(
+    package: str, name: str, file: str, releases: Releases, heads: Iterable[Site], *loops: Insertion, needed: str = ""
+) -> Recipe:
+    """The recipe for the spans in one file; those of functions that a release does not have are left out.
+
+    But ``needed`` has to be there: without it the file is another one, such as that of an older engine.
+    """
+    insertions = (*(_head(package, *one)._replace(optional=one[0] != needed) for one in heads), *loops)
     return Recipe(
         name=name,
         stage=STAGE,

@@ -34,6 +34,7 @@ RECIPES = timeline.recipes(
             ("Scheduler.run_batch", "iteration(self, batch)", "once per engine iteration, never for a draft model"),
             *_requests("Scheduler"),
         ),
+        needed="Scheduler.run_batch",
     ),
     timeline.sites(
         _PACKAGE,

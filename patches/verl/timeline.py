@@ -167,7 +167,7 @@ RECIPES = timeline.recipes(
     _sites(
         "weights to SGLang",
         "workers/rollout/sglang_rollout/sglang_rollout.py",
-        _ENGINES,
+        _SINCE,
         *_sync("ServerAdapter.update_weights"),
     ),
     *(
@@ -218,7 +218,7 @@ RECIPES = timeline.recipes(
             steps=f"{cls}.optimizer_step",
         )
         for cls, folder, first in (
-            ("FSDPEngine", "fsdp", "0.7.0"),
+            ("FSDPEngine", "fsdp", "0.6.1"),
             ("VeOmniEngine", "veomni", "0.7.0"),
             ("TorchTitanEngine", "torchtitan", "0.7.1"),
             ("AutomodelEngine", "automodel", "0.8.0"),
@@ -227,7 +227,7 @@ RECIPES = timeline.recipes(
     _sites(
         "units of MegatronEngine",
         "workers/engine/megatron/transformer_impl.py",
-        _ENGINES,
+        _SINCE,
         *(
             (f"MegatronEngine.{method}", f'span("unit", "{name}")', why)
             for method, name, why in (

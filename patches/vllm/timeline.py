@@ -13,7 +13,12 @@ RECIPES = timeline.recipes(
     _PACKAGE,
     RELEASES,
     timeline.sites(
-        _PACKAGE, "timeline of the V1 worker", "vllm/v1/worker/gpu_worker.py", RELEASES, vllm_engine.spans("Worker")
+        _PACKAGE,
+        "timeline of the V1 worker",
+        "vllm/v1/worker/gpu_worker.py",
+        RELEASES,
+        vllm_engine.spans("Worker"),
+        needed="Worker.execute_model",
     ),
     timeline.sites(
         _PACKAGE,
@@ -21,6 +26,7 @@ RECIPES = timeline.recipes(
         "vllm/v1/worker/cpu_worker.py",
         _CPU_WORKER,
         vllm_engine.spans("CPUWorker"),
+        needed="CPUWorker.execute_model",
     ),
     logger="vllm.rlpatch",
     kind=VllmTimeline,

@@ -14,7 +14,12 @@ RECIPES = timeline.recipes(
     RELEASES.since("0.7.3rc2"),
     *(
         timeline.sites(
-            _PACKAGE, f"timeline of {name}", f"vllm_ascend/worker/{name}", releases, vllm_engine.spans("NPUWorker")
+            _PACKAGE,
+            f"timeline of {name}",
+            f"vllm_ascend/worker/{name}",
+            releases,
+            vllm_engine.spans("NPUWorker"),
+            needed="NPUWorker.execute_model",
         )
         for name, releases in (("worker_v1.py", _BESIDE_V0), ("worker.py", RELEASES.since("0.13.0rc1")))
     ),

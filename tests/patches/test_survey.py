@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from packaging.version import Version
 
 from fixtures import releases
 from fixtures.cache import REPOSITORY
 from patcher.messages.errors import Kind, Problem
-from patches.projects import projects
+from patches.projects import projects, upstream
 from patches.survey import fits, readme
 from patches.survey.__main__ import main
 from tests.matrix import MATRIX, thinned_rows
@@ -46,7 +47,7 @@ def to_add(said: str) -> list[str]:
 KNOWN = (
     ("vllm-ascend", "0.30.0rc2", 5),
     ("vllm-ascend", "0.9.1", 7),
-    ("verl", "0.6.1", 20),
+    ("verl", "0.6.1", 23),
     ("verl", "0.9.1", 38),
     ("sglang", "0.5.23", 4),
 )
@@ -86,7 +87,10 @@ def test_no_structure_ends_before_the_last_release_that_has_it(known: tuple[str,
     found = {line.strip().partition(": fits")[0]: line.endswith("(known)") for line in lines if ": fits" in line}
     assert found
     assert not [line for line in lines if "does not fit" in line]
-    assert {name for name, is_known in found.items() if not is_known} == LEFT_OUT.get(known, set())
+    beginning = next(one.releases[0] for one in upstream(project).recipes if one.stage == "timeline")
+    early = Version(version) < Version(beginning)  # a part of it is there before, and not enough for a timeline
+    new = {name for name, is_known in found.items() if not (is_known or (early and name.startswith("timeline: ")))}
+    assert new == LEFT_OUT.get(known, set())
 
 
 @MATRIX
