@@ -65,6 +65,8 @@ OPTIONS: Mapping[str, OptionSpec] = {
 }
 """Every option that says what to record, by its name, but for those of the windows."""
 BUILTIN, TIMELINE = BuiltinStage.NAMES[0], TimelineStage.NAMES[0]
+SHARED = frozenset({"ranks", "save_path"})
+"""What the timeline takes of the options that windows have, too."""
 DEFAULT_FOLDER = "rlpatch_traces"
 AllUpstreams = Callable[[], "Sequence[Upstream]"]
 """Gives every project there is: only an error has to know them."""
@@ -96,9 +98,9 @@ class ProfileRequest(NamedTuple):
         """What is to be recorded by itself: a window, and the timeline beside it."""
         if "timeline" not in self.choices or self.stage == TIMELINE:
             return [self]
-        mine = {*options_of(TimelineStage), "ranks", "save_path", "timeline"}
-        timeline = {name: value for name, value in self.choices.items() if name in mine}
-        rest = {name: value for name, value in self.choices.items() if name not in ("timeline", "max_timeline_mb")}
+        own = {"timeline", *options_of(TimelineStage)}
+        timeline = {name: value for name, value in self.choices.items() if name in own | SHARED}
+        rest = {name: value for name, value in self.choices.items() if name not in own}
         return [self._replace(choices=rest), ProfileRequest((), timeline)]
 
     def checked(self) -> ProfileRequest:
@@ -121,21 +123,20 @@ class ProfileRequest(NamedTuple):
         if stage != BUILTIN:
             cause = f"--builtin and --stage {stage}: the framework's own profiler is a stage of its own"
             raise Problem(Kind.USAGE, cause, hint="leave out --builtin or --stage")
-        fitting = {*options_of(TorchNpuSettings), "stage", "builtin"}
-        foreign = [f"--{window.unit}" for window in self.windows]
-        foreign += [flag(name) for name in OPTIONS if name in self.choices and name not in fitting]
-        if foreign:
+        if foreign := self._foreign({*options_of(TorchNpuSettings), "stage", "builtin"}):
             cause = f"{' and '.join(foreign)}: the framework's own profiler has nothing of the kind"
             hint = "leave out --builtin, or what is not a setting of that profiler"
             raise Problem(Kind.USAGE, cause, hint=hint)
 
     def _check_timeline(self) -> None:
-        fitting = {*options_of(TimelineStage), "stage", "timeline", "ranks", "save_path"}
-        foreign = [f"--{window.unit}" for window in self.windows]
-        foreign += [flag(name) for name in OPTIONS if name in self.choices and name not in fitting]
-        if foreign:
+        if foreign := self._foreign({*options_of(TimelineStage), *SHARED, "stage", "timeline"}):
             cause = f"{' and '.join(foreign)}: the timeline has no profiler, and no window"
             raise Problem(Kind.USAGE, cause, hint=f"leave out {foreign[0]}, or add a window: --decode 30:60 --timeline")
+
+    def _foreign(self, fitting: Collection[str]) -> list[str]:
+        """The options that were typed beside ``fitting``: every window, and what else was chosen."""
+        chosen = [name for name in OPTIONS if name in self.choices and name not in fitting]
+        return [*(f"--{window.unit}" for window in self.windows), *map(flag, chosen)]
 
     def config(self, stage: str, unit: str, backend: str) -> ProfileConfig[Stage]:
         """The configuration of a stage in the window of ``unit``; :class:`Problem` (USAGE) where a choice does not fit.
