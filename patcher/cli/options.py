@@ -66,6 +66,11 @@ def typed_words() -> tuple[str, ...]:
     return words
 
 
+def quiet() -> bool:
+    """Whether nothing is to be said but errors, and what was asked for."""
+    return not {"-q", "--quiet"}.isdisjoint(typed_words())
+
+
 def command(
     name: str, *params: click.Parameter, groups: Sequence[Group[Any]] = ()
 ) -> Callable[[Callable[..., CommandResult]], Command]:

@@ -44,7 +44,7 @@ def display(what: str, total: int) -> Iterator[WorkDisplay]:
         TimeElapsedColumn(), TextColumn("{task.fields[names]}"),
     )  # fmt: skip
     bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    silent = not bar.disable or {"-q", "--quiet"} & set(options.typed_words())
+    silent = not bar.disable or options.quiet()
     task = bar.add_task(what, total=total, names="")
 
     def at_work(names: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Group, Option
-from patcher.cli.options import typed_words
+from patcher.cli.options import quiet, typed_words
 from patcher.cli.reports.traces import folder
 from patcher.cli.search import CLUSTER, ClusterOptions
 from patcher.commands.finding import SearchOptions
@@ -73,8 +73,7 @@ def display(what: str, total: int) -> Iterator[Read]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), DownloadColumn(), TimeRemainingColumn())
-    quiet = bool({"-q", "--quiet"} & set(typed_words()))
-    disabled = quiet or total < SHORT or sys.stderr is None or not sys.stderr.isatty()
+    disabled = quiet() or total < SHORT or sys.stderr is None or not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=disabled) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)

@@ -31,36 +31,43 @@ def timeout() -> Option:
 @contextlib.contextmanager
 def screen(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]:
     """A table that is drawn anew on a terminal, a line for each change elsewhere; both on stderr, below ``head``."""
-    if {"-q", "--quiet"} & set(options.typed_words()):
+    if options.quiet():
         yield lambda _data: None
     elif not sys.stderr.isatty():
         yield _changes(head)
     else:
-        from rich.console import Console
-        from rich.live import Live
-
-        with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+        with _live() as live:
             yield _drawn(live, head)
 
 
 @contextlib.contextmanager
 def page() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
     """All lines are drawn anew on a terminal, on stderr; elsewhere only those that are new are printed there."""
-    if {"-q", "--quiet"} & set(options.typed_words()):
+    if options.quiet():
         yield lambda _lines, _news: None
     elif not sys.stderr.isatty():
         yield _print_news
     else:
-        from rich.console import Console
-        from rich.live import Live
-        from rich.text import Text
 
         def draw(lines: Sequence[str], news: Sequence[str]) -> None:  # noqa: ARG001
-            text = "\n".join(lines[: live.console.size.height - 1])
-            live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+            _update(live, lines[: live.console.size.height - 1])
 
-        with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+        with _live() as live:
             yield draw
+
+
+def _live() -> Any:
+    """A part of the terminal, on stderr, that is drawn anew where there is something new."""
+    from rich.console import Console
+    from rich.live import Live
+
+    return Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+
+
+def _update(live: Any, lines: Sequence[str]) -> None:
+    from rich.text import Text
+
+    live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def _print_news(_lines: Sequence[str], news: Sequence[str]) -> None:
@@ -89,9 +96,7 @@ def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
 
 def _drawn(live: Any, head: Sequence[str]) -> Callable[[WatchData], None]:
     """Draw the table as high as the terminal is, and only where it has changed, so that it does not flicker."""
-    from rich.text import Text
-
-    drawn = ""
+    drawn: list[str] = []
 
     def show(data: WatchData) -> None:
         nonlocal drawn
@@ -100,9 +105,8 @@ def _drawn(live: Any, head: Sequence[str]) -> Callable[[WatchData], None]:
         lines = [*head, *(tables.workers(data.workers, size.width) if data.workers else none), *watching.below(data)]
         if len(lines) >= size.height:
             lines = [*lines[: size.height - 2], f"… {len(lines) - size.height + 2} more lines"]
-        text = "\n".join(lines)
-        if text != drawn:
-            drawn = text
-            live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+        if lines != drawn:
+            drawn = lines
+            _update(live, lines)
 
     return show
