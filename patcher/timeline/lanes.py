@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.model import IterationRun, Lane, LaneSpan
+from patcher.timeline.path import GAP_US
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
@@ -16,8 +17,6 @@ neighbours among runs are put together.
 
 LEAST = 200
 """Of a lane, however many there are."""
-
-HEAD_TO_HEAD_US = 20_000
 
 DEEPEST = 12
 
@@ -30,7 +29,7 @@ class LaneBuilder:
         self.spans: list[KeptSpan] = []
         self.left_out = self.dropped = 0
         self.runs: list[IterationRun] = []
-        self.gap = HEAD_TO_HEAD_US
+        self.gap = GAP_US
 
     def add(self, spans: Iterable[KeptSpan]) -> None:
         """More spans of the process."""

@@ -158,11 +158,11 @@ def thinned(curve: Sequence[tuple[T, int]], points: int) -> list[tuple[T, int]]:
         return list(curve)
     size = -(-len(curve) // (points // 2))
     parts = (curve[at : at + size] for at in range(0, len(curve), size))
-    return [one for part in parts for one in _ends(part)]
+    return [one for part in parts for one in highest_and_last(part)]
 
 
-def _ends(part: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
-    """The highest point of a part and its last one."""
+def highest_and_last(part: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
+    """What is kept of a part of a curve, one point where both are the same."""
     highest = max(part, key=lambda point: point[1])
     return [highest] if highest is part[-1] else [highest, part[-1]]
 

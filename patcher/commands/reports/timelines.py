@@ -166,11 +166,7 @@ def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[
     rows = tuple(_row(run) for run, _ in surveyed.runs)
     shown = rows if len(rows) <= LISTED else (f"… {len(rows) - LISTED} older ones", *rows[-LISTED:])
     hint = CommandLine("timeline", str(folder), "--run", str(max(known)))
-    return _raise(Problem(Kind.USAGE, cause, str(folder), f"{hint} for the newest", shown))
-
-
-def _raise(problem: Problem) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    raise problem
+    raise Problem(Kind.USAGE, cause, str(folder), f"{hint} for the newest", shown)
 
 
 def _row(run: model.Run) -> str:

@@ -15,6 +15,7 @@ from patcher.page.markup import Content, Markup, data_block, faint, tag
 from patcher.timeline.model import ROLES, PathSegment, RunTimeline, TrainingStep
 from patcher.timeline.page.rows import Interval, Row, merged, rows
 from patcher.timeline.page.texts import Say, cause, seconds, who
+from patcher.timeline.shares import highest_and_last
 
 TICKS = 4_000_000
 """Of the whole run: a tick is the least that is drawn, and 32 bits of a browser's numbers still keep them apart."""
@@ -222,11 +223,7 @@ def _requests(found: RunTimeline, frame: Frame, top: int, say: Say) -> Iterator[
 def _thinned(points: Iterable[tuple[float, int]], shortest: float) -> Iterator[tuple[float, int]]:
     """Points of a curve, of those too close to each other the highest and the last one."""
     for _, group in itertools.groupby(points, key=lambda one: int(one[0] / shortest)):
-        close = list(group)
-        highest = max(close, key=lambda one: one[1])
-        yield highest
-        if close[-1] is not highest:
-            yield close[-1]
+        yield from highest_and_last(list(group))
 
 
 def _ways(found: RunTimeline, placed: Sequence[Placed], frame: Frame, say: Say) -> Iterator[Markup]:
