@@ -150,10 +150,11 @@ class Nodes(Where):
         here = into / "timeline"
         have = {path.name: path.stat().st_size for path in here.glob("*.jsonl.gz*")}
         answers = self.group.call("timeline", all_of(self.group.names, str(folder), have))
-        found = {name: text for files in values(answers).values() for name, text in files.items()}
+        sent = (one for files in values(answers).values() for one in files.items())
+        found = {name: text for name, text in sent if _NAME.fullmatch(name)}
         here.mkdir(parents=True, exist_ok=True)
-        for name in filter(_NAME.fullmatch, found):
-            (here / f".{name}").write_bytes(found[name])
+        for name, text in found.items():
+            (here / f".{name}").write_bytes(text)
             (here / f".{name}").replace(here / name)
         count = "1 file" if len(found) == 1 else f"{len(found)} files"
         return StepResult((f"copied {count} to {here}",) if found else ()) + summary.failures(answers)

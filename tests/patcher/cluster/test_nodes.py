@@ -266,7 +266,8 @@ def test_a_name_that_leads_elsewhere_is_not_written(group: Processes, tmp_path: 
     names = ("../up.jsonl.gz", "/abs.jsonl.gz", "a b.jsonl.gz", "good_1_2.jsonl.gz")
     answers = {"n1": Answer(dict.fromkeys(names, b"x"))}
     monkeypatch.setattr(group, "call", lambda *_words: answers)
-    Nodes(group, SearchOptions()).gather(tmp_path, tmp_path / "here")
+    gathered = Nodes(group, SearchOptions()).gather(tmp_path, tmp_path / "here")
+    assert gathered.lines == (f"copied 1 file to {tmp_path}/here/timeline",)
     assert [path.name for path in (tmp_path / "here").rglob("*.gz")] == ["good_1_2.jsonl.gz"]
     assert not (tmp_path / "up.jsonl.gz").exists()
 
