@@ -193,9 +193,11 @@ class TimelineRecorder(Steerable):
                 self.open_file(time.time_ns() // 10**6)
                 line = {"at": [now // 1000, time.time_ns() // 1000], **self.columns(rows, begun, now // 1000)}
                 if last:
-                    line["end"] = self.state = "off"
+                    line["end"] = "off"
                 self.put(self.stream.compress(json.dumps(line, separators=(",", ":")).encode() + b"\n"))
                 self.put(self.stream.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH))
+                if last:
+                    self.state = "off"
         except Exception as e:  # a full disk, a folder that cannot be written
             self.stop(e)
         finally:

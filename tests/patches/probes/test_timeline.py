@@ -211,6 +211,21 @@ print("done")
     assert left.files[0][0]["rlpatch timeline"] == 1
 
 
+def test_what_a_process_cannot_write_at_its_end_is_said(tmp_path: Path) -> None:
+    code = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+def f(n): s = span("unit", os.urandom(400).hex())
+f(0)
+time.sleep(0.8)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+for n in range(30): f(n)
+"""
+    left = left_by(code, tmp_path)
+    assert left.status == 0
+    assert "rlpatch: timeline, ended: OSError: [Errno 27] File too large; the run goes on" in left.output
+
+
 def test_it_can_be_switched_off(tmp_path: Path) -> None:
     left = left_by('def f(): s = span("work", "f")\nf()\nassert units("x", [1]).units == [1]', tmp_path, RLPATCH="0")
     assert (left.status, left.output, left.files) == (0, "", [])
