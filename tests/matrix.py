@@ -5,12 +5,15 @@ Of what hypothesis makes up it sees a few, too, the same in each run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import pytest
 from _pytest.mark import ParameterSet
 from hypothesis import settings
+
+from fixtures.releases import sample
+from patcher.recipe import Upstream
 
 T = TypeVar("T")
 MATRIX, CRASH = pytest.mark.matrix, pytest.mark.crash
@@ -31,6 +34,18 @@ def thinned_rows(cases: Sequence[tuple[Any, ...]], short: Collection[tuple[Any, 
 def of_releases(short: Collection[str], cases: Sequence[tuple[Any, ...]]) -> list[ParameterSet]:
     """``cases`` whose first value is a release: all but those of the ``short`` ones marked."""
     return thinned_rows(cases, [case for case in cases if case[0] in short])
+
+
+def in_releases(
+    metafunc: pytest.Metafunc,
+    upstream: Upstream,
+    windows: Collection[tuple[str, str]],
+    short: Callable[[str, str, str], bool],
+) -> None:
+    """Windows (stage and unit) at both ends of each structure, and with --all-releases in every release."""
+    known = upstream.releases if metafunc.config.getoption("--all-releases") else sample(upstream)
+    cases = [(version, *window) for version in known for window in windows]
+    metafunc.parametrize(("version", "stage", "unit"), thinned_rows(cases, [case for case in cases if short(*case)]))
 
 
 def ends(releases: Sequence[T]) -> tuple[T, T]:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from fixtures import releases
-from fixtures.releases import sample
 from patches.trl import recipes as trl
-from tests.matrix import ends, thinned_rows
+from tests.matrix import ends, in_releases
 from tests.patcher.store.tree import picture
 from tests.patches.command_line import files, install, run, there_and_back
 
@@ -25,13 +24,8 @@ def short(version: str, _stage: str, unit: str) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Both ends of each structure, and with --all-releases every release."""
     if "unit" in metafunc.fixturenames:
-        known = UPSTREAM.releases if metafunc.config.getoption("--all-releases") else sample(UPSTREAM)
-        cases = [(version, *window) for version in known for window in WINDOWS]
-        metafunc.parametrize(
-            ("version", "stage", "unit"), thinned_rows(cases, [case for case in cases if short(*case)])
-        )
+        in_releases(metafunc, UPSTREAM, WINDOWS, short)
 
 
 def test_there_and_back(version: str, stage: str, unit: str, tmp_path: Path) -> None:
