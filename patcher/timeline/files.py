@@ -289,8 +289,9 @@ class Reader:
     """The records of one process, read as far as they are needed and forgotten when they are not.
 
     ``offset`` is added to its clock to have the common one. ``upto`` is the time up to which all is read that had
-    ended then; ``open`` are the spans that go on, by their id, ``marks`` those that end a step. ``highest``
-    and ``count`` tell of ids that are missing.
+    ended then; ``open`` are the spans that go on, by their id, ``marks`` those that end a step, ``stale`` how many
+    steps older the weights of its trajectories were, by the id of the mark. ``highest`` and ``count`` tell of ids that
+    are missing.
     """
 
     def __init__(
@@ -300,6 +301,7 @@ class Reader:
         self.spans: list[KeptSpan] = []
         self.open: dict[int, KeptSpan] = {}
         self.marks: list[KeptSpan] = []
+        self.stale: dict[int, float] = {}
         self.iterations = IterationColumns()
         self.upto, self.done = -_LATEST, False
         self.losses = Losses()
@@ -344,6 +346,7 @@ class Reader:
                 self.spans.append(span)
                 if span.kind == "step" or (span.kind, span.name) == ("phase", "step"):
                     self.marks.append(span)
+                    self.stale |= _stale(span, row)
 
     def _take_iterations(self, columns: object, now: int) -> None:
         if not isinstance(columns, list) or len(columns) < 3 or not all(map(_is_column, columns[:6])):
@@ -385,6 +388,13 @@ def _is_column(values: object) -> bool:
     if not isinstance(values, list) or not all(type(one) is int for one in values):
         return False
     return min(values, default=0) > -_LATEST and max(values, default=0) < _LATEST
+
+
+def _stale(mark: KeptSpan, row: Sequence[object]) -> dict[int, float]:
+    """What a mark says of how old the weights were, by its id."""
+    amount = row[7] if len(row) > 7 else None
+    age = amount[1] if isinstance(amount, list) and len(amount) > 1 else None
+    return {mark.id: float(age)} if isinstance(age, (int, float)) and 0 <= age < _LATEST else {}
 
 
 def _span(row: object, now: int, process: int) -> KeptSpan | None:

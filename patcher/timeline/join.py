@@ -80,9 +80,9 @@ class _Join:
 
     def joined(self, folder: Path | None) -> RunTimeline:
         """All of it."""
-        for number, start, end in self._steps():
+        for number, start, end, stale in self._steps():
             records = self._records(start, end)
-            self._explain(records, number)
+            self._explain(records, number, stale)
             self.collector.feed(records if self.steps[1:] else self._records(-ENDLESS, end), number, start)
             self._forget(end)
         end = self._rest()
@@ -104,8 +104,8 @@ class _Join:
 
     # ------------------------------------------------------------ reading
 
-    def _steps(self) -> Iterator[tuple[int, int, int]]:
-        """Number, start and end of each step, once all is read that had ended by then."""
+    def _steps(self) -> Iterator[tuple[int, int, int, float | None]]:
+        """Number, start and end of each step, and how old its weights were, once all is read that had ended by then."""
         if self.driver is None:
             return
         before: int | None = None
@@ -118,7 +118,7 @@ class _Join:
                 continue
             for one in self.readers:
                 one.advance(end + SLACK_US)
-            yield number, begin, end
+            yield number, begin, end, reader.stale.pop(mark.id, None)
             before = end
 
     def _next_mark(self, reader: Reader) -> KeptSpan | None:
@@ -176,7 +176,7 @@ class _Join:
 
     # ------------------------------------------------------------ explaining
 
-    def _explain(self, records: StepRecords, number: int) -> None:
+    def _explain(self, records: StepRecords, number: int, stale: float | None) -> None:
         path = critical_path(records)
         length = records.end - records.start
         curve = shares.alive(records)
@@ -199,7 +199,7 @@ class _Join:
                 shares.seconds(sum(end - begin for begin, end in sync)), shares.sync_parts(parts),
                 shares.seconds(sum(one.end - one.start for one in path if one.kind == "poll")),
                 shares.phase_parts(own, records), uneven, shares.what_if(length, path, tail, uneven, sync),
-                max((count for _, count in curve), default=0), None, not self.steps, tuple(stopped.values()),
+                max((count for _, count in curve), default=0), stale, not self.steps, tuple(stopped.values()),
             )
         )  # fmt: skip
 

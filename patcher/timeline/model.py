@@ -209,8 +209,9 @@ class TrainingStep:
     ``several`` where it was slower in many parts, or ``not known`` where data is missing; ``why`` says more.
     ``mostly`` is what most of the critical path was spent on.
     The segments of ``critical_path`` sum to ``seconds``. ``warm_up``: the first step of the run.
-    ``poll_seconds`` is waiting of the driver after the last trajectory had ended. ``stale_versions`` is how many weight
-    updates lie between the start of a trajectory and the training on it, on average; None if not known.
+    ``poll_seconds`` is waiting of the driver after the last trajectory had ended. ``stale_versions`` is how many steps
+    older the weights are with which a trajectory began than those that are trained on it, on average, as the trainer
+    logs it; None where it logs none.
     """
 
     step: int

@@ -101,9 +101,18 @@ class TimelineRecorder(Steerable):
         except Exception as e:  # nothing here may stop the run
             self.first.stop(e)
 
-    def step(self, number: Any) -> None:
-        """All that was done since the step before belongs to the step of that number."""
-        self.span("step", "", None, number)
+    def step(self, number: Any, metrics: Any = None, stale: str = "") -> None:
+        """All that was done since the step before belongs to the step of that number.
+
+        Of its ``metrics`` the one named ``stale`` is kept: how many steps older its trajectories' weights were.
+        """
+        amount = number
+        try:
+            if stale in metrics:
+                amount = [number, int(float(metrics[stale]) * 1000) / 1000]  # no infinity: JSON has none
+        except Exception:  # noqa: S110  (metrics of any kind, which are not ours)
+            pass
+        self.span("step", "", None, amount)
         self.first.wake.set()
 
     def requested(self, kind: str, name: str, key: Any, prompt: Any) -> Any:

@@ -15,6 +15,11 @@ _SINCE = RELEASES.since("0.6.1")
 _LEGACY = RELEASES.between("0.6.1", "0.7.1")
 _ENGINES = RELEASES.since("0.7.0")
 
+_STALE = "training/off_policy/trajectory_staleness_worst/mean"
+"""The metric of verl's v1 trainers (0.9.0, ``trainer_base.py``): steps between the weights of a trajectory's start and
+those that are trained.
+"""
+
 _SERVER = "the server's side of a request"
 _SYNC = "the weights go from the trainer to the rollout"
 _MEMORY = "the engine gives its memory back, and takes it again"
@@ -70,7 +75,7 @@ RECIPES = timeline.recipes(
         "steps of the driver",
         "utils/tracking.py",
         _SINCE,
-        ("Tracking.log", "step(step)", "verl logs each step once, by the number that the user reads"),
+        ("Tracking.log", f'step(step, data, "{_STALE}")', "verl logs each step once, by its number"),
     ),
     _sites(
         "calls of the driver",

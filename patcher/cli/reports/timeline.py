@@ -59,6 +59,13 @@ READING = Group(
         help="Of the page: English or Chinese.",
     ),
     Option(["--perfetto"], heading=OUTPUT, type=FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."),
+    Option(
+        ["--rl-insight"],
+        heading=OUTPUT,
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        help="Write what RL-Insight draws (timeline.parser.type=torch).",
+    ),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
+from statistics import mean, median
 
 from patcher.messages import tables
 from patcher.messages.notes import wrapped
@@ -73,6 +73,8 @@ def _steps(found: model.RunTimeline, width: int | None) -> Iterator[str]:
     if len(shown) < len(found.steps):
         yield f"  … {len(found.steps) - len(shown):,} earlier steps: --steps A:B and --json have them"
     yield "  busy shares are of the mean process of a role; tail and sync in seconds"
+    if stale := [step.stale_versions for step in found.steps if step.stale_versions]:
+        yield f"  trajectories began with weights {mean(stale):.1f} steps older than those trained, on average"
     for step in shown:
         yield from map(Detail, _detail(step))
 

@@ -82,8 +82,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "of": ("over", "范围"),
     "often_last": ("most often last", "最常最后完成"),
     "stale": (
-        "What is trained on is {versions} weight updates old, on average.",
-        "训练所用样本平均落后 {versions} 次权重更新。",
+        "Trajectories began with weights that were {versions} steps older than those trained on them, on average.",
+        "轨迹开始生成时所用的权重，平均比训练时的权重旧 {versions} 步。",
     ),
     "windows": ("Windows to record next", "接下来值得录制的窗口"),
     "trigger": ("while this run goes on:", "本次运行仍在进行时："),

@@ -69,6 +69,20 @@ def test_a_span_ends_with_its_frame(tmp_path: Path, case: str) -> None:
     assert all(row[5] >= 0 for row in left.rows)
 
 
+@pytest.mark.parametrize(
+    ("metrics", "amount"),
+    [
+        ("", 7), ('{"stale": 1.25}, "stale"', [7, 1.25]), ('{"lr": 1}, "stale"', 7), ('None, "stale"', 7),
+        ('{"stale": "old"}, "stale"', 7), ('{"stale": float("inf")}, "stale"', 7),
+    ],
+)  # fmt: skip
+def test_a_step_keeps_how_old_its_weights_were_where_the_trainer_logs_it(
+    tmp_path: Path, metrics: str, amount: object
+) -> None:
+    left = left_by(f"step(7, {metrics})", tmp_path)
+    assert (left.status, [row[7] for row in left.rows]) == (0, [amount])
+
+
 def test_the_header_names_the_process(tmp_path: Path) -> None:
     left = left_by('span("work", "f")\nprint(os.getpid(), os.getppid())', tmp_path, RANK="3", RLPATCH_RUN="one")
     header = left.files[0][0]

@@ -74,6 +74,14 @@ def test_json_has_the_fields_that_are_promised(run: Run, tmp_path: Path) -> None
     assert {window["what"] for window in found["windows"]} == {"typical decode", "tail", "slow micro-batch"}
 
 
+def test_how_old_the_weights_were_is_said_where_the_trainer_logs_it(run: Run, tmp_path: Path) -> None:
+    small(tmp_path, stale={2: 1.5, 3: 2.5, 4: float("nan"), 5: -1})
+    found = run("timeline", tmp_path)
+    assert "  trajectories began with weights 2.0 steps older than those trained, on average\n" in found.stdout
+    steps = result(run("timeline", tmp_path, "--json"))["steps"]
+    assert [one["stale_versions"] for one in steps] == [None, 1.5, 2.5, None, None]
+
+
 def test_proposed_windows_are_commands_that_are_understood(run: Run, tmp_path: Path, site: Path) -> None:
     """Each parses, up to where its target is looked for."""
     small(tmp_path, slow={4: 500})
@@ -224,7 +232,7 @@ def test_memory_is_that_of_a_step_not_of_a_run(tmp_path: Path) -> None:
     small(tmp_path, steps=200)
     ((found, processes),) = runs.survey(files.paths(tmp_path)).runs
     joining, most = _Join(found, processes, lambda _count: None), 0
-    for number, start, end in joining._steps():
+    for number, start, end, _ in joining._steps():
         most = max(most, sum(len(reader.spans) for reader in joining.readers))
         joining.collector.feed(joining._records(start, end), number, start)
         joining._forget(end)
