@@ -319,10 +319,13 @@ class VllmTimeline(EngineTimeline):
                 dp = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
                 self.counted = self.chosen(worker.rank, dp)
             tokens, requests = batch.total_num_scheduled_tokens, len(batch.num_scheduled_tokens)
+            drafts = getattr(batch, "scheduled_spec_decode_tokens", None)
+            if drafts:  # with its drafts a decode step would look like a prefill
+                tokens -= sum(len(one) for one in drafts.values())
             if not (tokens and self.counted):
                 return None
             new = batch.scheduled_new_reqs
-            if requests == self.requests and not new and not batch.finished_req_ids:
+            if requests == self.requests and not new and not drafts and not batch.finished_req_ids:
                 self.context += tokens  # nobody came or went: to add all of them up takes longer than all the rest
             else:
                 cached = batch.scheduled_cached_reqs

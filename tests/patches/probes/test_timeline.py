@@ -263,12 +263,21 @@ for n in range(60):
     assert 0 < numbers[0] < 59
 
 
-def _batch(tokens: list[int], context: list[int], *, new: int = 0, finished: int = 0, old: bool = False) -> Some:
+def _batch(
+    tokens: list[int],
+    context: list[int],
+    *,
+    new: int = 0,
+    finished: int = 0,
+    old: bool = False,
+    drafts: dict[str, list[int]] | None = None,
+) -> Some:
     before = [total - count for total, count in zip(context, tokens, strict=True)]
     cached = before[new:]
     return Some(
         total_num_scheduled_tokens=sum(tokens),
         num_scheduled_tokens=dict(enumerate(tokens)),
+        scheduled_spec_decode_tokens=drafts or {},
         finished_req_ids=set(range(finished)),
         scheduled_new_reqs=[Some(num_computed_tokens=count) for count in before[:new]],
         scheduled_cached_reqs=[Some(num_computed_tokens=count) for count in cached]
@@ -300,6 +309,8 @@ def test_an_iteration_of_vllm_holds_requests_tokens_and_context(vllm: VllmTimeli
         (_batch([1], [33], finished=1, old=old), (1, 1, 33)),
         (_batch([], [], finished=1, old=old), None),
         (_batch([7], [107], new=1, old=old), (1, 7, 107)),  # a prefix is in the cache
+        (_batch([4], [111], drafts={"a": [5, 6, 7]}, old=old), (1, 1, 108)),  # a decode step with three drafts
+        (_batch([4], [113], drafts={"a": [5, 6, 7]}, old=old), (1, 1, 110)),  # of which two were right
     ]
     worker = _vllm_worker()
     assert [vllm.iteration(worker, batch) for batch, _ in batches] == [amount for _, amount in batches]
