@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from html.parser import HTMLParser
 
 from patcher.page import markup
@@ -19,6 +20,11 @@ HOSTILE = (
     "javascript:alert(1)",
     "\u202eevil\u202c \x00\x1b[31m\ud800",
 )
+
+
+def fields(text: str) -> set[str | None]:
+    """The names of the values that a template has."""
+    return {name for _, name, _, _ in string.Formatter().parse(text)} - {None}
 
 
 class Seen(HTMLParser):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from patcher.messages.sentences import Sentence
 from patcher.timeline.model import Cause, RunCause, TrainingStep
 from patcher.timeline.path import PathPiece
 from patcher.timeline.shares import seconds
@@ -123,27 +124,26 @@ def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVe
     most = max(step.us, key=lambda key: step.us[key], default=None)
     mostly = _cause(step, most, others, who) if most else None
     if len(others) < FEWEST:
-        return StepVerdict("typical", "there are too few steps to compare it with", None, mostly)
+        return StepVerdict("typical", Sentence("there are too few steps to compare it with"), None, mostly)
     typical = statistics.median(one.total for one in others)
     standing = [(excess, key) for key in step.us if (excess := _stands_out(step, key, others, typical)) > 0]
     if not standing:
-        return StepVerdict("typical", "nothing stands out over the other steps", None, mostly)
+        return StepVerdict("typical", Sentence("nothing stands out over the other steps"), None, mostly)
     excess, key = max(standing)
-    if excess < SINGLE * (step.total - typical):
-        why = f"no single cause: of {seconds(step.total - typical):.2f} s more, {key.what} has {seconds(excess):.2f} s"
-        return StepVerdict("several", why, None, mostly)
     longer = step.total - typical
+    if excess < SINGLE * longer:
+        several = "no single cause: of {more:.2f} s more, {what} has {own:.2f} s"
+        parts = {"more": seconds(longer), "what": key.what, "own": seconds(excess)}
+        return StepVerdict("several", Sentence(several, **parts), None, mostly)
     if longer < LEAST * excess:
-        return StepVerdict("typical", "it took no longer than the other steps", None, mostly)
+        return StepVerdict("typical", Sentence("it took no longer than the other steps"), None, mostly)
     if key.role == "unrecorded":
-        return StepVerdict("not known", f"{key.what} took longer, and nothing of what did it is recorded", None, mostly)
+        unrecorded = Sentence("{what} took longer, and nothing of what did it is recorded", what=key.what)
+        return StepVerdict("not known", unrecorded, None, mostly)
     if key.role in step.unsafe:
         return StepVerdict("not known", step.unsafe[key.role], None, mostly)
-    why = ""
-    if longer < MOSTLY * excess:
-        why = (
-            f"the step is {seconds(longer):.2f} s longer: the rest would have gone by anyway, with polling for example"
-        )
+    hidden = "the step is {longer:.2f} s longer: the rest would have gone by anyway, with polling for example"
+    why = Sentence(hidden, longer=seconds(longer)) if longer < MOSTLY * excess else ""
     return StepVerdict("limited", why, _cause(step, key, others, who), mostly)
 
 
@@ -244,7 +244,7 @@ def run_causes(steps: Sequence[TrainingStep]) -> tuple[RunCause, ...]:
     whole = sum(one.seconds for one in counted)
     found = [*_lasting(counted), *_outstanding(counted)]
     rows = [
-        RunCause(title, round(total, 6), round(total / whole, 4), tuple(numbers), ADVICE[advice], cause)
+        RunCause(title, round(total, 6), round(total / whole, 4), tuple(numbers), Sentence(ADVICE[advice]), cause)
         for title, total, numbers, advice, cause in found
         if whole and total > 0.01 * whole
     ]
@@ -266,7 +266,13 @@ def _outstanding(steps: Iterable[TrainingStep]) -> list[_Row]:
         largest = max((one for _, one in group), key=lambda one: one.excess_seconds)
         total = sum(one.excess_seconds for _, one in group)
         rows.append(
-            (f"{largest.label}, over the typical step", total, [at for at, _ in group], advice(largest), largest)
+            (
+                Sentence("{cause}, over the typical step", cause=largest.label),
+                total,
+                [at for at, _ in group],
+                advice(largest),
+                largest,
+            )
         )
     return rows
 
@@ -287,7 +293,7 @@ def advice(cause: Cause) -> str:
 def _lasting(steps: Sequence[TrainingStep]) -> list[_Row]:
     """What every step could do without, beside what made it stand out."""
 
-    def over(name: str, title: str, key: str, values: Sequence[float]) -> _Row:
+    def over(name: str, title: Sentence, key: str, values: Sequence[float]) -> _Row:
         values = [max(value - _counted(step, key), 0) for step, value in zip(steps, values, strict=True)]
         numbers = [step.step for step, value in zip(steps, values, strict=True) if value > 0.01 * step.seconds]
         cause = next((_path_cause(step, name) for step in steps if step.step in numbers), None)
@@ -298,10 +304,10 @@ def _lasting(steps: Sequence[TrainingStep]) -> list[_Row]:
 
     rows = [
         over("poll", _poll_title(steps), "poll", [step.poll_seconds for step in steps]),
-        over("", "the tail of the rollout, below a tenth of its requests", "tail", saved("no tail")),
-        over("sync", "weight sync", "sync", saved("free weight sync")),
-        over("gap", "the driver between its phases", "gap", [_gaps(step) for step in steps]),
-        over("", "waiting for the last replica and the last rank", "replica", saved("perfect balance")),
+        over("", Sentence("the tail of the rollout, below a tenth of its requests"), "tail", saved("no tail")),
+        over("sync", Sentence("weight sync"), "sync", saved("free weight sync")),
+        over("gap", Sentence("the driver between its phases"), "gap", [_gaps(step) for step in steps]),
+        over("", Sentence("waiting for the last replica and the last rank"), "replica", saved("perfect balance")),
     ]
     return [row for row in rows if row[1] > 0]
 
@@ -315,9 +321,9 @@ def _counted(step: TrainingStep, key: str) -> float:
     return cause.excess_seconds if alike else 0.0
 
 
-def _poll_title(steps: Iterable[TrainingStep]) -> str:
+def _poll_title(steps: Iterable[TrainingStep]) -> Sentence:
     names = {one.what for step in steps for one in step.critical_path if one.kind == "poll"}
-    return f"polling ({', '.join(sorted(names)[:2])}) after the last trajectory had ended"
+    return Sentence("polling ({names}) after the last trajectory had ended", names=", ".join(sorted(names)[:2]))
 
 
 def _gaps(step: TrainingStep) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from patcher.messages.sentences import Sentence
 from patcher.timeline import causes, clocks, recorded, runs, shares
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.lanes import LaneBuilder
@@ -233,7 +234,8 @@ class _Join:
                 count = len(group.works) if group else 0
                 most = self.expected[one.name] = max(self.expected.get(one.name, 0), count)
                 if count < most:
-                    return {"trainer": f"{most - count} of {most} ranks recorded nothing of {one.name}"}
+                    silent = "{silent} of {all} ranks recorded nothing of {call}"
+                    return {"trainer": Sentence(silent, silent=most - count, all=most, call=one.name)}
         return {}
 
     def _label(self, at: int) -> str:
@@ -242,22 +244,24 @@ class _Join:
             Lane(one.role, 0, one.replica, one.rank, one.head.host, one.head.pid, "").label + f" (pid {one.head.pid})"
         )
 
-    def _missing(self) -> Iterator[str]:
+    def _missing(self) -> Iterator[Sentence]:
         for size, lacking in self.lacking.items():
             some = ", ".join(map(str, lacking[:8])) + (" …" if len(lacking) > 8 else "")
-            yield f"of {size} trainer ranks {some} left no file: whether one of them was late cannot be known"
+            late = "of {size} trainer ranks {ranks} left no file: whether one of them was late cannot be known"
+            yield Sentence(late, size=size, ranks=some)
         lacks = {
-            "driver": "no step can be told from the next",
-            "trainer": "what its calls waited for cannot be known",
-            "engine": "what a request waited for cannot be known",
+            "driver": "no driver left a file: no step can be told from the next",
+            "trainer": "no trainer left a file: what its calls waited for cannot be known",
+            "engine": "no engine left a file: what a request waited for cannot be known",
         }
         for role, what in lacks.items():
             needed = role == "driver" or self.driver is not None
             if role not in self.roles and needed and not (role == "trainer" and not self._calls):
-                yield f"no {role} left a file: {what}"
+                yield Sentence(what)
         for step in self.steps[-1:]:
             for text in step.missing:
-                yield f"step {step.step}: {text}; their last second is lost where a process was killed"
+                killed = "step {step}: {missing}; their last second is lost where a process was killed"
+                yield Sentence(killed, step=step.step, missing=text)
 
     def _lost(self, at: int) -> int:
         """How many records of a process are lost: ids that never came; 0 for few."""
@@ -269,24 +273,26 @@ class _Join:
     def _calls(self) -> bool:
         return self.driver is not None and any("call" in part.kinds for part in self.processes[self.driver].parts)
 
-    def _notes(self) -> Iterator[str]:
+    def _notes(self) -> Iterator[Sentence]:
         for at, reader in enumerate(self.readers):
+            name = self.processes[at].head.path.name
             if reader.losses.cut:
-                yield f"{self.processes[at].head.path.name} is damaged: what follows there is left out"
-            if reader.losses.lines:
-                name = self.processes[at].head.path.name
-                yield f"{name}: {reader.losses.lines:,} records are not understood, and left out"
+                yield Sentence("{file} is damaged: what follows there is left out", file=name)
+            if count := reader.losses.lines:
+                yield Sentence("{file}: {count:,} records are not understood, and left out", file=name, count=count)
             if lost := self._lost(at):
-                yield f"{self._label(at)} lacks {lost:,} records: dropped, or in a file that was replaced"
+                lacks = "{who} lacks {count:,} records: dropped, or in a file that was replaced"
+                yield Sentence(lacks, who=self._label(at), count=lost)
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:
-                wrong = f"times there may be {clock.error_seconds or 0:.3f} s wrong"
-                yield f"what {hosts} recorded contradicts the order of calls: {wrong}"
+                wrong = "what {hosts} recorded contradicts the order of calls: times there may be {seconds:.3f} s wrong"
+                yield Sentence(wrong, hosts=hosts, seconds=clock.error_seconds or 0)
             elif clock.error_seconds is None:
-                yield f"the clock of {hosts} is taken from its wall: nothing bounds how wrong it is"
+                unbound = "the clock of {hosts} is taken from its wall: nothing bounds how wrong it is"
+                yield Sentence(unbound, hosts=hosts)
         if self.driver is not None and not self.marked:
-            yield "the driver marks no steps: they are counted by its phase `step`"
+            yield Sentence("the driver marks no steps: they are counted by its phase `step`")
 
 
 def lane_roles(process: Process) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from patcher.page.markup import Content, section
 from patcher.timeline.model import RunTimeline
 from patcher.timeline.page import sections
 from patcher.timeline.page.picture import picture
+from patcher.timeline.page.sentences import in_chinese
 from patcher.timeline.page.texts import LANGUAGES, Say, saying
 
 __all__ = ["LANGUAGES", "LIMIT", "page"]
@@ -30,6 +31,7 @@ _FINEST = 50_000  # bars that fit beside each other; a fourth of them where the 
 def page(found: RunTimeline, *, language: str = "en") -> str:
     """The page of a run in one of ``LANGUAGES``, below ``LIMIT`` bytes: short bars are joined before it is reached."""
     say = saying(language)
+    found = in_chinese(found) if language == "zh" else found
     if len(found.steps) > MOST_STEPS:
         note = say("newest", count=MOST_STEPS, all=len(found.steps))
         found = dataclasses.replace(found, steps=found.steps[-MOST_STEPS:], missing=(note, *found.missing))

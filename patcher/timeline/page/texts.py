@@ -1,4 +1,4 @@
-"""What the page says itself, in its languages. Names, advice and notes come from the run, and stand as they are."""
+"""What the page says itself, in its languages. Names come from the run, and stand as they are."""
 
 from __future__ import annotations
 

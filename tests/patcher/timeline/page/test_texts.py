@@ -2,19 +2,15 @@ from __future__ import annotations
 
 import inspect
 import re
-import string
 from pathlib import Path
 
 import pytest
 
 from patcher.timeline.model import ROLES, Cause
 from patcher.timeline.page import texts
+from tests.pages import fields
 
 SOURCES = "".join(file.read_text() for file in Path(texts.__file__).parent.glob("*.py") if file.name != "texts.py")
-
-
-def fields(text: str) -> set[str | None]:
-    return {name for _, name, _, _ in string.Formatter().parse(text)} - {None}
 
 
 @pytest.mark.parametrize("key", texts.TEXTS)
