@@ -10,7 +10,7 @@ from patcher import plan
 from patcher.changes import markers
 from patcher.changes.change import PatchId
 from patcher.commands.finding import SearchOptions, parse_target
-from patcher.config import UNITS, WHOLE, TorchNpuSettings, Window, typed_as
+from patcher.config import UNITS, WHOLE, TimelineStage, TorchNpuSettings, Window, typed_as
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
@@ -23,14 +23,17 @@ from patches.projects import upstreams
 STEERING = (
     "For one run, without patching again (read once, at the first call; a bad value switches the probe off):",
     "  RLPATCH=0                   no recording",
-    "  RLPATCH_WINDOW=A:B or A:    another window, in the unit that was chosen",
+    "  RLPATCH_SAVE_PATH=/x/y      another folder for what is recorded",
     "  RLPATCH_RANKS=0,8 or all    other ranks",
+)
+STEERING_WINDOWS = (
+    "  RLPATCH_WINDOW=A:B or A:    another window, in the unit that was chosen",
     "  RLPATCH_REPLICAS=0,3 or all other replicas",
     "  RLPATCH_ROLLOUT=N           another rollout, counted from 0",
     "  RLPATCH_TRAINING_STEPS=2,5  other training steps, counted from 1",
-    "  RLPATCH_SAVE_PATH=/x/y      another folder for the traces",
     "  RLPATCH_UPDATE_POLICY_WINDOW and so on, with the name of a stage, hold for that stage alone",
 )
+STEERING_TIMELINE = ("  RLPATCH_MAX_TIMELINE_MB=20  another limit of the timeline, in MB for each process",)
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,10 @@ def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, pl
             yield from _here(recipe, structures, places)
     yield ""
     yield from _by_itself(upstream, release, {recipe.stage for recipe in recipes})
-    if any(not recipe.calls for recipe in recipes):  # nothing of ours looks at a variable in the others
-        yield from STEERING
+    steered = {recipe.stage for recipe in recipes if not recipe.calls}  # nothing of ours looks at one in the others
+    yield from STEERING if steered else ()
+    yield from STEERING_WINDOWS if steered - {*TimelineStage.NAMES} else ()
+    yield from STEERING_TIMELINE if steered & {*TimelineStage.NAMES} else ()
 
 
 Places = dict[tuple[str, str], dict[str, list[str]]]

@@ -573,6 +573,22 @@ def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site
     assert "V1 worker" in both
 
 
+@pytest.mark.parametrize(
+    ("target", "stage", "window", "size"),
+    [
+        ("verl", "timeline", False, True),
+        ("verl", "update-policy", True, False),
+        ("vllm-ascend", "builtin", False, False),
+    ],
+)
+def test_explain_names_the_variables_that_a_stage_looks_at(
+    run, target: str, stage: str, window: bool, size: bool
+) -> None:
+    said = run("explain", target, "--stage", stage).stdout
+    assert ("RLPATCH_WINDOW=" in said, "RLPATCH_MAX_TIMELINE_MB=" in said) == (window, size)
+    assert ("RLPATCH_SAVE_PATH=" in said) == (window or size)
+
+
 def test_explain_a_stage_without_a_window(run, site: Path) -> None:
     said = run("explain", "vllm-ascend", "--stage", "graph-capture", "--path", "site").stdout
     assert "graph-capture: V1 worker, capture, no window" in said
