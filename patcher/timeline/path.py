@@ -417,8 +417,8 @@ class _Walk:
             if ends:
                 continue
             ahead.append((one, one, True))
-            inner = self.records.children.get((one.process, one.id), ())
-            if depth < DEEPEST and len(course) < LONGEST:
+            inner = self.records.children.get((one.process, one.id))
+            if inner and depth < DEEPEST and len(course) < LONGEST:
                 ahead += [(child, one, False) for child in sorted(inner, key=by_start, reverse=True)]
         return course
 

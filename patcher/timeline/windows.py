@@ -164,7 +164,8 @@ class Collector:
         slow = [one for one in self.slow.values() if one.step in counted]
         found = [*self._of_rollouts(rollouts, counted)]
         if slow:
-            times, worst = max((self._times(one), one) for one in slow)
+            usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
+            times, worst = max(((one.end - one.start) / usual[one.method], one) for one in slow)
             if times > SLOW:
                 found.append(self._micro_batch(worst, times))
         return tuple(found)
@@ -215,10 +216,6 @@ class Collector:
             str(CommandLine("trigger", *window)), why, one.step, one.replica, None,
             seconds(span[0]), seconds(span[1]),
         )  # fmt: skip
-
-    def _times(self, one: MicroBatch) -> float:
-        """How many times the median of its method it took."""
-        return (one.end - one.start) / max(statistics.median(self.lengths[one.method]), 1)
 
     def _micro_batch(self, one: MicroBatch, times: float) -> ProposedWindow:
         stage, role = STAGES[one.method]
