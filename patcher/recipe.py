@@ -69,10 +69,10 @@ class Insertion(NamedTuple):
     """One line of ours in one method of the target class, or one in front of a statement and one behind it.
 
     Where the recipe has no class, ``method`` is the path to a function of the module: ``decorate.inner`` within another
-    one, ``Manager.update`` of a class. A function may be ``async``.
+    one, ``Manager.update`` of a class; so is one with a dot where it has a class. A function may be ``async``.
     ``line`` is the statement that goes in at ``where``; ``_rlpatch_stage`` in it stands for the name of the patch.
     ``parameters`` are names that the method must take, because ``line`` uses them. An ``optional`` one is
-    left out where the class has no such method, and one with ``windows`` for every other unit.
+    left out where there is no such method with these, and one with ``windows`` for every other unit.
     """
 
     method: str

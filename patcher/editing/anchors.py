@@ -36,11 +36,15 @@ class AnchorSearch(NamedTuple):
         classes = sources.classes(self.file.tree)
         return self._named(self.recipe.class_name, classes, "classes of that name", "the file")
 
+    def methods(self, path: str) -> list[Function]:
+        """The methods of that name in the recipe's class; those at a path with dots lie in its module."""
+        return sources.methods(self.file.tree if "." in path else self.only_owner(), path)
+
     def only_method(self, path: str) -> Function:
         """The method of that name in the recipe's class, or what lies there in its module."""
         owner = self.only_owner()
-        if isinstance(owner, ast.Module):
-            return self._one(sources.methods(owner, path), f"functions {path}")
+        if isinstance(owner, ast.Module) or "." in path:
+            return self._one(self.methods(path), f"functions {path}")
         return self._named(path, sources.methods(owner), f"methods {path}", "the class")
 
     def only_call(self, call: Call, method: Function) -> ast.Call:

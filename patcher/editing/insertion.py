@@ -13,7 +13,7 @@ from patcher.changes import markers
 from patcher.changes.change import PatchId
 from patcher.editing import source as sources
 from patcher.editing.anchors import AnchorSearch, Statement, iterable
-from patcher.editing.source import Owner, Piece
+from patcher.editing.source import Function, Piece
 from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Insertion, Recipe
 
@@ -36,7 +36,7 @@ def insert(
     if clash := sorted(ours.intersection(sources.names(target))):
         where_to = "class" if recipe.class_name else "module"
         raise search.unlike(f"{', '.join(clash)} in the {where_to} already, without rlpatch's marks")
-    methods = _by_method(recipe, target, units)
+    methods = _by_method(search, units)
     if recipe.insertions and not methods:
         raise search.unlike(f"none of {', '.join(dict.fromkeys(one.method for one in recipe.insertions))}")
     pieces = [_changed(name, insertions, patch, search) for name, insertions in methods.items()]
@@ -52,14 +52,21 @@ def insert(
     return after
 
 
-def _by_method(recipe: Recipe, target: Owner, units: Collection[str]) -> dict[str, list[Insertion]]:
-    """The insertions for ``units`` into a class, by their methods, without optional ones that it does not have."""
+def _by_method(search: AnchorSearch, units: Collection[str]) -> dict[str, list[Insertion]]:
+    """The insertions for ``units``, by their methods, without optional ones for which there is no such method."""
     found: dict[str, list[Insertion]] = {}
-    for one in recipe.insertions:
+    for one in search.recipe.insertions:
         counted = not one.windows or not {*one.windows}.isdisjoint(units)
-        if counted and (not one.optional or sources.methods(target, one.method)):
+        there = not one.optional or any(
+            _parameters(node).issuperset(one.parameters) for node in search.methods(one.method)
+        )
+        if counted and there:
             found.setdefault(one.method, []).append(one)
     return found
+
+
+def _parameters(node: Function) -> set[str]:
+    return {one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
 
 
 def _defined(lines: Sequence[str]) -> Iterator[str]:
@@ -72,7 +79,7 @@ def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search:
     """A method with the lines of ``insertions``. LibCST takes its time over each line: it gets those of the method."""
     file, node = search.file, search.only_method(name)
     first, end = sources.first_line(node) - 1, node.end_lineno or 0
-    parameters = {one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+    parameters = _parameters(node)
     within = file.lines[first][:1].isspace()
     head = b"class _:" + file.line_end(first) if within else b""
     try:

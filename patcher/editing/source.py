@@ -57,7 +57,7 @@ class SourceFile(NamedTuple):
         ours = [_indented(line, step, steps) + self.line_end(at - 1) for line in block]
         after: list[bytes] = []
         start = 0
-        for first, end, text in [*sorted(pieces, key=lambda piece: piece[:2]), Piece(at, at, ours)]:
+        for first, end, text in sorted([*pieces, Piece(at, at, ours)], key=lambda piece: piece[:2]):
             after += [*self.lines[start:first], *text]
             start = end
         after += self.lines[start:]

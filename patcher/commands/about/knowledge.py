@@ -193,7 +193,7 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], known: set[str]) ->
 def _sites(recipe: Recipe) -> Iterator[str]:
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
-        place = ".".join(filter(None, (recipe.class_name, site.method)))
+        place = site.method if "." in site.method else ".".join(filter(None, (recipe.class_name, site.method)))
         yield f"  in {place}, {site.where}{only}: {_shown(site, recipe)}"
         yield f"    {site.why}"
     if recipe.calls:

@@ -17,7 +17,7 @@ from patcher.changes.change import PatchId
 from patcher.editing import source as sources
 from patcher.editing.source import SourceFile
 from patcher.messages.errors import Kind, Problem
-from patcher.recipe import Around, Before, Insertion, Loop, Recipe
+from patcher.recipe import Around, Before, Head, Insertion, Loop, Recipe
 from tests.patcher.editing.samples import MEMBERS, PATCH, RECIPE
 
 SOURCE = '''\
@@ -125,6 +125,31 @@ def test_the_same_patch_may_be_inserted_beside_another() -> None:
         SOURCE.encode(), RECIPE, [(other, members)], "0.1.0", units=("decode",), where=""
     )
     assert markers.strip(twice) == SOURCE.encode()
+
+
+BEHIND = SOURCE.replace("after = 1", "class After:\n    async def sync(self, step, *, mode): return step\n")
+
+
+@pytest.mark.parametrize("path", ["Other.run", "After.sync"])
+@pytest.mark.parametrize("parameters", [(), ("self",), ("self", "mode"), ("batch",)], ids=str)
+def test_a_line_may_go_into_another_class_where_that_takes_what_it_needs(
+    path: str, parameters: tuple[str, ...]
+) -> None:
+    source = BEHIND.replace("(self): return 0", "(self):\n        return 0").replace(
+        "mode): return", "mode):\n        return"
+    )
+    elsewhere = Insertion(path, where=Head(), line="seen()", why="", parameters=parameters, optional=True)
+    after = insert(source, RECIPE._replace(insertions=(*RECIPE.insertions, elsewhere)))
+    takes = parameters in [(), ("self",)] or (path, parameters) == ("After.sync", ("self", "mode"))
+    lines = [line.strip() for line in after.decode().splitlines()]
+    assert (lines[lines.index(f"return {'0' if path == 'Other.run' else 'step'}") - 1][:6] == "seen()") is takes
+    assert markers.strip(after) == source.encode()
+
+
+def test_a_line_for_another_class_that_must_be_there_is_looked_for() -> None:
+    elsewhere = Insertion("Missing.run", where=Head(), line="seen()", why="")
+    with pytest.raises(Problem, match=r"found 0 functions Missing\.run"):
+        insert(SOURCE, RECIPE._replace(insertions=(*RECIPE.insertions, elsewhere)))
 
 
 @pytest.mark.parametrize(
