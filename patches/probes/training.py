@@ -247,3 +247,34 @@ class Trainer(TrainingSteps):
         profiler = getattr(sys.modules.get("verl.utils.profiler.torch_profile"), "Profiler", None)
         running = getattr(profiler, "_active_prof", None) is not None
         return "verl's own torch profiler is running" if running else ""
+
+
+class TrainerUpdate(Trainer):
+    """An update: the mini-batches of a loop, or one that comes by itself.
+
+    Supervised fine-tuning calls ``train_batch`` in each training step. Tinker's worker (from 0.9.0) goes forward
+    and backward as often as its client likes, until the optimizer steps.
+    """
+
+    looped = False  # the mini-batches come out of train_mini_batch
+    begun = False
+
+    def enter(self, *call: Any) -> None:
+        super().enter(*call)
+        self.looped = True
+
+    def begin_batch(self, data: Any, goes_on: bool = False) -> None:
+        if not (self.looped or (self.begun and goes_on)):
+            self.enter(data)
+            self.looped, self.begun = False, True
+            self.start("mini-batch", data)
+
+    def end_batch(self) -> None:
+        if not self.looped:
+            self.begun = False
+            self.stop("mini-batch")
+            self.leave()
+
+    def loop(self, unit: str, last: bool, complete: bool) -> None:
+        super().loop(unit, last, complete)
+        self.looped = self.looped and unit != "mini-batch"

@@ -40,6 +40,7 @@ PROJECT = Project(
         "verl/workers/critic/dp_critic.py",
         "verl/workers/critic/megatron_critic.py",
         "verl/workers/engine_workers.py",
+        "verl/workers/engine_workers_tinker.py",
         "verl/workers/engine/fsdp/transformer_impl.py",
         "verl/workers/engine/megatron/transformer_impl.py",
         "verl/workers/engine/veomni/transformer_impl.py",

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from patcher.messages.notes import Note
 from patcher.processes import Processes
-from patcher.recipe import Before, Gap, Head, Insertion, Loop, Recipe, Structure, Upstream
+from patcher.recipe import Before, Gap, Head, Insertion, Loop, Probe, Recipe, Structure, Upstream
 from patches import training
-from patches.probes.training import DataParallelActor, MegatronActor, OneRole, Trainer
+from patches.probes.members import Inherited
+from patches.probes.training import DataParallelActor, MegatronActor, OneRole, Trainer, TrainerUpdate
 from patches.releases import Releases
 from patches.training import MICRO, MINI, ROLES, UPDATES
 from patches.verl import PROJECT, RELEASES, timeline
@@ -236,16 +237,20 @@ def _worker_name(unit: str) -> str:
     return f"engine worker, {unit.replace('batch', 'batches')}"
 
 
-def _worker(*, stage: str, unit: str) -> Recipe:
-    """A stage of the worker that drives an engine, whatever its strategy (``engine_workers.py``)."""
-    method = "train_mini_batch" if stage in UPDATES else "infer_batch"
-    lend = Insertion(
+def _lend(method: str) -> Insertion:
+    return Insertion(
         method,
         where=Head(),
         line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
         why="the engine has the loop over the micro-batches, the worker knows the role and the training step",
         windows=(MICRO,),
     )
+
+
+def _worker(*, stage: str, unit: str) -> Recipe:
+    """A stage of the worker that drives an engine, whatever its strategy (``engine_workers.py``)."""
+    updates = stage in UPDATES
+    method = "train_mini_batch" if updates else "infer_batch"
     enter = Insertion(
         method,
         where=Head(),
@@ -253,36 +258,91 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         why=_COUNTED,
         parameters=("data",),
     )
-    minis = (_loop(method, MINI, "dataloader", last=True),) if stage in UPDATES else ()
-    if unit == MICRO:
-        strategies = tuple(engine.strategy for engine in _engines(stage))
-    else:
-        strategies = (*(engine.strategy for engine in _WITH_LOOPS), "megatron", "mindspeed")
+    begin = Insertion(
+        "train_batch",
+        where=Head(),
+        line='self._rlpatch_stage("begin_batch", data)',
+        why="a batch that is none of that loop is a training step with one mini-batch: supervised fine-tuning has no"
+        " others",
+        parameters=("data",),
+    )
+    end = Insertion(
+        "train_batch", where=Before("return ..."), line='self._rlpatch_stage("end_batch")', why="and its step is over"
+    )
+    minis = _loop(method, MINI, "dataloader", last=True)
     return Recipe(
         name=_worker_name(unit),
         stage=stage,
         class_name="TrainingWorker",
         method=method,
         windows=(unit,),
-        probe=training.probe(Trainer, shared=Trainer, roles=ROLES[stage], logger=_LOGGER),
-        insertions=(lend, enter, *minis),
+        probe=training.probe(
+            TrainerUpdate if updates else Trainer,
+            shared=Trainer,
+            roles=ROLES[stage],
+            logger=_LOGGER,
+        ),
+        insertions=(*((enter, minis, _lend("train_batch"), begin, end) if updates else (_lend(method), enter)),),
         structures=(
             Structure(
                 "",
                 _ENGINES,
                 _WORKER,
-                _TRAIN if stage in UPDATES else _INFER,
-                "a loop over the mini-batches of all epochs" if stage in UPDATES else "one call of the engine",
+                _TRAIN if updates else _INFER,
+                "a loop over the mini-batches of all epochs" if updates else "one call of the engine",
             ),
         ),
         why=_WHY,
         how="one line at the head tells whose call it is; the probe is one nested class at the end of TrainingWorker",
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         remove_when=_REMOVE,
-        strategies=strategies,
+        strategies=_strategies(stage, unit),
         roles=ROLES[stage],
         needs=tuple(engine.class_name for engine in _WITH_LOOPS) if unit == MICRO else (),
     )
+
+
+def _tinker(unit: str) -> Recipe:
+    """The worker that takes an update in parts; it derives from the one that drives an engine."""
+    file, releases, method = "verl/workers/engine_workers_tinker.py", RELEASES.since("0.9.0"), "forward_backward"
+    return Recipe(
+        name=f"Tinker's worker, {unit.replace('batch', 'batches')}",
+        stage="update-policy",
+        class_name="TinkerTrainingWorker",
+        method=method,
+        windows=(unit,),
+        probe=Probe(members=(Inherited,), summary=training.summary),
+        insertions=(
+            _lend(method),
+            Insertion(
+                method,
+                where=Head(),
+                line='self._rlpatch_stage("begin_batch", data, True)',
+                why="the first one after an optimizer step begins a mini-batch, which is a training step here",
+                parameters=("data",),
+            ),
+            Insertion(
+                "optimizer_step",
+                where=Before("return ..."),
+                line='self._rlpatch_stage("end_batch")',
+                why="it ends the mini-batch",
+            ),
+        ),
+        structures=(Structure("", releases, file, ("e78e523067fc",), "forward and backward in calls of their own"),),
+        why=_WHY,
+        how="a line where a part begins, one behind the optimizer step; the rest is inherited from TrainingWorker",
+        upstream=f"{file}, from {releases[0]} on",
+        remove_when=_REMOVE,
+        strategies=_strategies("update-policy", unit),
+        roles=ROLES["update-policy"],
+        needs=(_worker_name(unit),),
+    )
+
+
+def _strategies(stage: str, unit: str) -> tuple[str, ...]:
+    if unit == MICRO:
+        return tuple(engine.strategy for engine in _engines(stage))
+    return (*(engine.strategy for engine in _WITH_LOOPS), "megatron", "mindspeed")
 
 
 def _engines(stage: str) -> tuple[_Engine, ...]:
@@ -317,7 +377,8 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
 def _recipes(stage: str, *in_loops: Recipe) -> tuple[Recipe, ...]:
     """The recipes of a stage: of the workers that have the loops themselves, of the engine workers, of the engines."""
     workers = (_worker(stage=stage, unit=unit) for unit in ((MINI, MICRO) if stage in UPDATES else (MICRO,)))
-    return (*in_loops, *workers, *(_in_engine(engine, stage) for engine in _engines(stage)))
+    tinker = map(_tinker, (MINI, MICRO)) if stage == "update-policy" else ()
+    return (*in_loops, *workers, *tinker, *(_in_engine(engine, stage) for engine in _engines(stage)))
 
 
 UPSTREAM = Upstream(

@@ -155,14 +155,28 @@ verl/workers/engine_workers.py
         maybe_fix_3d_position_ids(data)
     train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
         for batch_idx, mini_batch_td in enumerate(dataloader):
+    train_batch: self._rlpatch_stage("begin_batch", data)
+        assert self.loss_fn is not None, "loss function can't be None when calling train_batch"
+    train_batch: self._rlpatch_stage("end_batch")
+        return final_output
 """,
     "verl 0.9.1 update-policy micro-batch": """
 verl/workers/engine_workers.py
     train_mini_batch: self._rlpatch_stage("enter", data)
-    train_mini_batch: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
         maybe_fix_3d_position_ids(data)
     train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
         for batch_idx, mini_batch_td in enumerate(dataloader):
+    train_batch: self._rlpatch_stage("begin_batch", data)
+    train_batch: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
+        assert self.loss_fn is not None, "loss function can't be None when calling train_batch"
+    train_batch: self._rlpatch_stage("end_batch")
+        return final_output
+verl/workers/engine_workers_tinker.py
+    forward_backward: self._rlpatch_stage("begin_batch", data, True)
+    forward_backward: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
+        assert self.loss_fn is not None, "loss function can't be None when calling forward_backward"
+    optimizer_step: self._rlpatch_stage("end_batch")
+        return metrics
 verl/workers/engine/fsdp/transformer_impl.py
     forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
         for micro_batch_idx, micro_batch in enumerate(micro_batches):
@@ -182,6 +196,15 @@ verl/workers/engine_workers.py
         maybe_fix_3d_position_ids(data)
     train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
         for batch_idx, mini_batch_td in enumerate(dataloader):
+    train_batch: self._rlpatch_stage("begin_batch", data)
+        assert self.loss_fn is not None, "loss function can't be None when calling train_batch"
+    train_batch: self._rlpatch_stage("end_batch")
+        return final_output
+verl/workers/engine_workers_tinker.py
+    forward_backward: self._rlpatch_stage("begin_batch", data, True)
+        assert self.loss_fn is not None, "loss function can't be None when calling forward_backward"
+    optimizer_step: self._rlpatch_stage("end_batch")
+        return metrics
 """,
     "verl 0.9.1 compute-log-prob micro-batch": """
 verl/workers/engine_workers.py
@@ -204,10 +227,14 @@ verl/workers/engine/automodel/transformer_impl.py
     "verl 0.9.1 update-critic micro-batch": """
 verl/workers/engine_workers.py
     train_mini_batch: self._rlpatch_stage("enter", data)
-    train_mini_batch: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
         maybe_fix_3d_position_ids(data)
     train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
         for batch_idx, mini_batch_td in enumerate(dataloader):
+    train_batch: self._rlpatch_stage("begin_batch", data)
+    train_batch: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
+        assert self.loss_fn is not None, "loss function can't be None when calling train_batch"
+    train_batch: self._rlpatch_stage("end_batch")
+        return final_output
 verl/workers/engine/fsdp/transformer_impl.py
     forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
         for micro_batch_idx, micro_batch in enumerate(micro_batches):
@@ -221,6 +248,10 @@ verl/workers/engine_workers.py
         maybe_fix_3d_position_ids(data)
     train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
         for batch_idx, mini_batch_td in enumerate(dataloader):
+    train_batch: self._rlpatch_stage("begin_batch", data)
+        assert self.loss_fn is not None, "loss function can't be None when calling train_batch"
+    train_batch: self._rlpatch_stage("end_batch")
+        return final_output
 """,
     "verl 0.9.1 compute-values micro-batch": """
 verl/workers/engine_workers.py

@@ -20,7 +20,15 @@ STAGE_OF = {
     "update_policy": "update-policy",
     "compute_values": "compute-values",
     "update_critic": "update-critic",
+    "fine_tune": "update-policy",
+    "in_parts": "update-policy",
 }
+# What calls the worker beside a trainer of RL, and how it drives two training steps.
+SFT, TINKER = {"implementation": "sft"}, {"implementation": "tinker"}
+CALLS = (
+    (SFT, [{"call": "fine_tune"}]),
+    (TINKER, 2 * [{"call": "in_parts"}]),
+)
 MICRO, MINI = "micro-batch", "mini-batch"
 TRACE = re.compile(r"_(?P<stage>(compute|update)_[a-z_]+)_(?P<role>actor|ref|critic)_step(?P<step>\d+)_rank0_")
 
@@ -44,6 +52,9 @@ class Case(NamedTuple):
 
     def calls(self, workers: Workers) -> list[dict[str, Any]]:
         """The training steps up to one after the last that is recorded; its stage raises in the first, if at all."""
+        for settings, calls in CALLS:
+            if self.settings == settings:
+                return calls
         stages = UPDATES if workers[1] == "megatron" else STAGES
         first = [
             {**call, "raise_at": self.raise_at} if STAGE_OF[call["call"]] == self.stage else call for call in stages
@@ -66,7 +77,7 @@ class Case(NamedTuple):
         """(stage, role, training step) → units, from the labels of what was driven."""
         found: dict[Any, Units] = {}
         counts: dict[tuple[str, str], int] = {}
-        for call in calls:
+        for call in by_step(calls):
             stage = STAGE_OF[call["call"]]
             step = counts[stage, call["role"]] = counts.get((stage, call["role"]), 0) + 1
             asked = stage != "compute-log-prob" or tree.role in ("all", call["role"])
@@ -76,6 +87,15 @@ class Case(NamedTuple):
                 inside = dict(recorded(call["labels"], tree.units[stage], first, end))
                 found.update({(stage, call["role"], step): inside} if inside else {})
         return found
+
+
+def by_step(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A call for each training step: the trainer for fine-tuning has several in its one, each with an optimizer step."""
+    for call in calls:
+        labels, steps = call["labels"], call["call"] == "fine_tune"
+        ends = [end for end, label in enumerate(labels, 1) if steps and label.startswith("optimizer")] or [len(labels)]
+        for first, end in zip([0, *ends], ends, strict=False):
+            yield {**call, "labels": labels[first:end]}
 
 
 def recorded(labels: list[str], unit: str, first: int, end: int) -> Iterator[tuple[int, list[str]]]:
@@ -131,10 +151,12 @@ FIRST_BRIEF = (
     Case("update-critic", "1:2"), Case("compute-log-prob", "1:3", "2"),
     Case("compute-log-prob", "1:2", "1,3", settings={"lora": True}), Case("compute-values", "1:9"), Case("", "1:2"),
     *(Case("update-policy", "1:3", settings=settings) for settings in OTHERS),
+    Case("update-policy", "1:2", "2", settings=SFT), Case("update-policy", "1:3", "2", settings=TINKER),
 )  # fmt: skip
 SECOND_BRIEF = (
     Case("update-policy", "1:9"), Case("update-critic", "1:3", "2"), Case("compute-log-prob", "0:1"),
     Case("compute-log-prob", "1:2", "2", settings={"lora": True}), Case("", "1:2", "1,2,3"),
+    Case("update-policy", "0:1", "1,2", settings=SFT), Case("update-policy", "0:9", "2", settings=TINKER),
 )  # fmt: skip
 FIRST = Tree(
     {**BOTH, "update-policy": MICRO, "update-critic": MINI},
@@ -188,6 +210,8 @@ def trees(workers: Workers, everything: bool) -> dict[str, Tree]:
 def known(workers: Workers, tree: Tree, case: Case) -> bool:
     """Whether these workers have what the case drives."""
     release, implementation = workers
+    if "implementation" in case.settings:
+        return implementation == "engine" and (case.settings == SFT or release.startswith("0.9."))
     if "strategy" in case.settings:
         return implementation == "engine" and case.settings["strategy"] in STRATEGIES[release]
     if implementation == "megatron":

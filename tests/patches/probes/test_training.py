@@ -296,6 +296,73 @@ def test_an_engine_lends_its_loop_to_its_worker(unit: str, window: str, expected
     assert worker.recorded == [expected]
 
 
+MINI: dict[str, Any] = {"UNIT": "mini-batch"}
+
+
+class Unlooped(Worker):
+    """Called for single batches, by fine-tuning, or in parts by a client of Tinker."""
+
+    def train_batch(self, number: str) -> None:
+        self._rlpatch_stage("begin_batch", {})
+        self.engine._rlpatch_stage_units = self._rlpatch_stage_units
+        self._forward(number)
+        self.run(f"step {number}")
+        self._rlpatch_stage("end_batch")
+
+    def in_parts(self, number: str) -> None:
+        for part in range(2):
+            self._rlpatch_stage("begin_batch", {}, True)
+            self.engine._rlpatch_stage_units = self._rlpatch_stage_units
+            self._forward(f"{number}{part}.")
+        self.run(f"step {number}")
+        self._rlpatch_stage("end_batch")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"WINDOW": "1:2"}, {1: ["micro b1"]}),
+        ({"WINDOW": "2:9"}, {2: ["micro b2", "step b"]}),
+        ({"WINDOW": "0:1", **MINI}, {0: ["micro b0", "micro b1", "micro b2", "step b"]}),
+        ({"WINDOW": "1:2", **MINI}, {}),
+    ],
+    ids=str,
+)
+def test_a_batch_by_itself_is_a_training_step_of_one_mini_batch(settings: Any, expected: Any) -> None:
+    worker = Unlooped(STEPS="2", **settings)
+    for number in "abc":
+        worker.train_batch(number)
+    assert [units for units in worker.recorded if units] == ([expected] if expected else [])
+
+
+def test_a_batch_in_the_loop_is_no_training_step() -> None:
+    worker = Unlooped(WINDOW="0:2", STEPS="1", **MINI)
+    worker._rlpatch_stage("enter", {})
+    for mini in worker._rlpatch_stage_units("mini-batch", range(2), last=True):
+        worker.train_batch(f"{mini}.")
+    assert [*worker.recorded[0]] == [0, 1]
+    assert len(worker.made) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"WINDOW": "2:4"}, {2: ["micro b0.2"], 3: ["micro b1.0"]}),
+        ({"WINDOW": "5:6"}, {5: ["micro b1.2"]}),
+        (
+            {"WINDOW": "0:1", **MINI},
+            {0: [*(f"micro b{part}.{micro}" for part in range(2) for micro in range(3)), "step b"]},
+        ),
+    ],
+    ids=str,
+)
+def test_parts_are_a_mini_batch_up_to_the_optimizer_step(settings: Any, expected: Any) -> None:
+    worker = Unlooped(STEPS="2", **settings)
+    for number in "abc":
+        worker.in_parts(number)
+    assert worker.recorded == [expected]
+
+
 @pytest.mark.parametrize(
     ("kind", "data", "role"),
     [
