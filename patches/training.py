@@ -23,13 +23,16 @@ UPDATES = ("update-policy", "update-critic")
 """The stages with mini-batches: an optimizer steps after each."""
 
 
-def settings(roles: tuple[str, ...]) -> Callable[[ProfileConfig[TrainingStage]], dict[str, object]]:
-    """What the user chose, as the class attributes of ``probes.training.TrainingSteps`` in a stage for ``roles``."""
+def settings(roles: tuple[str, ...], *identity: str) -> Callable[[ProfileConfig[TrainingStage]], dict[str, object]]:
+    """What the user chose, as the class attributes of ``probes.training.TrainingSteps`` in a stage for ``roles``.
+
+    ``identity`` are attributes that tell a training step beside its number.
+    """
 
     def attributes(config: ProfileConfig[TrainingStage]) -> dict[str, object]:
         return {
             **recording.settings(config),
-            "IDENTITY": recording.identity(config, "role", "step"),
+            "IDENTITY": recording.identity(config, "role", "step", *identity),
             "UNIT": config.stage.window.unit,
             "ROLES": (config.stage.role,) if config.stage.role else roles,
             "STEPS": ",".join(map(str, config.stage.training_steps)),
@@ -64,19 +67,29 @@ _FEW = 8
 
 
 def probe(
-    recorder: type, *, roles: tuple[str, ...], logger: str, shared: type = TrainingSteps, members: type = Loops
+    recorder: type,
+    *,
+    roles: tuple[str, ...],
+    logger: str,
+    shared: type = TrainingSteps,
+    members: type = Loops,
+    versioned: Callable[[str], bool] | None = None,
 ) -> Probe:
     """The probe that counts the units of a stage; ``recorder`` tells whose call it is.
 
     The stages of one class have ``shared`` in common, and all from which that derives. ``members`` go into the
-    target class itself.
+    target class itself. ``versioned`` tells of a release whether the worker knows the training steps of the log.
     """
+
+    def constants(config: ProfileConfig[TrainingStage], release: str) -> dict[str, object]:
+        return {**recording.constants(config), **({"VERSIONED": versioned(release)} if versioned else {})}
+
     return recording.probe(
         recorder,
         (members,),
         logger=logger,
-        settings=settings(roles),
-        constants=lambda config, _release: recording.constants(config),
+        settings=settings(roles, *(("parameter_version",) if versioned else ())),
+        constants=constants,
         summary=summary,
         markers=(ranges.Markers, ranges.TrainingMarkers),
         shared=(shared,),

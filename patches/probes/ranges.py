@@ -237,7 +237,10 @@ class TrainingMarkers(Markers, TrainingSteps):
 
     def enter(self, *call: Any) -> None:
         super().enter(*call)
-        self.ranges, self.turns = [], {}
+        if self.VERSIONED and self.goes_on:
+            self.ranges, self.turns[self.UNIT] = [], self.unit - 1
+        else:
+            self.ranges, self.turns = [], {}
 
     def start(self, unit: str, batch: Any) -> None:
         self.leave_range("uncounted")

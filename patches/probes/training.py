@@ -10,7 +10,7 @@ from patches.probes.recorder import CountedUnits
 
 
 class TrainingSteps(CountedUnits):
-    """Counts the units of a stage in each of its calls; a call is a training step.
+    """Counts the units of a stage in each of its calls; a call is a training step, or a part of one.
 
     ``enter`` and ``leave`` frame a call, ``start`` and ``stop`` a unit, ``loop`` tells that a loop over units has
     ended. The numbering of the units goes on from loop to loop within a call: an update runs one loop of
@@ -25,10 +25,14 @@ class TrainingSteps(CountedUnits):
 
     FIRST: CompileTime[int] = 0
     BY_STEP: CompileTime[bool] = True
+    VERSIONED: CompileTime[bool] = False  # the worker is told of the steps of the log
 
     role: str
     step: int
     whose: Callable[..., str]
+    follow_log: Callable[[str], None]
+    goes_on: bool  # the training step of the call before
+    parameter_version: Any
 
     def __init__(self, worker: Any) -> None:
         import os
@@ -42,6 +46,8 @@ class TrainingSteps(CountedUnits):
         self.name = "rank%s" % self.rank
         super().__init__(worker)
         self.calls: dict[str, int] = {}
+        if self.VERSIONED:
+            self.reached: dict[str, int] = {}
         if self.LIVE and not self.done:
             self.show()
 
@@ -66,19 +72,29 @@ class TrainingSteps(CountedUnits):
         role = self.whose(*call)
         if role not in self.ROLES:
             return
+        if self.VERSIONED:
+            first = not self.calls
+            self.follow_log(role)
         step = self.calls[role] = self.calls.get(role, 0) + 1
         self.role, self.step, self.unit = role, step, 0
+        if self.VERSIONED and self.goes_on:
+            self.unit = self.reached[role]
         stage = self.STAGE.replace("-", "_")
         self.name = "%s_%s_%s_step%s_rank%s_%s" % (self.host, stage, role, step, self.rank, self.pid)
         if self.METADATA:
             who = role, self.host, self.rank, self.pid
             self.watched = "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, self.STAGE, *who)
         self.schedule_call(step)
+        if self.VERSIONED and not self.ON_DEMAND and first and step > self.last():
+            self.finish("not recorded: the first call is in training step %s already, as verl's log counts" % step)
 
     def schedule_call(self, step: int) -> None:
         if self.ON_DEMAND:
             self.note("installed")
-            self.poll_request(step)  # if it refuses what lies there, that is how it stands
+            if self.VERSIONED:
+                self.poll_request(step + self.goes_on)  # a step that has begun is over for it
+            else:
+                self.poll_request(step)  # if it refuses what lies there, that is how it stands
             requested = self.is_addressed and step in self.steps
         else:
             requested = step in self.steps
@@ -89,6 +105,8 @@ class TrainingSteps(CountedUnits):
         if not self.ON_DEMAND:
             # The other role of this object, if it has two, may still have its last step before it.
             self.done = step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
+        if self.VERSIONED and self.goes_on and self.open_at is None:
+            return  # what the state says of the call before still holds
         if self.ON_DEMAND:
             if self.open_at is not None:
                 self.note("waiting")
@@ -158,7 +176,12 @@ class TrainingSteps(CountedUnits):
 
     def finish(self, report: str, found: Sequence[str] = ()) -> None:
         what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.window)
-        self.say("%s of training step %s: %s" % (what, self.step, report))
+        if self.VERSIONED:
+            version = self.parameter_version
+            by = "calls counted" if version is None else "parameter version %s" % version
+            self.say("%s of training step %s (%s): %s" % (what, self.step, by, report))
+        else:
+            self.say("%s of training step %s: %s" % (what, self.step, report))
         super().finish(report, found)
 
     def between(self) -> str:
@@ -232,7 +255,31 @@ class Trainer(TrainingSteps):
 
     The reference is an engine that only goes forward; with LoRA the actor's engine with ``no_lora_adapter`` in the
     batch (from 0.7.1).
+
+    From 0.8.0 on ``update_weights`` says which training step it ends: the next one of the log is one more. An
+    asynchronous trainer calls a stage several times in between: then the numbers of its units go on, and a window
+    that reaches over several calls has a trace of each.
     """
+
+    parameter_version = None  # of the weights that the rollout has, where this process knows of it
+
+    def follow_log(self, role: str) -> None:
+        version = self.parameter_version = getattr(self.worker, "_rlpatch_parameter_version", None)
+        if self.calls:
+            self.reached[self.role] = self.unit
+        self.goes_on = version is not None and self.calls.get(role) == version + 1
+        if version is not None:
+            self.calls[role] = version
+
+    def schedule_window(self, origin: int) -> None:
+        super().schedule_window(origin)
+        if self.VERSIONED:
+            if self.unit < self.end:
+                self.first = max(self.first, self.unit)
+            elif self.SEVERAL and self.next_windows:
+                self.schedule_window(origin)
+            else:
+                self.open_at = None
 
     def whose(self, data: Any) -> str:
         if self.worker.config.model_type == "value_model":

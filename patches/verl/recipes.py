@@ -237,6 +237,18 @@ def _worker_name(unit: str) -> str:
     return f"engine worker, {unit.replace('batch', 'batches')}"
 
 
+_VERSION = Insertion(
+    "ActorRolloutRefWorker.update_weights",
+    where=Head(),
+    line="if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps",
+    why="the weights of training step N go to the rollout at its end, in every trainer: what follows is N + 1, as in"
+    " verl's log, however many calls of the stage there are. Calls are counted where a process never gets here:"
+    " fine-tuning, a critic with resources of its own, trainers that do not pass global_steps",
+    parameters=("global_steps", "mode"),
+    optional=True,
+)
+
+
 def _lend(method: str) -> Insertion:
     return Insertion(
         method,
@@ -255,7 +267,7 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         method,
         where=Head(),
         line='self._rlpatch_stage("enter", data)',
-        why=_COUNTED,
+        why="a call begins, of the training step that update_weights tells of, else counted as one",
         parameters=("data",),
     )
     begin = Insertion(
@@ -281,8 +293,12 @@ def _worker(*, stage: str, unit: str) -> Recipe:
             shared=Trainer,
             roles=ROLES[stage],
             logger=_LOGGER,
+            versioned=lambda release: release not in _LEGACY,
         ),
-        insertions=(*((enter, minis, _lend("train_batch"), begin, end) if updates else (_lend(method), enter)),),
+        insertions=(
+            *((enter, minis, _lend("train_batch"), begin, end) if updates else (_lend(method), enter)),
+            _VERSION,
+        ),
         structures=(
             Structure(
                 "",

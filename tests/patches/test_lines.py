@@ -171,6 +171,8 @@ verl/workers/engine_workers.py
         assert self.loss_fn is not None, "loss function can't be None when calling train_batch"
     train_batch: self._rlpatch_stage("end_batch")
         return final_output
+    update_weights: if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps
+        effective_mode = mode if mode != "auto" else self.config.rollout.checkpoint_engine.backend
 verl/workers/engine_workers_tinker.py
     forward_backward: self._rlpatch_stage("begin_batch", data, True)
     forward_backward: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
@@ -200,6 +202,8 @@ verl/workers/engine_workers.py
         assert self.loss_fn is not None, "loss function can't be None when calling train_batch"
     train_batch: self._rlpatch_stage("end_batch")
         return final_output
+    update_weights: if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps
+        effective_mode = mode if mode != "auto" else self.config.rollout.checkpoint_engine.backend
 verl/workers/engine_workers_tinker.py
     forward_backward: self._rlpatch_stage("begin_batch", data, True)
         assert self.loss_fn is not None, "loss function can't be None when calling forward_backward"
@@ -211,6 +215,8 @@ verl/workers/engine_workers.py
     infer_batch: self._rlpatch_stage("enter", data)
     infer_batch: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
         global_token_num = tu.get(data, key="global_token_num")
+    update_weights: if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps
+        effective_mode = mode if mode != "auto" else self.config.rollout.checkpoint_engine.backend
 verl/workers/engine/fsdp/transformer_impl.py
     forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
         for micro_batch_idx, micro_batch in enumerate(micro_batches):
@@ -235,6 +241,8 @@ verl/workers/engine_workers.py
         assert self.loss_fn is not None, "loss function can't be None when calling train_batch"
     train_batch: self._rlpatch_stage("end_batch")
         return final_output
+    update_weights: if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps
+        effective_mode = mode if mode != "auto" else self.config.rollout.checkpoint_engine.backend
 verl/workers/engine/fsdp/transformer_impl.py
     forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
         for micro_batch_idx, micro_batch in enumerate(micro_batches):
@@ -252,12 +260,16 @@ verl/workers/engine_workers.py
         assert self.loss_fn is not None, "loss function can't be None when calling train_batch"
     train_batch: self._rlpatch_stage("end_batch")
         return final_output
+    update_weights: if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps
+        effective_mode = mode if mode != "auto" else self.config.rollout.checkpoint_engine.backend
 """,
     "verl 0.9.1 compute-values micro-batch": """
 verl/workers/engine_workers.py
     infer_batch: self._rlpatch_stage("enter", data)
     infer_batch: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
         global_token_num = tu.get(data, key="global_token_num")
+    update_weights: if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps
+        effective_mode = mode if mode != "auto" else self.config.rollout.checkpoint_engine.backend
 verl/workers/engine/fsdp/transformer_impl.py
     forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
         for micro_batch_idx, micro_batch in enumerate(micro_batches):
@@ -378,7 +390,7 @@ def lines(asked: str, scratch: Path) -> Iterator[str]:
 def _lines(source: str, name: str) -> Iterator[str]:
     method, ours = "", False
     for line in filter(None, map(str.rstrip, source.splitlines())):
-        if found := re.match(r"    def (\w+)", line):
+        if found := re.match(r"    (?:async )?def (\w+)", line):
             method = found[1]
         code, _, mark = line.strip().partition("  # rlpatch: ")
         if mark:

@@ -23,11 +23,13 @@ STAGE_OF = {
     "fine_tune": "update-policy",
     "in_parts": "update-policy",
 }
-# What calls the worker beside a trainer of RL, and how it drives two training steps.
-SFT, TINKER = {"implementation": "sft"}, {"implementation": "tinker"}
+# What calls the worker beside a synchronous trainer of RL, and how it drives two training steps: an asynchronous one
+# calls it twice in each.
+SFT, TINKER, ASYNC = {"implementation": "sft"}, {"implementation": "tinker"}, {"sync": 2}
 CALLS = (
     (SFT, [{"call": "fine_tune"}]),
     (TINKER, 2 * [{"call": "in_parts"}]),
+    (ASYNC, 4 * [{"call": "update_policy"}]),
 )
 MICRO, MINI = "micro-batch", "mini-batch"
 TRACE = re.compile(r"_(?P<stage>(compute|update)_[a-z_]+)_(?P<role>actor|ref|critic)_step(?P<step>\d+)_rank0_")
@@ -77,7 +79,7 @@ class Case(NamedTuple):
         """(stage, role, training step) → units, from the labels of what was driven."""
         found: dict[Any, Units] = {}
         counts: dict[tuple[str, str], int] = {}
-        for call in by_step(calls):
+        for call in by_step(calls, self.settings.get("sync", 1)):
             stage = STAGE_OF[call["call"]]
             step = counts[stage, call["role"]] = counts.get((stage, call["role"]), 0) + 1
             asked = stage != "compute-log-prob" or tree.role in ("all", call["role"])
@@ -89,13 +91,16 @@ class Case(NamedTuple):
         return found
 
 
-def by_step(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A call for each training step: the trainer for fine-tuning has several in its one, each with an optimizer step."""
-    for call in calls:
-        labels, steps = call["labels"], call["call"] == "fine_tune"
+def by_step(calls: list[dict[str, Any]], sync: int) -> Iterator[dict[str, Any]]:
+    """A call for each training step: ``sync`` of them are one, and the trainer for fine-tuning has several in its one,
+    each with an optimizer step.
+    """
+    for at in range(0, len(calls), sync):
+        labels = [label for call in calls[at : at + sync] for label in call["labels"]]
+        steps = calls[at]["call"] == "fine_tune"
         ends = [end for end, label in enumerate(labels, 1) if steps and label.startswith("optimizer")] or [len(labels)]
         for first, end in zip([0, *ends], ends, strict=False):
-            yield {**call, "labels": labels[first:end]}
+            yield {**calls[at], "labels": labels[first:end]}
 
 
 def recorded(labels: list[str], unit: str, first: int, end: int) -> Iterator[tuple[int, list[str]]]:
@@ -152,11 +157,13 @@ FIRST_BRIEF = (
     Case("compute-log-prob", "1:2", "1,3", settings={"lora": True}), Case("compute-values", "1:9"), Case("", "1:2"),
     *(Case("update-policy", "1:3", settings=settings) for settings in OTHERS),
     Case("update-policy", "1:2", "2", settings=SFT), Case("update-policy", "1:3", "2", settings=TINKER),
+    Case("update-policy", "5:7", "2", settings=ASYNC),
 )  # fmt: skip
 SECOND_BRIEF = (
     Case("update-policy", "1:9"), Case("update-critic", "1:3", "2"), Case("compute-log-prob", "0:1"),
     Case("compute-log-prob", "1:2", "2", settings={"lora": True}), Case("", "1:2", "1,2,3"),
     Case("update-policy", "0:1", "1,2", settings=SFT), Case("update-policy", "0:9", "2", settings=TINKER),
+    Case("update-policy", "3:4", "2", settings=ASYNC),
 )  # fmt: skip
 FIRST = Tree(
     {**BOTH, "update-policy": MICRO, "update-critic": MINI},
@@ -202,7 +209,14 @@ def trees(workers: Workers, everything: bool) -> dict[str, Tree]:
             for name, tree in found.items()
         }
     return {
-        name: tree._replace(cases=tuple(case for case in tree.cases if known(workers, tree, case)))
+        # What is known of training steps stays in the process: those who have none of it come first.
+        name: tree._replace(
+            cases=tuple(
+                case
+                for case in sorted(tree.cases, key=lambda case: case.settings == ASYNC)
+                if known(workers, tree, case)
+            )
+        )
         for name, tree in found.items()
     }
 
@@ -212,6 +226,8 @@ def known(workers: Workers, tree: Tree, case: Case) -> bool:
     release, implementation = workers
     if "implementation" in case.settings:
         return implementation == "engine" and (case.settings == SFT or release.startswith("0.9."))
+    if case.settings == ASYNC:
+        return release not in releases.VERL[:12]
     if "strategy" in case.settings:
         return implementation == "engine" and case.settings["strategy"] in STRATEGIES[release]
     if implementation == "megatron":

@@ -6,10 +6,12 @@ What real profilers record of verl's real classes is proven in ``test_on_verl``.
 from __future__ import annotations
 
 import atexit
+import json
 import re
 import threading
 from functools import partial
 from multiprocessing import util
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +20,9 @@ import pytest
 from patches.probes.members import ForeignLoops
 from tests.patches.rollout_workers import V1Worker, batch
 from tests.patches.standin import Profiler
+from tests.patches.step_metadata import Traces, facts, states
 from tests.patches.training_stages import Failed, Stage, minis, recipe
+from tests.patches.triggered import WAITING
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
@@ -296,7 +300,104 @@ def test_an_engine_lends_its_loop_to_its_worker(unit: str, window: str, expected
     assert worker.recorded == [expected]
 
 
+class Asynchronous(Worker):
+    """Its trainer calls the update several times in a training step, and sends the weights on at its end."""
+
+    _rlpatch_parameter_version: int
+
+    def in_step(self, step: int) -> None:
+        self._rlpatch_parameter_version = step - 1
+        for call in range(2):
+            self.run(f"between {step}.{call}")
+            self.train({})
+
+
 MINI: dict[str, Any] = {"UNIT": "mini-batch"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "traces", "said"),
+    [
+        ({"WINDOW": "0:1", "STEPS": "2", **MINI}, [[0]], ["complete, recorded 1 of 1"]),
+        (
+            {"WINDOW": "3:4", "STEPS": "2", **MINI},
+            [[3]],
+            ["not recorded: the call ends after 2", "complete, recorded 1 of 1"],
+        ),
+        (
+            {"WINDOW": "1:3", "STEPS": "2", **MINI},
+            [[1], [2]],
+            ["the call ends, recorded 1 of 2", "complete, recorded 1 of 1"],
+        ),
+        ({"WINDOW": "0:", "STEPS": "2", **MINI}, [[0, 1], [2, 3]], ["the call ends, recorded 2 units"] * 2),
+        (
+            {"WINDOW": "7:10", "STEPS": "2"},
+            [[7, 8, 9]],
+            ["not recorded: the call ends after 6", "complete, recorded 3 of 3"],
+        ),
+        (
+            {"WINDOW": "0:1,2:3", "STEPS": "2", "SEVERAL": True, **MINI},
+            [[0], [2]],
+            ["complete", "the call ends, recorded 0 of 1", "complete"],
+        ),
+        (
+            {"WINDOW": "4:5", "STEPS": "2", **MINI},
+            [],
+            ["not recorded: the call ends after 2", "the call ends, recorded 0 of 1"],
+        ),
+    ],
+    ids=str,
+)
+def test_a_training_step_is_one_of_the_log_however_many_calls_it_has(
+    settings: dict[str, Any], traces: list[list[int]], said: list[str], caplog: Any
+) -> None:
+    worker = Asynchronous(**settings)
+    for step in (1, 2, 3):
+        worker.in_step(step)
+    assert [[*units] for units in worker.recorded if units] == traces
+    assert not any("between" in label for units in worker.recorded for labels in units.values() for label in labels)
+    assert all("of training step 2 (parameter version 1): " in line for line in caplog.messages)
+    ends = [line.partition("): ")[2] for line in caplog.messages]
+    assert [end[: len(start)] for end, start in zip(ends, said, strict=True)] == said
+    assert worker._rlpatch_stage_probe is None
+
+
+def test_a_run_that_begins_behind_its_training_steps_says_so(caplog: Any) -> None:
+    worker = Asynchronous()
+    worker.in_step(8)
+    assert caplog.messages[0].endswith(
+        "training step 8 (parameter version 7): not recorded: the first call is in training step 8 already, as verl's log counts"
+    )
+    worker.in_step(9)
+    assert (len(caplog.messages), worker.made) == (1, [])
+
+
+def test_facts_and_state_hold_the_number_of_the_weights(tmp_path: Path) -> None:
+    worker = Asynchronous(parts=(Traces,), WINDOW="0:1", METADATA=True, SAVE_PATH=str(tmp_path), **MINI)
+    worker.in_step(1)  # its second call records nothing, and takes nothing back
+    (fact,), (state,) = facts(tmp_path), states(tmp_path).values()
+    assert [(one["step"], one["parameter_version"], one["state"]) for one in (fact, state)] == [(1, 0, "saved")] * 2
+
+
+def test_a_request_for_a_training_step_comes_before_it_begins(tmp_path: Path, caplog: Any) -> None:
+    """The units of a step that has begun are not numbered any more, unless somebody wanted them."""
+    worker = Asynchronous(parts=(Traces,), **{**WAITING, "SAVE_PATH": str(tmp_path)}, **MINI)
+    request = {"RLPATCH_REQUEST": "a1", "RLPATCH_WINDOW": "0:1", "RLPATCH_RANKS": "0", "RLPATCH_TRAINING_STEPS": "1"}
+    worker._rlpatch_parameter_version = 0
+    worker.train({})
+    (tmp_path / ".rlpatch/update-policy.request").write_text(json.dumps({**request, "expires": "9e9"}))
+    worker.train({})
+    assert "request refused: it was meant for 1, and this worker is at 2" in caplog.text
+    assert worker.made == []
+
+
+def test_calls_are_counted_where_nothing_tells_of_training_steps(caplog: Any) -> None:
+    worker = Worker(STEPS="2")
+    worker.train({})
+    worker.train({})
+    assert [line.partition(" of training step ")[2].partition(":")[0] for line in caplog.messages] == [
+        "2 (calls counted)"
+    ]
 
 
 class Unlooped(Worker):
@@ -335,13 +436,13 @@ def test_a_batch_by_itself_is_a_training_step_of_one_mini_batch(settings: Any, e
     assert [units for units in worker.recorded if units] == ([expected] if expected else [])
 
 
-def test_a_batch_in_the_loop_is_no_training_step() -> None:
-    worker = Unlooped(WINDOW="0:2", STEPS="1", **MINI)
+def test_a_batch_in_the_loop_is_no_training_step_and_one_behind_it_is() -> None:
+    worker = Unlooped(WINDOW="0:2", STEPS="1,2", **MINI)
     worker._rlpatch_stage("enter", {})
     for mini in worker._rlpatch_stage_units("mini-batch", range(2), last=True):
         worker.train_batch(f"{mini}.")
-    assert [*worker.recorded[0]] == [0, 1]
-    assert len(worker.made) == 1
+    worker.train_batch("after")
+    assert [[*units] for units in worker.recorded] == [[0, 1], [0]]
 
 
 @pytest.mark.parametrize(
