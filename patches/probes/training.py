@@ -31,6 +31,7 @@ class TrainingSteps(CountedUnits):
     step: int
     whose: Callable[..., str]
     follow_log: Callable[[str], None]
+    resume_step: Callable[[], None]
     goes_on: bool  # the training step of the call before
     parameter_version: Any
 
@@ -77,24 +78,22 @@ class TrainingSteps(CountedUnits):
             self.follow_log(role)
         step = self.calls[role] = self.calls.get(role, 0) + 1
         self.role, self.step, self.unit = role, step, 0
-        if self.VERSIONED and self.goes_on:
-            self.unit = self.reached[role]
         stage = self.STAGE.replace("-", "_")
         self.name = "%s_%s_%s_step%s_rank%s_%s" % (self.host, stage, role, step, self.rank, self.pid)
         if self.METADATA:
             who = role, self.host, self.rank, self.pid
             self.watched = "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, self.STAGE, *who)
-        self.schedule_call(step)
+        if self.VERSIONED and self.goes_on:
+            self.resume_step()
+        else:
+            self.schedule_call(step)
         if self.VERSIONED and not self.ON_DEMAND and first and step > self.last():
             self.finish("not recorded: the first call is in training step %s already, as verl's log counts" % step)
 
     def schedule_call(self, step: int) -> None:
         if self.ON_DEMAND:
             self.note("installed")
-            if self.VERSIONED:
-                self.poll_request(step + self.goes_on)  # a step that has begun is over for it
-            else:
-                self.poll_request(step)  # if it refuses what lies there, that is how it stands
+            self.poll_request(step)  # if it refuses what lies there, that is how it stands
             requested = self.is_addressed and step in self.steps
         else:
             requested = step in self.steps
@@ -105,8 +104,6 @@ class TrainingSteps(CountedUnits):
         if not self.ON_DEMAND:
             # The other role of this object, if it has two, may still have its last step before it.
             self.done = step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
-        if self.VERSIONED and self.goes_on and self.open_at is None:
-            return  # what the state says of the call before still holds
         if self.ON_DEMAND:
             if self.open_at is not None:
                 self.note("waiting")
@@ -271,6 +268,15 @@ class Trainer(TrainingSteps):
         if version is not None:
             self.calls[role] = version
 
+    def resume_step(self) -> None:  # a request is looked for where a step begins
+        self.unit = self.reached[self.role]
+        if self.step in self.steps and (self.is_addressed if self.ON_DEMAND else True):
+            if self.SEVERAL:
+                self.next_windows, self.window = self.windows.split(","), self.windows
+            self.schedule_window(0)
+            if self.METADATA and self.open_at is not None:
+                self.note("waiting")
+
     def schedule_window(self, origin: int) -> None:
         super().schedule_window(origin)
         if self.VERSIONED:
@@ -296,7 +302,7 @@ class Trainer(TrainingSteps):
         return "verl's own torch profiler is running" if running else ""
 
 
-class TrainerUpdate(Trainer):
+class WorkerUpdate(Trainer):
     """An update: the mini-batches of a loop, or one that comes by itself.
 
     Supervised fine-tuning calls ``train_batch`` in each training step. Tinker's worker (from 0.9.0) goes forward

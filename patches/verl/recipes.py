@@ -10,7 +10,7 @@ from patcher.processes import Processes
 from patcher.recipe import Before, Gap, Head, Insertion, Loop, Probe, Recipe, Structure, Upstream
 from patches import training
 from patches.probes.members import Inherited
-from patches.probes.training import DataParallelActor, MegatronActor, OneRole, Trainer, TrainerUpdate
+from patches.probes.training import DataParallelActor, MegatronActor, OneRole, Trainer, WorkerUpdate
 from patches.releases import Releases
 from patches.training import MICRO, MINI, ROLES, UPDATES
 from patches.verl import PROJECT, RELEASES, timeline
@@ -289,7 +289,7 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         method=method,
         windows=(unit,),
         probe=training.probe(
-            TrainerUpdate if updates else Trainer,
+            WorkerUpdate if updates else Trainer,
             shared=Trainer,
             roles=ROLES[stage],
             logger=_LOGGER,

@@ -208,17 +208,13 @@ def trees(workers: Workers, everything: bool) -> dict[str, Tree]:
             name: tree._replace(units={stage: unit for stage, unit in tree.units.items() if unit == MINI})
             for name, tree in found.items()
         }
-    return {
-        # What is known of training steps stays in the process: those who have none of it come first.
-        name: tree._replace(
-            cases=tuple(
-                case
-                for case in sorted(tree.cases, key=lambda case: case.settings == ASYNC)
-                if known(workers, tree, case)
-            )
-        )
-        for name, tree in found.items()
-    }
+    return {name: tree._replace(cases=tuple(in_order(workers, tree))) for name, tree in found.items()}
+
+
+def in_order(workers: Workers, tree: Tree) -> list[Case]:
+    """What these workers have. What is known of training steps stays in the process: that comes last."""
+    there = [case for case in tree.cases if known(workers, tree, case)]
+    return sorted(there, key=lambda case: case.settings == ASYNC)
 
 
 def known(workers: Workers, tree: Tree, case: Case) -> bool:

@@ -379,16 +379,28 @@ def test_facts_and_state_hold_the_number_of_the_weights(tmp_path: Path) -> None:
     assert [(one["step"], one["parameter_version"], one["state"]) for one in (fact, state)] == [(1, 0, "saved")] * 2
 
 
-def test_a_request_for_a_training_step_comes_before_it_begins(tmp_path: Path, caplog: Any) -> None:
-    """The units of a step that has begun are not numbered any more, unless somebody wanted them."""
+def test_a_request_for_a_training_step_that_has_begun_is_refused_in_the_next(tmp_path: Path, caplog: Any) -> None:
+    """Its units are not numbered any more, for nobody wanted them when it began."""
     worker = Asynchronous(parts=(Traces,), **{**WAITING, "SAVE_PATH": str(tmp_path)}, **MINI)
     request = {"RLPATCH_REQUEST": "a1", "RLPATCH_WINDOW": "0:1", "RLPATCH_RANKS": "0", "RLPATCH_TRAINING_STEPS": "1"}
     worker._rlpatch_parameter_version = 0
     worker.train({})
     (tmp_path / ".rlpatch/update-policy.request").write_text(json.dumps({**request, "expires": "9e9"}))
     worker.train({})
+    assert not caplog.text
+    worker.in_step(2)
     assert "request refused: it was meant for 1, and this worker is at 2" in caplog.text
     assert worker.made == []
+
+
+def test_a_request_is_served_in_every_call_of_its_training_step(tmp_path: Path) -> None:
+    worker = Asynchronous(parts=(Traces,), **{**WAITING, "SAVE_PATH": str(tmp_path)}, **MINI)
+    request = {"RLPATCH_REQUEST": "a1", "RLPATCH_WINDOW": "1:3", "RLPATCH_RANKS": "0", "RLPATCH_TRAINING_STEPS": "2"}
+    worker.in_step(1)
+    (tmp_path / ".rlpatch/update-policy.request").write_text(json.dumps({**request, "expires": "9e9"}))
+    for step in (2, 3):
+        worker.in_step(step)
+    assert [[*units] for units in worker.recorded] == [[1], [2]]
 
 
 def test_calls_are_counted_where_nothing_tells_of_training_steps(caplog: Any) -> None:
