@@ -45,11 +45,16 @@ def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
 
 
 def recipes(
-    package: str, releases: Releases, *sites: Recipe, logger: str, kind: type = TimelineRecorder
+    package: str,
+    releases: Releases,
+    *sites: Recipe,
+    logger: str,
+    kind: type = TimelineRecorder,
+    recorder_name: str = "_rlpatch_stage",
 ) -> tuple[Recipe, ...]:
     """The recipes of the stage in ``package``: of its recorder, an object of ``kind``, and of ``sites``.
 
-    Neither goes in without the other.
+    Neither goes in without the other. ``recorder_name`` is what the recorder is assigned to: a name of the module.
     """
     recorder = Recipe(
         name="recorder of the timeline",
@@ -61,7 +66,7 @@ def recipes(
         probe=Probe(
             summary=summary,
             recorder=kind,
-            beside="_rlpatch_stage = _RlpatchStage()",
+            beside=f"{recorder_name} = _RlpatchStage()",
             callers=tuple(line for site in sites for one in site.insertions for line in one.lines),
             constants=lambda _config, _release: {"LOGGER": logger},
             settings=settings,

@@ -132,8 +132,9 @@ class _Join:
                 return None
 
     def _first_phase(self, reader: Reader, end: int) -> int:
-        """Where the first step begins: with the phase of that name, else with the first one."""
-        phases = [one for one in (*reader.spans, *reader.open.values()) if one.kind == "phase" and one.start < end]
+        """Where the first step begins: with the phase of that name, else with the first one, or work of its own."""
+        spans = (*reader.spans, *reader.open.values())
+        phases = [one for one in spans if one.kind in ("phase", "work") and one.start < end]
         ended = [one.start for one in phases if one.end is not None and one.end <= end]
         named = [one.start for one in phases if one.name == "step"]
         return min(named or ended or [one.start for one in phases], default=end)
@@ -229,7 +230,8 @@ class _Join:
     def _incomplete(self, records: StepRecords) -> Mapping[str, str]:
         """Role → what to say, where ranks recorded nothing of a call of which they did in other steps."""
         for one in records.spans:
-            if one.kind == "call" and one.process == records.driver and records.start <= one.start < records.end:
+            own = one.process == records.driver and records.start <= one.start < records.end
+            if own and (one.kind == "call" or one.id in records.groups):
                 group = records.groups.get(one.id)
                 count = len(group.works) if group else 0
                 most = self.expected[one.name] = max(self.expected.get(one.name, 0), count)
@@ -256,7 +258,7 @@ class _Join:
         }
         for role, what in lacks.items():
             needed = role == "driver" or self.driver is not None
-            if role not in self.roles and needed and not (role == "trainer" and not self._calls):
+            if role not in self.roles and needed and (role == "driver" or self._calls):
                 yield Sentence(what)
         for step in self.steps[-1:]:
             for text in step.missing:

@@ -73,7 +73,10 @@ class PathPiece(NamedTuple):
 
 
 class CallGroup(NamedTuple):
-    """A call of the driver with the works that it caused, one on each rank; ``end`` is that of the last of them."""
+    """A call of the driver with the works that it caused, one on each rank; ``end`` is that of the last of them.
+
+    Where each rank runs by itself, it is the driver's own work, with those of the same number on the others.
+    """
 
     start: int
     end: int | None
@@ -159,7 +162,8 @@ class StepRecords:
                 serves[one.amount].append(one)
             if one.kind == "reward":
                 rewards[one.process].append(one)
-        groups = self._grouped([one for one in roots if one.kind == "work"])
+        groups = self._grouped([one for one in roots if one.kind == "work" and one.amount is None])
+        groups |= self._numbered([one for one in roots if one.kind == "work" and one.amount is not None])
         taken = {(work.process, work.id) for group in groups.values() for work in group.works}
         remote = [one for one in roots if one.process != self.driver and (one.process, one.id) not in taken]
         values = {"children": children, "groups": groups, "roots": remote, "serves": serves, "rewards": rewards}
@@ -182,6 +186,15 @@ class StepRecords:
             call: CallGroup(by_id[call].start, max(map(end_of, (by_id[call], *several))), by_id[call], tuple(several))
             for call, several in found.items()
         }
+
+    def _numbered(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
+        """Id of a work of the driver → those of its name and number on all ranks."""
+        found = dict[int, CallGroup]()
+        for own in works:
+            if own.process == self.driver:
+                several = tuple(one for one in works if (one.name, one.amount) == (own.name, own.amount))
+                found[own.id] = CallGroup(own.start, max(map(end_of, several)), own, several)
+        return found
 
     def _call_of(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
         """The newest of ``calls`` before a work began; better one that waited for its end."""
@@ -251,7 +264,7 @@ def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
 
 def _with_groups(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSpan | CallGroup]:
     """Calls as they end with their works, also where they had only a future for them."""
-    return [records.groups.get(one.id, one) if one.kind == "call" else one for one in spans]
+    return [records.groups.get(one.id, one) for one in spans]
 
 
 class _Walk:
@@ -323,6 +336,8 @@ class _Walk:
             "work": "trainer", "unit": "trainer", "wait": "trainer", "reward": "reward", "serve": "server",
             "trajectory": "agent", "request": "agent",
         }.get(node.kind, self.records.roles[node.process])  # fmt: skip
+        if node.kind == "phase" and role == "engine":  # it runs in the process of a trainer
+            role = "trainer"
         what = f"call {node.name}" if node.kind == "call" else node.name or node.kind
         what = node.kind if node.kind in ("trajectory", "request") else what
         process = None if all_ranks or (role == "trainer" and self.records.partial) else node.process

@@ -14,11 +14,13 @@ from patcher.timeline.model import ROLES, Run
 _ANCESTORS = 64
 """Parents that are looked at: a loop in a doctored file ends there."""
 
-RECORDED = {
-    "driver": ("step", "call"), "agent": ("trajectory",), "engine": ("iterations",), "server": ("serve",),
-    "trainer": ("work",), "reward": ("reward",),
-}  # fmt: skip
-"""Role → the kinds of records that make it, the first that fits decides."""
+RECORDED = (
+    ("driver", "call"), ("agent", "trajectory"), ("engine", "iterations"), ("server", "serve"), ("trainer", "work"),
+    ("driver", "step"), ("reward", "reward"),
+)  # fmt: skip
+"""The roles with the kind of records that makes each, the first that fits decides: one that marks the steps and works
+itself, without calls of others, is above all a trainer.
+"""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def _processes(known: Iterable[ProcessFile]) -> list[Process]:
     for group in grouped.values():
         parts = tuple(sorted(group, key=lambda part: part.path.suffix != ".old"))
         kinds = frozenset[str]().union(*(part.kinds for part in parts))
-        roles = tuple(role for role, makes in RECORDED.items() if kinds & {*makes}) or ("other",)
+        roles = tuple(dict.fromkeys(role for role, kind in RECORDED if kind in kinds)) or ("other",)
         made.append(Process(parts, roles, None, None))
     return _inherited(made)
 

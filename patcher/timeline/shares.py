@@ -83,7 +83,7 @@ def _busy(
 
 def _computes(piece: PathPiece, driver: int) -> bool:
     """Whether the driver does something of its own, rather than wait for what it called or polls for."""
-    return piece.process == driver and piece.kind not in ("poll", "call")
+    return piece.process == driver and piece.role != "trainer" and piece.kind not in ("poll", "call")
 
 
 def engine_busy(records: StepRecords, process: int) -> Iterator[Interval]:

@@ -40,7 +40,7 @@ ENGINES = ("vllm-ascend", "vllm", "sglang")
 STAGES = {
     "update_actor": ("update-policy", ""), "update_policy": ("update-policy", ""),
     "compute_log_prob": ("compute-log-prob", "actor"), "compute_ref_log_prob": ("compute-log-prob", "ref"),
-    "update_critic": ("update-critic", ""), "compute_values": ("compute-values", ""),
+    "update_critic": ("update-critic", ""), "compute_values": ("compute-values", ""), "train": ("update-policy", ""),
 }  # fmt: skip
 """Method of a worker → the stage and the role by which a window of it is requested."""
 
@@ -153,7 +153,7 @@ class Collector:
         at = max(range(len(units)), key=lengths.__getitem__)
         before = self.slow.get((step, work.name))
         if before is None or lengths[at] > before.end - before.start:
-            unit, call = units[at], self.calls[work.process, work.name]
+            unit, call = units[at], work.amount or self.calls[work.process, work.name]
             rank = self.processes[work.process].rank
             self.slow[step, work.name] = MicroBatch(step, work.name, call, at, unit.start, end_of(unit), rank)
 

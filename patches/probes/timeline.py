@@ -360,3 +360,42 @@ class SglangTimeline(EngineTimeline):
         except Exception as e:
             self.counted = False
             self.first.stop(e)
+
+
+class TrainerTimeline(TimelineRecorder):
+    """Keeps the training steps of a trainer that each rank runs by itself (a ``Trainer`` of transformers).
+
+    A step is one piece of work on each rank, which has the number of the step; the first rank marks its end.
+    """
+
+    work: Any = None
+    done: Any = None  # steps of the optimizer, when that work began
+
+    def training_step(self, trainer: Any, kind: str, name: str) -> Any:
+        """One micro-batch, and with it a step where the optimizer has stepped since the one before."""
+        try:
+            done = trainer.state.global_step
+            if self.work is None or done != self.done:
+                self.ended(trainer)
+                self.done = done
+                self.work = self.span("work", "train", type(trainer).__name__, done + 1)
+        except Exception as e:
+            self.first.stop(e)
+        return self.span(kind, name)
+
+    def logged(self, trainer: Any, values: Any) -> Any:
+        """The trainer logs; at its end how long it took, and the last step has ended by then."""
+        try:
+            if "train_runtime" in values:
+                self.ended(trainer)
+        except Exception as e:
+            self.first.stop(e)
+        return self.span("phase", "log")
+
+    def ended(self, trainer: Any) -> None:
+        """The step that goes on, if any, has ended with all that was done behind the optimizer's step."""
+        had, self.work = self.work, None
+        if had is not None:
+            del had
+            if trainer.args.process_index == 0:
+                self.step(self.done + 1)

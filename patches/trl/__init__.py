@@ -19,6 +19,8 @@ PROJECT = Project(
     distributions=("trl",),
     releases=RELEASES,
     files=(
+        "trl/__init__.py",
+        "trl/generation/vllm_generation.py",
         "trl/trainer/grpo_trainer.py",
         "trl/trainer/rloo_trainer.py",
         "trl/trainer/sft_trainer.py",

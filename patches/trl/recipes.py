@@ -14,7 +14,7 @@ from patches.probes.members import Calls, TransformersLoop
 from patches.probes.trl import LogProbs, TrainerSteps, TrainerUpdate
 from patches.releases import Releases
 from patches.training import MICRO, MINI, ROLES
-from patches.trl import PROJECT, RELEASES
+from patches.trl import PROJECT, RELEASES, timeline
 from patches.trl.switches import SWITCHES
 
 _LOGGER = "trl.rlpatch"
@@ -194,6 +194,7 @@ UPSTREAM = Upstream(
                 *("2a86a2752b29", "1f4379bb7d77", "e90fb1894a38"),
             ),
         ),
+        *timeline.RECIPES,
     ),
     switches=SWITCHES,
     backend="torch",

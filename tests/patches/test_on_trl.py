@@ -2,6 +2,7 @@
 
 What happens is labelled by the driver (``fixtures.trl.drive``): generating, forwards without gradients, and in
 training the loss, the backward and the optimizer's step. The oldest release runs on transformers 4, the newest on 5.
+The timeline goes with the windows of micro-batches: all runs are in one process, and in one file.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import pytest
 
 from fixtures import releases
 from fixtures.trl.host import NEWEST, OLDEST, drive
+from patcher.timeline import files
+from patcher.timeline.join import join
+from patcher.timeline.runs import survey
 from tests.patches.command_line import run as rlpatch
 from tests.patches.labelled import Recorded, Units, recorded
 
@@ -133,6 +137,24 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(release: str, uni
     (facts,) = (tmp_path / cases[0].name).glob("*update_policy*.rlpatch.json")
     sizes = [one.get("padded") for one in json.loads(facts.read_text())["units"]]
     assert sizes == ([None] if unit == "mini-batch" else [[2, 6], [2, 6]])  # 2 and 4 tokens of prompts and answers
+    if unit == "micro-batch":
+        the_timeline_has_every_step(tmp_path / cases[0].name, [case.trainer for case in cases])
+
+
+def the_timeline_has_every_step(folder: Path, trainers: list[str]) -> None:
+    """Two steps of each trainer, by the number of its log, and what they were spent on."""
+    ((found, processes),) = survey(files.paths(folder)).runs
+    joined = join(found, processes)
+    assert [(lane.role, lane.rank) for lane in joined.lanes] == [("trainer", None)]
+    assert [step.step for step in joined.steps] == [1, 2] * len(trainers)
+    for trainer, steps in zip(trainers, zip(joined.steps[::2], joined.steps[1::2], strict=True), strict=True):
+        spent = {one.what for step in steps for one in step.critical_path}
+        rollout = {"generate", "calculate_rewards", "get_per_token_logps_and_entropies", "training_step"}
+        assert spent >= {"train", "compute_loss", "log"}
+        assert spent >= (rollout if trainer in ("GRPO", "RLOO") else {"micro-batch"})
+        for step in steps:
+            assert sum(one.seconds for one in step.critical_path) == pytest.approx(step.seconds, abs=0.001)
+    assert joined.missing == joined.notes == ()
 
 
 def patch(release: str, unit: str, folder: Path) -> Path:
@@ -143,4 +165,5 @@ def patch(release: str, unit: str, folder: Path) -> Path:
     rlpatch("apply", f"trl=={release}", "--stage", "update-policy", f"--{unit}", "0:1", *common)
     if unit == "micro-batch":
         rlpatch("apply", f"trl=={release}", "--stage", "compute-log-prob", "--micro-batch", "0:1", *common)
+        rlpatch("apply", f"trl=={release}", "--timeline", *common[-4:])
     return tree

@@ -114,6 +114,29 @@ def gather(begin: float, end: float) -> tuple[str, str, float, float]:
     return "wait", "all_gather", begin, end
 
 
+def test_ranks_without_a_driver_are_compared_by_the_number_of_their_work() -> None:
+    """The first rank marks the steps, and is itself one of those that work."""
+    rows = Rows()
+    for process, delay, begins in ((DRIVER, 0, 2), (FIRST, 40, 0), (SECOND, 0, 1)):
+        for number, begin in ((4, begins), (5, 150 + begins)):
+            late = delay if number == 5 else 0
+            work = rows.add(process, "work", "train", begin, begin + 140, 0, number)
+            rows.add(process, "phase", "generate", begin + 5, begin + 15 + late, work)
+            rows.add(process, "phase", "loss", begin + 15 + late, begin + 135, work)
+    path = rows.path(292, 142)
+    assert (157, 205, "generate", FIRST) in [(one.start / MS, one.end / MS, one.what, one.process) for one in path]
+    assert {one.process for one in path if one.what != "generate" and one.kind != "gap"} == {None}
+    assert {one.phase for one in path} == {""}
+
+
+def test_what_a_trainer_does_with_an_engine_in_its_process_is_not_of_the_engine() -> None:
+    rows = Rows()
+    work = rows.add(ENGINE, "work", "train", 0, 100, 0, 1)
+    rows.add(ENGINE, "phase", "rewards", 10, 90, work)
+    records = StepRecords(0, 100 * MS, ENGINE, rows.spans, {}, ROLES, REPLICAS)
+    assert {(one.role, one.what) for one in critical_path(records)} == {("trainer", "train"), ("trainer", "rewards")}
+
+
 LOCKSTEP = {
     "together": ([unit(0, 50), unit(50, 100)], [unit(0, 50.5), unit(50.5, 100)], {None: 100.0}, 0),
     "one late before a collective": (

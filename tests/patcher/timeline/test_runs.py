@@ -7,6 +7,7 @@ import pytest
 from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import files, runs
+from patcher.timeline.join import join
 
 
 def survey(folder: Path) -> runs.Surveyed:
@@ -22,6 +23,27 @@ def test_roles_replicas_and_ranks(tmp_path: Path) -> None:
         (31, "engine", 0, None), (30, "server", 0, None), (40, "agent", None, None),
     ]  # fmt: skip
     assert (run.processes, run.packages) == (6, ("verl 0.9.1", "vllm 0.9.1"))
+
+
+def test_where_each_rank_runs_by_itself_all_are_trainers_and_the_one_that_marks_the_steps_is_the_driver_too(
+    tmp_path: Path,
+) -> None:
+    for rank in (0, 1):
+        writer = Writer(tmp_path, pid=20 + rank, run="r", environ={"RANK": str(rank)}, started_ms=50)
+        for number in (7, 8):
+            begin = number * 100_000 + 2 * rank
+            writer.add("work", "train", begin, begin + 90_000, amount=number)
+            if rank == 0:
+                writer.add("step", "", begin + 90_001, begin + 90_001, amount=number)
+        writer.close((1_000_000, 1_000_000))
+    ((run, processes),) = survey(tmp_path).runs
+    assert [(one.roles, one.rank) for one in processes] == [(("trainer", "driver"), 0), (("trainer",), 1)]
+    found = join(run, processes)
+    assert [(step.step, step.seconds) for step in found.steps] == [(7, 0.090001), (8, 0.1)]
+    assert [(use.role, use.lanes, use.busy_share > 0.8) for use in found.steps[1].roles] == [
+        ("driver", 1, False), ("trainer", 2, True),
+    ]  # fmt: skip
+    assert (found.missing, found.notes) == ((), ())
 
 
 @pytest.mark.parametrize(("first", "second", "count"), [("a", "b", 2), ("a", "a", 2), ("", "", 2)])

@@ -83,6 +83,43 @@ def test_a_step_keeps_how_old_its_weights_were_where_the_trainer_logs_it(
     assert (left.status, [row[7] for row in left.rows]) == (0, [amount])
 
 
+TRAINER = """
+trainer, at = TrainerTimeline(), Some(state=Some(global_step=%d), args=Some(process_index=%d))
+def training_step(self): s = trainer.training_step(self, "unit", "micro-batch")
+def train():
+    for _ in range(2):
+        for _ in range(2): training_step(at)
+        at.state.global_step += 1
+        def log(): s = trainer.logged(at, {"loss": 1})
+        log()
+    def end(): s = trainer.logged(at, {"train_runtime": 1})
+    end()
+train()
+at.state.global_step = 0
+train()
+"""
+
+
+@pytest.mark.parametrize(("done", "rank", "steps"), [(0, 0, [1, 2, 1, 2]), (5, 0, [6, 7, 1, 2]), (0, 1, [])])
+def test_each_step_of_a_trainer_is_one_work_with_its_number(
+    tmp_path: Path, done: int, rank: int, steps: list[int]
+) -> None:
+    left = left_by(TRAINER % (done, rank), tmp_path)
+    assert (left.status, left.output) == (0, "")
+    works = {row[0]: row[7] for row in left.rows if row[2] == "work"}
+    assert [*works.values()] == [done + 1, done + 2, 1, 2]
+    assert [row[7] for row in left.rows if row[2] == "step"] == steps
+    assert [row[1] for row in left.rows if row[2] == "unit"] == [work for work in works for _ in range(2)]
+    logs = [work for work in works for _ in range(1)]
+    assert [row[1] for row in left.rows if row[2] == "phase" and row[1]] == logs
+
+
+def test_a_trainer_of_another_form_ends_the_timeline(tmp_path: Path) -> None:
+    left = left_by('trainer = TrainerTimeline()\ntrainer.training_step(Some(), "unit", "micro-batch")', tmp_path)
+    assert (left.status, left.files) == (0, [])
+    assert left.output.startswith("rlpatch: timeline, ended: AttributeError")
+
+
 def test_the_header_names_the_process(tmp_path: Path) -> None:
     left = left_by('span("work", "f")\nprint(os.getpid(), os.getppid())', tmp_path, RANK="3", RLPATCH_RUN="one")
     header = left.files[0][0]

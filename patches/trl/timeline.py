@@ -1,0 +1,69 @@
+"""TRL: the steps of its trainers, which each rank runs by itself, and what they spend them on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from patcher.recipe import Recipe
+from patches import timeline
+from patches.probes.timeline import TrainerTimeline
+from patches.releases import Releases
+from patches.trl import RELEASES
+
+_PACKAGE = "trl"
+_SYNC = "the weights go from the trainer to vLLM"
+_GENERATES = '"phase", "training_step"'  # in the first one of a rollout, so they are not alike
+_PHASES = (
+    ("_generate", "a rollout"),
+    ("_calculate_rewards", "its rewards"),
+    ("_get_per_token_logps_and_entropies", "its log-probabilities, or those of the loss"),
+    ("compute_loss", "the forward of a micro-batch; what follows in it is the backward"),
+    ("prediction_step", "one batch of an evaluation"),
+    ("_save_checkpoint", "all ranks wait for a checkpoint"),
+)
+
+
+def _phases(methods: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str, str]]:
+    """TRL logs the times of these methods by their names, too."""
+    for method, why in methods:
+        yield method, f'span("phase", "{method.lstrip("_")}")', why
+
+
+def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"') -> Recipe:
+    heads = (
+        ("training_step", f"training_step(self, {micro})", "the first one behind an optimizer step begins a step"),
+        ("log", "logged(self, logs)", "the last one of a run ends its last step"),
+        ("_move_model_to_vllm", 'span("sync", "move_model_to_vllm")', _SYNC),
+        *_phases(_PHASES),
+    )
+    owner = f"{name}Trainer"
+    return timeline.sites(
+        _PACKAGE,
+        f"timeline of the {name} trainer",
+        f"trl/trainer/{name.lower()}_trainer.py",
+        releases,
+        ((f"{owner}.{method}", call, why) for method, call, why in heads),
+        needed=f"{owner}.training_step",
+    )
+
+
+RECIPES = timeline.recipes(
+    _PACKAGE,
+    RELEASES,
+    _trainer("GRPO", RELEASES, _GENERATES),
+    _trainer("RLOO", RELEASES, _GENERATES),
+    _trainer("SFT", RELEASES),
+    _trainer("DPO", RELEASES.since("0.29.0")),
+    _trainer("KTO", RELEASES.since("1.8.0")),
+    timeline.sites(
+        _PACKAGE,
+        "weights to vLLM",
+        "trl/generation/vllm_generation.py",
+        RELEASES.since("0.28.0"),
+        (("VLLMGeneration.sync_weights", 'span("sync", "sync_weights")', _SYNC),),
+    ),
+    logger="trl.rlpatch",
+    kind=TrainerTimeline,
+    # The package puts a lazy one into its own place, in which the lines look for the recorder.
+    recorder_name='__import__("sys").modules[__name__]._rlpatch_stage',
+)
