@@ -28,7 +28,9 @@ SHARE = 0.02
 GAP_US = 20_000
 """Iterations that follow each other sooner are head to head, and also those that do within thrice the usual length."""
 
-GENERATING = ("gen", "generate", "generate_sequences", "rollout", "generation", "wait_prev_gen", "gen_seq")
+GENERATING = (
+    "gen", "generate", "generate_sequences", "generate_samples", "rollout", "generation", "wait_prev_gen", "gen_seq",
+)  # fmt: skip
 """How frameworks call the phase in which the driver waits for trajectories, also for such as began before it."""
 
 LONGEST = 1 << 16

@@ -175,14 +175,24 @@ def _overlapping(group: Iterable[Process]) -> list[list[Process]]:
 
 
 def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
-    """In the order of the lanes; engines and servers without a replica are numbered where there are several of them."""
+    """In the order of the lanes; engines and servers without a replica are numbered where there are several of them.
+
+    An engine has the number of the server below which it runs.
+    """
     order = [*ROLES]
     ordered = sorted(run, key=lambda one: (order.index(one.role), one.replica or 0, one.rank or 0, one.wall))
-    for role in ("engine", "server"):
+    line, numbers = _Ancestry(ordered).line, dict[int, int]()
+    for role in ("server", "engine"):
         of_role = [at for at, one in enumerate(ordered) if role in one.roles and one.role in ("engine", "server")]
         if len(of_role) > 1 and all(ordered[at].replica is None for at in of_role):
-            for number, at in enumerate(sorted(of_role, key=lambda at: ordered[at].wall)):
-                ordered[at] = replace(ordered[at], replica=number)
+            of_role.sort(key=lambda at: ordered[at].wall)
+            above = [
+                next((numbers[id(one)] for one in line(ordered[at]) if id(one) in numbers), None) for at in of_role
+            ]
+            known = None not in above
+            for number, at in enumerate(of_role):
+                numbers[id(ordered[at])] = number
+                ordered[at] = replace(ordered[at], replica=above[number] if known else number)
     return tuple(ordered)
 
 

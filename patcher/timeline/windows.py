@@ -41,6 +41,9 @@ STAGES = {
     "update_actor": ("update-policy", ""), "update_policy": ("update-policy", ""),
     "compute_log_prob": ("compute-log-prob", "actor"), "compute_ref_log_prob": ("compute-log-prob", "ref"),
     "update_critic": ("update-critic", ""), "compute_values": ("compute-values", ""), "train": ("update-policy", ""),
+    "PolicyModelActor.fit": ("update-policy", ""), "PolicyModelActor.forward": ("compute-log-prob", "actor"),
+    "ReferenceModelActor.forward": ("compute-log-prob", "ref"), "CriticModelActor.fit": ("update-critic", ""),
+    "CriticModelActor.forward": ("compute-values", ""),
 }  # fmt: skip
 """Method of a worker → the stage and the role by which a window of it is requested."""
 

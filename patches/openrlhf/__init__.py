@@ -18,6 +18,12 @@ PROJECT = Project(
     distributions=("openrlhf",),
     releases=RELEASES,
     files=(
+        "openrlhf/__init__.py",
+        "openrlhf/trainer/ppo_trainer.py",
+        "openrlhf/trainer/ppo_trainer_async.py",
+        "openrlhf/trainer/ppo_utils/experience_maker.py",
+        "openrlhf/trainer/ppo_utils/samples_generator.py",
+        "openrlhf/trainer/ray/vllm_engine.py",
         "openrlhf/trainer/ray/ppo_actor.py",
         "openrlhf/trainer/ray/ppo_critic.py",
         "openrlhf/trainer/ray/launcher.py",

@@ -6,7 +6,7 @@ from patcher.messages.notes import Note
 from patcher.processes import Processes
 from patcher.recipe import Around, Before, Head, Insertion, Recipe, Structure, Upstream
 from patches import training
-from patches.openrlhf import PROJECT, RELEASES
+from patches.openrlhf import PROJECT, RELEASES, timeline
 from patches.openrlhf.switches import SWITCHES
 from patches.probes.openrlhf import Batches, ReplayUpdate
 from patches.training import MICRO, MINI, ROLES
@@ -132,6 +132,7 @@ UPSTREAM = Upstream(
             fingerprints=("b8556d2c801c", "5e8e172af942", "4eec0c6d7b91", "0d1227a44a23"),
         ),
         _forward("compute-values"),
+        *timeline.RECIPES,
     ),
     switches=SWITCHES,
     backend="torch",

@@ -399,3 +399,17 @@ class TrainerTimeline(TimelineRecorder):
             del had
             if trainer.args.process_index == 0:
                 self.step(self.done + 1)
+
+
+class GroupTimeline(TimelineRecorder):
+    """Keeps what a driver calls on groups of actors of Ray, each by the class of its group."""
+
+    def called(self, group: Any, method: str) -> Any:
+        import contextlib
+
+        with contextlib.suppress(Exception):  # a group of another kind: its calls have no class then
+            method = group.ray_actor_type.__ray_metadata__.modified_class.__name__ + "." + method
+        return self.span("call", method)
+
+    def works(self, actor: Any, method: str) -> Any:
+        return self.span("work", type(actor).__name__ + "." + method)

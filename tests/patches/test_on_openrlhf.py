@@ -1,12 +1,13 @@
 """OpenRLHF's real trainers and workers on a CPU, patched: every bit as before, and in the trace exactly the units.
 
 What happens is labelled by the driver (``fixtures.openrlhf.drive``), which plays DeepSpeed: forwards, backwards and
-the optimizer's steps, each with the number of its call.
+the optimizer's steps, each with the number of its call. The timeline goes with the windows of micro-batches.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from patches.openrlhf import RELEASES
 from tests.matrix import ends
 from tests.patches.command_line import run as rlpatch
 from tests.patches.labelled import Recorded, Units, recorded
+from tests.patches.probes.timelines import files_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 
@@ -100,6 +102,8 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(release: str, uni
     for stage in STAGES:
         if unit == "micro-batch" or stage not in INFERENCE:
             rlpatch("apply", f"openrlhf=={release}", "--stage", stage, f"--{unit}", "0:1", *common)
+    if unit == "micro-batch":
+        rlpatch("apply", f"openrlhf=={release}", "--timeline", *common[-4:])
     before = drive(published, [case.run for case in cases])
     assert "rlpatch" not in before.log
     after = drive(tree, [{**case.run, "env": case.environment(tmp_path)} for case in cases])
@@ -108,3 +112,18 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(release: str, uni
         assert ours == theirs, f"{case.name}: patched and published differ"
         assert dict(recorded(tmp_path / case.name)) == case.recorded, f"{case.name}: {after.log}"
         assert case.said in after.log, case.name
+    if unit == "micro-batch":
+        the_timeline_has_every_unit(tmp_path / cases[0].name, before.runs)
+
+
+def the_timeline_has_every_unit(folder: Path, runs: list[list[dict[str, Any]]]) -> None:
+    """Each micro-batch has one forward; those of a worker lie in its work, the updates are called without theirs."""
+    (lines,) = files_of(folder)
+    spans = [row for line in lines[1:] for row in line.get("spans", ())]
+    works = {row[0]: row[3] for row in spans if row[2] == "work"}
+    assert [*works.values()] == ["PolicyModelActor.forward"] * 2 + ["CriticModelActor.forward"]
+    units = Counter(row[1] for row in spans if row[2:4] == ["unit", "micro-batch"])
+    labels = [label for run in runs for call in run for label in call["labels"]]
+    updated = sum(label.startswith("backward ") for label in labels)
+    assert units == Counter({**dict.fromkeys(works, 4), 0: updated})
+    assert units.total() == sum(label.startswith("forward ") for label in labels)

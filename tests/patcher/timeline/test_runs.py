@@ -75,6 +75,21 @@ def test_a_process_that_does_not_know_its_run_is_of_the_one_that_it_meets(tmp_pa
     assert 77 in [one.head.pid for one in processes]
 
 
+@pytest.mark.parametrize(("parents", "replicas"), [((51, 50), [0, 1, 1, 0]), ((1, 1), [0, 1, 0, 1])])
+def test_an_engine_has_the_number_of_its_server(parents: tuple[int, int], replicas: list[int], tmp_path: Path) -> None:
+    """Where nothing names the replicas, servers are numbered by their start, and engines that run below none."""
+    for number, parent in enumerate(parents):
+        server = Writer(tmp_path, pid=50 + number, run="r", started_ms=number + 1)
+        server.add("serve", "generate", 10, 20, amount=7)
+        engine = Writer(tmp_path, pid=60 + number, parent=parent, run="r", started_ms=number + 1)
+        engine.iterate(10, 20, 1, 1)
+        for writer in (server, engine):
+            writer.close((1_000, 1_000_000))
+    ((_, processes),) = survey(tmp_path).runs
+    known = {one.head.pid: one.replica for one in processes}
+    assert [known[pid] for pid in (50, 51, 60, 61)] == replicas
+
+
 def test_a_circle_of_parents_ends(tmp_path: Path) -> None:
     for pid, parent in ((1, 2), (2, 1), (3, 3)):
         writer = Writer(tmp_path, pid=pid, parent=parent, started_ms=5)

@@ -120,6 +120,23 @@ def test_a_trainer_of_another_form_ends_the_timeline(tmp_path: Path) -> None:
     assert left.output.startswith("rlpatch: timeline, ended: AttributeError")
 
 
+def test_calls_and_works_of_a_group_have_its_class(tmp_path: Path) -> None:
+    """A critic's `fit` must not be taken for one of the actor."""
+    code = """
+class Actor: pass
+class Group: ray_actor_type = Some(__ray_metadata__=Some(modified_class=Actor))
+groups = GroupTimeline()
+for group in (Group, None):
+    span = groups.called(group, "fit")
+    del span
+span = groups.works(Actor(), "fit")
+del span
+"""
+    left = left_by(code, tmp_path)
+    found = [("call", "Actor.fit"), ("call", "fit"), ("work", "Actor.fit")]
+    assert (left.status, left.output, [(row[2], row[3]) for row in left.rows]) == (0, "", found)
+
+
 def test_the_header_names_the_process(tmp_path: Path) -> None:
     left = left_by('span("work", "f")\nprint(os.getpid(), os.getppid())', tmp_path, RANK="3", RLPATCH_RUN="one")
     header = left.files[0][0]
