@@ -185,9 +185,20 @@ class StepRecords:
                 found[call.id].append(work)
         by_id = {one.id: one for one in calls}
         return {
-            call: CallGroup(by_id[call].start, max(map(end_of, (by_id[call], *several))), by_id[call], tuple(several))
+            call: CallGroup(
+                self._waits_from(by_id[call], several, works), max(map(end_of, (by_id[call], *several))), by_id[call],
+                tuple(several),
+            )
             for call, several in found.items()
-        }
+        }  # fmt: skip
+
+    def _waits_from(self, call: KeptSpan, several: Sequence[KeptSpan], works: Sequence[KeptSpan]) -> int:
+        """When a call began to wait: one that gave a future comes behind the works that its workers had until then."""
+        began = {one.process: one.start for one in several}
+        if end_of(call) >= min(began.values()):
+            return call.start
+        earlier = (end_of(one) for one in works if end_of(one) <= began.get(one.process, -ENDLESS))
+        return max([call.start, *earlier])
 
     def _numbered(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Id of a work of the driver → those of its name and number on all ranks."""
