@@ -115,18 +115,17 @@ def loop(package: str, method: str, unit: str, *names: str) -> Insertion:
     return _insertion(method, Loop(names), line, "each turn is a span")
 
 
-def wait(
-    package: str,
-    method: str,
-    call: str,
-    kind: str = "wait",
-    why: str = "who comes late is not seen elsewhere: the others wait here",
-) -> Insertion:
+def wait(package: str, method: str, call: str) -> Insertion:
     """One call of a collective in which the host waits for the other ranks; it stands alone in its statement."""
     name = call.rpartition(".")[2]
-    where = Around(f"{call}(...)", "del _rlpatch_wait")
-    line = f'_rlpatch_wait = {_found(package)} and _rlpatch.span("{kind}", "{name}")'
-    return _insertion(method, where, line, why)
+    why = "who comes late is not seen elsewhere: the others wait here"
+    return around(package, method, f"{call}(...)", f'span("wait", "{name}")', why)
+
+
+def around(package: str, method: str, statement: str, record: str, why: str) -> Insertion:
+    """What the recorder keeps of one statement, which is a call."""
+    where = Around(statement, "del _rlpatch_wait")
+    return _insertion(method, where, f"_rlpatch_wait = {_found(package)} and _rlpatch.{record}", why)
 
 
 def _head(package: str, method: str, call: str, why: str) -> Insertion:

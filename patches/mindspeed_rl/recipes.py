@@ -6,7 +6,7 @@ from patcher.messages.notes import Note
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Loop, Probe, Recipe, Structure, Upstream
 from patches import rollout, training
-from patches.mindspeed_rl import PROJECT, RELEASES
+from patches.mindspeed_rl import PROJECT, RELEASES, timeline
 from patches.mindspeed_rl.profiling import PROFILING
 from patches.mindspeed_rl.switches import SWITCHES
 from patches.probes.members import HostedWorker, ScheduledLoop
@@ -239,7 +239,7 @@ _RECIPES = (
 
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=_RECIPES,
+    recipes=(*_RECIPES, *timeline.RECIPES),
     switches=SWITCHES,
     backend="npu",
     runs_on={},  # nowhere else

@@ -61,7 +61,11 @@ RECIPES = timeline.recipes(
         "ppo_trainer_async.py",
         _phase("TrainingActor.broadcast_to_vllm", "the rollout is waited for before the weights go", "sync"),
         _phase("GenerateSamplesActor._run_eval", "a rollout that nothing is learnt from"),
-        loops=(timeline.wait(_PACKAGE, "TrainingActor.fit", "self.rollout_queue.get", "poll", _ROLLOUT),),
+        loops=(
+            timeline.around(
+                _PACKAGE, "TrainingActor.fit", "self.rollout_queue.get(...)", 'span("poll", "get")', _ROLLOUT
+            ),
+        ),
     ),
     _sites(
         "phases of an experience",

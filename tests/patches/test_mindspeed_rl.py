@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.mindspeed_rl import trees
+from patcher.config import WHOLE
 from patcher.switches import State
 from patches.mindspeed_rl import recipes as mindspeed_rl
 from patches.mindspeed_rl.profiling import PROFILING
@@ -26,6 +27,14 @@ from tests.patches.mindspeed import Tree
 
 UPSTREAM = mindspeed_rl.UPSTREAM
 WORKERS = "mindspeed_rl/workers"
+KEPT = {
+    "trainer/grpo_trainer_hybrid.py": ("_rlpatch.step(iteration)", 'span("phase", "compute_advantage")'),
+    "workers/scheduler/launcher.py": ('span("call", "update_actor")', 'span("call", "generate_sequences")'),
+    "workers/actor_hybrid_worker.py": ('span("work", "update_actor", type(self).__name__)',),
+    "models/base/base_training_engine.py": ('units("mini-batch", ', 'span("unit", "forward-backward")'),
+}
+"""File → what the timeline keeps there, in every release."""
+
 PROFILE, MSTX = "profiler_config.integrated.profile", "profiler_config.integrated.mstx"
 
 
@@ -34,7 +43,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def windows(tree: Tree) -> list[tuple[str, str]]:
-    every = dict.fromkeys((recipe.stage, unit) for recipe in UPSTREAM.recipes for unit in recipe.windows)
+    recipes = [recipe for recipe in UPSTREAM.recipes if recipe.stage != "timeline"]
+    every = dict.fromkeys((recipe.stage, unit) for recipe in recipes for unit in recipe.windows)
     return [(stage, unit) for stage, unit in every if files(UPSTREAM, tree.shape, stage, unit)]
 
 
@@ -52,6 +62,18 @@ def test_there_and_back(tree: Tree, tmp_path: Path) -> None:
     assert len(asked) == (7 if tree.critic else 4)
     for stage, unit in asked:
         there_and_back(UPSTREAM, tree.version, stage, unit, root, tmp_path, shape=tree.shape, warned=warned)
+
+
+@pytest.mark.usefixtures("unwatched")
+def test_the_timeline_goes_in_and_out(tree: Tree, tmp_path: Path) -> None:
+    root = tree.checkout(tmp_path / "checkout")
+    warned = "" if tree.version else "is not a release that rlpatch was tested with"
+    there_and_back(UPSTREAM, tree.version, "timeline", WHOLE, root, tmp_path, shape=tree.shape, warned=warned)
+    run("apply", "mindspeed-rl", "--timeline", "--path", root)
+    patched = {path: (root / "mindspeed_rl" / path).read_text("utf-8") for path in KEPT}
+    for path, lines in KEPT.items():
+        for line in lines:
+            assert line in patched[path]
 
 
 def test_stages_and_roles_stand_in_one_file_and_go_in_any_order(newest: Tree, tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+"""MindSpeed-RL: the steps and the calls of its driver, what its workers do for them, and their units.
+
+By default nothing blocks: the driver calls one stage after the other, and waits for all of them. So only what cannot
+go on beside a stage is a phase here, and its waits are none: what it waits for are the works of its calls.
+"""
+
+from __future__ import annotations
+
+from patcher.recipe import Insertion, Recipe
+from patches import timeline
+from patches.mindspeed_rl import RELEASES
+from patches.releases import Releases
+from patches.training import MINI
+
+_PACKAGE = "mindspeed_rl"
+_LATER = RELEASES.since("2.2.0")
+_METHODS = (
+    "generate_sequences", "compute_image_embeds", "compute_log_prob", "compute_ref_log_prob", "compute_rm_score",
+    "compute_values", "enter_infer_mode", "exit_infer_mode", "update_actor", "update_critic",
+)  # fmt: skip
+_CALLS = {**{method: method for method in _METHODS}, "update": "update_actor", "save_checkpoint": "save_ckpt"}
+"""Method of a group of workers → the name of the work that it calls."""
+
+_MODES = ("enter_infer_mode", "exit_infer_mode", "enter_forward_mode", "exit_forward_mode")
+_TRAINS = ("enter_train_mode", "exit_train_mode")
+
+
+def _sites(
+    name: str, file: str, releases: Releases, *heads: timeline.Site, loops: tuple[Insertion, ...] = ()
+) -> Recipe:
+    return timeline.sites(_PACKAGE, name, f"{_PACKAGE}/{file}", releases, heads, *loops)
+
+
+def _span(path: str, kind: str, why: str, name: str = "") -> timeline.Site:
+    return path, f'span("{kind}", "{name or path.rpartition(".")[2]}")', why
+
+
+def _trainer(name: str, releases: Releases) -> Recipe:
+    owner = f"Ray{name}Trainer"
+    mark = timeline.around(
+        _PACKAGE, f"{owner}.fit", "logger.info(metrics.metric, ...)", "step(iteration)", "each step is logged once"
+    )
+    return _sites(
+        f"steps of {name}",
+        f"trainer/{name.lower()}_trainer_hybrid.py",
+        releases,
+        _span(f"{owner}.compute_advantage", "phase", "the driver waits here, with all rewards there"),
+        loops=(mark,),
+    )
+
+
+def _worker(name: str, file: str, releases: Releases, *methods: str, update: str = "") -> Recipe:
+    """``update`` is the role whose method ``update`` is."""
+    works = [(method, method) for method in methods] + ([("update", f"update_{update}")] if update else [])
+    heads = (
+        (f"{name}.{method}", f'span("work", "{work}", type(self).__name__)', "the driver calls it on every rank")
+        for method, work in works
+    )
+    return _sites(f"works in {file}", f"workers/{file}.py", releases, *heads)
+
+
+_OF_ACTOR = ("generate_sequences", "compute_log_prob", "compute_image_embeds", *_MODES[:2], "save_ckpt")
+
+RECIPES = timeline.recipes(
+    _PACKAGE,
+    RELEASES,
+    _trainer("GRPO", RELEASES),
+    _trainer("PPO", _LATER),
+    _trainer("DAPO", _LATER),
+    _sites(
+        "prompts",
+        "trainer/utils/transfer_dock.py",
+        _LATER,
+        _span("put_prompts_experience", "phase", "a step begins with its prompts"),
+    ),
+    _sites(
+        "calls of the driver",
+        "workers/scheduler/launcher.py",
+        RELEASES,
+        *(
+            _span(f"RayActorGroup.{method}", "call", "a stage of a step, on a group of workers", work)
+            for method, work in _CALLS.items()
+        ),
+    ),
+    _worker("ActorHybridWorkerBase", "actor_hybrid_worker", RELEASES, *_OF_ACTOR, update="actor"),
+    _worker("ReferenceWorkerBase", "reference_woker", RELEASES.until("2.1.0"), "compute_ref_log_prob"),
+    _worker("ReferenceWorkerBase", "reference_worker", _LATER, "compute_ref_log_prob"),
+    _worker("RewardWorkerBase", "reward_woker", RELEASES.until("2.1.0"), "compute_rm_score"),
+    _worker("RewardWorkerBase", "reward_worker", _LATER, "compute_rm_score"),
+    _worker("CriticWorkerBase", "critic_worker", _LATER, "compute_values", "save_ckpt", update="critic"),
+    _worker("VitWorkerBase", "vit_worker", _LATER, "compute_image_embeds"),
+    _sites(
+        "resharding",
+        "workers/resharding/megatron_sharding_manager.py",
+        RELEASES,
+        *(
+            _span(f"MegatronShardingManager.{mode}", kind, why)
+            for mode, kind, why in (
+                *((mode, "sync", "the weights go to the rollout, or back") for mode in _MODES[:2]),
+                *((mode, "sleep", "memory for what comes next") for mode in (*_MODES[2:], *_TRAINS)),
+            )
+        ),
+    ),
+    _sites(
+        "units of the training engine",
+        "models/base/base_training_engine.py",
+        RELEASES,
+        _span(
+            "BaseTrainingEngine._forward_backward_batch",
+            "unit",
+            "its schedule interleaves the micro-batches",
+            "forward-backward",
+        ),
+        loops=(timeline.loop(_PACKAGE, "BaseTrainingEngine.update", MINI, "mini_batches"),),
+    ),
+    logger="mindspeed_rl.rlpatch",
+)
