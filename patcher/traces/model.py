@@ -1,8 +1,9 @@
 """What a report and a comparison are: values of whole nanoseconds, and the JSON that is promised of them.
 
-The times of the device come from the device's clock, those of the host from the host's; no value mixes them. The keys
-of ``as_json`` are documented in ``docs/traces.md`` and only grow; ``SCHEMA`` changes when one goes or changes its
-meaning. What a page needs beside them (lanes, titles, hints) is in fields that are no keys.
+The times of the device come from the device's clock, those of the host from the host's; only what is free until a
+launch, and a lead-in that begins with a mark, mix them. The keys of ``as_json`` are documented in ``docs/traces.md``
+and only grow; ``SCHEMA`` changes when one goes or changes its meaning. What a page needs beside them (lanes, titles,
+hints) is in fields that are no keys.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ PARTS: Mapping[str, str] = {
     "communication_ns": "communicating, not hidden",
     "copy_ns": "copying",
     **{part: f"free: {reason}" for part, reason in FREE.items()},
+    "lead_in_ns": "lead-in, before its first kernel",
 }
-"""The seven parts of a unit, in the order in which they are drawn, with their labels."""
+"""The eight parts of a unit, in the order in which they are drawn, with their labels."""
 
 PROFILERS: Mapping[str, str] = {
     "torch": "torch.profiler",
@@ -64,10 +66,11 @@ class Payload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedUnit(UnitMetadata, Payload):
-    """One recorded step, micro-batch or iteration: its time on the device in seven parts that add up to it.
+    """One recorded step, micro-batch or iteration: its time on the device in eight parts that add up to it.
 
-    On the device it reaches from ``begin_ns`` (its first kernel on the busiest compute stream, on the trace's clock)
-    to the first kernel of the next unit; the last one ends with its last kernel. ``host_ns`` is how long its mark is
+    On the device it reaches from its first kernel on the busiest compute stream to the first kernel of the next unit;
+    the last one ends with its last kernel, and the first one begins with its mark or its first task (``lead_in_ns``).
+    ``begin_ns`` is where it begins on the trace's clock. ``host_ns`` is how long its mark is
     on the host, up to uncounted iterations within it. ``kernels`` counts the tasks that it launched, wherever they
     ran. ``phases`` is the time of these in forward, backward and optimizer, if it trains. ``requests``, ``tokens`` and
     ``context`` may be from its mark, where there is no metadata beside the trace.
@@ -88,6 +91,7 @@ class RecordedUnit(UnitMetadata, Payload):
     free_host_late_ns: int = 0
     free_waiting_ns: int = 0
     free_unknown_ns: int = 0
+    lead_in_ns: int = 0
     phases: Mapping[str, int] = field(default_factory=dict)
     name: str = ""
     begin_ns: int = 0
@@ -101,6 +105,11 @@ class RecordedUnit(UnitMetadata, Payload):
     def device_ns(self) -> int:
         """Its time on the device: the sum of the parts."""
         return sum(self.parts.values())
+
+    @property
+    def stage_ns(self) -> int:
+        """Its time from its first kernel on, the vendor's Stage: only the first unit has more."""
+        return self.device_ns - self.lead_in_ns
 
 
 def lower_median(values: Sequence[Value], key: Any = None) -> Value:
@@ -304,6 +313,11 @@ class RankProfile(Payload):
         """Phase → the time of the kernels of all units in it; empty without units that train."""
         names = dict.fromkeys(phase for unit in self.units for phase in unit.phases)
         return {phase: sum(unit.phases.get(phase, 0) for unit in self.units) for phase in names}
+
+    @property
+    def free_share(self) -> float:
+        """What the vendor's Free is in its Stage, 0 to 1: copies count in, and the lead-in counts in neither."""
+        return self.sum_ns(*FREE, "copy_ns") / (sum(unit.stage_ns for unit in self.units) or 1)
 
     def sum_ns(self, *parts: str) -> int:
         """The nanoseconds of ``parts`` over all units."""

@@ -1,7 +1,7 @@
 """What each nanosecond of a unit was: a timeline made into a profile.
 
-One walk over the tasks in the order of their begin gives every nanosecond to one of seven parts, so they add up to the
-unit exactly.
+One walk over the tasks in the order of their begin gives every nanosecond from its first kernel on to one of seven
+parts, and what is before that in the first unit is the eighth, so they add up to the unit exactly.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
 
 
 def _parts(found: Timeline, cuts: Split) -> list[list[int]]:
-    """The seven parts of each segment, in the order of ``PARTS``.
+    """The parts of each segment, in the order of ``PARTS``, of which the lead-in is the last.
 
     Between the begins of two tasks that follow each other nothing begins, so each kind runs up to where the furthest
     of its tasks reaches, and then no more: one step of the walk needs no list of what is running.
     """
-    parts = [[0] * len(model.PARTS) for _ in cuts.segments]
+    parts = [[0] * (len(model.PARTS) - 1) + [one.starts - one.leads] for one in cuts.segments]
     real = [(one.starts, one.ends, own) for one, own in zip(cuts.segments, parts, strict=True) if one.ends > one.starts]
     if not real:
         return parts
@@ -125,7 +125,7 @@ def _unit(
     fields |= zip(model.PARTS, parts, strict=True)
     return model.RecordedUnit(
         number=number, host_ns=min(mark.end, segment.end) - segment.begin, kernels=segment.tasks, phases=phases,
-        name=mark.name, begin_ns=segment.starts, **fields,
+        name=mark.name, begin_ns=segment.leads, **fields,
     )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def _lanes(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts: Split
 
 def _streams(found: Timeline, cuts: Split, segment: int) -> dict[str, tuple[model.Span, ...]]:
     """Stream → what ran there while a segment was on the device, merged to what can be seen."""
-    first, last = cuts.segments[segment].starts, cuts.segments[segment].ends
+    first, last = cuts.segments[segment].leads, cuts.segments[segment].ends
     tasks, texts, near = found.tasks, found.names.texts, (last - first) // _PIXELS
     streams: dict[str, list[model.Span]] = {}
     for at in cuts.order:

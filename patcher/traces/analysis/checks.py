@@ -16,8 +16,9 @@ from patcher.traces.words import in_ms, percent, short
 NOTABLE = 0.10
 """The share of a unit from which on something is worth a verdict; the guides take it for Free."""
 
-LINKED, ALONE, FEW, MANY, EARLY = 0.95, 0.90, 0.5, 2.0, 0.01
-"""Limits of the checks: kernels with a launch, one task in its unit, kernels of a unit to the median, early kernels."""
+LINKED, ALONE, FEW, MANY, EARLY, LONGER = 0.95, 0.90, 0.5, 2.0, 0.01, 2.0
+"""Limits of the checks: kernels with a launch, one task in its unit, kernels of a unit to the median, early kernels,
+and a unit's time on the host to that on the device."""
 
 HOST = ("dispatch", "waiting")
 DEVICE = ("communication", "copies", "compute", "waiting", "slow-rank")
@@ -48,6 +49,7 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     yield _launches_check(made.launches)
     yield _clock_check(made)
     yield _alone_check(made)
+    yield _host_check(units)
     yield _exposed_check(profile)
     yield _overlap_check(made.segments)
     if profile.facts or found.doubts:
@@ -104,6 +106,22 @@ def _alone_check(made: Attribution) -> Check:
     kernel = short(next(iter(alone.values()), ""))
     wrong = f"one kernel takes over {percent(ALONE, 0)} of its unit in {_numbers([*alone])}: {kernel}"
     return _check("alone", wrong if alone else "", "no kernel takes most of its unit", DEVICE)
+
+
+def _host_check(units: Sequence[RecordedUnit]) -> Check:
+    """A unit ends with a kernel, so what its host did longer than that is in none: it matters where that is notable."""
+    longer = [unit for unit in units if unit.device_ns and unit.host_ns > LONGER * unit.stage_ns]
+    beside = sum(unit.host_ns - unit.stage_ns for unit in longer)
+    wrong = ""
+    if longer and beside > NOTABLE * sum(unit.device_ns for unit in units):
+        unit = max(longer, key=lambda one: one.host_ns - one.stage_ns)
+        wrong = (
+            f"{_numbers([one.number for one in longer])} took much longer on the host than on the device:"
+            f" #{unit.number} {in_ms(unit.host_ns)}, and {in_ms(unit.stage_ns)} from its first kernel on"
+        )
+    return _check(
+        "host", wrong, f"no unit is over {LONGER:.0f} times as long on the host as on the device", ("compute",)
+    )
 
 
 def _exposed_check(profile: RankProfile) -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 
 from patcher.traces import model
@@ -20,6 +21,7 @@ SEVERITIES = ("problem", "warning", "note")
 TITLES = {
     "communication": "Communication that nothing hides",
     "dispatch": "Dispatch: the device waits for the host",
+    "lead-in": "The device waits for the first kernel",
     "waiting": "Launched, but not started",
     "copies": "Copies that nothing hides",
     "outlier": "One unit takes much longer than the others",
@@ -68,6 +70,7 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
             "look at what streams wait for: events between them, copies, the start of a graph, synchronisation",
             "upper bound",
         ),
+        ("lead-in", "lead_in_ns", *_lead_in(profile), "upper bound; what ran before the recording is not in it"),
         (
             "copies", "copy_ns",
             "{} of the time is copies that neither computing nor communication hides.",
@@ -114,21 +117,33 @@ def _dispatch(profile: model.RankProfile) -> tuple[str, str, str]:
     return evidence, advice, "upper bound; the profiler's own cost is in it"
 
 
+def _lead_in(profile: model.RankProfile) -> tuple[str, str]:
+    evidence = "{} of the time lies before the first kernel of the first unit."
+    longest = max(profile.operators, key=lambda one: one.host_ns, default=None)
+    if longest and len(profile.units) == 1:
+        evidence += f" On the host {short(longest.name)} took {in_ms(longest.host_ns)}."
+    return evidence, "look at what the host waits for there: a copy that blocks, a synchronisation, another process"
+
+
 def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
-    slowest, usual = profile.slowest_unit, profile.median_unit
-    if slowest is None or usual is None or len(profile.units) < 3 or slowest.device_ns <= SLOW * usual.device_ns:
+    """The slowest unit, each from its first kernel on: a lead-in is a finding of its own."""
+    if len(profile.units) < 3:
         return None
-    more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS}
+    time = operator.attrgetter("stage_ns")
+    slowest, usual = max(profile.units, key=time), model.lower_median(profile.units, time)
+    if slowest.stage_ns <= SLOW * usual.stage_ns:
+        return None
+    more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS if part != "lead_in_ns"}
     part = max(more, key=lambda name: more[name])
-    excess = slowest.device_ns - usual.device_ns
+    excess = slowest.stage_ns - usual.stage_ns
     evidence = (
-        f"Unit {slowest.number} took {in_ms(slowest.device_ns)},"
-        f" {slowest.device_ns / max(usual.device_ns, 1):.1f} times the median."
+        f"Unit {slowest.number} took {in_ms(slowest.stage_ns)},"
+        f" {slowest.stage_ns / max(usual.stage_ns, 1):.1f} times the median."
         f" {percent(min(more[part] / excess, 1), 0)} of the difference is {model.PARTS[part]}."
     )
     if slowest.kernels != usual.kernels:
         evidence += f" It launched {slowest.kernels:,} kernels, the median unit {usual.kernels:,}."
-    late = [unit.device_ns - usual.device_ns for unit in profile.units if unit.device_ns > SLOW * usual.device_ns]
+    late = [unit.stage_ns - usual.stage_ns for unit in profile.units if unit.stage_ns > SLOW * usual.stage_ns]
     advice = "look at what this unit held: its requests, a copy, a collection of garbage, another process"
     saving = sum(late) // len(profile.units)
     return model.Diagnosis("outlier", "warning", evidence, saving, _EXACT, TITLES["outlier"], advice, profile.source)
@@ -194,8 +209,8 @@ def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None)
     if not timed:
         return "", ""
     reasons = {**model.FREE, "copy_ns": model.PARTS["copy_ns"]}
-    profile = max(timed, key=lambda one: one.share(*reasons))
-    free = profile.share(*reasons)
+    profile = max(timed, key=lambda one: one.free_share)
+    free = profile.free_share
     rule = f"The guide's rule: Free{f' of {profile.label}' if len(profiles) > 1 else ''} is {percent(free)}, "
     if free <= NOTABLE:
         return f"{rule}not above 10 %: computing first, then communication.", ""

@@ -1,7 +1,8 @@
 """The stretches of the host that belong to the units, which of them launched a task, and where each is on the device.
 
 A task belongs to the unit in which it was enqueued on the host; where no link says when that was, to the unit that the
-device was in. On the device a unit reaches from its first kernel on the busiest compute stream to that of the next one.
+device was in. On the device a unit reaches from its first kernel on the busiest compute stream to that of the next one;
+the first one has a lead-in, too.
 """
 
 from __future__ import annotations
@@ -18,20 +19,23 @@ from patcher.traces.model import COMPUTE, KINDS
 from patcher.traces.timeline import FAMILIES, UNCOUNTED, UNKNOWN, Mark, Timeline
 
 _COMPUTE = KINDS.index(COMPUTE)
+_NEVER = 1 << 63
 
 
 @dataclass(slots=True)
 class Segment:
     """A stretch of the host that belongs to one unit, or with ``mark`` None to iterations that are not counted.
 
-    On the device it reaches from ``starts`` to ``ends``; ``first`` is the begin of its first kernel, ``last`` the end
-    of the last one of its ``tasks``, and ``longest`` the name of the one that took ``longest_ns``.
+    On the device it reaches from ``starts`` to ``ends``, and its lead-in from ``leads`` to ``starts``; ``first`` is the
+    begin of its first kernel, ``last`` the end of the last one of its ``tasks``, and ``longest`` the name of the one
+    that took ``longest_ns``.
     """
 
     begin: int
     end: int
     mark: Mark | None
     first: int = 0
+    leads: int = 0
     starts: int = 0
     ends: int = 0
     tasks: int = 0
@@ -150,4 +154,26 @@ def _place(found: Timeline, segments: Sequence[Segment], owner: Sequence[int], o
     starts = itertools.accumulate((segment.first for segment in real), max)
     ends = (*(segment.first for segment in real[1:]), *(segment.last for segment in real[-1:]))
     for segment, start, end in zip(real, starts, ends, strict=True):
-        segment.starts, segment.ends = start, max(start, end)
+        segment.leads, segment.starts, segment.ends = start, start, max(start, end)
+    if real:
+        real[0].leads = _leads(found, real[0], segments.index(real[0]), owner, order)
+
+
+def _leads(found: Timeline, one: Segment, number: int, owner: Sequence[int], order: Sequence[int]) -> int:
+    """Where the first segment begins: with its mark or its first task, whichever is earlier, behind what ran before.
+
+    A host that left the mark before anything of it ran was ahead of a device that was busy: then with its first task.
+    """
+    if one.mark is None:
+        return one.starts
+    tasks, earliest, before = found.tasks, one.starts, -_NEVER
+    for at in order:
+        if tasks.begin[at] >= one.starts:
+            break
+        if owner[at] == number:
+            earliest = min(earliest, tasks.begin[at])
+        else:
+            before = max(before, tasks.end[at])
+    if one.mark.end > earliest:
+        earliest = min(earliest, one.begin)
+    return min(max(earliest, before), one.starts)

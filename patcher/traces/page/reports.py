@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from patcher.page.markup import Content, alert, faint, section, tag
-from patcher.traces.model import FREE, Diagnosis, Rank, RankProfile, TraceReport
+from patcher.traces.model import Diagnosis, Rank, RankProfile, TraceReport
 from patcher.traces.page.profiles import described, named, origin
 from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
 from patcher.traces.words import duration, percent
@@ -62,9 +62,11 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
         (f"{ratio:.2f} \N{MULTIPLICATION SIGN}", "slowest unit / median"),
         (percent(profile.share("compute_ns", "overlap_ns")), "computing"),
         (percent(profile.share("communication_ns")), "communication, not hidden"),
-        (percent(profile.share("copy_ns", *FREE)), "free (copies counted in, as in step_trace_time)"),
+        (percent(profile.free_share), "free (copies counted in, as in step_trace_time)"),
         (percent(profile.share("free_host_late_ns")), "free because the host was late"),
     ]
+    if lead_in := profile.sum_ns("lead_in_ns"):
+        tiles.append((duration(lead_in), "before the first kernel"))
     return (title, tiled(tiles))
 
 

@@ -45,7 +45,7 @@ MS = 1_000_000
 
 
 def unit(number: int, *, scale: int = 1, load: int | None = None) -> RecordedUnit:
-    parts = (40, 5, 10, 2, 9, 3, 1)
+    parts = (40, 5, 10, 2, 9, 3, 1, 0)
     times: dict[str, Any] = dict(zip(PARTS, (part * scale * MS for part in parts), strict=True))
     phases = {"forward": 30 * MS, "backward": 20 * MS, "optimizer": MS}
     return RecordedUnit(
@@ -138,7 +138,7 @@ def test_the_parts_of_a_bar_add_up_to_it():
         part: [float(height) for height in re.findall(r"v([\d.]+)h", path)]
         for path, part in re.findall(r'<path d="([^"]*)" class="(\w+_ns)"', drawing)
     }
-    assert list(heights) == list(PARTS)
+    assert list(heights) == list(PARTS)[:-1], "only the first unit of a trace can have a lead-in"
     assert {len(values) for values in heights.values()} == {12}
     together = sum(values[0] for values in heights.values())
     shares = [values[0] / together for values in heights.values()]

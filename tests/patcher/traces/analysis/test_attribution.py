@@ -61,7 +61,8 @@ def counted(run: Run) -> list[dict[str, int]]:
             *([task.begin for task in own if task.kind == kind] for kind in KINDS),
         ]
         firsts.append(next((min(begins) for begins in ranked if begins), None))
-    found, reached = [], 0
+    found: list[dict[str, int]] = []
+    reached = 0
     for number, first in enumerate(firsts):
         parts = dict.fromkeys(PARTS, 0)
         if first is not None:
@@ -70,8 +71,21 @@ def counted(run: Run) -> list[dict[str, int]]:
             last = max(task.end for task, owner in zip(run.tasks, owners, strict=True) if owner == number)
             for now in range(begin, max(begin, last if following is None else following)):
                 parts[_part(run, now)] += 1
+            if not any(any(earlier.values()) or one is not None for earlier, one in zip(found, firsts, strict=False)):
+                parts["lead_in_ns"] = _lead_in(run, owners, number, begin)
         found.append(parts)
     return found
+
+
+def _lead_in(run: Run, owners: list[int | None], number: int, begin: int) -> int:
+    """What lies before the first kernel of the first unit: looked for from there, back to what ran before."""
+    mark, early = run.marks[number], [pair for pair in zip(run.tasks, owners, strict=True) if pair[0].begin < begin]
+    first = min((task.begin for task, owner in early if owner == number), default=begin)
+    leads = min(first, mark.begin) if mark.end > first else first
+    others = [task for task, owner in early if owner != number]
+    while leads < begin and any(task.end > leads for task in others):
+        leads += 1
+    return begin - leads
 
 
 def _end(run: Run, number: int) -> int:
@@ -186,15 +200,15 @@ def parts(**known: int) -> dict[str, int]:
 KNOWN: dict[str, tuple[tuple[Task, ...], list[dict[str, int]]]] = {
     "one behind the other": (
         (Task(10, 30, launch=1), Task(30, 60, launch=2), Task(110, 130, launch=101)),
-        [parts(compute=50, free_host_late=41, free_waiting=9), parts(compute=20)],
+        [parts(compute=50, free_host_late=41, free_waiting=9, lead_in=10), parts(compute=20)],
     ),
     "launched, not started": (
         (Task(10, 30, launch=1), Task(90, 95, launch=2), Task(110, 130, launch=101)),
-        [parts(compute=25, free_waiting=60 + 9, free_host_late=6), parts(compute=20)],
+        [parts(compute=25, free_waiting=60 + 9, free_host_late=6, lead_in=10), parts(compute=20)],
     ),
     "communication half hidden": (
         (Task(10, 30, launch=1), Task(20, 40, "communication", stream=9, launch=2), Task(40, 50, launch=3)),
-        [parts(compute=20, overlap=10, communication=10), parts()],
+        [parts(compute=20, overlap=10, communication=10, lead_in=10), parts()],
     ),
     "a copy beside everything else": (
         (
@@ -202,23 +216,35 @@ KNOWN: dict[str, tuple[tuple[Task, ...], list[dict[str, int]]]] = {
             Task(10, 20, launch=1),
             Task(30, 40, "communication", stream=9, launch=2),
         ),
-        [parts(compute=10, communication=10, copy=30), parts()],
+        [parts(compute=10, communication=10, copy=30, lead_in=10), parts()],
     ),
     "the second unit is late on the device": (  # its kernel began while the first one's still ran
         (Task(10, 210, launch=1), Task(220, 230, launch=101)),
-        [parts(compute=200, free_waiting=10), parts(compute=10)],
+        [parts(compute=200, free_waiting=10, lead_in=10), parts(compute=10)],
     ),
     "no link says who launched the last kernel": (
         (Task(10, 30, launch=1), Task(50, 60, launch=None), Task(110, 130, launch=101)),
-        [parts(compute=30, free_unknown=20, free_host_late=41, free_waiting=9), parts(compute=20)],
+        [parts(compute=30, free_unknown=20, free_host_late=41, free_waiting=9, lead_in=10), parts(compute=20)],
     ),
     "a kernel before its launch": (
         (Task(10, 30, launch=1), Task(50, 60, launch=55), Task(110, 130, launch=101)),
-        [parts(compute=30, free_host_late=20 + 41, free_waiting=9), parts(compute=20)],
+        [parts(compute=30, free_host_late=20 + 41, free_waiting=9, lead_in=10), parts(compute=20)],
     ),
     "what runs before the first unit is of none": (
         (Task(2, 8, launch=None), Task(10, 30, launch=1), Task(110, 130, launch=101)),
-        [parts(compute=20, free_host_late=71, free_waiting=9), parts(compute=20)],
+        [parts(compute=20, free_host_late=71, free_waiting=9, lead_in=2), parts(compute=20)],
+    ),
+    "a copy before the first kernel": (
+        (Task(4, 90, "copy", stream=3, launch=1), Task(95, 98, launch=2), Task(110, 130, launch=101)),
+        [parts(compute=3, free_host_late=3, free_waiting=9, lead_in=95), parts(compute=20)],
+    ),
+    "a copy that began before the mark, by the clock of the device": (
+        (Task(-4, 5, "copy", stream=3, launch=1), Task(10, 30, launch=2)),
+        [parts(compute=20, lead_in=14), parts()],
+    ),
+    "a device that was busy until the host had left the unit": (
+        (Task(120, 125, "copy", stream=3, launch=1), Task(130, 140, launch=2), Task(150, 160, launch=101)),
+        [parts(compute=10, free_waiting=10, lead_in=10), parts(compute=10)],
     ),
 }
 
@@ -262,7 +288,7 @@ def test_iterations_that_do_not_count_belong_to_no_unit() -> None:
     tasks = (Task(10, 20, launch=1), Task(60, 90, launch=55), Task(110, 130, launch=101))
     found = units(Run(tasks, marks))
     assert [(unit.number, unit.kernels, unit.host_ns) for unit in found] == [(1, 1, 50), (2, 1, 100)]
-    assert found[0].parts == parts(compute=10, free_host_late=35, free_waiting=5)
+    assert found[0].parts == parts(compute=10, free_host_late=35, free_waiting=5, lead_in=10)
 
 
 # ---------------------------------------------------------------- who marks units
@@ -314,7 +340,7 @@ def test_the_whole_trace_begins_where_the_first_kernel_was_asked_for() -> None:
 
 def test_without_marks_the_whole_trace_is_one_unit() -> None:
     (found,) = units(Run((Task(10, 20, launch=1), Task(30, 40, launch=2)), (), (Range("aten::mm", 0, 5),)))
-    assert (found.number, found.kernels, found.device_ns) == (0, 2, 30)
+    assert (found.number, found.kernels, found.stage_ns, found.lead_in_ns) == (0, 2, 30, 10)
 
 
 # ---------------------------------------------------------------- what the host did

@@ -69,6 +69,10 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "one kernel is the unit": (
         Run((Task(10, 99, launch=1), Task(110, 120, launch=101)), MARKS), {}, "alone", "one kernel takes over 90 % of its unit",
     ),
+    "a host that goes on after its last kernel": (
+        Run((Task(10, 90, launch=1), Task(110, 130, launch=101)), (MARKS[0], Range("ProfilerStep#2", 100, 400))), {},
+        "host", "#2 took much longer on the host than on the device: #2 0.00 ms, and 0.00 ms from its first kernel on",
+    ),
     "the vendor's sums": (
         GOOD, {"vendor": {"30": {"communication_not_overlapped_ns": 101 * MS, "communication_ns": 27 * MS}}}, "exposed",
         "has more communication not overlapped (101.00 ms)",
@@ -94,7 +98,18 @@ def test_bad_data_is_known(run: Run, more: dict[str, object], check: str, says: 
 def test_good_data_fails_no_check() -> None:
     found = checks_of(GOOD)
     assert [check for check in found.values() if not check.ok] == []
-    assert set(found) == {"whole", "marks", "kernels", "count", "launches", "clocks", "alone", "exposed", "overlap"}
+    assert set(found) == {
+        "whole",
+        "marks",
+        "kernels",
+        "count",
+        "launches",
+        "clocks",
+        "alone",
+        "host",
+        "exposed",
+        "overlap",
+    }
 
 
 def test_some_microseconds_before_the_launch_are_normal() -> None:
@@ -183,6 +198,14 @@ def test_transit_waiting_and_idle_are_told_apart_before_the_network_is_blamed() 
         )
     )
     assert "report all ranks before you blame the network" in alone.findings[0].evidence
+
+
+def test_what_lies_before_the_first_kernel_is_no_slow_unit() -> None:
+    units = (unit(0, compute=10, lead_in=60), *(unit(number, compute=10) for number in range(1, 6)))
+    found = report(capture(*units))
+    assert [(one.id, one.saving_ns) for one in found.findings] == [("lead-in", 10 * MS)]
+    assert found.verdict.title == "The device waits for the first kernel"
+    assert found.verdict.guide.startswith("The guide's rule: Free is 0.0 %")
 
 
 # ---------------------------------------------------------------- ranks
