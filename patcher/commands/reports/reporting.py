@@ -90,7 +90,7 @@ def _profiles(
 ) -> Iterator[model.RankProfile]:
     """The profiles of all traces at ``paths``; what cannot be read is a problem of the result, and the rest goes on."""
     found = dict.fromkeys(itertools.chain(*_each(result, paths, folders.readable)))
-    return _each(result, found, lambda path: _profile(path, units))
+    return itertools.chain.from_iterable(_each(result, found, lambda path: _ranks(path, units)))
 
 
 def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
@@ -104,13 +104,13 @@ def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T
             result.problems.append(failed(error))
 
 
-def _profile(path: Path, units: tuple[int, int] | None) -> model.RankProfile:
-    """The profile of one trace. Raises Problem where it is none, or has no unit (NO_TRACE) or none of these (USAGE)."""
-    timeline = formats.read(path)
-    made = analysis.attributed(timeline, units)
-    if made.profile.units:
-        return analysis.checked(timeline, made)
-    numbers = [unit.number for unit in analysis.attributed(timeline).profile.units]
+def _ranks(path: Path, units: tuple[int, int] | None) -> list[model.RankProfile]:
+    """The profile of each rank in one trace that has units. Raises Problem (NO_TRACE, or USAGE) where none has."""
+    timelines = formats.read(path)
+    made = [(timeline, analysis.attributed(timeline, units)) for timeline in timelines]
+    if profiles := [analysis.checked(*one) for one in made if one[1].profile.units]:
+        return profiles
+    numbers = [unit.number for timeline in timelines for unit in analysis.attributed(timeline).profile.units]
     if units is not None and numbers:
         hint = f"--units {min(numbers)}:{max(numbers) + 1} are all of them"
         raise Problem(Kind.USAGE, f"{path.name} has no unit in {units[0]}:{units[1]}", str(path), hint)

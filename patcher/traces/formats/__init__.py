@@ -14,16 +14,26 @@ _NUMBERED = "ProfilerStep#"
 """Marks that carry the number of a unit as the probe counts it."""
 
 
-def read(path: Path) -> Timeline:
-    """The timeline of the trace at ``path``, with the metadata beside it; Problem (TRACE) if it is none."""
+def read(path: Path) -> list[Timeline]:
+    """The timeline of each rank in the trace at ``path``, with the metadata beside it; Problem (TRACE) if it is none.
+
+    A trace is of one rank, but for the files into which SGLang merges those of all.
+    """
     with reading(path) as file:
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
-        found = ascend_db.read(path)
+        every = [ascend_db.read(path)]
     elif path.name.startswith("trace_view") and path.suffix == ".json":
-        found = ascend_text.read(path)
+        every = [ascend_text.read(path)]
     else:
-        found = torch.read(path)
+        every = torch.read(path)
+    for found in every:
+        _complete(found, path)
+    return every
+
+
+def _complete(found: Timeline, path: Path) -> None:
+    """Add what lies beside the trace."""
     place = path.parent.parent if path.parent.name == OUTPUT else path
     if place != path:
         found.source = str(place)
@@ -32,4 +42,3 @@ def read(path: Path) -> Timeline:
     found.metadata, found.doubts = sidecar.checked(place, form, sorted(steps) or None)
     if found.metadata and found.rank is None:
         found.rank = found.metadata.rank
-    return found

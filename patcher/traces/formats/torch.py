@@ -2,24 +2,35 @@
 
 The names of categories and arguments are kineto's (``libkineto/src/output_json.cpp``): kernels and copies of the
 device, ``…_runtime`` and ``…_driver`` for the calls that launch them, which share their ``correlation`` with what
-they launched: all kernels of a replayed graph with the one call.
+they launched: all kernels of a replayed graph with the one call. A file into which SGLang merged those of several ranks
+has the rank of an event before its process: ``[TP00] 4711``.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
-from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, HostCalls, Thread, Timeline, module_class, several
+from patcher.traces.timeline import (
+    NN_MODULE,
+    OPTIMIZER,
+    UNKNOWN,
+    HostCalls,
+    StringTable,
+    Thread,
+    Timeline,
+    module_class,
+    several,
+)
 
 Append = Callable[[int], None]
-_Columns = tuple[int, Append, Append, Append]
-"""The number of a thread, and how its operators grow: by begin, end and name."""
+_Columns = tuple[int, Append, Append, Append, "_Rank"]
+"""The number of a thread, how its operators grow (by begin, end and name), and the rank that it is of."""
 
 _OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE = range(6)
 _CATEGORIES = {
@@ -42,23 +53,34 @@ _COLLECTIVE = re.compile(
 )
 _NO_ARGS = Args({})
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
+_MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
 
-def read(path: Path) -> Timeline:
-    """The timeline of the trace at ``path``; Problem (TRACE) if it is none, or holds more than one device."""
+def read(path: Path) -> list[Timeline]:
+    """The timeline of each rank in the trace at ``path``; Problem (TRACE) if it is none, or a rank has two devices."""
     reader = _Reader(path)
     reader.source.feed(reader.take)
-    return reader.timeline()
+    return list(reader.timelines())
+
+
+class _Rank:
+    """The timeline of one rank, its launches, and the devices on which its kernels ran."""
+
+    def __init__(self, source: str, names: StringTable) -> None:
+        self.found = Timeline(source, "torch")
+        self.found.names = names
+        self.launches = HostCalls()
+        self.devices: set[object] = set()
 
 
 class _Reader:
-    """Fills a timeline block by block; launches wait in columns until all kernels are there."""
+    """Fills the timelines block by block; launches wait in columns until all kernels are there."""
 
     def __init__(self, path: Path) -> None:
         self.source = ChromeEvents(path)
-        self.found = Timeline(str(path), "torch")
-        self.launches = HostCalls()
-        self.devices: set[object] = set()
+        self.names = StringTable()
+        self.ranks: dict[str, _Rank] = {}  # by label; "" where nobody merged anything
+        self.processes: dict[object, _Rank] = {}
         self.take_other = {
             _LAUNCH: self._add_launch, _KERNEL: self._add_task, _COPY: self._add_task, _ANNOTATION: self._annotate,
             _MODULE: self._annotate,
@@ -68,7 +90,7 @@ class _Reader:
     def take(self, events: Iterator[Event]) -> None:
         """Add the events; ValueError, OverflowError or TypeError at one whose time is no number."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
-        category_of, ranges, backward, numbers = _category, self.ranges, self.found.backward, self.found.names
+        category_of, ranges, numbers = _category, self.ranges, self.names
         for event in events:
             if event.ph != "X":
                 continue
@@ -79,44 +101,56 @@ class _Reader:
                 exact = len(decimals) == 3 and decimals.isdigit()
                 begin = int(whole + decimals) if exact else nanoseconds(event.ts)
                 end = begin + round(event.dur * 1000)
-                thread, add_begin, add_end, add_name = ranges.get((event.pid, event.tid)) or self._thread(event)
+                thread, add_begin, add_end, add_name, rank = ranges.get((event.pid, event.tid)) or self._thread(event)
                 if not -BEYOND < end < BEYOND:  # before anything is added: the columns stay as long as each other
                     raise OverflowError(f"no duration: {event.dur}")
                 add_begin(begin)
                 add_end(end)
                 add_name(numbers[name])
                 if event.args is not None and event.args.forward:
-                    backward.add(thread)
+                    rank.found.backward.add(thread)
             elif category != UNKNOWN:
                 self.take_other[category](event, category)
 
     def _add_launch(self, event: Event, _category: int) -> None:
         correlation = None if event.args is None else event.args.correlation
         if correlation is not None:
-            thread = (self.ranges.get((event.pid, event.tid)) or self._thread(event))[0]
-            self.launches.add(correlation, nanoseconds(event.ts), thread)
+            thread, *_, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
+            rank.launches.add(correlation, nanoseconds(event.ts), thread)
 
     def _thread(self, event: Event) -> _Columns:
-        thread = self.found.thread(event.pid, event.tid)
-        columns = self.found.operators[thread]
-        found = thread, columns.begin.append, columns.end.append, columns.name.append
+        rank = self._rank(event.pid)
+        thread = rank.found.thread(event.pid, event.tid)
+        columns = rank.found.operators[thread]
+        found = thread, columns.begin.append, columns.end.append, columns.name.append, rank
         self.ranges[event.pid, event.tid] = found
         return found
 
+    def _rank(self, process: int | str) -> _Rank:
+        """The rank of a process; of all but merged traces there is one."""
+        known = self.processes.get(process)
+        if known is None:
+            merged = _MERGED.match(process) if isinstance(process, str) else None
+            label = merged[1] if merged else ""
+            source = f"{self.source.path} [{label}]" if label else str(self.source.path)
+            known = self.processes[process] = self.ranks.setdefault(label, _Rank(source, self.names))
+        return known
+
     def _add_task(self, event: Event, category: int) -> None:
         begin, end = times(event)
-        found, args = self.found, event.args or _NO_ARGS
+        rank, args = self._rank(event.pid), event.args or _NO_ARGS
+        found = rank.found
         kind = COPY if category == _COPY else _kind_of(event.name)
         stream = event.tid if args.stream is None else args.stream
         found.add_task(begin, end, kind, event.name, f"stream {stream}", args.correlation)
         if args.group is not None:
             found.groups[len(found.tasks) - 1] = str(args.group)
         if category == _KERNEL:
-            self.devices.add(event.pid if args.device is None else args.device)
+            rank.devices.add(event.pid if args.device is None else args.device)
 
     def _annotate(self, event: Event, category: int) -> None:
         begin, end = times(event)
-        found = self.found
+        found = self._rank(event.pid).found
         thread = found.thread(event.pid, event.tid)
         if category == _MODULE:
             found.modules[thread].add(begin, end, found.names[module_class(event.name)])
@@ -127,18 +161,29 @@ class _Reader:
         elif _CLASS.fullmatch(event.name):  # what --module-ranges leaves in a trace of torch.profiler
             found.modules[thread].add(begin, end, found.names[event.name])
 
-    def timeline(self) -> Timeline:
-        """The timeline, when all events have been added."""
-        found, header = self.found, self.source.header
-        if len(self.devices) > 1:
-            raise several(self.source.path, "devices", self.devices)
-        found.cut, found.lost = self.source.cut, self.source.lost
+    def timelines(self) -> Iterator[Timeline]:
+        """The timelines, when all events have been added."""
+        header = self.source.header
         distributed = header.get("distributedInfo")
-        rank = distributed.get("rank") if isinstance(distributed, Mapping) else None
-        found.rank = rank if isinstance(rank, int) and not isinstance(rank, bool) else None
-        found.device = _device(header, next(iter(self.devices), None))
-        found.tasks.link(self.launches, found.tasks.key)
-        return found
+        own = distributed.get("rank") if isinstance(distributed, Mapping) else None
+        numbers = _numbers(self.ranks)
+        for label, rank in sorted(self.ranks.items()) or [("", self._rank(0))]:
+            found = rank.found
+            if len(rank.devices) > 1:
+                raise several(self.source.path, "devices", rank.devices)
+            found.cut, found.lost = self.source.cut, self.source.lost
+            found.rank = numbers.get(label) if label else own if type(own) is int else None
+            found.device = _device(header, next(iter(rank.devices), None))
+            found.tasks.link(rank.launches, found.tasks.key)
+            yield found
+
+
+def _numbers(labels: Collection[str]) -> dict[str, int]:
+    """The rank of each label of SGLang, which counts TP within PP; nothing where that does not tell them apart."""
+    places = [{name[:2]: int(name[2:]) for name in label.split("-") if name} for label in labels]
+    size = 1 + max((place.get("TP", 0) for place in places), default=0)
+    ranks = [place.get("PP", 0) * size + place.get("TP", 0) for place in places]
+    return dict(zip(labels, ranks, strict=True)) if len(set(ranks)) == len(ranks) else {}
 
 
 @functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times

@@ -56,7 +56,8 @@ def counted(path: Path, units: tuple[RecordedUnit, ...]) -> list[dict[str, Any]]
 
 
 def check(path: Path) -> RankProfile:
-    capture = analysis.attributed(formats.read(path)).profile
+    (read,) = formats.read(path)
+    capture = analysis.attributed(read).profile
     whole, *spans = counted(path, capture.units)
     for unit, span in zip(capture.units, spans, strict=True):
         agrees(unit, span)

@@ -33,7 +33,7 @@ def test_the_times_of_a_cluster_are_those_of_the_report(tmp_path: Path) -> None:
         rows = {row["rank"]: row for row in database.execute("SELECT * FROM ClusterTimeSummary")}
     captures = []
     for path in folders.readable(folder):
-        timeline = formats.read(path)
+        (timeline,) = formats.read(path)
         captures.append(analysis.checked(timeline, analysis.attributed(timeline)))
     found, exact = ranks.met(captures)
     assert exact

@@ -22,7 +22,8 @@ NPU, GPU = SHARED / "npu", SHARED / "gpu"
 
 def attributed(path: Path) -> Attribution:
     (found,) = folders.readable(path)
-    return analysis.attributed(formats.read(found))
+    (read,) = formats.read(found)
+    return analysis.attributed(read)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -74,7 +75,7 @@ def test_waiting_for_ranks_is_the_vendors_synchronisation_time() -> None:
 
 def _read(path: Path) -> tuple[Timeline, Attribution]:
     (found,) = folders.readable(path)
-    timeline = formats.read(found)
+    (timeline,) = formats.read(found)
     return timeline, analysis.attributed(timeline)
 
 

@@ -239,6 +239,6 @@ def test_doctored_facts_end_in_no_traceback_and_move_no_cursor(saved: Saved, dat
     report, _ = told(saved)
     lines = [*tables.captures(report.data), *report.lines, *report.messages]
     assert all(line.isprintable() for line in lines)
-    read = formats.read(trace)
+    (read,) = formats.read(trace)
     capture = analysis.checked(read, analysis.attributed(read))
     assert json.dumps(json_of(analysis.reported(analysis.labelled([capture]))))

@@ -30,9 +30,14 @@ def written(run: Run, form: str, place: Path) -> Path:
     return write(place / f"{form}_ascend_pt")
 
 
+def profile(path: Path, only: tuple[int, int] | None = None) -> RankProfile:
+    (read,) = formats.read(path)
+    return analysis.attributed(read, only).profile
+
+
 def capture(run: Run, form: str, place: Path, only: tuple[int, int] | None = None) -> RankProfile:
     (path,) = folders.readable(written(run, form, place))
-    return analysis.attributed(formats.read(path), only).profile
+    return profile(path, only)
 
 
 def units(run: Run) -> tuple[RecordedUnit, ...]:
@@ -271,7 +276,7 @@ def test_all_kernels_of_a_graph_belong_to_the_call_that_replayed_it(tmp_path: Pa
     launches = [event for event in events if event["cat"] != "cuda_runtime" or event["args"]["correlation"] in (1, 9)]
     path = tmp_path / "graph.json"
     path.write_text(json.dumps(launches).replace('"<', "").replace('>"', ""))
-    found = analysis.attributed(formats.read(path)).profile
+    found = profile(path)
     assert [unit.kernels for unit in found.units] == [8, 1]
 
 
@@ -426,7 +431,7 @@ def test_modules_hold_what_was_launched_within_them(tmp_path: Path) -> None:
     )
     tasks = (Task(95, 97, launch=10), Task(97, 100, launch=55), Task(101, 105, launch=85), Task(120, 125, launch=105))
     run = Run(tasks, MARKS, annotations=calls)
-    found = analysis.attributed(formats.read(run.torch(tmp_path / "modules.json"))).profile
+    found = profile(run.torch(tmp_path / "modules.json"))
     assert {row.name: (row.calls, row.kernels, row.ns, row.host_ns) for row in found.modules} == {
         "LlamaModel": (1, 3, 9, 90),
         "LlamaDecoderLayer": (2, 2, 5, 65),
@@ -453,7 +458,7 @@ def test_what_torch_itself_says_of_modules_and_of_training(tmp_path: Path) -> No
     ]
     path = run.torch(tmp_path / "training.json")
     path.write_text(path.read_text().replace('"traceEvents": [', f'"traceEvents": [{", ".join(rows)}, '))
-    found = analysis.attributed(formats.read(path)).profile
+    found = profile(path)
     assert found.units[0].phases == {"forward": 10, "backward": 20, "optimizer": 30}
     assert [(row.name, row.calls, row.kernels) for row in found.modules] == [("MLP", 1, 1)]
 
@@ -474,7 +479,7 @@ def test_collectives_are_numbered_in_their_unit_and_group(tmp_path: Path) -> Non
 
 def test_a_trace_of_a_cpu_has_units_and_operators_and_no_device(tmp_path: Path) -> None:
     run = Run((), MARKS, (Range("aten::mm", 5, 50), Range("aten::mm", 105, 150)))
-    found = analysis.attributed(formats.read(run.torch(tmp_path / "cpu.json"))).profile
+    found = profile(run.torch(tmp_path / "cpu.json"))
     assert (found.device, [unit.device_ns for unit in found.units], [unit.host_ns for unit in found.units]) == (
         "CPU",
         [0, 0],

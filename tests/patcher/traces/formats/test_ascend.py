@@ -25,7 +25,8 @@ MET = Run((Task(MS, 2 * MS, launch=10), Task(2 * MS, 9 * MS, "communication", "a
 
 def read(folder: Path) -> Timeline:
     (path,) = folders.readable(folder)
-    return formats.read(path)
+    (found,) = formats.read(path)
+    return found
 
 
 def output(folder: Path) -> Path:

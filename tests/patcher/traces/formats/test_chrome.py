@@ -258,7 +258,7 @@ def test_an_event_beyond_all_is_lost_alone(tmp_path: Path, reader: str, field: s
     odd = f'{start}, "ts": 10, "dur": 2, {field}}}'
     (tmp_path / "t.json").write_text(f'{{"traceEvents": [{whole}, {odd}, {whole}]}}')
     (tmp_path / "plain.json").write_text(f'{{"traceEvents": [{whole}, {whole}]}}')
-    found, plain = torch.read(tmp_path / "t.json"), torch.read(tmp_path / "plain.json")
+    (found,), (plain,) = torch.read(tmp_path / "t.json"), torch.read(tmp_path / "plain.json")
     assert found.lost == 1
     assert (found.tasks.begin, [one.begin for one in found.operators]) == (
         plain.tasks.begin,
@@ -270,7 +270,7 @@ def test_an_event_beyond_all_is_lost_alone(tmp_path: Path, reader: str, field: s
 def test_a_kernel_whose_correlation_is_beyond_all_is_lost_alone(tmp_path: Path, reader: str) -> None:
     start = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 30, "dur": 2, "args": {"correlation": '
     (tmp_path / "t.json").write_text(f'{{"traceEvents": [{start}1}}}}, {start}{"9" * 40}}}}}, {start}2}}}}]}}')
-    found = torch.read(tmp_path / "t.json")
+    (found,) = torch.read(tmp_path / "t.json")
     assert (found.lost, list(found.tasks.key)) == (1, [1, 2])
     assert {len(column) for column in vars(found.tasks).values()} == {2}
 

@@ -1,0 +1,92 @@
+"""What torch.profiler writes, and what others make of it: a file into which SGLang merged several ranks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patcher.messages.errors import Problem
+from patcher.traces import analysis, formats
+from patcher.traces.analysis.ranks import met
+from patcher.traces.model import RankProfile
+from tests.patcher.traces.recorded import MARKS, MS, Range, Run, Task, steps
+
+
+def loaded(run: Run, file: Path) -> dict[str, Any]:
+    return dict(json.loads(run.torch(file).read_text(), parse_float=str))
+
+
+def merged(folder: Path, runs: Mapping[str, Run]) -> Path:
+    """A file of all runs as SGLang makes it: their labels before the processes, the fields of the first one."""
+    events = []
+    for label, run in runs.items():
+        content = loaded(run, folder / f"1-{label}.trace.json")
+        events += [{**event, "pid": f"[{label}] {event['pid']}"} for event in content["traceEvents"]]
+    file = folder / "merged-1.trace.json.gz"
+    file.write_bytes(gzip.compress(json.dumps({**content, "traceEvents": events}).encode()))
+    return file
+
+
+def profiles(file: Path) -> list[RankProfile]:
+    return [analysis.checked(one, analysis.attributed(one)) for one in formats.read(file)]
+
+
+def waiting(ns: int) -> Run:
+    """A rank whose collective takes so long in each unit."""
+    tasks = [
+        Task(begin, begin + length, kind, name, stream, begin - 5)
+        for mark in MARKS
+        for begin, length, kind, name, stream in (
+            (mark.begin + 10, 20, "compute", "MatMul", 7),
+            (mark.begin + 30, ns, "communication", "AllReduce", 9),
+        )
+    ]
+    return Run(tuple(tasks), MARKS, (Range("autograd", 1, 9, thread=2, forward=1), Range("aten::mm", 2, 8)))
+
+
+def test_a_merged_file_is_a_capture_for_each_rank(tmp_path: Path) -> None:
+    runs = {"TP00": steps(4, late={31: 3 * MS}), "TP01": steps(3)}
+    file = merged(tmp_path, runs)
+    found = profiles(file)
+    assert [(one.rank, one.source) for one in found] == [(0, f"{file} [TP00]"), (1, f"{file} [TP01]")]
+    for one, run in zip(found, runs.values(), strict=True):
+        (alone,) = profiles(run.torch(tmp_path / "alone.json"))
+        assert replace(one, rank=0, source=alone.source) == replace(alone, rank=0)
+
+
+def test_the_ranks_of_a_merged_file_meet_in_their_collectives(tmp_path: Path) -> None:
+    ranks, _ = met(profiles(merged(tmp_path, {"TP00": waiting(60), "TP01": waiting(40)})))
+    assert [(one.rank, one.collectives, one.waits_ns, one.last) for one in ranks] == [(0, 2, 40, 0), (1, 2, 0, 2)]
+
+
+LABELS: dict[str, tuple[list[str], list[int | None]]] = {
+    "tensors": (["TP00", "TP01", "TP10"], [0, 1, 10]),
+    "tensors within pipelines": (["TP00-PP00", "TP00-PP01", "TP01-PP00", "TP01-PP01"], [0, 2, 1, 3]),
+    "experts beside tensors": (["TP00-EP00", "TP01-EP01"], [0, 1]),
+    "replicas have the same": (["TP00-DP00", "TP00-DP01"], [None, None]),
+}
+
+
+@pytest.mark.parametrize(("labels", "ranks"), LABELS.values(), ids=LABELS)
+def test_the_rank_of_a_label(tmp_path: Path, labels: list[str], ranks: list[int | None]) -> None:
+    assert [one.rank for one in formats.read(merged(tmp_path, dict.fromkeys(labels, waiting(60))))] == ranks
+
+
+def test_a_rank_of_two_devices_is_refused(tmp_path: Path) -> None:
+    file = merged(tmp_path, {"TP00": waiting(60), "TP01": waiting(40)})
+    content = json.loads(gzip.decompress(file.read_bytes()))
+    kernels = [event for event in content["traceEvents"] if event["cat"] == "kernel"]
+    for kernel in kernels[len(kernels) // 2 :]:
+        kernel["args"]["device"] = 1
+    file.write_text(json.dumps(content))
+    assert [one.rank for one in formats.read(file)] == [0, 1], "one device each"
+    kernels[0]["args"]["device"] = 1
+    file.write_text(json.dumps(content))
+    with pytest.raises(Problem, match="several devices"):
+        formats.read(file)
