@@ -213,11 +213,11 @@ class Collective:
 class RankProfile(Payload):
     """One recorded rank.
 
-    ``source`` is the path that it was read from, ``form`` a key of ``FORMS``. ``metadata`` is what the
-    probe wrote beside the trace, ``vendor`` the profiler's own step file (step → column → nanoseconds), None without
-    one. ``kernels``, ``operators`` and ``modules`` are sorted by their time, longest first. ``label`` tells the
-    profiles of one report apart. ``prompt_share`` is the share of kernels that start within 20 µs of their launch:
-    near-vertical lines in a timeline.
+    ``source`` is the path that it was read from, ``form`` a key of ``FORMS``, ``world`` how many ranks the run has,
+    None where nobody wrote that down. ``metadata`` is what the probe wrote beside the trace, ``vendor`` the profiler's
+    own step file (step → column → nanoseconds), None without one. ``kernels``, ``operators`` and ``modules`` are sorted
+    by their time, longest first. ``label`` tells the profiles of one report apart. ``prompt_share`` is the share of
+    kernels that start within 20 µs of their launch: near-vertical lines in a timeline.
     """
 
     KEYS = ("source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules", "vendor")
@@ -232,6 +232,7 @@ class RankProfile(Payload):
     modules: tuple[CallSums, ...] = ()
     checks: tuple[Check, ...] = ()
     metadata: Metadata | None = None
+    world: int | None = None
     vendor: Mapping[str, Mapping[str, int]] | None = None
     label: str = ""
     marks: str = ""
@@ -355,7 +356,8 @@ class Rank:
     """How one rank met the others in the collectives that all of them recorded.
 
     ``waits_ns`` is how much longer its collectives took than those of the rank that came last, ``awaited_ns`` how long
-    the others waited for it where it came last itself, ``last`` how often that was. No common clock is needed.
+    the others waited for it where it alone came last, ``last`` how often that was: sums over its ``units``. No common
+    clock is needed.
     """
 
     rank: int | None
@@ -366,6 +368,16 @@ class Rank:
     waits_ns: int
     awaited_ns: int
     last: int
+
+    @property
+    def waits_per_unit(self) -> int:
+        """Nanoseconds for which it waits in a unit."""
+        return self.waits_ns // max(self.units, 1)
+
+    @property
+    def awaited_per_unit(self) -> int:
+        """Nanoseconds for which the others, together, wait for it in a unit."""
+        return self.awaited_ns // max(self.units, 1)
 
 
 @dataclass(frozen=True, slots=True)

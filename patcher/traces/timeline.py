@@ -220,6 +220,7 @@ class Timeline:
     def __init__(self, source: str, form: str) -> None:
         self.source, self.form = source, form
         self.rank: int | None = None
+        self.world: int | None = None
         self.device = ""
         self.names = StringTable()
         self.tasks = Tasks()

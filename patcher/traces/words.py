@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _LISTED = 6  # units by name
 _NAME = 300  # characters of a name: a template's instance can have thousands
@@ -60,6 +60,11 @@ def short(name: str, room: int = 40) -> str:
 def spread(least: int, most: int) -> str:
     """Values from ``least`` to ``most``."""
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Numbers in words, of many the first."""
+    return ", ".join(map(str, numbers[:_LISTED])) + (" …" if len(numbers) > _LISTED else "")
 
 
 def uncounted_between(uncounted: Mapping[int, int]) -> str:

@@ -150,7 +150,7 @@ def _diagnosis(one: model.Diagnosis) -> Iterator[str]:
 def _ranks(ranks: Sequence[model.Rank]) -> Iterator[str]:
     rows = []
     for one in ranks:
-        waits, awaited = (millis(ns / max(one.units, 1)) for ns in (one.waits_ns, one.awaited_ns))
+        waits, awaited = millis(one.waits_per_unit), millis(one.awaited_per_unit)
         rank = "?" if one.rank is None else str(one.rank)
         rows.append((rank, millis(one.median_ns), f"{one.collectives:,}", waits, awaited, f"{one.last:,}"))
     heads = ("rank", "median ms", "collectives", "waits ms/unit", "awaited ms/unit", "last")

@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from patcher.traces import model
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
-from patcher.traces.analysis.ranks import met
-from patcher.traces.words import in_ms, percent, short
+from patcher.traces.analysis.ranks import met, missing
+from patcher.traces.words import in_ms, listed, percent, short
 
 COPIES = 0.05
 SLOW = 1.3
 """A unit that takes so many times the median is an outlier."""
+
+BLAMED = 1.5
+"""The others wait so many times as long for the slow rank as for any other."""
 
 SEVERITIES = ("problem", "warning", "note")
 """Of diagnoses, as they are ordered."""
@@ -26,6 +29,7 @@ TITLES = {
     "copies": "Copies that nothing hides",
     "outlier": "One unit takes much longer than the others",
     "slow-rank": "Ranks wait for each other",
+    "missing-ranks": "Not all ranks were reported",
     "compute": "The device computes nearly all the time",
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
@@ -44,6 +48,10 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
     slow = _slow_rank(ranks, exact=exact)
     if slow is not None and not any(slow.id in profile.withdrawn for profile in profiles):
         found.append(slow)
+    if len(profiles) > 1 and (gone := missing(profiles)):
+        there = f"{len(profiles)} of {len(profiles) + len(gone)} ranks were reported"
+        evidence = f"{there}, without {listed(gone)}: who waits for those is not known."
+        found.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact", TITLES["missing-ranks"]))
     whose = {profile.source: f"{profile.label or profile.source}: " * (len(profiles) > 1) for profile in profiles}
     ordered = [dataclasses.replace(one, evidence=whose.get(one.source, "") + one.evidence) for one in _ordered(found)]
     return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), ranks)
@@ -105,7 +113,8 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> t
         whole = sum(one.ns for one in profile.collectives) or 1
         evidence += f" {percent(own.waits_ns / whole)} of it waits for ranks that come later."
     elif not timed:
-        evidence += " Waiting for a slow rank counts as communication: report all ranks before you blame the network."
+        every = f"all {profile.world:,} ranks" if profile.world else "all ranks"
+        evidence += f" Waiting for a slow rank counts as communication: report {every} before you blame the network."
     return evidence, advice
 
 
@@ -164,17 +173,23 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
 def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis | None:
     if len(ranks) < 2:
         return None
-    waits = max(ranks, key=lambda rank: rank.waits_ns / max(rank.units, 1))
-    per_unit = waits.waits_ns // max(waits.units, 1)
-    slow = max(ranks, key=lambda rank: rank.awaited_ns)
-    if not slow.awaited_ns or per_unit < COPIES / 2 * waits.median_ns:
+    waits = max(ranks, key=lambda rank: rank.waits_per_unit)
+    per_unit = waits.waits_per_unit
+    slow, second, *_ = sorted(ranks, key=lambda rank: -rank.awaited_per_unit)
+    if not per_unit or per_unit < COPIES / 2 * waits.median_ns:
         return None
-    last, first = (one.source if one.rank is None else f"Rank {one.rank}" for one in (slow, waits))
-    evidence = (
-        f"{last} comes last in {slow.last} of {slow.collectives} collectives, and the others wait"
-        f" {in_ms(slow.awaited_ns)} for it. {first} waits longest, {in_ms(per_unit)} per unit."
-    )
-    advice = f"look at what {last.lower()} does before: its load, its host, its cores"
+    last, other, first = (one.source if one.rank is None else f"rank {one.rank}" for one in (slow, second, waits))
+    evidence = f"{first} waits longest, {in_ms(per_unit)} per unit"
+    awaited, less = in_ms(slow.awaited_per_unit), in_ms(second.awaited_per_unit)
+    if slow.awaited_per_unit and slow.awaited_per_unit >= BLAMED * second.awaited_per_unit:
+        evidence += f", and {last} comes last in {slow.last} of {slow.collectives} collectives:"
+        evidence += f" the others wait {awaited} per unit for it."
+        advice = f"look at what {last} does before: its load, its host, its cores"
+    else:
+        whom = f"the others wait {awaited} per unit for {last}, {less} for {other}"
+        evidence += f", and no rank is the slow one: {whom if slow.awaited_per_unit else 'several come last together'}."
+        advice = "look at what differs between the ranks from one collective to the next: lengths, experts, stages"
+    evidence = evidence[:1].upper() + evidence[1:]
     certainty = "exact" if exact else "heuristic: the trace names no groups"
     return model.Diagnosis("slow-rank", "warning", evidence, per_unit, certainty, TITLES["slow-rank"], advice)
 

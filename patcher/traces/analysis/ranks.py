@@ -27,12 +27,14 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     for members in filter(_alike, together.values()):
         for turn in zip(*members.values(), strict=True):
             times = {source: one.ns for source, one in zip(members, turn, strict=True)}
-            shortest = min(times, key=times.__getitem__)
-            last[shortest] += 1
+            shortest = min(times.values())
+            came_last = [source for source, ns in times.items() if ns == shortest]
             for source, ns in times.items():
                 count[source] += 1
-                waits[source] += ns - times[shortest]
-                awaited[shortest] += ns - times[shortest]
+                waits[source] += ns - shortest
+            if len(came_last) == 1:  # where several do, the others wait for none of them more than for another
+                last[came_last[0]] += 1
+                awaited[came_last[0]] += sum(times.values()) - shortest * len(times)
     if not count:
         return (), True
     sums = (count, waits, awaited, last)
@@ -42,6 +44,13 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     )
     ordered = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.source))
     return tuple(ordered), all(group for _, group in together)
+
+
+def missing(profiles: Sequence[RankProfile]) -> list[int]:
+    """The ranks of the run that are in none of ``profiles``; none where nobody wrote down how many there are."""
+    found, worlds = [profile.rank for profile in profiles], {profile.world for profile in profiles}
+    world = worlds.pop() if len(worlds) == 1 else None
+    return sorted(set(range(world or 0)).difference(found)) if None not in found else []
 
 
 def _alike(members: Mapping[str, Sequence[Collective]]) -> bool:

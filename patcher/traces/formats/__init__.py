@@ -40,5 +40,6 @@ def _complete(found: Timeline, path: Path) -> None:
     steps = {mark.number for _, mark in found.marks if mark.number is not None and mark.family == _NUMBERED}
     form = "torch" if found.form == "torch" else "npu"
     found.metadata, found.doubts = sidecar.checked(place, form, sorted(steps) or None)
-    if found.metadata and found.rank is None:
-        found.rank = found.metadata.rank
+    if found.metadata:
+        found.rank = found.metadata.rank if found.rank is None else found.rank
+        found.world = found.metadata.world or found.world

@@ -83,6 +83,12 @@ def rank_of(folder: Path) -> int | None:
     return rank if isinstance(rank, int) and rank >= 0 else int(named[1]) if named else None
 
 
+def world_of(folder: Path) -> int | None:
+    """How many ranks the run of a folder has, by its ``profiler_metadata.json``; None where that does not say so."""
+    world = mapping(mapping(loaded(folder / "profiler_metadata.json")).get("distributed_args")).get("world_size")
+    return world if isinstance(world, int) and world > 0 else None
+
+
 def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
     """The content of ``step_trace_time.csv``: step → column → whole nanoseconds; None without it."""
     steps: dict[str, dict[str, int]] = {}

@@ -106,6 +106,7 @@ class DatabaseTimeline(Timeline):
             self.tables.setdefault(table, set()).add(column)
         self._check()
         self.rank = self._rank(db)
+        self.world = ascend.world_of(self._folder)
         names = _column(db, "SELECT name FROM NPU_INFO LIMIT 1") if "NPU_INFO" in self.tables else []
         self.device = str(names[0]) if names else "Ascend NPU"
         self.vendor = _vendor(self.analysis) or ascend.vendor_steps(self.file.parent)
@@ -138,13 +139,18 @@ class DatabaseTimeline(Timeline):
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)
 
     def _rank(self, db: sqlite3.Connection) -> int | None:
-        output = self.file.parent
         table = "RANK_DEVICE_MAP" in self.tables
         ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if table else []
         if len(ranks) > 1:
             raise several(self.file, "ranks", ranks)
         own = next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), None)
-        return ascend.rank_of(output.parent if output.name == OUTPUT else output) if own is None else own
+        return ascend.rank_of(self._folder) if own is None else own
+
+    @property
+    def _folder(self) -> Path:
+        """That of the rank."""
+        output = self.file.parent
+        return output.parent if output.name == OUTPUT else output
 
     def _add_tasks(self, db: sqlite3.Connection) -> None:
         devices = _column(db, "SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")

@@ -32,7 +32,7 @@ class _Reader:
         folder = output.parent if output.name == OUTPUT else output
         self.source = ChromeEvents(file)
         self.found = Timeline(str(file), "ascend-text")
-        self.found.rank = ascend.rank_of(folder)
+        self.found.rank, self.found.world = ascend.rank_of(folder), ascend.world_of(folder)
         self.found.device = "Ascend NPU"
         self.found.vendor = ascend.vendor_steps(output)
         self.types = ascend.types(output)

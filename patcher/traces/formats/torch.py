@@ -165,14 +165,15 @@ class _Reader:
         """The timelines, when all events have been added."""
         header = self.source.header
         distributed = header.get("distributedInfo")
-        own = distributed.get("rank") if isinstance(distributed, Mapping) else None
+        fields = distributed if isinstance(distributed, Mapping) else {}
+        own, world = (value if type(value := fields.get(name)) is int else None for name in ("rank", "world_size"))
         numbers = _numbers(self.ranks)
         for label, rank in sorted(self.ranks.items()) or [("", self._rank(0))]:
             found = rank.found
             if len(rank.devices) > 1:
                 raise several(self.source.path, "devices", rank.devices)
             found.cut, found.lost = self.source.cut, self.source.lost
-            found.rank = numbers.get(label) if label else own if type(own) is int else None
+            found.rank, found.world = numbers.get(label) if label else own, world
             found.device = _device(header, next(iter(rank.devices), None))
             found.tasks.link(rank.launches, found.tasks.key)
             yield found

@@ -96,16 +96,17 @@ def _diagnoses(report: TraceReport) -> Content:
 
 
 def _ranks(ranks: Sequence[Rank], limits: PageLimits) -> Content:
-    heads = ("rank", "units", "median unit", "collectives", "waits for others", "others wait for it", "came last")
+    heads = ("rank", "units", "median unit", "collectives", "waits per unit", "awaited per unit", "came last")
     rows = [
         (
             Cell("?" if one.rank is None else one.rank, one.rank), one.units, timed(one.median_ns), one.collectives,
-            timed(one.waits_ns), timed(one.awaited_ns), one.last,
+            timed(one.waits_per_unit), timed(one.awaited_per_unit), one.last,
         )
         for one in ranks
     ]  # fmt: skip
     about = (
         "The n-th collective of a group is the same on all its ranks, and who comes last is in it for the least time."
+        " Where several come last together, nobody is awaited."
     )
     return table("Ranks", heads, rows, limits, about, names=0)
 

@@ -117,7 +117,7 @@ def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
         Run(tasks, marks, rank=rank).db(tmp_path / f"rank{rank}_ascend_pt")
     result = typed("report", tmp_path)
     assert result.exit_code == 0
-    assert "Rank 1 comes last in 1 of 1 collectives, and the others wait 60.00 ms for it." in " ".join(
+    assert "rank 1 comes last in 1 of 1 collectives: the others wait 60.00 ms per unit for it." in " ".join(
         result.stdout.split()
     )
     (first, second) = (line.split() for line in result.stdout.splitlines() if line.startswith(("     0 ", "     1 ")))

@@ -227,7 +227,7 @@ def test_who_waits_for_whom_needs_no_common_clock() -> None:
     assert exact
     assert [(row.rank, row.collectives, row.waits_ns // MS, row.awaited_ns // MS, row.last) for row in ranks] == [
         (0, 2, 8 + 4, 0, 0),
-        (1, 2, 0, 10 + 4, 2),
+        (1, 2, 0, 10, 1),
         (2, 2, 2, 0, 0),
     ]
 
@@ -236,11 +236,68 @@ def test_the_slow_rank_is_a_finding_of_all() -> None:
     found = report(*meeting((40, 10), (10, 10)))
     (slow,) = (finding for finding in found.findings if finding.id == "slow-rank")
     assert slow.evidence == (
-        "Rank 1 comes last in 1 of 2 collectives, and the others wait 30.00 ms for it. Rank 0 waits longest, 30.00 ms per unit."
+        "Rank 0 waits longest, 30.00 ms per unit, and rank 1 comes last in 1 of 2 collectives:"
+        " the others wait 30.00 ms per unit for it."
     )
     assert (slow.saving_ns, slow.certainty) == (30 * MS, "exact")
     assert "60.0 % of it waits for ranks that come later" in found.findings[0].evidence
     assert report(*meeting((40, 10), group="")).findings[-1].certainty.startswith("heuristic")
+
+
+def test_times_of_ranks_are_of_a_unit() -> None:
+    found = [replace(one, units=one.units * 3) for one in meeting((40, 10))]
+    (slow,) = (finding for finding in report(*found).findings if finding.id == "slow-rank")
+    assert "10.00 ms per unit, and rank 1" in slow.evidence
+    assert slow.evidence.endswith("the others wait 10.00 ms per unit for it.")
+    assert slow.saving_ns == 10 * MS
+
+
+NEAR = [
+    (
+        [(62, 0), (0, 53)],
+        "and no rank is the slow one: the others wait 62.00 ms per unit for rank 1, 53.00 ms for rank 0.",
+    ),
+    ([(62, 0), (0, 31)], "and rank 1 comes last in 1 of 2 collectives: the others wait 62.00 ms per unit for it."),
+    ([(40, 10, 10)], "and no rank is the slow one: several come last together."),
+]
+
+
+@pytest.mark.parametrize(("times", "says"), NEAR)
+def test_no_rank_is_blamed_where_waits_are_nearly_equal(times: list[tuple[int, ...]], says: str) -> None:
+    found = report(*meeting(*times))
+    (slow,) = (finding for finding in found.findings if finding.id == "slow-rank")
+    assert slow.evidence.startswith("Rank 0 waits longest, ")
+    assert slow.evidence.endswith(says)
+    assert ("look at what rank 1 does before" in slow.advice) == ("comes last" in says)
+
+
+def test_nobody_came_last_where_several_did() -> None:
+    ranks, _ = met(meeting((10, 2, 2), (5, 5, 5), (9, 9, 1)))
+    assert [(row.waits_ns // MS, row.awaited_ns // MS, row.last) for row in ranks] == [
+        (16, 0, 0),
+        (8, 0, 0),
+        (0, 16, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("worlds", "ranks", "says"),
+    [
+        ((4, 4), (0, 2), "2 of 4 ranks were reported, without 1, 3: who waits for those is not known."),
+        ((20, 20), (0, 2), "2 of 20 ranks were reported, without 1, 3, 4, 5, 6, 7 …: who waits for those is not known."),
+        ((2, 2), (0, 1), ""), ((None, None), (0, 1), ""), ((4, 2), (0, 1), ""), ((4, 4), (0, None), ""), ((4,), (0,), ""),
+    ],
+)  # fmt: skip
+def test_ranks_that_are_missing_are_named(
+    worlds: tuple[int | None, ...], ranks: tuple[int | None, ...], says: str
+) -> None:
+    made = [capture(unit(compute=50), rank=rank, world=world) for world, rank in zip(worlds, ranks, strict=True)]
+    assert [one.evidence for one in report(*made).findings if one.id == "missing-ranks"] == ([says] if says else [])
+
+
+def test_one_rank_alone_is_told_how_many_there_are() -> None:
+    found = report(capture(unit(compute=40, communication=60), world=8))
+    assert "report all 8 ranks before you blame the network" in found.findings[0].evidence
 
 
 def test_ranks_that_differ_in_a_unit_are_not_matched_there() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from patcher.messages.errors import Problem
-from patcher.traces import analysis, formats
+from patcher.traces import analysis, folders, formats
 from patcher.traces.analysis.ranks import met
 from patcher.traces.model import RankProfile
 from tests.patcher.traces.recorded import MARKS, MS, Range, Run, Task, steps
@@ -76,6 +76,17 @@ LABELS: dict[str, tuple[list[str], list[int | None]]] = {
 @pytest.mark.parametrize(("labels", "ranks"), LABELS.values(), ids=LABELS)
 def test_the_rank_of_a_label(tmp_path: Path, labels: list[str], ranks: list[int | None]) -> None:
     assert [one.rank for one in formats.read(merged(tmp_path, dict.fromkeys(labels, waiting(60))))] == ranks
+
+
+def test_how_many_ranks_there_are_is_read(tmp_path: Path) -> None:
+    head = {"rank": 1, "world_size": 4}
+    (tmp_path / "t.json").write_text(json.dumps({"distributedInfo": head, "traceEvents": []}))
+    waiting(60).text(folder := tmp_path / "x_ascend_pt")
+    waiting(60).db(tmp_path / "db_ascend_pt")
+    for place in (folder, tmp_path / "db_ascend_pt"):
+        (place / "profiler_metadata.json").write_text(json.dumps({"distributed_args": {"rank": 0, "world_size": 8}}))
+    found = [formats.read(file)[0].world for place in sorted(tmp_path.iterdir()) for file in folders.readable(place)]
+    assert found == [8, 4, 8]
 
 
 def test_a_rank_of_two_devices_is_refused(tmp_path: Path) -> None:
