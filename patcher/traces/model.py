@@ -122,9 +122,14 @@ def duration_of(unit: RecordedUnit) -> tuple[int, int]:
     return unit.device_ns, unit.host_ns
 
 
+def timed(units: Sequence[RecordedUnit]) -> Sequence[RecordedUnit]:
+    """Those of ``units`` in which something ran on the device, all where that is none: others would be 0 long."""
+    return [unit for unit in units if unit.device_ns] or units
+
+
 def median_unit(units: Sequence[RecordedUnit]) -> RecordedUnit | None:
     """The unit whose time is the lower median, so that its parts add up; None without units."""
-    return lower_median(units, duration_of) if units else None
+    return lower_median(timed(units), duration_of) if units else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +301,7 @@ class RankProfile(Payload):
     @property
     def percentile95_ns(self) -> int:
         """The time that 95 % of the units stay below (nearest rank); 0 without units."""
-        ordered = sorted(unit.device_ns for unit in self.units)
+        ordered = sorted(unit.device_ns for unit in timed(self.units))
         return ordered[-(len(ordered) * 5 // 100) - 1] if ordered else 0
 
     @property

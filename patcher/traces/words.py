@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 _LISTED = 6  # units by name
+_ROOM = 40  # characters of a name in a line
 _NAME = 300  # characters of a name: a template's instance can have thousands
 
 
+def tick(ns: float) -> str:
+    """Nanoseconds beside an axis, with as many places as they need and up to two: steps of 2.5 are not of 2."""
+    number, _, unit = duration(ns).partition(" ")
+    return " ".join(filter(None, (number.rstrip("0").rstrip(".") if "." in number else number, unit)))
+
+
 def cut(name: str, length: int = _NAME) -> str:
-    """A name that fits, with … for what is left out."""
-    return name if len(name) <= length else f"{name[: length - 1]}…"
+    """A name that fits, with … for what is left out: its end if there is little room, else its middle."""
+    if len(name) <= length:
+        return name
+    head = length - 1 if length < _ROOM else length // 2
+    return f"{name[:head]}…{name[len(name) - length + head + 1 :]}"
 
 
 def duration(ns: float, places: int = 2) -> str:
@@ -51,10 +61,34 @@ def in_ms(ns: float) -> str:
     return f"{ns / 1_000_000:,.2f} ms"
 
 
-def short(name: str, room: int = 40) -> str:
-    """A name of a trace as it may stand in a line: not longer than that, and with nothing that a terminal obeys."""
-    clean = "".join(character if character.isprintable() else "?" for character in name[:room])
-    return clean if len(name) <= room else f"{clean[:-1]}…"
+def short(name: str, room: int = _ROOM) -> str:
+    """A name of a trace as it may stand in a line: cut to fit, and with nothing that a terminal obeys."""
+    return "".join(character if character.isprintable() else "?" for character in cut(name, room))
+
+
+def apart(names: Sequence[str], room: int = _ROOM) -> list[str]:
+    """Names for the lines of one table: `short`, and where several would look alike, with the place that differs."""
+    shown = [short(name, room) for name in names]
+    known: dict[str, dict[str, int]] = {}
+    for name, text in zip(names, shown, strict=True):
+        known.setdefault(text, {}).setdefault(name, 0)
+    for at, (name, text) in enumerate(zip(names, shown, strict=True)):
+        if len(known[text]) > 1:
+            shown[at] = _around(name, max(_shared(name, other) for other in known[text] if other != name), room)
+    return shown
+
+
+def _shared(name: str, other: str) -> int:
+    """How many characters two names begin alike."""
+    differing = (at for at, (one, two) in enumerate(zip(name, other, strict=False)) if one != two)
+    return next(differing, min(len(name), len(other)))
+
+
+def _around(name: str, place: int, room: int) -> str:
+    """A name with what it begins with, and the characters around a ``place`` in it."""
+    head = room // 3
+    rest = f"{name[:head]}…{name[max(place - room // 6, head) :]}"
+    return short(rest if len(rest) <= room else f"{rest[: room - 1]}…", room)
 
 
 def spread(least: int, most: int) -> str:

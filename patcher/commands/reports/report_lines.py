@@ -8,7 +8,7 @@ from patcher.messages.notes import WIDTH, wrapped
 from patcher.messages.report import Detail
 from patcher.traces import model
 from patcher.traces.sidecar import CONTENTS, unit_contents
-from patcher.traces.words import in_ms, millis, percent, short, spread, uncounted_between
+from patcher.traces.words import apart, in_ms, millis, percent, short, spread, uncounted_between
 
 SHOWN = 10
 """Rows of a table in the terminal; the page and --json have all."""
@@ -61,9 +61,13 @@ def _table(row: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Ite
     """Rows below their heads, none without rows; names stand last and are cut, and only the first of them are shown."""
     named = heads[-1] == "name"
     shown = rows[:SHOWN] if named else rows
-    for *cells, last in (heads, *shown) if rows else ():
-        room = WIDTH - len(row.format(*cells, ""))
-        yield row.format(*cells, short(last, room) if named else last)
+    if rows and named:
+        room = min(WIDTH - len(row.format(*cells, "")) for *cells, _ in (heads, *shown))
+        shown = [
+            (*cells, name) for (*cells, _), name in zip(shown, apart([one[-1] for one in shown], room), strict=True)
+        ]
+    for one in (heads, *shown) if rows else ():
+        yield row.format(*one)
     if len(shown) < len(rows):
         yield f"  … {len(rows) - len(shown):,} more: -o FILE.html and --json have all"
 

@@ -179,7 +179,8 @@ def _lanes(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts: Split
     if not units:
         return
     times = {at: model.duration_of(unit) for at, unit in units.items()}
-    pictures = {model.lower_median([*units], times.__getitem__): "median"}
+    ran = [at for at, unit in units.items() if unit.device_ns] or [*units]
+    pictures = {model.lower_median(ran, times.__getitem__): "median"}
     pictures.setdefault(max(times, key=times.__getitem__), "slowest")
     for at, why in pictures.items():
         if units[at].device_ns:

@@ -21,8 +21,8 @@ LINKED, ALONE, FEW, MANY, EARLY, LONGER = 0.95, 0.90, 0.5, 2.0, 0.01, 2.0
 and a unit's time on the host to that on the device."""
 
 HOST = ("dispatch", "waiting")
-DEVICE = ("communication", "copies", "compute", "waiting", "slow-rank")
-EVERY = ("dispatch", "outlier", *DEVICE)
+DEVICE = ("communication", "collective-idle", "copies", "compute", "waiting", "slow-rank")
+EVERY = ("dispatch", "outlier", "lead-in", *DEVICE)
 """The diagnoses that rest on the host's times, on the device's, and all that a check can withdraw."""
 
 
@@ -129,7 +129,8 @@ def _exposed_check(profile: RankProfile) -> Check:
         exposed, whole = row.get("communication_not_overlapped_ns", 0), row.get("communication_ns", 0)
         if exposed > whole:
             evidence = f"the vendor's step {step or '?'} has more communication not overlapped ({in_ms(exposed)}) than"
-            return Check("exposed", False, f"{evidence} communication ({in_ms(whole)})", ("communication", "slow-rank"))
+            withdraws = ("communication", "collective-idle", "slow-rank")
+            return Check("exposed", False, f"{evidence} communication ({in_ms(whole)})", withdraws)
     unknown = "" if profile.vendor else ": the vendor does not say"
     return Check("exposed", True, f"exposed communication is not above communication{unknown}", ("communication",))
 

@@ -56,7 +56,7 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
 def _side(profiles: Profiles, time: Time) -> model.Side:
     forms = ", ".join(dict.fromkeys(one.form for one in profiles))
     devices = ", ".join(dict.fromkeys(one.device for one in profiles))
-    times = tuple(time(unit) for one in profiles for unit in one.units)
+    times = tuple(time(unit) for one in profiles for unit in model.timed(one.units))
     return model.Side(tuple(one.source for one in profiles), forms, devices, times)
 
 
@@ -140,7 +140,8 @@ def _change(before: Profiles, after: Profiles, time: Time) -> tuple[int, int, in
     differ among themselves widen the interval.
     """
     first, second = (
-        [[time(unit) for unit in profile.units] for profile in side if profile.units] for side in (before, after)
+        [[time(unit) for unit in model.timed(profile.units)] for profile in side if profile.units]
+        for side in (before, after)
     )
     counts = [sum(map(len, side)) for side in (first, second)]
     if min(counts) < 2:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from patcher.traces import model
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met, missing
-from patcher.traces.words import in_ms, listed, percent, short
+from patcher.traces.words import apart, in_ms, listed, percent, short
 
 COPIES = 0.05
 SLOW = 1.3
@@ -23,6 +23,7 @@ SEVERITIES = ("problem", "warning", "note")
 
 TITLES = {
     "communication": "Communication that nothing hides",
+    "collective-idle": "The device is idle within collectives",
     "dispatch": "Dispatch: the device waits for the host",
     "lead-in": "The device waits for the first kernel",
     "waiting": "Launched, but not started",
@@ -71,6 +72,12 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
     """The parts of the time that weigh, with {} for their share in the evidence; then the outlier, and computing."""
     texts = (
         ("communication", "communication_ns", *_communication(profile, ranks), _EXACT),
+        (
+            "collective-idle", "communication_ns",
+            "For up to {} of the time the device was idle in collectives that nothing hides, says the vendor.",
+            "the network is not what takes the time: look at what the device and the other ranks do meanwhile",
+            "upper bound; the vendor's own parts",
+        ),
         ("dispatch", "free_host_late_ns", *_dispatch(profile)),
         (
             "waiting", "free_waiting_ns",
@@ -86,10 +93,12 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
             _EXACT,
         ),
     )  # fmt: skip
+    bounds = _bounds(profile)
     for name, part, evidence, advice, certainty in texts:
-        share = profile.share(part)
+        saving = min(profile.sum_ns(part), bounds.get(name, profile.total_ns))
+        share = (saving if name == "collective-idle" else profile.sum_ns(part)) / (profile.total_ns or 1)
         if share >= (COPIES if name == "copies" else NOTABLE):
-            shown, saving = evidence.format(percent(share)), profile.sum_ns(part) // len(profile.units)
+            shown, saving = evidence.format(percent(share)), saving // len(profile.units)
             yield model.Diagnosis(name, "warning", shown, saving, certainty, TITLES[name], advice, profile.source)
     yield from filter(None, (_outlier(profile), _compute(profile)))
 
@@ -106,8 +115,6 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> t
         transit, wait, idle = (sum(column) / whole for column in columns)
         shares = f"{percent(transit)} is transit, {percent(wait)} waiting, {percent(idle)} idle"
         evidence += f" Within the collectives {shares}, says the vendor."
-        if wait + idle > 0.5:
-            advice = "the network is not what takes the time: look at what the device and the other ranks do meanwhile"
     own = next((rank for rank in ranks if rank.source == profile.source and rank.collectives), None)
     if own is not None:
         whole = sum(one.ns for one in profile.collectives) or 1
@@ -116,6 +123,18 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> t
         every = f"all {profile.world:,} ranks" if profile.world else "all ranks"
         evidence += f" Waiting for a slow rank counts as communication: report {every} before you blame the network."
     return evidence, advice
+
+
+def _bounds(profile: model.RankProfile) -> dict[str, int]:
+    """What can be gained at most: of communication no time in which the device was idle, and of that no more than it.
+
+    Only where the vendor tells both apart is there something idle; other collectives count whole.
+    """
+    idle = sum(one.idle_ns or 0 for one in profile.collectives)
+    bounds = {"collective-idle": idle}
+    if idle:
+        bounds["communication"] = max(sum(one.ns for one in profile.collectives) - idle, 0)
+    return bounds
 
 
 def _dispatch(profile: model.RankProfile) -> tuple[str, str, str]:
@@ -139,7 +158,7 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     if len(profile.units) < 3:
         return None
     time = operator.attrgetter("stage_ns")
-    slowest, usual = max(profile.units, key=time), model.lower_median(profile.units, time)
+    slowest, usual = max(profile.units, key=time), model.lower_median(model.timed(profile.units), time)
     if slowest.stage_ns <= SLOW * usual.stage_ns:
         return None
     more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS if part != "lead_in_ns"}
@@ -164,7 +183,8 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
         return None
     kernels = [kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE]
     whole = sum(kernel.ns for kernel in kernels) or 1
-    longest = ", ".join(f"{short(kernel.name)} ({percent(kernel.ns / whole, 0)})" for kernel in kernels[:3])
+    shown = zip(kernels[:3], apart([kernel.name for kernel in kernels[:3]]), strict=True)
+    longest = ", ".join(f"{name} ({percent(kernel.ns / whole, 0)})" for kernel, name in shown)
     advice = "faster or fewer kernels: fusion, another precision, larger batches"
     evidence = f"{percent(share)} of the time is computing. The longest kernels: {longest}."
     return model.Diagnosis("compute", "note", evidence, None, "exact", TITLES["compute"], advice, profile.source)

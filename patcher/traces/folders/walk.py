@@ -11,7 +11,7 @@ from typing import Any
 
 from patcher.messages.errors import Kind, Problem
 from patcher.traces import names, sidecar
-from patcher.traces.folders import chrome_files, npu_folders
+from patcher.traces.folders import chrome_files, foreign, npu_folders
 from patcher.traces.folders.npu_folders import STORE
 from patcher.traces.folders.states import FOREIGN, RecordedTrace, size
 from patcher.traces.formats import database
@@ -19,12 +19,6 @@ from patcher.traces.formats.chrome import has_events
 from patcher.traces.names import OUTPUT
 from patcher.traces.sidecar import SUFFIX, TraceOrigin
 from patcher.traces.timeline import several
-
-OTHER_TOOLS = {
-    ".nsys-rep": "Nsight Systems", ".qdrep": "Nsight Systems", ".ncu-rep": "Nsight Compute",
-    ".pftrace": "Perfetto", ".perfetto-trace": "Perfetto", ".rpd": "rocmProfileData", ".xplane.pb": "XLA",
-}  # fmt: skip
-"""End of the name → the profiler, of those whose files rlpatch does not read."""
 
 NPU, CANN, CHROME, DATABASE, OTHER = "npu", "cann", "chrome", "database", "other"
 
@@ -52,11 +46,7 @@ def _file_kind(file: Path) -> str:
         return ""
     if names.is_torch(file.name) or (file.name.endswith(names.JSON) and has_events(file)):
         return CHROME
-    return OTHER if _tool(file) else DATABASE if file.match(database.NAMED) else ""
-
-
-def _tool(path: Path) -> str:
-    return next((tool for end, tool in OTHER_TOOLS.items() if path.name.endswith(end)), "")
+    return OTHER if foreign.named(file) else DATABASE if file.match(database.NAMED) else ""
 
 
 # ---------------------------------------------------------------- everything that was recorded
@@ -79,9 +69,10 @@ def inspect(path: Path) -> RecordedTrace:
     """The state of one trace, with the metadata beside it, which goes before the fields of its name."""
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path)
-    elif _tool(path) or path.is_dir():
-        why = f"a trace of {_tool(path) or 'CANN, without torch_npu'}"
-        trace = RecordedTrace(path, "other", FOREIGN, size(path), why)
+    elif path.is_dir():
+        trace = RecordedTrace(path, "other", FOREIGN, size(path), "a trace of CANN, without torch_npu")
+    elif other := foreign.named(path):
+        trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
         trace = chrome_files.inspect(path)
     found, doubts = sidecar.checked(path, trace.form, trace.steps)
@@ -106,18 +97,26 @@ def readable(path: Path) -> list[Path]:
         raise Problem(Kind.NO_TRACE, f"{path} does not exist", hint="rlpatch traces shows what was recorded")
     if not path.is_dir():
         trace = sidecar.trace_of(path)
+        if trace == path and (other := foreign.known(path)):
+            raise Problem(
+                Kind.TRACE, f"{path.name} is {other.what}, which rlpatch does not read", str(path), other.hint
+            )
         return [path] if trace == path else readable(trace)
     if own := _export(path):
         return [own]
-    entries = sorted(entry for entry in walk(path, _raised) if entry[1] in (NPU, CHROME, DATABASE))
+    everything = sorted(walk(path, _raised))
+    entries = [entry for entry in everything if entry[1] in (NPU, CHROME, DATABASE)]
     exports = {place: _export(place) if kind == NPU else place for place, kind in entries}
-    if found := list(filter(None, exports.values())):
-        return found
+    if there := list(filter(None, exports.values())):
+        return there
     first = next(iter(exports), path)
     if (first / OUTPUT).is_dir():
         cause = f"{first.name} holds tables of torch_npu, but neither trace_view.json nor a database"
     elif exports or path.name.startswith("PROF_") or npu_folders.has_raw(path):
         cause = f"{first.name} has not been parsed"
+    elif other := next(filter(None, (foreign.named(file) for file, kind in everything if kind == OTHER)), None):
+        cause = f"{path.name or path} holds {other.what}, which rlpatch does not read"
+        raise Problem(Kind.NO_TRACE, cause, str(path), other.hint)
     else:
         hint = "rlpatch traces shows what was recorded, and where"
         raise Problem(Kind.NO_TRACE, f"no traces found in {path.name or path}", str(path), hint)

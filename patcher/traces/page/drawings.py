@@ -11,7 +11,7 @@ from patcher.traces.model import KINDS, PARTS, Comparison, Lanes, RankProfile, R
 from patcher.traces.page import svg
 from patcher.traces.page.svg import WIDTH, Scale
 from patcher.traces.page.tables import PageLimits
-from patcher.traces.words import cut, duration, signed
+from patcher.traces.words import cut, duration, signed, tick
 
 _LEFT = 62  # of the drawing, for the labels of its axis
 _TOP = 12
@@ -78,7 +78,7 @@ def _axis(up: Scale) -> Iterator[Content]:
     """Lines of the scale of time, from 0 at the bottom up to the top of the drawing."""
     for value in _ticks(up.high):
         yield svg.rule(_LEFT, up(value), "axis")
-        yield svg.shape("text", duration(value, 0), x=_LEFT - 6, y=up(value) + 4, text_anchor="end")
+        yield svg.shape("text", tick(value), x=_LEFT - 6, y=up(value) + 4, text_anchor="end")
 
 
 def _ticks(top: float) -> list[float]:
@@ -115,7 +115,7 @@ def _lanes(lanes: Lanes, limits: PageLimits) -> Markup:
     y = len(streams) * _LANE
     for value in _ticks(lanes.device_ns):
         anchor = "middle" if value else "start"
-        content.append(svg.shape("text", duration(value, 0), x=across(value), y=y + 14, text_anchor=anchor))
+        content.append(svg.shape("text", tick(value), x=across(value), y=y + 14, text_anchor=anchor))
     return svg.drawing(content, y + 20, f"The streams in unit {lanes.number}")
 
 

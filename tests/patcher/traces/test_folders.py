@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import shutil
 import sqlite3
 import subprocess
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import pytest
 
 from fixtures import environments
 from patcher.commands.reports import tracing
-from patcher.messages.errors import Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.traces import folders, names
 from patcher.traces.folders import RecordedTrace, TraceGroup, groups, npu_folders, states, walk
 from patcher.traces.formats import chrome, database
@@ -300,11 +302,21 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
     [
         ("run.nsys-rep", b"x", "a trace of Nsight Systems"),
         ("a.pftrace", b"x", "a trace of Perfetto"),
+        ("a_snapshot.pickle", b"x", "a memory snapshot of torch"),
+        ("a.zip", b"x", "a zip archive"),
         ("vm_77.1795321056.pt.trace.json", b'{"traceEvents": [{"ph": "X"}]}', "torch.profiler recorded it, and not by"),
         ("rank0.json.gz", gzip.compress(b'{"traceEvents": [{"ph": "X"}]}'), "torch.profiler recorded it, and not by"),
         ("PROF_000001_20261122041741000_ABC/host/info.json", b"{}", "a trace of CANN, without torch_npu"),
     ],
-    ids=["Nsight", "Perfetto", "torch", "torch, packed", "CANN"],  # packed bytes hold the time, and ids must not
+    ids=[
+        "Nsight",
+        "Perfetto",
+        "memory",
+        "zip",
+        "torch",
+        "torch, packed",
+        "CANN",
+    ],  # packed bytes hold the time, and ids must not
 )
 def test_of_another_tool(tmp_path: Path, name: str, content: bytes, why: str) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -315,6 +327,39 @@ def test_of_another_tool(tmp_path: Path, name: str, content: bytes, why: str) ->
     assert row["state"] == states.FOREIGN
     assert why in row["traces"][0]["why"]
     assert bool(row["next"]) == ("torch.profiler" in why)
+
+
+def nsys_sqlite(file: Path) -> None:
+    """What `nsys export --type=sqlite` leaves."""
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER)")
+
+
+OTHERS: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "nsys": ("a.nsys-rep", lambda file: file.write_bytes(b"x"), "is a trace of Nsight Systems"),
+    "nsys as SQLite": ("a.sqlite", nsys_sqlite, "is a trace of Nsight Systems"),
+    "nsys as SQLite of any name": ("a.db", nsys_sqlite, "is a trace of Nsight Systems"),
+    "Perfetto": ("a.pftrace", lambda file: file.write_bytes(b"x"), "is a trace of Perfetto"),
+    "memory": ("rank0_snapshot.pickle", lambda file: file.write_bytes(b"x"), "is a memory snapshot of torch"),
+    "memory of any name": ("a.bin", lambda file: file.write_bytes(pickle.dumps({})), "is a memory snapshot of torch"),
+    "zip of any name": ("a.json", lambda file: file.write_bytes(b"PK\3\4rest"), "is a zip archive"),
+}
+
+
+@pytest.mark.parametrize(("name", "write", "says"), OTHERS.values(), ids=OTHERS)
+def test_a_report_knows_the_tools_that_the_list_knows(
+    tmp_path: Path, name: str, write: Callable[[Path], object], says: str
+) -> None:
+    file = tmp_path / name
+    write(file)
+    with pytest.raises(Problem, match=says) as refused:
+        folders.readable(file)
+    assert (refused.value.kind, bool(refused.value.hint)) == (Kind.TRACE, True)
+    listed = [row["traces"][0]["why"] for row in rows(tmp_path)]
+    assert listed == ([] if name in ("a.db", "a.bin", "a.json") else [says.removeprefix("is ")])
+    if listed:
+        with pytest.raises(Problem, match=f"holds {listed[0]}, which rlpatch does not read"):
+            folders.readable(tmp_path)
 
 
 EVENTS = b'{"traceEvents": [{"ph": "X", "name": "ProfilerStep#3"}, {"ph": "X", "name": "a name that packs badly"}]}'

@@ -73,6 +73,17 @@ def test_waiting_for_ranks_is_the_vendors_synchronisation_time() -> None:
     assert first.waits_ns / 1e6 == pytest.approx(told, abs=0.01)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("form", ["text", "db"])
+def test_no_gain_is_larger_than_what_the_vendor_calls_busy(form: str, rank: int) -> None:
+    """Nine tenths of the time in collectives nothing was transferred, and no rank was waited for."""
+    found = analysis.checked(*_read(NPU / f"{form}-level1" / f"rank{rank}_ascend_pt"))
+    idle = sum(one.idle_ns or 0 for one in found.collectives)
+    findings = {one.id: one.saving_ns for one in analysis.reported([found]).findings}
+    assert findings["collective-idle"] == idle
+    assert findings["communication"] == sum(one.ns for one in found.collectives) - idle < idle / 8
+
+
 def _read(path: Path) -> tuple[Timeline, Attribution]:
     (found,) = folders.readable(path)
     (timeline,) = formats.read(found)

@@ -34,6 +34,44 @@ def test_a_difference_has_its_sign(ns: int, said: str) -> None:
 
 
 def test_a_name_fits_and_moves_no_cursor() -> None:
-    assert (words.short("a" * 40), words.short("a" * 41)) == ("a" * 40, "a" * 39 + "…")
+    assert (words.short("a" * 40), words.short("a" * 30 + "b" * 11)) == ("a" * 40, "a" * 20 + "…" + "a" * 8 + "b" * 11)
     assert words.short("a\x1b[2J\u202eb") == "a?[2J?b"
     assert (words.cut("abc", 3), words.cut("abcd", 3)) == ("abc", "ab…")
+
+
+GEMM = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT{}_MI16x16x1_SN_LDSB1_AFC1_AFEM1_AFEM1_ASEM1_CLR1_WG32_8_1"
+ALIKE: list[tuple[list[str], list[str]]] = [
+    (["aten::mm", "x" * 99], ["aten::mm", "x" * 20 + "…" + "x" * 19]),
+    (
+        [GEMM.format("256x128x64"), GEMM.format("32x64x128")],
+        ["Cijk_Alik_Blj…rgs_MT256x128x64_MI16x16x…", "Cijk_Alik_Blj…rgs_MT32x64x128_MI16x16x1…"],
+    ),
+    (
+        ["f<" + "a" * 90 + ">", "f<" + "a" * 60 + ">"],
+        ["f<" + "a" * 11 + "…" + "a" * 25 + "…", "f<" + "a" * 11 + "…" + "aaaaaa>"],
+    ),
+    (["k" * 99, "k" * 99], ["k" * 20 + "…" + "k" * 19] * 2),
+]
+
+
+@pytest.mark.parametrize(("names", "shown"), ALIKE)
+def test_names_that_would_look_alike_are_told_apart(names: list[str], shown: list[str]) -> None:
+    assert words.apart(names) == shown
+    assert len(set(shown)) == len(set(names))
+    assert all(len(name) <= 40 for name in shown)
+
+
+def test_what_is_alike_but_for_its_last_character_is_told_apart() -> None:
+    names = ["k" * 200 + end for end in "abcdefgh"]
+    assert len(set(words.apart(names, 30))) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("ns", "said"),
+    [
+        (0, "0"), (2_000_000, "2 ms"), (2_500_000, "2.5 ms"), (1_250_000_000, "1.25 s"), (10_000_000, "10 ms"), (250, "250 ns"),
+        (12_500, "12.5 µs"), (2_000_000_000_000, "2,000 s"),
+    ],
+)  # fmt: skip
+def test_a_label_of_an_axis_is_not_rounded(ns: int, said: str) -> None:
+    assert words.tick(ns) == said

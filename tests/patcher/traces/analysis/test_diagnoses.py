@@ -189,8 +189,11 @@ def test_the_slowest_unit_is_told_with_its_reason() -> None:
 def test_transit_waiting_and_idle_are_told_apart_before_the_network_is_blamed() -> None:
     told = Collective("586", 0, "allReduce", 60 * MS, 2 * MS, 8 * MS, 50 * MS)
     found = report(capture(unit(compute=40, communication=60), collectives=(told,)))
-    assert "Within the collectives 3.3 % is transit, 13.3 % waiting, 83.3 % idle" in found.findings[0].evidence
-    assert "the network is not what takes the time" in found.findings[0].advice
+    idle, network = found.findings[:2]
+    assert (idle.id, idle.severity, idle.saving_ns) == ("collective-idle", "problem", 50 * MS)
+    assert "the network is not what takes the time" in idle.advice
+    assert (network.id, network.saving_ns) == ("communication", 10 * MS)
+    assert "Within the collectives 3.3 % is transit, 13.3 % waiting, 83.3 % idle" in network.evidence
     alone = report(
         capture(
             unit(compute=40, communication=60),
@@ -206,6 +209,17 @@ def test_what_lies_before_the_first_kernel_is_no_slow_unit() -> None:
     assert [(one.id, one.saving_ns) for one in found.findings] == [("lead-in", 10 * MS)]
     assert found.verdict.title == "The device waits for the first kernel"
     assert found.verdict.guide.startswith("The guide's rule: Free is 0.0 %")
+
+
+def test_a_unit_without_a_kernel_is_no_median() -> None:
+    found = capture(unit(0, kernels=0), unit(1, compute=10))
+    assert (found.median_ns, found.percentile95_ns) == (10 * MS, 10 * MS)
+    assert capture(unit(0, kernels=0)).median_ns == 0
+    run = Run((Task(110, 120, launch=101), Task(120, 130, launch=102)), MARKS)
+    made = analysis.attributed(timeline(run)).profile
+    assert [(one.number, one.why) for one in made.lanes] == [(2, "median")]
+    compared = analysis.compared([found], [capture(unit(1, compute=20))], force=True)
+    assert compared.median_ns == (10 * MS, 20 * MS)
 
 
 # ---------------------------------------------------------------- ranks

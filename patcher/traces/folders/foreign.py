@@ -1,0 +1,56 @@
+"""Files of other tools that rlpatch does not read: what each is, and what reads it. `traces` and `report` ask here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from patcher.store.filesystem.opened import reading
+from patcher.traces.formats import database
+
+
+class Foreign(NamedTuple):
+    """What a file is, in words, and what to do with it."""
+
+    what: str
+    hint: str
+
+
+_NSYS = Foreign("a trace of Nsight Systems", "nsys-ui, or `nsys stats`, reads it")
+_SNAPSHOT = Foreign(
+    "a memory snapshot of torch", "`python -m torch.cuda._memory_viz trace_plot FILE -o memory.html` draws it"
+)
+_ZIP = Foreign("a zip archive", "unpack it, and type the same with the folder")
+_PERFETTO = Foreign("a trace of Perfetto", "ui.perfetto.dev reads it")
+
+_ENDS = {
+    ".nsys-rep": _NSYS, ".qdrep": _NSYS,
+    ".ncu-rep": Foreign("a trace of Nsight Compute", "ncu-ui, or `ncu --import FILE`, reads it"),
+    ".pftrace": _PERFETTO, ".perfetto-trace": _PERFETTO,
+    ".rpd": Foreign("a trace of rocmProfileData", "its own tools read it"),
+    ".xplane.pb": Foreign("a trace of XLA", "TensorBoard reads it"),
+    "snapshot.pickle": _SNAPSHOT, "memory.pickle": _SNAPSHOT, ".zip": _ZIP,
+}  # fmt: skip
+"""End of the name → what it is, where the name alone says so."""
+
+_NSYS_TABLES = "SELECT 1 FROM sqlite_master WHERE name LIKE 'CUPTI_ACTIVITY_%' OR name LIKE 'TARGET_INFO_%' LIMIT 1"
+
+
+def named(file: Path) -> Foreign | None:
+    """What a file is by its name; of a SQLite export only its tables tell. None where that is no other tool's."""
+    if file.name.endswith(".sqlite"):
+        return _NSYS if database.rows(file, _NSYS_TABLES) else None
+    return next((found for end, found in _ENDS.items() if file.name.endswith(end)), None)
+
+
+def known(file: Path) -> Foreign | None:
+    """What a file is by its name, or else by how it begins. Raises OSError where it cannot be read."""
+    if found := named(file):
+        return found
+    with reading(file) as stream:
+        head = stream.read(16)
+    if head.startswith(b"PK\3\4"):
+        return _ZIP
+    if head.startswith(b"SQLite format 3\0"):
+        return _NSYS if database.rows(file, _NSYS_TABLES) else None
+    return _SNAPSHOT if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5") else None
