@@ -40,6 +40,7 @@ PROFILERS: Mapping[str, str] = {
     "torch": "torch.profiler",
     "ascend-text": "torch_npu.profiler",
     "ascend-db": "torch_npu.profiler",
+    "ascend-tables": "torch_npu.profiler",
 }
 """Form of a trace → the profiler that writes it."""
 

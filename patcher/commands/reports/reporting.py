@@ -106,16 +106,28 @@ def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T
 
 def _ranks(path: Path, units: tuple[int, int] | None) -> list[model.RankProfile]:
     """The profile of each rank in one trace that has units. Raises Problem (NO_TRACE, or USAGE) where none has."""
-    timelines = formats.read(path)
-    made = [(timeline, analysis.attributed(timeline, units)) for timeline in timelines]
-    if profiles := [analysis.checked(*one) for one in made if one[1].profile.units]:
+    profiles_in = _reader(path)
+    if profiles := profiles_in(units):
         return profiles
-    numbers = [unit.number for timeline in timelines for unit in analysis.attributed(timeline).profile.units]
+    numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
     if units is not None and numbers:
         hint = f"--units {min(numbers)}:{max(numbers) + 1} are all of them"
         raise Problem(Kind.USAGE, f"{path.name} has no unit in {units[0]}:{units[1]}", str(path), hint)
     cause = f"{path.name} holds no kernel, no operator and no mark of a unit"
     raise Problem(Kind.NO_TRACE, cause, str(path), "rlpatch traces shows what was recorded")
+
+
+def _reader(path: Path) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
+    """What gives the profiles of a trace, or of the tables of one, that have units in a half-open range of these."""
+    if tables := formats.tables(path):
+        return lambda only: [one for one in [analysis.tabled(*tables, only)] if one.units]
+    timelines = formats.read(path)
+
+    def profiles(only: tuple[int, int] | None) -> list[model.RankProfile]:
+        made = [(timeline, analysis.attributed(timeline, only)) for timeline in timelines]
+        return [analysis.checked(*one) for one in made if one[1].profile.units]
+
+    return profiles
 
 
 def _write_page(result: CommandResult, file: Path | None, found: model.TraceReport | model.Comparison) -> None:

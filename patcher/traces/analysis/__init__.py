@@ -1,9 +1,9 @@
 """From a timeline to its cause: attribution → checks → diagnoses or a comparison, each a value of ``model``."""
 
 from patcher.traces.analysis.attribution import attributed
-from patcher.traces.analysis.checks import checked
+from patcher.traces.analysis.checks import checked, tabled
 from patcher.traces.analysis.compare import compared
 from patcher.traces.analysis.diagnoses import reported
 from patcher.traces.analysis.ranks import labelled
 
-__all__ = ("attributed", "checked", "compared", "labelled", "reported")
+__all__ = ("attributed", "checked", "compared", "labelled", "reported", "tabled")

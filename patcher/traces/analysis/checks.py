@@ -31,6 +31,23 @@ def checked(found: Timeline, made: Attribution) -> RankProfile:
     return dataclasses.replace(made.profile, checks=tuple(_checks(found, made)))
 
 
+def tabled(found: RankProfile, doubts: Sequence[str], only: tuple[int, int] | None = None) -> RankProfile:
+    """A profile that was read of the vendor's tables, with its checks; ``only``: of a half-open range of its units.
+
+    Then the tables cannot say which kernels are of these.
+    """
+    chosen = [unit for unit in found.units if only is None or only[0] <= unit.number < only[1]]
+    numbers = {unit.number for unit in chosen}
+    collectives = tuple(one for one in found.collectives if one.unit in numbers)
+    kernels = found.kernels if len(chosen) == len(found.units) else ()
+    known = dataclasses.replace(found, units=tuple(chosen), collectives=collectives, kernels=kernels)
+    unknown = "the tables hold no launch, and their Free counts copies: why the device was free is not known"
+    checks = [Check("launches", False, unknown, HOST), _exposed_check(known)]
+    if known.facts or doubts:
+        checks.append(_check("facts", "; ".join(doubts), "they agree with the trace"))
+    return dataclasses.replace(known, checks=tuple(checks))
+
+
 def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     profile, units = made.profile, made.profile.units
     unread = f"{found.lost:,} events could not be read" if found.lost else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.traces.model import Collective, Rank, RankProfile
 
@@ -23,27 +23,30 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     for profile in profiles:
         for one in profile.collectives:
             together[one.unit, one.group][profile.source].append(one)
-    waits, awaited, last, count = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    for members in filter(_alike, together.values()):
-        for turn in zip(*members.values(), strict=True):
-            times = {source: one.ns for source, one in zip(members, turn, strict=True)}
-            shortest = min(times.values())
-            came_last = [source for source, ns in times.items() if ns == shortest]
-            for source, ns in times.items():
-                count[source] += 1
-                waits[source] += ns - shortest
-            if len(came_last) == 1:  # where several do, the others wait for none of them more than for another
-                last[came_last[0]] += 1
-                awaited[came_last[0]] += sum(times.values()) - shortest * len(times)
+    sums = count, waits, awaited, last = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    for times in _meetings(filter(_alike, together.values())):
+        shortest = min(times.values())
+        came_last = [source for source, ns in times.items() if ns == shortest]
+        count.update(times.keys())
+        waits.update({source: ns - shortest for source, ns in times.items()})
+        if len(came_last) == 1:  # where several do, the others wait for none of them more than for another
+            last[came_last[0]] += 1
+            awaited[came_last[0]] += sum(times.values()) - shortest * len(times)
     if not count:
         return (), True
-    sums = (count, waits, awaited, last)
     rows = (
         Rank(one.rank, one.source, len(one.units), one.median_ns, *(column[one.source] for column in sums))
         for one in profiles
     )
     ordered = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.source))
     return tuple(ordered), all(group for _, group in together)
+
+
+def _meetings(groups: Iterable[Mapping[str, Sequence[Collective]]]) -> Iterator[dict[str, int]]:
+    """Of each collective the time that it took each profile, by source."""
+    for members in groups:
+        for turn in zip(*members.values(), strict=True):
+            yield {source: one.ns for source, one in zip(members, turn, strict=True)}
 
 
 def missing(profiles: Sequence[RankProfile]) -> list[int]:

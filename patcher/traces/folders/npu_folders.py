@@ -11,7 +11,7 @@ from patcher.processes import alive
 from patcher.store.filesystem.opened import opened
 from patcher.traces import names
 from patcher.traces.folders import states
-from patcher.traces.formats import ascend, database
+from patcher.traces.formats import ascend, ascend_tables, database
 from patcher.traces.formats.chrome import closed, scan
 from patcher.traces.names import OUTPUT
 from patcher.traces.sidecar import NEVER, Extent, UnitWindow
@@ -54,7 +54,7 @@ def _state(
 ) -> tuple[str, str]:
     if parsing(path):
         return states.WRITING, "it is being parsed"
-    if info is None and not exported(path):
+    if info is None and not exported(path) and not tables(path):
         return _without_info(path, name)
     if info is not None and settings is None:
         if not info.stat().st_size:
@@ -90,6 +90,12 @@ def exported(path: Path) -> tuple[str, ...]:
     return tuple(export for export, found in there.items() if found)
 
 
+def tables(path: Path) -> Path | None:
+    """The table of the steps in a folder that holds neither an export nor what was recorded, as some are handed on."""
+    file = path / OUTPUT / ascend_tables.STEPS
+    return file if file.is_file() and not has_raw(path) else None
+
+
 def missing(path: Path) -> str:
     """What is missing in the result of a parsing, in words; "" for nothing.
 
@@ -98,7 +104,7 @@ def missing(path: Path) -> str:
     output = path / OUTPUT
     view, databases = output / "trace_view.json", database.parsed_into(output)
     if not view.is_file() and not databases:
-        return "there is neither trace_view.json nor ascend_pytorch_profiler.db"
+        return "" if tables(path) else "there is neither trace_view.json nor ascend_pytorch_profiler.db"
     if view.is_file() and not closed(view):
         return "trace_view.json ends in the middle"
     if any((output / f"{file.name}-journal").exists() for file in databases):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from patcher.traces import names, sidecar
 from patcher.traces.folders import chrome_files, foreign, npu_folders
 from patcher.traces.folders.npu_folders import STORE
 from patcher.traces.folders.states import FOREIGN, RecordedTrace, size
-from patcher.traces.formats import database
+from patcher.traces.formats import ascend_tables, database
 from patcher.traces.formats.chrome import has_events
 from patcher.traces.names import OUTPUT
 from patcher.traces.sidecar import SUFFIX, TraceOrigin
@@ -102,25 +102,32 @@ def readable(path: Path) -> list[Path]:
                 Kind.TRACE, f"{path.name} is {other.what}, which rlpatch does not read", str(path), other.hint
             )
         return [path] if trace == path else readable(trace)
-    if own := _export(path):
+    if own := _export(path) or _msprof(path):
         return [own]
-    everything = sorted(walk(path, _raised))
-    entries = [entry for entry in everything if entry[1] in (NPU, CHROME, DATABASE)]
-    exports = {place: _export(place) if kind == NPU else place for place, kind in entries}
+    everything = [(path, NPU)] if names.is_npu(path) else sorted(walk(path, _raised))
+    exports = {place: _EXPORTS[kind](place) for place, kind in everything if kind in _EXPORTS}
     if there := list(filter(None, exports.values())):
         return there
-    first = next(iter(exports), path)
+    raise _nothing(path, next(iter(exports), None), [file for file, kind in everything if kind == OTHER])
+
+
+def _nothing(path: Path, first: Path | None, others: Sequence[Path]) -> Problem:
+    """That there is nothing to read in a folder, and what to do about the ``first`` trace in it, else ``others``."""
+    hint = f"rlpatch analyse {shlex.quote(str(path))}"
+    if first is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
+        cause, hint = f"no traces found in {path.name or path}", "rlpatch traces shows what was recorded, and where"
+        if other := next(filter(None, map(foreign.named, others)), None):
+            cause, hint = f"{path.name or path} holds {other.what}, which rlpatch does not read", other.hint
+        return Problem(Kind.NO_TRACE, cause, str(path), hint)
+    first = first or path
+    cause = f"{first.name} has not been parsed"
     if (first / OUTPUT).is_dir():
         cause = f"{first.name} holds tables of torch_npu, but neither trace_view.json nor a database"
-    elif exports or path.name.startswith("PROF_") or npu_folders.has_raw(path):
-        cause = f"{first.name} has not been parsed"
-    elif other := next(filter(None, (foreign.named(file) for file, kind in everything if kind == OTHER)), None):
-        cause = f"{path.name or path} holds {other.what}, which rlpatch does not read"
-        raise Problem(Kind.NO_TRACE, cause, str(path), other.hint)
-    else:
-        hint = "rlpatch traces shows what was recorded, and where"
-        raise Problem(Kind.NO_TRACE, f"no traces found in {path.name or path}", str(path), hint)
-    raise Problem(Kind.NO_TRACE, cause, str(first), f"rlpatch analyse {shlex.quote(str(path))}")
+        if not npu_folders.has_raw(first):
+            hint = f"get one of them, or {ascend_tables.STEPS}: what was recorded is no longer there"
+    elif _folder_kind(first) == CANN:
+        cause, hint = f"msprof has not exported {first.name}", f"msprof --export=on --output={shlex.quote(str(first))}"
+    return Problem(Kind.NO_TRACE, cause, str(first), hint)
 
 
 def _raised(error: OSError) -> None:
@@ -133,4 +140,15 @@ def _export(folder: Path) -> Path | None:
     databases = database.parsed_into(output)
     if len(databases) > 1:
         raise several(output.parent, "ranks", [file.name for file in databases])
-    return next((file for file in (*databases, output / "trace_view.json") if file.is_file()), None)
+    view = next((file for file in (*databases, output / "trace_view.json") if file.is_file()), None)
+    return view or npu_folders.tables(output.parent)
+
+
+def _msprof(folder: Path) -> Path | None:
+    """The trace that msprof exported in a folder ``PROF_…``; None without one, or where it is in parts."""
+    found = sorted((folder / "mindstudio_profiler_output").glob("msprof_*.json"))
+    return found[0] if len(found) == 1 else None
+
+
+_EXPORTS: Mapping[str, Callable[[Path], Path | None]] = {NPU: _export, CANN: _msprof, CHROME: Path, DATABASE: Path}
+"""Kind of what a report may read → the file in it that it reads."""

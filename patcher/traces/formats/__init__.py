@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from patcher.store.filesystem.opened import reading
 from patcher.traces import sidecar
-from patcher.traces.formats import ascend_db, ascend_text, torch
+from patcher.traces.formats import ascend_db, ascend_tables, ascend_text, torch
+from patcher.traces.model import RankProfile
 from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import Timeline
+
+_TEXTS = ("trace_view", "msprof_")
+"""How the text of CANN is called, by torch_npu and by msprof."""
 
 _NUMBERED = "ProfilerStep#"
 """Marks that carry the number of a unit as the probe counts it."""
@@ -23,13 +28,23 @@ def read(path: Path) -> list[Timeline]:
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
         every = [ascend_db.read(path)]
-    elif path.name.startswith("trace_view") and path.suffix == ".json":
+    elif path.name.startswith(_TEXTS) and path.suffix == ".json":
         every = [ascend_text.read(path)]
     else:
         every = torch.read(path)
     for found in every:
         _complete(found, path)
     return every
+
+
+def tables(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
+    """The profile of a rank of which tables alone are there, and what its metadata contradicts; None for a trace."""
+    if path.name != ascend_tables.STEPS:
+        return None
+    found = ascend_tables.read(path)
+    metadata, doubts = sidecar.checked(Path(found.source), "npu", [unit.number for unit in found.units])
+    rank = found.rank if metadata is None or found.rank is not None else metadata.rank
+    return dataclasses.replace(found, metadata=metadata, rank=rank), doubts
 
 
 def _complete(found: Timeline, path: Path) -> None:

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from patcher.store.filesystem.opened import reading
 from patcher.traces.formats.chrome import nanoseconds
@@ -28,6 +28,9 @@ COLUMNS = {
     "Preparing": "preparing_ns",
 }
 """Column of the vendor's step file, in text → its name in the promised JSON; db has this one without its unit."""
+
+DETAILS = "kernel_details.csv"
+"""The table of all kernels."""
 
 _SILENT = re.compile(
     r"EVENT|NOTIFY|WRITE.?VALUE|PLACE_HOLDER|PROFILING|MODEL|LABEL|SWITCH|GOTO|SET_|GET_|STREAM|CMO|CAPTURE|NOP|BARRIER"
@@ -63,12 +66,17 @@ def add_collective(
     found: Timeline, span: tuple[int, int], name: str, group: str, transits: Transits, key: int | None
 ) -> None:
     """Add a collective to a timeline: ``hcom_allReduce__586_0_1`` is allReduce of 586, short for its ``group``."""
-    parts = re.fullmatch(r"(\w+?)__(\w+?)_\d+_\d+(?:@.*)?", name)
-    operator, short = (parts[1], parts[2]) if parts else (name.partition("@")[0], "")
+    operator, short = parted(name)
     if known := transits.get(name):
         found.transits[len(found.tasks)] = known.pop(0)
     found.groups[len(found.tasks)] = group or short
     found.add_task(*span, COMMUNICATION, operator, f"group {short or group}", key)
+
+
+def parted(name: str) -> tuple[str, str]:
+    """The operator and the group in the name of a collective; the group is "" where it has none."""
+    parts = re.fullmatch(r"(\w+?)__(\w+?)_\d+_\d+(?:@.*)?", name)
+    return (parts[1], parts[2]) if parts else (name.partition("@")[0], "")
 
 
 def rank_of(folder: Path) -> int | None:
@@ -92,7 +100,7 @@ def world_of(folder: Path) -> int | None:
 def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
     """The content of ``step_trace_time.csv``: step → column → whole nanoseconds; None without it."""
     steps: dict[str, dict[str, int]] = {}
-    for row in _rows(output / "step_trace_time.csv"):
+    for row in rows(output / "step_trace_time.csv"):
         values = steps[str(row.get("Step") or "")] = {}
         for column, name in COLUMNS.items():
             with contextlib.suppress(ValueError):
@@ -100,31 +108,51 @@ def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
     return steps if steps or (output / "step_trace_time.csv").is_file() else None
 
 
-def _rows(file: Path) -> Iterator[Mapping[str, str]]:
+def rows(file: Path) -> Iterator[Mapping[str, str]]:
     """The rows of a table; none where there is no file."""
     if file.is_file():
         with file.open(encoding="utf-8", errors="replace", newline="") as lines:
             yield from csv.DictReader(line.replace("\0", "") for line in lines)
 
 
-def transits(output: Path) -> Transits:
-    """The times of the collectives in ``communication.json``."""
-    found: dict[str, list[tuple[int, tuple[int, int, int]]]] = {}
-    for step in mapping(loaded(output / "communication.json")).values():
+class Timed(NamedTuple):
+    """A collective of ``communication.json``, in nanoseconds; ``parts`` are its transit, waiting and idle time."""
+
+    step: int
+    name: str
+    begin: int
+    ns: int
+    parts: tuple[int, int, int]
+
+
+def timed(output: Path) -> Iterator[Timed]:
+    """The collectives of ``communication.json``, those whose step has no number as of step 0."""
+    for step, kinds in mapping(loaded(output / "communication.json")).items():
+        number = re.fullmatch(r"step(\d{1,18})", step)
         for kind in ("collective", "p2p"):
-            for name, details in mapping(mapping(step).get(kind)).items():
+            for name, details in mapping(mapping(kinds).get(kind)).items():
                 times = mapping(mapping(details).get("Communication Time Info"))
                 values = [_milliseconds(times.get(f"{column} Time(ms)")) for column in ("Transit", "Wait", "Idle")]
-                begin = _milliseconds(times.get("Start Timestamp(us)"))
+                begin, ns = (_milliseconds(times.get(key)) for key in ("Start Timestamp(us)", "Elapse Time(ms)"))
                 if "@" in name and None not in values:
-                    found.setdefault(name.partition("@")[0], []).append((begin or 0, tuple(values)))  # type: ignore[arg-type]
-    return {name: [values for _, values in sorted(rows)] for name, rows in found.items()}
+                    parts = tuple(values)
+                    yield Timed(int(number[1]) if number else 0, name, begin or 0, ns or 0, parts)  # type: ignore[arg-type]
+
+
+def transits(output: Path) -> Transits:
+    """The times of the collectives in ``communication.json``."""
+    found: Transits = {}
+    for one in sorted(timed(output), key=lambda one: (one.begin, one.parts)):
+        found.setdefault(one.name.partition("@")[0], []).append(one.parts)
+    return found
 
 
 def types(output: Path) -> dict[str, str]:
     """The type of each kernel of ``kernel_details.csv`` by its name: MatMulV2 for what aclnn calls by where it is."""
-    rows = _rows(output / "kernel_details.csv")
-    return {row["Name"]: row["Type"] for row in rows if row.get("Name") and row.get("Type")}
+    found = {row["Name"]: row["Type"] for row in rows(output / DETAILS) if row.get("Name") and row.get("Type")}
+    for file in output.glob("op_summary_*.csv"):  # what msprof exports by itself
+        found |= {row["Op Name"]: row["OP Type"] for row in rows(file) if row.get("Op Name") and row.get("OP Type")}
+    return found
 
 
 def loaded(file: Path) -> object:

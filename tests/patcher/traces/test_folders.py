@@ -421,6 +421,8 @@ def test_tables_that_were_copied_without_what_was_recorded(tmp_path: Path) -> No
     trace = folders.inspect(path)
     assert (trace.state, trace.exports, trace.steps) == (states.FOREIGN, ("text",), (3, 4))
     (path / OUTPUT / "trace_view.json").unlink()
+    assert folders.inspect(path).state == states.FOREIGN, "its tables are read"
+    (path / OUTPUT / "step_trace_time.csv").unlink()
     assert folders.inspect(path).state == states.EMPTY
 
 
