@@ -29,6 +29,7 @@ class Kind(enum.Enum):
     NO_WORKER = (3, "no worker")
     NOT_COMPARABLE = (4, "not comparable")
     PROFILER_ON = (8, "another profiler is switched on")
+    SLOWER = (9, "slower than allowed")
     NOT_EXECUTABLE = (126, "no command that can be run")
     NO_COMMAND = (127, "no such command")
     INTERRUPTED = (130, "interrupted, everything as before")

@@ -220,10 +220,11 @@ class RankProfile(Payload):
     """One recorded rank.
 
     ``source`` is the path that it was read from, ``form`` a key of ``FORMS``, ``world`` how many ranks the run has,
-    None where nobody wrote that down. ``metadata`` is what the probe wrote beside the trace, ``vendor`` the profiler's
-    own step file (step → column → nanoseconds), None without one. ``kernels``, ``operators`` and ``modules`` are sorted
-    by their time, longest first. ``label`` tells the profiles of one report apart. ``prompt_share`` is the share of
-    kernels that start within 20 µs of their launch: near-vertical lines in a timeline.
+    None where nobody wrote that down, ``settings`` those of the profiler and its releases. ``metadata`` is what the
+    probe wrote beside the trace, ``vendor`` the profiler's own step file (step → column → nanoseconds), None without
+    one. ``kernels``, ``operators`` and ``modules`` are sorted by their time, longest first. ``label`` tells the
+    profiles of one report apart. ``prompt_share`` is the share of kernels that start within 20 µs of their launch:
+    near-vertical lines in a timeline.
     """
 
     KEYS = ("source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules", "vendor")
@@ -239,12 +240,17 @@ class RankProfile(Payload):
     checks: tuple[Check, ...] = ()
     metadata: Metadata | None = None
     world: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
     vendor: Mapping[str, Mapping[str, int]] | None = None
     label: str = ""
     marks: str = ""
     lanes: tuple[Lanes, ...] = ()
     collectives: tuple[Collective, ...] = ()
     prompt_share: float | None = None
+
+    def setting(self, name: str) -> str:
+        """One of its settings; "" where it is not known."""
+        return self.settings.get(name, "")
 
     @property
     def facts(self) -> Mapping[str, Any] | None:
@@ -462,15 +468,39 @@ class TimeChange(PartChange):
 
 
 @dataclass(frozen=True, slots=True)
+class EqualLoad:
+    """The change in nanoseconds with its 95 % interval between steps that hold the same, by a linear fit.
+
+    ``by`` are the contents that it takes into account, ``fit`` is the share of the differences between all steps that
+    these and the side explain, 0 to 1.
+    """
+
+    change: tuple[int, int, int]
+    fit: float
+    by: tuple[str, ...]
+
+
+FASTER, SLOWER, ALIKE = "faster", "slower", "no clear difference"
+UNDECIDED = FEW, OTHER = "not enough data", "recorded otherwise"
+"""The verdicts of a comparison: by its interval, or undecided, for steps are few or the profiler's settings differ."""
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison(Payload):
     """Two sides: the difference of the median unit in nanoseconds with its 95 % interval, and where it comes from.
+
+    A sample is a step: of several ranks the one that took longest. ``differs`` names in what the sides were recorded
+    otherwise, or ran elsewhere. ``equal_load`` is None where nothing tells the load, or it is the same.
 
     ``clock`` is "device", or "host" where nothing ran on a device on either side: then the times are those on the host.
     ``change`` is None where a side has no unit. ``refused`` says why the two cannot be compared; with ``--force`` the
     rest is there all the same. ``notes`` are what the reader has to know of the numbers: one sample a side, say.
     """
 
-    KEYS = ("schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock")
+    KEYS = (
+        "schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock",
+        "verdict", "differs", "equal_load",
+    )  # fmt: skip
 
     before: Side
     after: Side
@@ -482,5 +512,8 @@ class Comparison(Payload):
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     clock: str = "device"
+    verdict: str = FEW
+    differs: tuple[str, ...] = ()
+    equal_load: EqualLoad | None = None
     reports: tuple[Sequence[RankProfile], Sequence[RankProfile]] = ((), ())
     schema: int = SCHEMA

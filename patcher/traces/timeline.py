@@ -221,6 +221,7 @@ class Timeline:
         self.source, self.form = source, form
         self.rank: int | None = None
         self.world: int | None = None
+        self.settings: dict[str, str] = {}
         self.device = ""
         self.names = StringTable()
         self.tasks = Tasks()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import click
+
 from patcher.cli import options
+from patcher.cli.command import Option
 from patcher.cli.reports.report import READING, paths
 from patcher.commands.reports import reporting
 from patcher.commands.reports.reporting import ReadOptions
@@ -18,9 +21,16 @@ VENDOR = options.switch(
     READ, "Have msprof-analyze compare them, too (the first capture of each side).", "--msprof-analyze", "vendor"
 )
 
+FAIL_ABOVE = Option(
+    ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
+    help="Exit with 9 if it is slower by more than that for certain: the 95 % interval holds nothing less.",
+)  # fmt: skip
 
-@options.command("compare", paths("BEFORE... AFTER..."), FORCE, VENDOR, groups=(READING,))
-def command(paths: tuple[Path, ...], force: bool, vendor: bool, options: ReadOptions) -> CommandResult:
+
+@options.command("compare", paths("BEFORE... AFTER..."), FORCE, VENDOR, FAIL_ABOVE, groups=(READING,))
+def command(
+    paths: tuple[Path, ...], force: bool, vendor: bool, fail_above: float | None, options: ReadOptions
+) -> CommandResult:
     """Say what changed from one capture to another, how sure that is, and where it comes from.
 
     With several captures a side, `--` stands between the sides.
@@ -30,8 +40,9 @@ def command(paths: tuple[Path, ...], force: bool, vendor: bool, options: ReadOpt
       rlpatch compare before/ after/
       rlpatch compare before/ after/ -o compared.html
       rlpatch compare run1/ run2/ -- run3/ run4/
+      rlpatch compare main/ branch/ --fail-above 5
     """
-    return reporting.compare(*_sides(paths), options, force=force, vendor=vendor)
+    return reporting.compare(*_sides(paths), options, force=force, vendor=vendor, most=fail_above)
 
 
 def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:

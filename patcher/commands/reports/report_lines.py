@@ -189,9 +189,19 @@ def _change(found: model.Comparison) -> Iterator[str]:
     yield f"median unit{on_host}: {in_ms(before)} before, {in_ms(after)} after, {_signed(after - before)} ms"
     if found.change is not None:
         low, _, high = found.change
-        sure = "no clear difference" if low <= 0 <= high else "slower" if low > 0 else "faster"
         share = f", {(after - before) / before * 100:+.1f} %" if before else ""
-        yield f"  95 % interval {_signed(low)} to {_signed(high)} ms{share}: {sure}"
+        yield f"  95 % interval {_signed(low)} to {_signed(high)} ms{share}: {found.verdict}"
+    elif not found.refused:
+        yield f"  {found.verdict}"
+    if (equal := found.equal_load) is not None:
+        least, middle, most = map(_signed, equal.change)
+        by = " and ".join(equal.by)
+        yield from _indented(
+            f"at equal {by}: {middle} ms, 95 % interval {least} to {most} ms; {by} and the side explain"
+            f" {percent(equal.fit, 0)} of the differences between steps"
+        )
+    for difference in found.differs:
+        yield from wrapped(f"not the same: {difference}")
     for note in found.notes:
         yield from wrapped(f"note: {note}")
 

@@ -6,7 +6,7 @@ import itertools
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import click
 
@@ -14,11 +14,8 @@ from patcher.commands.reports import report_lines as lines
 from patcher.commands.reports.writing import write
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import CommandResult
-from patcher.traces import analysis, folders, formats, page
+from patcher.traces import analysis, folders, formats, model, page
 from patcher.traces.tools import recipes
-
-if TYPE_CHECKING:
-    from patcher.traces import model
 
 T = TypeVar("T")
 
@@ -50,9 +47,13 @@ def report(paths: Sequence[Path], options: ReadOptions) -> CommandResult:
 
 
 def compare(
-    before: Sequence[Path], after: Sequence[Path], options: ReadOptions, *, force: bool, vendor: bool
-) -> CommandResult:
-    """What changed from the traces of one side to those of the other; ``vendor``: msprof-analyze compares them, too."""
+    before: Sequence[Path], after: Sequence[Path], options: ReadOptions, *,
+    force: bool, vendor: bool, most: float | None = None,
+) -> CommandResult:  # fmt: skip
+    """What changed from the traces of one side to those of the other; ``vendor``: msprof-analyze compares them, too.
+
+    That it is slower by more percent than ``most`` is a problem, where that is certain.
+    """
     result = CommandResult("compare")
     sides = [analysis.labelled(_profiles(result, paths, options.units)) for paths in (before, after)]
     if not all(sides):
@@ -67,8 +68,23 @@ def compare(
     result.lines += lines.comparison(found)
     if vendor:
         _compare_by_vendor(result, found)
+    if most is not None:
+        _judge(result, found, most)
     _write_page(result, options.page, found)
     return result
+
+
+def _judge(result: CommandResult, found: model.Comparison, most: float) -> None:
+    """A problem if the other side is slower by more percent than ``most``; a note where the data cannot tell."""
+    if found.verdict in model.UNDECIDED:
+        result.note("--fail-above was not decided", found.verdict)
+        return
+    low, *_ = found.equal_load.change if found.equal_load else found.change or (0,)
+    at_least = 100 * low / max(found.median_ns[0], 1)
+    if at_least > most:
+        how = " at equal load" if found.equal_load else ""
+        cause = f"a unit takes at least {at_least:.1f} % longer{how}, and --fail-above allows {most:g} %"
+        result.problems.append(Problem(Kind.SLOWER, cause, hint="look at the parts and the kernels that changed most"))
 
 
 def _compare_by_vendor(result: CommandResult, found: model.Comparison) -> None:

@@ -62,7 +62,7 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
     profile = model.RankProfile(
         source=found.source, form=found.form, rank=found.rank, device=found.device, units=tuple(units.values()),
         kernels=kernels, operators=hosts.operators, modules=hosts.modules, metadata=found.metadata, world=found.world,
-        vendor=found.vendor, marks=cuts.family, lanes=tuple(_lanes(found, units, cuts)),
+        settings=found.settings, vendor=found.vendor, marks=cuts.family, lanes=tuple(_lanes(found, units, cuts)),
         collectives=tuple(_collectives(found, units, cuts)), prompt_share=prompt,
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[at] for at in chosen), launches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 import random
 from collections import Counter
@@ -11,6 +12,7 @@ from itertools import chain
 
 from patcher.traces import model
 from patcher.traces.analysis.checks import mark_name
+from patcher.traces.analysis.loads import at_equal_load
 from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import uncounted_between
 
@@ -20,10 +22,21 @@ RESAMPLES = 2000
 ALIKE = 0.05
 """A kernel with less than this share more or less calls, or time, counts as alike."""
 
+RELEASES = ("torch_npu", "CANN", "CUDA")
+"""Of the settings of a profile those that say in what it ran, and not what was recorded."""
+
 LOADED = 0.10
 """Units with more than this share more requests, say, do not do the same work."""
 
+UNNAMED = ("GPU", "Ascend NPU")
+"""What a device is called where its trace does not name it."""
+
+CHANCE = 40
+"""Ways to deal the steps to the sides: with fewer, chance puts the slower ones on one side in over 5 % of all cases."""
+
 Profiles = Sequence[model.RankProfile]
+Captures = list[list[model.RecordedUnit]]
+"""The steps of each window of one side."""
 Time = Callable[[model.RecordedUnit], int]
 
 
@@ -34,30 +47,82 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
     """
     clock = "device" if any(profile.total_ns for profile in (*before, *after)) else "host"
     time = operator.attrgetter(f"{clock}_ns")
-    sides = _side(before, time), _side(after, time)
-    first, second = (
-        model.median_unit([unit for profile in side for unit in profile.units]) for side in (before, after)
-    )
+    samples = [_captures(side, time) for side in (before, after)]
+    flat = [[*chain.from_iterable(captures)] for captures in samples]
+    first, second = (model.median_unit(units) for units in flat)
     found = model.Comparison(
-        *sides, (time(first) if first else 0, time(second) if second else 0), None,
+        _side(before, map(time, flat[0])), _side(after, map(time, flat[1])),
+        (time(first) if first else 0, time(second) if second else 0), None,
         refused=tuple(_reasons(before, after)), clock=clock, reports=(tuple(before), tuple(after)),
     )  # fmt: skip
     if found.refused and not force:
         return found
     parts = model.PARTS if first and second else ()
+    change, otherwise = _change(samples, time), tuple(_settings(before, after))
     return dataclasses.replace(
-        found, change=_change(before, after, time),
+        found, change=change, verdict=_verdict(change, [*map(len, flat)], otherwise),
+        differs=(*otherwise, *_places(before, after)), equal_load=at_equal_load(flat, [*map(time, chain(*flat))]),
         parts=tuple(model.PartChange(name, getattr(first, name), getattr(second, name)) for name in parts),
         kernels=_changes(before, after, "kernels"), modules=_changes(before, after, "modules"),
-        notes=tuple(_notes(before, after)),
+        notes=tuple(_notes(before, after, flat)),
     )  # fmt: skip
 
 
-def _side(profiles: Profiles, time: Time) -> model.Side:
+def _captures(profiles: Profiles, time: Time) -> Captures:
+    """The steps of each window: of its ranks, which do the same step together, the one that took longest.
+
+    The n-th profile of each rank is of the n-th window.
+    """
+    turns = Counter[int | None]()
+    windows: dict[object, dict[int, list[model.RecordedUnit]]] = {}
+    for profile in profiles:
+        window = profile.source if profile.rank is None else turns[profile.rank]
+        turns[profile.rank] += 1
+        for unit in model.timed(profile.units):
+            windows.setdefault(window, {}).setdefault(unit.number, []).append(unit)
+    return [[max(units, key=time) for units in steps.values()] for steps in windows.values()]
+
+
+def _verdict(change: tuple[int, int, int] | None, counts: Sequence[int], otherwise: Sequence[str]) -> str:
+    if change is None or math.comb(sum(counts), counts[0]) < CHANCE:
+        return model.FEW
+    if otherwise:
+        return model.OTHER
+    low, _, high = change
+    return model.ALIKE if low <= 0 <= high else model.SLOWER if low > 0 else model.FASTER
+
+
+def _settings(before: Profiles, after: Profiles) -> Iterator[str]:
+    """In which of its settings the profiler differed, which changes what it costs by itself."""
+    names = dict.fromkeys(name for one in (*before, *after) for name in one.settings if name not in RELEASES)
+    for name in names:
+        yield from _unlike(name, *([one.settings.get(name, "") for one in side] for side in (before, after)))
+
+
+def _places(before: Profiles, after: Profiles) -> Iterator[str]:
+    """In what else the sides differ: the device, the number of ranks, the ranks, and releases."""
+    columns: dict[str, Callable[[model.RankProfile], object]] = {
+        "device": lambda one: one.device if one.device not in UNNAMED else "",
+        "ranks of the run": operator.attrgetter("world"),
+        "rank": operator.attrgetter("rank"),
+        "release": lambda one: one.metadata and f"{one.metadata.target} {one.metadata.release}".strip(),
+        **{name: operator.methodcaller("setting", name) for name in RELEASES},
+    }  # fmt: skip
+    for name, of in columns.items():
+        yield from _unlike(name, *([of(one) for one in side] for side in (before, after)))
+
+
+def _unlike(name: str, *sides: Sequence[object]) -> Iterator[str]:
+    """The values of both sides where they differ, and each side has some."""
+    first, second = ({str(value) for value in side if value not in (None, "")} for side in sides)
+    if first and second and first != second:
+        yield f"{name} {_joined(first)} before, {_joined(second)} after"
+
+
+def _side(profiles: Profiles, times: Iterable[int]) -> model.Side:
     forms = ", ".join(dict.fromkeys(one.form for one in profiles))
     devices = ", ".join(dict.fromkeys(one.device for one in profiles))
-    times = tuple(time(unit) for one in profiles for unit in model.timed(one.units))
-    return model.Side(tuple(one.source for one in profiles), forms, devices, times)
+    return model.Side(tuple(one.source for one in profiles), forms, devices, tuple(times))
 
 
 # ---------------------------------------------------------------- whether
@@ -93,8 +158,8 @@ def _window(profile: model.RankProfile) -> str:
     return f"{min(numbers)}:{max(numbers) + 1}"
 
 
-def _notes(before: Profiles, after: Profiles) -> Iterator[str]:
-    few = [name for name, side in (("before", before), ("after", after)) if sum(len(one.units) for one in side) < 2]
+def _notes(before: Profiles, after: Profiles, steps: Captures) -> Iterator[str]:
+    few = [name for name, side in zip(("before", "after"), steps, strict=True) if len(side) < 2]
     if few:
         yield f"{' and '.join(few).capitalize()} there is one unit: a difference of two units has no interval."
     # The ranks of one window are one sample.
@@ -133,16 +198,13 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
 # ---------------------------------------------------------------- how much
 
 
-def _change(before: Profiles, after: Profiles, time: Time) -> tuple[int, int, int] | None:
+def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | None:
     """The difference of the medians between the ends of its 95 % interval; None with fewer than two units a side.
 
-    A bootstrap with a fixed seed: it draws profiles, then units of these, so that the profiles of a side that
-    differ among themselves widen the interval.
+    A bootstrap with a fixed seed: it draws windows, then steps of these, so that the windows of a side that differ
+    among themselves widen the interval.
     """
-    first, second = (
-        [[time(unit) for unit in model.timed(profile.units)] for profile in side if profile.units]
-        for side in (before, after)
-    )
+    first, second = ([[*map(time, steps)] for steps in captures] for captures in samples)
     counts = [sum(map(len, side)) for side in (first, second)]
     if min(counts) < 2:
         return None

@@ -91,6 +91,26 @@ def rank_of(folder: Path) -> int | None:
     return rank if isinstance(rank, int) and rank >= 0 else int(named[1]) if named else None
 
 
+_SETTINGS = {
+    "_profiler_level": "level", "_aic_metrics": "AI Core metrics", "_l2_cache": "L2 cache", "activities": "activities",
+    "record_shapes": "shapes", "profile_memory": "memory", "with_stack": "stacks", "with_modules": "modules",
+    "torch_npu_version": "torch_npu", "cann_version": "CANN",
+}  # fmt: skip
+"""Name in ``profiler_info.json`` → what it sets."""
+
+
+def settings_of(folder: Path) -> dict[str, str]:
+    """With which settings the profiler recorded a folder, and in which releases; nothing where that was not left."""
+    info = mapping(next((loaded(file) for file in sorted(folder.glob("profiler_info*.json"))), None))
+    config = mapping(info.get("config"))
+    known = {**mapping(config.get("common_config")), **mapping(config.get("experimental_config")), **info}
+    return {word: _word(known[name]) for name, word in _SETTINGS.items() if known.get(name) not in (None, "")}
+
+
+def _word(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def world_of(folder: Path) -> int | None:
     """How many ranks the run of a folder has, by its ``profiler_metadata.json``; None where that does not say so."""
     world = mapping(mapping(loaded(folder / "profiler_metadata.json")).get("distributed_args")).get("world_size")

@@ -106,7 +106,7 @@ class DatabaseTimeline(Timeline):
             self.tables.setdefault(table, set()).add(column)
         self._check()
         self.rank = self._rank(db)
-        self.world = ascend.world_of(self._folder)
+        self.world, self.settings = ascend.world_of(self._folder), ascend.settings_of(self._folder)
         names = _column(db, "SELECT name FROM NPU_INFO LIMIT 1") if "NPU_INFO" in self.tables else []
         self.device = str(names[0]) if names else "Ascend NPU"
         self.vendor = _vendor(self.analysis) or ascend.vendor_steps(self.file.parent)

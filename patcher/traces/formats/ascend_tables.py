@@ -38,7 +38,8 @@ def read(file: Path) -> RankProfile:
     units.sort(key=lambda unit: unit.number)
     return RankProfile(
         str(folder), "ascend-tables", ascend.rank_of(folder), "Ascend NPU", tuple(units), kernels=kernels,
-        world=ascend.world_of(folder), vendor=vendor, marks="ProfilerStep#", collectives=collectives,
+        world=ascend.world_of(folder), settings=ascend.settings_of(folder), vendor=vendor, marks="ProfilerStep#",
+        collectives=collectives,
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ class _Reader:
         self.source = ChromeEvents(file)
         self.found = Timeline(str(file), "ascend-text")
         self.found.rank, self.found.world = ascend.rank_of(folder), ascend.world_of(folder)
-        self.found.device = "Ascend NPU"
+        self.found.device, self.found.settings = "Ascend NPU", ascend.settings_of(folder)
         self.found.vendor = ascend.vendor_steps(output)
         self.types = ascend.types(output)
         self.transits = ascend.transits(output)

@@ -52,6 +52,10 @@ _COLLECTIVE = re.compile(
     re.IGNORECASE,
 )
 _NO_ARGS = Args({})
+_SETTINGS = {
+    "record_shapes": "shapes", "profile_memory": "memory", "with_stack": "stacks", "with_flops": "FLOPs",
+    "with_modules": "modules", "cuda_runtime_version": "CUDA",
+}  # fmt: skip
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
@@ -173,6 +177,7 @@ class _Reader:
             if len(rank.devices) > 1:
                 raise several(self.source.path, "devices", rank.devices)
             found.cut, found.lost = self.source.cut, self.source.lost
+            found.settings = {word: str(header[name]) for name, word in _SETTINGS.items() if name in header}
             found.rank, found.world = numbers.get(label) if label else own, world
             found.device = _device(header, next(iter(rank.devices), None))
             found.tasks.link(rank.launches, found.tasks.key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from patcher.page.markup import Content, alert, faint, tag
-from patcher.traces.model import Comparison, TimeChange
+from patcher.traces.model import ALIKE, FEW, OTHER, Comparison, TimeChange
 from patcher.traces.page.drawings import waterfall
 from patcher.traces.page.profiles import described, origin
 from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
@@ -23,6 +23,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         ),
         alert("These two cannot be compared as they are. What follows was forced:", comparison.refused),
         tag("p", _verdict(comparison), class_="verdict"),
+        [tag("p", f"Not the same: {difference}.") for difference in comparison.differs],
         [tag("p", note) for note in comparison.notes],
         tiled(_tiles(comparison)),
         waterfall(comparison),
@@ -48,15 +49,23 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
         yield f"{signed(low)} to {signed(high)}", "95 % interval of the change"
         if first:
             yield f"{sign(estimate)}{percent(abs(estimate) / first)}", "of the unit before"
+        if equal := comparison.equal_load:
+            low, estimate, high = equal.change
+            about = f"at equal {' and '.join(equal.by)}; that fits {percent(equal.fit, 0)}"
+            yield f"{signed(estimate)} ({signed(low)} to {signed(high)})", about
 
 
 def _verdict(comparison: Comparison) -> str:
     if not comparison.change:
-        return "There is nothing to compare: a side has no unit."
-    low, estimate, high = comparison.change
-    if low <= 0 <= high:
-        return f"No difference that is certain: {signed(estimate)} per unit"
-    return f"{'Slower' if estimate > 0 else 'Faster'} by {duration(abs(estimate))} per unit"
+        return "There is nothing to compare: a side has fewer than two steps."
+    _, estimate, _ = comparison.change
+    shown = f"{signed(estimate)} per unit"
+    known = {
+        FEW: f"Not enough data: {shown}", OTHER: f"The profiler recorded otherwise: {shown}",
+        ALIKE: f"No difference that is certain: {shown}",
+    }  # fmt: skip
+    word = "Slower" if estimate > 0 else "Faster"
+    return known.get(comparison.verdict, f"{word} by {duration(abs(estimate))} per unit")
 
 
 def _changes(title: str, changes: Sequence[TimeChange], limits: PageLimits, about: str) -> Content:

@@ -24,6 +24,7 @@ from patcher.traces.model import (
     Collective,
     Comparison,
     Diagnosis,
+    EqualLoad,
     Kernel,
     Lanes,
     PartChange,
@@ -248,11 +249,21 @@ def test_what_several_ranks_say():
         ((-6 * MS, -4 * MS, -2 * MS), "Faster by 4.00 ms per unit"),
         ((2 * MS, 4 * MS, 6 * MS), "Slower by 4.00 ms per unit"),
         ((-2 * MS, -1 * MS, 1 * MS), "No difference that is certain: \N{MINUS SIGN}1.00 ms per unit"),
-        (None, "There is nothing to compare: a side has no unit."),
+        ((4 * MS, 4 * MS, 4 * MS), "Not enough data: +4.00 ms per unit"),
+        ((4 * MS, 4 * MS, 5 * MS), "The profiler recorded otherwise: +4.00 ms per unit"),
+        (None, "There is nothing to compare: a side has fewer than two steps."),
     ],
 )
 def test_what_a_comparison_says(change, verdict):
-    text = Seen(page.page(comparison("x", change=change, refused=("another window",)))).text
+    words = {"Faster": "faster", "Slower": "slower", "No": "no clear difference", "The": "recorded otherwise"}
+    known = {
+        "verdict": words.get(verdict.split()[0], "not enough data"),
+        "differs": ("level Level0 before, Level1 after",),
+    }
+    fitted = EqualLoad((1 * MS, 2 * MS, 3 * MS), 0.97, ("requests", "context"))
+    text = Seen(page.page(comparison("x", change=change, refused=("another window",), equal_load=fitted, **known))).text
+    assert "Not the same: level Level0 before, Level1 after." in text
+    assert ("at equal requests and context; that fits 97 %" in text) == bool(change)
     assert verdict in text
     assert "cannot be compared as they are" in text
     assert "another window" in text

@@ -498,6 +498,48 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
     assert data(typed("compare", before, after, "--json"))["median_ns"] == [10 * MS, 13 * MS]
 
 
+@pytest.mark.parametrize(
+    ("count", "late", "most", "code", "says"),
+    [
+        (9, 3 * MS, "5", 9, "slower than allowed: a unit takes at least 30.0 % longer, and --fail-above allows 5 %"),
+        (9, 3 * MS, "30", 0, ""),
+        (9, 0, "0", 0, ""),
+        (3, 3 * MS, "5", 0, "note: --fail-above was not decided"),
+        (9, 3 * MS, "-1", 2, "is not in the range"),
+    ],
+)
+def test_a_job_fails_only_where_it_is_slower_for_certain(
+    tmp_path: Path, count: int, late: int, most: str, code: int, says: str
+) -> None:
+    paths = [
+        steps(count, late=dict.fromkeys(range(30, 39), delay)).torch(tmp_path / f"{delay}-{at}.json")
+        for at, delay in enumerate((0, late))
+    ]
+    result = typed("compare", *paths, "--fail-above", most)
+    assert result.exit_code == code
+    assert says in result.stderr
+
+
+def test_a_job_is_judged_at_equal_load(tmp_path: Path) -> None:
+    """The other side is slower because it held more, and by nothing else."""
+    paths = []
+    for side, requests in enumerate(([8, 9, 12, 10, 16, 11, 9, 8, 14], [12, 18, 16, 20, 24, 14, 22, 10, 19])):
+        late = {30 + at: held * MS // 4 for at, held in enumerate(requests)}
+        path = steps(9, late=late).torch(tmp_path / f"{side}.json")
+        units = [{"number": 30 + at, "requests": held} for at, held in enumerate(requests)]
+        path.with_name(f"{path.name}.rlpatch.json").write_text(json.dumps({"format": 1, "units": units}))
+        paths.append(path)
+    told = data(typed("compare", *paths, "--json"))
+    assert told["verdict"] == "slower"
+    assert told["equal_load"]["by"] == ["requests"]
+    low, _, high = told["equal_load"]["change"]
+    assert low <= 0 <= high
+    result = typed("compare", *paths, "--fail-above", "1")
+    assert result.exit_code == 0
+    assert "at equal requests: " in result.stdout
+    assert "requests and the side explain" in " ".join(result.stdout.split())
+
+
 def test_several_captures_a_side_stand_around_two_dashes(tmp_path: Path) -> None:
     paths = [steps(4, late={31: n * MS}).torch(tmp_path / f"{n}.json") for n in range(4)]
     told = data(typed("compare", *paths[:3], "--json", "--", paths[3]))

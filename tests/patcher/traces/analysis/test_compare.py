@@ -157,10 +157,65 @@ def test_two_single_units_have_no_interval() -> None:
     assert any("no interval" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ((5,), (7,), "not enough data"),
+        ((5,) * 40, (7,), "not enough data"),
+        ((5, 5, 5), (7, 7, 7), "not enough data"),
+        ((5, 5, 5, 5), (7, 7, 7, 7), "slower"),
+        ((5, 5, 5, 5), (3, 3, 3, 3), "faster"),
+        ((5, 5, 6, 6), (5, 6, 5, 6), "no clear difference"),
+    ],
+)
+def test_few_steps_are_no_verdict(before: tuple[int, ...], after: tuple[int, ...], verdict: str) -> None:
+    assert compared([capture(*before)], [capture(*after)], force=True).verdict == verdict
+
+
+def test_the_ranks_of_a_step_are_one_sample() -> None:
+    """The step takes as long as its slowest rank; further captures of a rank are further windows."""
+    before = [capture(5, 9, rank=0), capture(8, 4, rank=1)]
+    found = compared(before, [capture(7, 7, rank=rank) for rank in range(8)])
+    assert (found.before.units_ns, found.after.units_ns) == ((8, 9), (7, 7))
+    assert found.verdict == "not enough data"
+    assert sum(part.before_ns for part in found.parts) == found.median_ns[0] == 8
+    again = compared([*before, capture(6, 6, rank=0), capture(7, 7, rank=1)], before)
+    assert again.before.units_ns == (8, 9, 7, 7)
+    unknown = compared([capture(5, rank=None), capture(6, rank=None, source="/b")], before, force=True)
+    assert unknown.before.units_ns == (5, 6)
+
+
+def test_settings_of_the_profiler_carry_no_verdict_where_they_differ() -> None:
+    level0, level1 = (noisy(median, 1) for median in (10_000, 20_000))
+    settings = {"level": "Level0", "CANN": "8.3", "shapes": "True"}
+    level0 = replace(level0, settings=settings, world=2)
+    level1 = replace(level1, settings={**settings, "level": "Level1", "CANN": "8.5", "stacks": "1"}, world=8, rank=3)
+    found = compared([level0], [level1])
+    assert found.verdict == "recorded otherwise"
+    assert found.differs == (
+        "level Level0 before, Level1 after", "ranks of the run 2 before, 8 after", "rank 0 before, 3 after",
+        "CANN 8.3 before, 8.5 after",
+    )  # fmt: skip
+    assert found.change is not None
+    same = compared([level0], [replace(level1, settings=settings)])
+    assert (same.verdict, "level" in " ".join(same.differs)) == ("slower", False)
+
+
+def test_releases_and_devices_are_named() -> None:
+    sides = [
+        capture(1, 2, metadata=parsed({"target": "vllm", "release": release}), device=device)
+        for release, device in (("0.11.0", "NVIDIA H100"), ("0.12.0", "NVIDIA H200"))
+    ]
+    assert compared(sides[:1], sides[1:]).differs == (
+        "device NVIDIA H100 before, NVIDIA H200 after", "release vllm 0.11.0 before, vllm 0.12.0 after",
+    )  # fmt: skip
+
+
 def test_the_json_of_a_comparison_is_what_is_promised() -> None:
     told = json_of(compared([capture(5, 6, kernels=(Kernel("k", "compute", 1, 1),))], [capture(7, 8)]))
     keys = ["schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock"]
-    assert list(told) == keys
+    assert list(told) == [*keys, "verdict", "differs", "equal_load"]
+    assert (told["verdict"], told["differs"], told["equal_load"]) == ("not enough data", [], None)
     assert told["clock"] == "device"
     assert told["schema"] == 1
     assert told["median_ns"] == [5, 7]

@@ -1,0 +1,78 @@
+"""A change at equal load: least squares of the time of a step on what it held, and on which side it lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from patcher.traces.model import EqualLoad, RecordedUnit
+
+BY = ("requests", "tokens", "context")
+"""What the time of a step grows with."""
+
+FREEDOM = 5
+"""Steps more than unknowns, below which a fit says nothing."""
+
+APART = 0.05
+"""Where the loads explain all but this share of which side a step is of, nobody can tell the side from the load."""
+
+_LEAST = 1e-9
+_Column = list[float]
+
+
+def at_equal_load(sides: Sequence[Sequence[RecordedUnit]], times: Sequence[int]) -> EqualLoad | None:
+    """The change from one side to the other at equal load; ``times`` are those of all steps, in nanoseconds.
+
+    None where the load of a step is not known, never differs, or differs with the side alone, and with few steps.
+    """
+    units = [unit for side in sides for unit in side]
+    base = [_scaled([1.0] * len(units))]
+    used = []
+    for name in BY:
+        values = [getattr(unit, name) for unit in units]
+        if None in values:
+            continue
+        own = _beyond(values, base[:1])
+        rest = _beyond(values, base)
+        if _square(rest) > _LEAST * max(_square(own), 1.0):  # each request that decodes has one token
+            base.append(_scaled(rest))
+            used.append(name)
+    free = len(units) - len(base) - 1
+    which = [float(at >= len(sides[0])) for at in range(len(units))]
+    side, ns = _beyond(which, base), _beyond(times, base)
+    if not used or free < FREEDOM or _square(side) <= APART * _square(_beyond(which, base[:1])):
+        return None
+    slope = _dot(ns, side) / _square(side)
+    unexplained = _square([one - slope * other for one, other in zip(ns, side, strict=True)])
+    reach = _student(free) * math.sqrt(unexplained / free / _square(side))
+    whole = _square(_beyond(times, base[:1]))
+    change = round(slope - reach), round(slope), round(slope + reach)
+    return EqualLoad(change, 1 - unexplained / whole if whole else 1.0, tuple(used))
+
+
+def _student(free: int) -> float:
+    """How many standard errors a 95 % interval reaches to each side: Student's t, by its expansion around 1.96."""
+    z = 1.959964
+    return z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+
+
+def _beyond(values: Sequence[float], base: Sequence[_Column]) -> _Column:
+    """What of a column the columns of ``base``, each of length 1 and at right angles, do not explain."""
+    rest = [float(value) for value in values]
+    for column in base:
+        along = _dot(rest, column)
+        rest = [value - along * one for value, one in zip(rest, column, strict=True)]
+    return rest
+
+
+def _scaled(column: _Column) -> _Column:
+    length = math.sqrt(_square(column))
+    return [value / length for value in column]
+
+
+def _dot(one: _Column, other: _Column) -> float:
+    return math.fsum(a * b for a, b in zip(one, other, strict=True))
+
+
+def _square(column: _Column) -> float:
+    return _dot(column, column)

@@ -1,0 +1,66 @@
+"""A change at equal load: what a made law says, with noise that is known."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from patcher.traces.analysis.loads import at_equal_load
+from patcher.traces.model import RecordedUnit
+
+
+def side(loads: list[tuple[int | None, int | None, int | None]]) -> list[RecordedUnit]:
+    """Steps that held these requests, tokens and contexts."""
+    return [
+        RecordedUnit(number=at, host_ns=0, kernels=1, requests=requests, tokens=tokens, context=context)
+        for at, (requests, tokens, context) in enumerate(loads)
+    ]
+
+
+def law(units: list[RecordedUnit], more: int, noise: Random | None = None) -> list[int]:
+    """5 ms, 20 µs for each request, 0.1 µs for each token of context, and what a side takes ``more``."""
+    times = [5_000_000 + 20_000 * (one.requests or 0) + 100 * (one.context or 0) + more for one in units]
+    return [time + noise.randrange(-50_000, 50_000) if noise else time for time in times]
+
+
+def drawn(seed: int, count: int, most: int) -> list[RecordedUnit]:
+    draw = Random(seed)
+    requests = [draw.randrange(8, most) for _ in range(count)]
+    return side([(number, number, number * draw.randrange(900, 2000)) for number in requests])
+
+
+def test_a_change_is_found_beneath_another_load() -> None:
+    before, after = drawn(1, 30, 64), drawn(2, 20, 256)
+    found = at_equal_load([before, after], [*law(before, 0), *law(after, 300_000)])
+    assert found is not None
+    assert found.change == pytest.approx((300_000, 300_000, 300_000), abs=1)
+    assert (round(found.fit, 6), found.by) == (1, ("requests", "context")), "each request has one token"
+
+
+def test_the_interval_holds_the_change_as_often_as_it_says() -> None:
+    held = 0
+    for seed in range(60):
+        before, after, noise = drawn(2 * seed, 12, 64), drawn(2 * seed + 1, 12, 64), Random(seed)
+        found = at_equal_load([before, after], [*law(before, 0, noise), *law(after, 40_000, noise)])
+        assert found is not None
+        assert found.change[0] <= found.change[1] <= found.change[2]
+        held += found.change[0] <= 40_000 <= found.change[2]
+    assert 52 <= held < 60  # 57 are expected
+
+
+NONE: dict[str, list[list[RecordedUnit]]] = {
+    "no load is known": [side([(None, None, None)] * 9), side([(None, None, None)] * 9)],
+    "one step does not say it": [side([(n, n, n * n) for n in range(9)]), side([(1, 1, 1)] * 8 + [(None, None, None)])],
+    "it never differs": [side([(8, 8, 900)] * 9), side([(8, 8, 900)] * 9)],
+    "it differs with the side alone": [side([(8, 8, 900)] * 9), side([(64, 64, 900)] * 9)],
+    "nearly with the side alone": [side([(8 + n % 2, 8, 900) for n in range(9)]), side([(99 - n % 2, 8, 900) for n in range(9)])],
+    "few steps": [side([(n, n, n * n) for n in range(4)]), side([(n, n, n * n) for n in range(4)])],
+    "a side without steps": [side([(n, n, n * n) for n in range(20)]), []],
+    "no side has steps": [[], []],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sides", NONE.values(), ids=NONE)
+def test_nothing_is_claimed_where_the_load_cannot_be_told_from_the_side(sides: list[list[RecordedUnit]]) -> None:
+    assert at_equal_load(sides, [time for one in sides for time in law(one, 0)]) is None
