@@ -91,6 +91,10 @@ The groups are the number and the contents of a mark; those that differ in a dig
 """
 
 
+WANTED = "--marks"
+"""The family of marks whose names somebody typed as a pattern: where it is there, it gives the units."""
+
+
 class StringTable(dict[str, int]):
     """Text → its number in ``texts``: a trace repeats a few thousand of them millions of times."""
 
@@ -214,11 +218,13 @@ class Timeline:
     which autograd runs, and ``marks`` what may be a unit, with its thread. ``groups`` and ``transits`` map a task to
     the group of the collective that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut``
     says why the end is missing, ``lost`` counts what could not be read, ``unknown`` names types of tasks that are in no
-    table of ours. ``doubts`` are the contradictions between it and the ``metadata`` that a probe wrote beside it.
+    table of ours. ``doubts`` are the contradictions between it and the ``metadata`` that a probe wrote beside it. A
+    range in whose name ``wanted`` is found is a mark; its group ``number``, if it has one, is the unit's.
     """
 
-    def __init__(self, source: str, form: str) -> None:
+    def __init__(self, source: str, form: str, wanted: re.Pattern[str] | None = None) -> None:
         self.source, self.form = source, form
+        self.wanted = wanted and functools.cache(wanted.search)
         self.rank: int | None = None
         self.world: int | None = None
         self.settings: dict[str, str] = {}
@@ -256,6 +262,9 @@ class Timeline:
     def mark(self, name: str, begin: int, end: int, thread: int) -> bool:
         """Take a range for a mark if its name says that it is one."""
         family, number, contents = _family(name)
+        if self.wanted is not None and (found := self.wanted(name)):
+            digits = found.groupdict().get("number") or ""
+            family, number = WANTED, int(digits) if re.fullmatch(r"\d{1,18}", digits, re.ASCII) else None
         if family:
             self.marks.append((thread, Mark(family, name, begin, end, number, contents)))
         return bool(family)

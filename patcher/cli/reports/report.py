@@ -27,11 +27,28 @@ def _units(context: click.Context, parameter: click.Parameter, value: str | None
     return int(found[1]), int(found[2])
 
 
+def _pattern(context: click.Context, parameter: click.Parameter, value: str | None) -> re.Pattern[str] | None:  # noqa: ARG001
+    """The pattern of the names of marks; Problem (USAGE) for what is none."""
+    try:
+        return None if value is None else re.compile(value)
+    except re.error as error:
+        raise Problem(
+            Kind.USAGE, f"--marks {value}: no regular expression: {error}", hint=r"--marks 'train step (?P<number>\d+)'"
+        ) from None
+
+
 READING = Group(
     "options",
     lambda values: ReadOptions(**values),
     Option(
         ["--units"], heading=READ, callback=_units, metavar="A:B", help="Only these units; B itself is not one of them."
+    ),
+    Option(
+        ["--marks"],
+        heading=READ,
+        callback=_pattern,
+        metavar="REGEX",
+        help="A range on the host with such a name is a unit; a group `number` in it is that of the unit.",
     ),
     Option(
         ["-o", "--output", "page"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from patcher.commands.reports.writing import write
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import CommandResult
 from patcher.traces import analysis, folders, formats, model, page
+from patcher.traces.timeline import WANTED
 from patcher.traces.tools import recipes
 
 T = TypeVar("T")
@@ -24,16 +26,17 @@ PATIENCE_S = 300.0
 
 
 class ReadOptions(NamedTuple):
-    """The half-open range of units that are read (None: all), and the file that the page goes to."""
+    """The half-open range of units that are read (None: all), what names their marks, and the file of the page."""
 
     units: tuple[int, int] | None = None
     page: Path | None = None
+    marks: re.Pattern[str] | None = None
 
 
 def report(paths: Sequence[Path], options: ReadOptions) -> CommandResult:
     """What is known of the traces at ``paths``, which are ranks of one run; one that cannot be read is a problem."""
     result = CommandResult("report")
-    profiles = analysis.labelled(_profiles(result, paths, options.units))
+    profiles = analysis.labelled(_profiles(result, paths, options))
     if not profiles:
         return result
     found = analysis.reported(profiles)
@@ -55,7 +58,7 @@ def compare(
     That it is slower by more percent than ``most`` is a problem, where that is certain.
     """
     result = CommandResult("compare")
-    sides = [analysis.labelled(_profiles(result, paths, options.units)) for paths in (before, after)]
+    sides = [analysis.labelled(_profiles(result, paths, options)) for paths in (before, after)]
     if not all(sides):
         return result
     found = analysis.compared(*sides, force=force)
@@ -101,12 +104,10 @@ def _compare_by_vendor(result: CommandResult, found: model.Comparison) -> None:
     result.lines += ["", *(f"msprof-analyze compare wrote {file}" for file in made.files)]
 
 
-def _profiles(
-    result: CommandResult, paths: Sequence[Path], units: tuple[int, int] | None
-) -> Iterator[model.RankProfile]:
+def _profiles(result: CommandResult, paths: Sequence[Path], options: ReadOptions) -> Iterator[model.RankProfile]:
     """The profiles of all traces at ``paths``; what cannot be read is a problem of the result, and the rest goes on."""
     found = dict.fromkeys(itertools.chain(*_each(result, paths, folders.readable)))
-    return itertools.chain.from_iterable(_each(result, found, lambda path: _ranks(path, units)))
+    return itertools.chain.from_iterable(_each(result, found, lambda path: _ranks(path, options)))
 
 
 def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
@@ -120,9 +121,9 @@ def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T
             result.problems.append(failed(error))
 
 
-def _ranks(path: Path, units: tuple[int, int] | None) -> list[model.RankProfile]:
+def _ranks(path: Path, options: ReadOptions) -> list[model.RankProfile]:
     """The profile of each rank in one trace that has units. Raises Problem (NO_TRACE, or USAGE) where none has."""
-    profiles_in = _reader(path)
+    profiles_in, units = _reader(path, options.marks), options.units
     if profiles := profiles_in(units):
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
@@ -133,11 +134,15 @@ def _ranks(path: Path, units: tuple[int, int] | None) -> list[model.RankProfile]
     raise Problem(Kind.NO_TRACE, cause, str(path), "rlpatch traces shows what was recorded")
 
 
-def _reader(path: Path) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
+def _reader(path: Path, marks: re.Pattern[str] | None) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
     """What gives the profiles of a trace, or of the tables of one, that have units in a half-open range of these."""
-    if tables := formats.tables(path):
+    tables = formats.tables(path)
+    timelines = [] if tables else formats.read(path, marks)
+    if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
+        cause = f"--marks {marks.pattern}: no range on the host of {path.name} has such a name"
+        raise Problem(Kind.USAGE, cause, str(path), "--json lists its operators; a viewer shows all ranges")
+    if tables:
         return lambda only: [one for one in [analysis.tabled(*tables, only)] if one.units]
-    timelines = formats.read(path)
 
     def profiles(only: tuple[int, int] | None) -> list[model.RankProfile]:
         made = [(timeline, analysis.attributed(timeline, only)) for timeline in timelines]

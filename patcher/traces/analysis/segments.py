@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from patcher.traces.model import COMPUTE, KINDS
-from patcher.traces.timeline import FAMILIES, UNCOUNTED, UNKNOWN, Mark, Timeline
+from patcher.traces.timeline import FAMILIES, UNCOUNTED, UNKNOWN, WANTED, Mark, Timeline
 
 _COMPUTE = KINDS.index(COMPUTE)
 _NEVER = 1 << 63
@@ -92,14 +92,25 @@ def marks_of(found: Timeline) -> tuple[str, list[Mark], list[Mark]]:
         busiest: list[Mark] = max(by_thread.values(), key=len)
         marks[family] = sorted(busiest, key=lambda mark: (mark.begin, -mark.end))
     uncounted = marks.pop(UNCOUNTED, [])
-    families = [family for family in FAMILIES if family in marks]
+    families = [family for family in (WANTED, *FAMILIES) if family in marks]
     if not families:
         return "", [], uncounted
     chosen = families[0]
-    if len(marks[chosen]) == 1:
+    if chosen == WANTED:
+        marks[chosen] = list(_outermost(marks[chosen]))
+    elif len(marks[chosen]) == 1:
         chosen = next((family for family in families[1:] if len(marks[family]) > 1), chosen)
     engine = [mark for family in families for mark in marks[family] if family != chosen and mark.contents]
     return chosen, list(_completed(marks[chosen], engine)), uncounted
+
+
+def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
+    """Those of ``marks``, in order, that lie in no other: a pattern may fit ranges within each other."""
+    end = -_NEVER
+    for mark in marks:
+        if mark.begin >= end:
+            yield mark
+            end = mark.end
 
 
 def _completed(marks: Sequence[Mark], engine: Sequence[Mark]) -> Iterator[Mark]:

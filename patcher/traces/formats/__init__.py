@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 from patcher.store.filesystem.opened import reading
@@ -19,19 +20,20 @@ _NUMBERED = "ProfilerStep#"
 """Marks that carry the number of a unit as the probe counts it."""
 
 
-def read(path: Path) -> list[Timeline]:
+def read(path: Path, wanted: re.Pattern[str] | None = None) -> list[Timeline]:
     """The timeline of each rank in the trace at ``path``, with the metadata beside it; Problem (TRACE) if it is none.
 
-    A trace is of one rank, but for the files into which SGLang merges those of all.
+    A range of the host in whose name ``wanted`` is found marks a unit. A trace is of one rank, but for the files into
+    which SGLang merges those of all.
     """
     with reading(path) as file:
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
-        every = [ascend_db.read(path)]
+        every = [ascend_db.read(path, wanted)]
     elif path.name.startswith(_TEXTS) and path.suffix == ".json":
-        every = [ascend_text.read(path)]
+        every = [ascend_text.read(path, wanted)]
     else:
-        every = torch.read(path)
+        every = torch.read(path, wanted)
     for found in every:
         _complete(found, path)
     return every

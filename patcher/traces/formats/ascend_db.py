@@ -18,6 +18,7 @@ from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import NN_MODULE, HostCalls, Row, Timeline, module_class, nests, several
 
 if TYPE_CHECKING:
+    import re
     import sqlite3
 
 _NEEDED = {
@@ -39,9 +40,9 @@ _HOST = f"""FROM PYTORCH_API WHERE startNs IS NOT NULL AND endNs IS NOT NULL AND
  OR (type = {_TRACE} AND name IN (SELECT id FROM STRING_IDS WHERE value GLOB '{NN_MODULE}*')))"""  # noqa: S608
 
 
-def read(file: Path) -> Timeline:
+def read(file: Path, wanted: re.Pattern[str] | None = None) -> Timeline:
     """The timeline of the rank in the database ``file``; Problem (TRACE) if it is none, or of another schema."""
-    found = DatabaseTimeline(file)
+    found = DatabaseTimeline(file, wanted)
     with found.opened() as db:
         found.fill(db)
     return found
@@ -55,8 +56,8 @@ class DatabaseTimeline(Timeline):
     ``connectionId``, ``tables`` are the columns of each, and ``analysis`` is the vendor's own database.
     """
 
-    def __init__(self, file: Path) -> None:
-        super().__init__(str(file), "ascend-db")
+    def __init__(self, file: Path, wanted: re.Pattern[str] | None = None) -> None:
+        super().__init__(str(file), "ascend-db", wanted)
         self.file, self.analysis = file, file.with_name("analysis.db")
         self.numbers: dict[int, int] = {}
         self.span: tuple[int, int] | None = None

@@ -7,6 +7,7 @@ of the framework that called for it, which with the task queue lies earlier, on 
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,9 @@ from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import NN_MODULE, UNKNOWN, HostCalls, StringTable, Timeline, module_class, several
 
 
-def read(file: Path) -> Timeline:
+def read(file: Path, wanted: re.Pattern[str] | None = None) -> Timeline:
     """The timeline of a rank, from the ``trace_view.json`` of its folder; Problem (TRACE) if it is none."""
-    reader = _Reader(file)
+    reader = _Reader(file, wanted)
     reader.source.feed(reader.take)
     return reader.timeline()
 
@@ -27,11 +28,11 @@ def read(file: Path) -> Timeline:
 class _Reader:
     """Fills a timeline block by block; links wait in columns until all tasks are there."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, wanted: re.Pattern[str] | None) -> None:
         output = file.parent
         folder = output.parent if output.name == OUTPUT else output
         self.source = ChromeEvents(file)
-        self.found = Timeline(str(file), "ascend-text")
+        self.found = Timeline(str(file), "ascend-text", wanted)
         self.found.rank, self.found.world = ascend.rank_of(folder), ascend.world_of(folder)
         self.found.device, self.found.settings = "Ascend NPU", ascend.settings_of(folder)
         self.found.vendor = ascend.vendor_steps(output)

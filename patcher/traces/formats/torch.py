@@ -51,6 +51,8 @@ _COLLECTIVE = re.compile(
     r"nccl|rccl|hccl|hcom|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|nvshmem|deep_?ep|mscclpp",
     re.IGNORECASE,
 )
+_STEP = "ProfilerStep#"
+"""The mark of torch itself, which kineto wrote as an operator until 2021."""
 _NO_ARGS = Args({})
 _SETTINGS = {
     "record_shapes": "shapes", "profile_memory": "memory", "with_stack": "stacks", "with_flops": "FLOPs",
@@ -60,9 +62,9 @@ _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
 
-def read(path: Path) -> list[Timeline]:
+def read(path: Path, wanted: re.Pattern[str] | None = None) -> list[Timeline]:
     """The timeline of each rank in the trace at ``path``; Problem (TRACE) if it is none, or a rank has two devices."""
-    reader = _Reader(path)
+    reader = _Reader(path, wanted)
     reader.source.feed(reader.take)
     return list(reader.timelines())
 
@@ -70,8 +72,8 @@ def read(path: Path) -> list[Timeline]:
 class _Rank:
     """The timeline of one rank, its launches, and the devices on which its kernels ran."""
 
-    def __init__(self, source: str, names: StringTable) -> None:
-        self.found = Timeline(source, "torch")
+    def __init__(self, source: str, names: StringTable, wanted: re.Pattern[str] | None) -> None:
+        self.found = Timeline(source, "torch", wanted)
         self.found.names = names
         self.launches = HostCalls()
         self.devices: set[object] = set()
@@ -80,8 +82,9 @@ class _Rank:
 class _Reader:
     """Fills the timelines block by block; launches wait in columns until all kernels are there."""
 
-    def __init__(self, path: Path) -> None:
-        self.source = ChromeEvents(path)
+    def __init__(self, path: Path, wanted: re.Pattern[str] | None) -> None:
+        self.source, self.wanted = ChromeEvents(path), wanted
+        self.category_of = functools.cache(self._marked) if wanted else _category
         self.names = StringTable()
         self.ranks: dict[str, _Rank] = {}  # by label; "" where nobody merged anything
         self.processes: dict[object, _Rank] = {}
@@ -94,7 +97,7 @@ class _Reader:
     def take(self, events: Iterator[Event]) -> None:
         """Add the events; ValueError, OverflowError or TypeError at one whose time is no number."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
-        category_of, ranges, numbers = _category, self.ranges, self.names
+        category_of, ranges, numbers = self.category_of, self.ranges, self.names
         for event in events:
             if event.ph != "X":
                 continue
@@ -115,6 +118,11 @@ class _Reader:
                     rank.found.backward.add(thread)
             elif category != UNKNOWN:
                 self.take_other[category](event, category)
+
+    def _marked(self, text: str, name: str) -> int:
+        """The category of an event, where ranges of the host with certain names are marks."""
+        host = text.lower() == "python_function" or _CATEGORIES.get(text.lower()) == _OPERATOR
+        return _ANNOTATION if host and self.wanted and self.wanted.search(name) else _category(text, name)
 
     def _add_launch(self, event: Event, _category: int) -> None:
         correlation = None if event.args is None else event.args.correlation
@@ -137,7 +145,7 @@ class _Reader:
             merged = _MERGED.match(process) if isinstance(process, str) else None
             label = merged[1] if merged else ""
             source = f"{self.source.path} [{label}]" if label else str(self.source.path)
-            known = self.processes[process] = self.ranks.setdefault(label, _Rank(source, self.names))
+            known = self.processes[process] = self.ranks.setdefault(label, _Rank(source, self.names, self.wanted))
         return known
 
     def _add_task(self, event: Event, category: int) -> None:
@@ -202,6 +210,8 @@ def _kind_of(name: str) -> str:
 def _category(text: str, name: str) -> int:
     """The number of the category of an event; UNKNOWN where nothing is read of such an event."""
     found = _LAUNCH if text.lower().endswith(("_runtime", "_driver")) else _CATEGORIES.get(text.lower(), UNKNOWN)
+    if found == _OPERATOR and name.startswith(_STEP):
+        return _ANNOTATION
     unread = (found == _LAUNCH and not _LAUNCHES.search(name)) or (found == _MODULE and not name.startswith(NN_MODULE))
     return UNKNOWN if unread else found
 

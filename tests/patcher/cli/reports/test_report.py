@@ -80,6 +80,37 @@ def test_a_range_without_units_is_answered_with_all_of_them(trace: Path) -> None
     assert "next: --units 30:34 are all of them" in result.stderr
 
 
+@pytest.mark.parametrize("form", ["torch", "text", "db"])
+@pytest.mark.parametrize(
+    ("marks", "units"),
+    [(r"^train step (?P<number>\d+)$", [7, 8]), ("train|within", [0, 1]), (r"^batch", [0])],
+    ids=["numbered", "nested", "one"],
+)
+def test_the_units_of_foreign_traces_are_named(tmp_path: Path, form: str, marks: str, units: list[int]) -> None:
+    names = (
+        Range("train step 7", 0, 100),
+        Range("within", 10, 20),
+        Range("train step 8", 100, 200),
+        Range("batch", 0, 200),
+    )
+    tasks = (Task(110, 120, launch=1, ask=1), Task(210, 220, launch=101, ask=101))
+    run = Run(tasks, (Range("ProfilerStep#3", 0, 200),), operators=names)
+    path = run.torch(tmp_path / "a.json") if form == "torch" else getattr(run, form)(tmp_path / "a_ascend_pt")
+    assert [one["number"] for one in data(typed("report", path, "--json"))["captures"][0]["units"]] == [3]
+    (found,) = data(typed("report", path, "--marks", marks, "--json"))["captures"]
+    assert [one["number"] for one in found["units"]] == units
+    assert found["units"][0]["kernels"] == 2 // len(units)
+    assert "marked by --marks" in typed("report", path, "--marks", marks, "-v").stdout
+
+
+@pytest.mark.parametrize(("marks", "says"), [("(", "no regular expression"), ("nothing", "no range on the host of")])
+def test_marks_that_cannot_be_are_answered(trace: Path, marks: str, says: str) -> None:
+    result = typed("report", trace, "--marks", marks)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert "  next: " in result.stderr
+
+
 def test_the_page_is_written_as_a_whole(trace: Path, tmp_path: Path) -> None:
     page, pipe = tmp_path / "page.html", tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -101,7 +132,7 @@ def test_the_page_is_written_as_a_whole(trace: Path, tmp_path: Path) -> None:
 
 
 def test_a_disk_that_cannot_be_read_is_told_with_a_way_on(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_path: Path) -> None:
+    def broken(_path: Path, _marks: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(formats, "read", broken)

@@ -161,7 +161,8 @@ def test_the_tables_of_a_real_folder_say_what_its_trace_does(tmp_path: Path, ran
     for place in (copy, copy / OUTPUT):
         place.chmod(0o755)
     (copy / OUTPUT / "trace_view.json").unlink()
-    (timeline,) = formats.read(*folders.readable(source))
+    (file,) = folders.readable(source)
+    (timeline,) = formats.read(file)
     whole, tables = analysis.checked(timeline, analysis.attributed(timeline)), read(copy)
     (unit,), (known,) = tables.units, whole.units
     for part in ("compute_ns", "overlap_ns", "communication_ns", "lead_in_ns", "device_ns"):

@@ -78,6 +78,17 @@ def test_the_rank_of_a_label(tmp_path: Path, labels: list[str], ranks: list[int 
     assert [one.rank for one in formats.read(merged(tmp_path, dict.fromkeys(labels, waiting(60))))] == ranks
 
 
+@pytest.mark.parametrize("category", ["Operator", "cpu_op", "operator"])
+def test_steps_that_kineto_wrote_as_operators_are_marks(tmp_path: Path, category: str) -> None:
+    content = loaded(waiting(60), tmp_path / "new.json")
+    for event in content["traceEvents"]:
+        event["cat"] = category if event["cat"] in ("user_annotation", "cpu_op") else event["cat"]
+    (tmp_path / "old.json").write_text(json.dumps(content))
+    (old,), (new,) = profiles(tmp_path / "old.json"), profiles(tmp_path / "new.json")
+    assert replace(old, source=new.source) == new
+    assert [unit.number for unit in old.units] == [1, 2]
+
+
 def test_how_many_ranks_there_are_is_read(tmp_path: Path) -> None:
     head = {"rank": 1, "world_size": 4}
     (tmp_path / "t.json").write_text(json.dumps({"distributedInfo": head, "traceEvents": []}))
