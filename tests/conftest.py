@@ -46,6 +46,7 @@ LONG_OPTIONS = ("--all-releases", "--thorough", "--mindspeed-rl")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ["XDG_STATE_HOME"] = os.devnull  # where tests patch, nobody is to remember
     # Before the tests are imported, which ask for it.
     settings.load_profile("rlpatch" if _asks_for_all(config) or _files_with_named_tests(config) else "short")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from patcher import processes
 from patcher.changes.change import Edit
-from patcher.commands import guarding
+from patcher.commands import elsewhere, guarding
 from patcher.commands.finding import LaunchOptions, Search, SearchOptions
 from patcher.commands.patching import status
 from patcher.messages.report import CommandResult, StepResult
@@ -70,6 +70,7 @@ class Where:
 
     def commit(self, work: Work, verb: str) -> Committed:
         """Do all of ``work`` on all machines or nothing; ``verb`` says what was done to a file."""
+        elsewhere.remember(edit.root for _, edit in work if edit.add)  # before: it may be killed behind
         return Committed(outcomes.commit([edit for _, edit in work], verb, self.on_wait))
 
     def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[processes.RunningProcess]:

@@ -6,17 +6,28 @@ from patcher.cli import options
 from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching.status import status
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
+from patcher.options.headings import PLACE
+
+EVERYWHERE = options.switch(PLACE, "Also where you have patched, and this search does not look.", "--everywhere")
 
 
-@options.command("status", options.targets("[TARGET]..."), groups=(SEARCH, CLUSTER))
-def command(targets: tuple[str, ...], search: SearchOptions, cluster: ClusterOptions) -> CommandResult:
+@options.command("status", options.targets("[TARGET]..."), EVERYWHERE, groups=(SEARCH, CLUSTER))
+def command(
+    targets: tuple[str, ...], everywhere: bool, search: SearchOptions, cluster: ClusterOptions
+) -> CommandResult:
     """Say what is patched where, since when, and whether it is still intact.
 
     \b
     Examples:
       rlpatch status
+      rlpatch status --everywhere
       rlpatch status --python /opt/venv/bin/python --json
     """
+    if everywhere and (search.words or cluster.ray):
+        cause = "--everywhere looks wherever you have patched on this machine"
+        raise Problem(Kind.USAGE, cause, hint=CommandLine("status", *targets, "--everywhere"))
     nodes = cluster.connect(search)
-    return status(targets, search) if nodes is None else nodes.within(lambda: nodes.status(targets))
+    return nodes.within(lambda: nodes.status(targets)) if nodes else status(targets, search, everywhere=everywhere)

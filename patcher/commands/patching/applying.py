@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.processes import RunningProcess
 from patcher.request import ProfileRequest
 from patcher.store.folder import StoreFolder
-from patcher.targets import applied
+from patcher.targets import applied, interpreters
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,18 @@ def _applied(
 
 def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
     """The options that lead to what was patched, also from another folder or with another environment activated."""
-    words, roots = plans[-1].search.words, {one.plan.target.root for one in plans}
-    if words[:1] == ("--path",) or (not words and len(roots) == 1 and not {*sys.path} & {*map(str, roots)}):
-        return ("--path", str(Path(words[1]).absolute()) if words else str(*roots))
-    return words
+    words, found = plans[-1].search.words, [one.plan.target for one in plans]
+    own = {*sys.path} - {*os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    if words[:1] == ("--python",):
+        return ("--python", interpreters.executable(words[1]))
+    if words[:1] == ("--ray",) or (not words and all(str(target.root) in own for target in found)):
+        return words
+    if len({target.root for target in found}) == 1:
+        return ("--path", str(found[0].root))
+    if words:
+        return ("--path", str(Path(words[1]).absolute()))
+    prefixes = {target.prefix for target in found}
+    return ("--python", str(Path(found[0].prefix, "bin", "python"))) if len(prefixes) == 1 else ()
 
 
 def _others(running: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:

@@ -10,9 +10,11 @@ from patcher.changes.change import PatchId
 from patcher.commands.finding import Search
 from patcher.commands.patching.applying import on
 from patcher.commands.patching.planning import Attempted
-from patcher.commands.patching.status import patched_roots, report_nothing
+from patcher.commands.patching.status import elsewhere_line, patched_elsewhere, patched_roots, report_nothing
 from patcher.commands.where import Committed, Where
+from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
 from patcher.targets.applied import Removal, Reverted, removal, restart_lines
 from patcher.targets.patched import PatchedRoot
@@ -61,15 +63,28 @@ def _found(
 ) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
     """The roots with patches, what to say if there is none, and what came of ending interrupted runs."""
     searches, step = where.searches(words, "revert", writes=not dry_run)
-    patched, nothing = [], StepResult()
+    patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()
     for search in searches:
         roots, found = patched_roots(words, search)
         if any(root.pending for root in roots) and not dry_run:
             step += where.settle(search)
             roots, found = patched_roots(words, search)
         patched.append(Attempted(search, roots))
-        nothing = report_nothing(words, found)
+        elsewhere += patched_elsewhere(words, search, found)
+        nothing = report_nothing(words, found, here=bool(elsewhere))
+    if elsewhere and any(one.values for one in patched):
+        text = f"others stay, patched elsewhere: {CommandLine('status', *words, '--everywhere')}"
+        step += StepResult.noted([Note(text, "\n".join(map(elsewhere_line, elsewhere)))])
+    elif elsewhere:
+        nothing = StepResult(problems=(_elsewhere(words, nothing, elsewhere),))
     return patched, nothing, step
+
+
+def _elsewhere(words: Sequence[str], nothing: StepResult, roots: Sequence[PatchedRoot]) -> Problem:
+    """That nothing was reverted, though there are patches: who goes on believes that there is none."""
+    (cause, *_) = nothing.lines
+    hint = " or ".join(CommandLine("revert", *words, "--path", str(root.path)) for root in roots)
+    return Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(map(elsewhere_line, roots)))
 
 
 def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -> set[PatchId]:

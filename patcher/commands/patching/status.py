@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from patcher.changes.change import Record
+from patcher.commands import elsewhere
 from patcher.commands.finding import Search, SearchOptions
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
@@ -21,32 +23,71 @@ from patches.projects import projects
 
 @dataclass(frozen=True)
 class Status:
-    """The result of ``status``."""
+    """The result of ``status``; ``elsewhere`` are roots that the search does not come by."""
 
     patches: tuple[PatchPayload, ...] = ()
+    elsewhere: tuple[str, ...] = ()
 
 
-def status(names: Sequence[str], search: SearchOptions) -> CommandResult:
-    """What is patched where, since when, and whether it is still as rlpatch left it."""
+def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = False) -> CommandResult:
+    """What is patched where, since when, and whether it is still as rlpatch left it.
 
+    With ``everywhere`` also in the roots that the search does not come by.
+    """
+    roots, found = patched_roots(names, search)
+    shown, others = [(search, root) for root in roots], patched_elsewhere(names, search, found)
+    if everywhere:
+        searches = [replace(search, path=other.path) for other in others]
+        shown += [(one, root) for one in searches for root in patched_roots(names, one)[0]]
+        others = []
+    step = StepResult() if shown else report_nothing(names, found, here=bool(others))
+    patches: list[PatchPayload] = []
+    for one, root in shown:
+        found_here, payloads = _status(one, root)
+        step += found_here
+        patches += payloads
+    step += StepResult(tuple(map(elsewhere_line, others)))
+    if others:
+        step += StepResult((f"next: {CommandLine('status', *names, '--everywhere')}",))
+    return CommandResult("status", step, data=Status(tuple(patches), tuple(str(other.path) for other in others)))
+
+
+def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
     def again(record: Record) -> str:
         return CommandLine("apply", record.patch.target, *record.options, *search.words) if record.options else ""
 
-    roots, found = patched_roots(names, search)
-    step = StepResult() if roots else report_nothing(names, found)
-    patches: list[PatchPayload] = []
-    for root in roots:
-        if root.pending:
-            text = f"a root holds an interrupted run; next: {CommandLine('recover', *search.words)}"
-            step += StepResult.noted([Note(text, f"{root.path} holds an interrupted run")], "warning")
-        found_here, payloads = applied.status(root, again)
-        step += found_here
-        patches += payloads
-    return CommandResult("status", step, data=Status(tuple(patches)))
+    step = StepResult()
+    if root.pending:
+        text = f"a root holds an interrupted run; next: {CommandLine('recover', *search.words)}"
+        step = StepResult.noted([Note(text, f"{root.path} holds an interrupted run")], "warning")
+    found, patches = applied.status(root, again)
+    return step + found, patches
+
+
+def patched_elsewhere(names: Sequence[str], search: Search, found: Discovery) -> list[PatchedRoot]:
+    """The roots that hold patches of ``names``, which a search that names no place has not ``found``."""
+    others: list[PatchedRoot] = []
+    for root in () if search.words else elsewhere.remembered():
+        if root not in found.stores:
+            with suppress(Problem):  # whoever looks there sees it
+                others += patched(Discovery((), (root,), (), ()), _projects(names, search))
+    return others
+
+
+def elsewhere_line(root: PatchedRoot) -> str:
+    """That a root is patched, and by what."""
+    patches = ", ".join(str(record.patch) for record in root.records) or "an interrupted run"
+    return f"patched elsewhere: {patches} in {root.path}"
 
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
     """Every root that holds patches of the targets ``names`` (none: of any), and what was found altogether."""
+    wanted = _projects(names, search)
+    found = search.discover()
+    return patched(found, wanted), found
+
+
+def _projects(names: Sequence[str], search: Search) -> set[str]:
     known = projects()
     wanted = set()
     for word in names:
@@ -55,8 +96,7 @@ def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoo
             cause = f"{word}: what is applied is known by its target, not by a version"
             raise Problem(Kind.USAGE, cause, hint=search.again(word, name))
         wanted.add(name)
-    found = search.discover()
-    return patched(found, wanted), found
+    return wanted
 
 
 def nothing_found(names: Sequence[str], found: Discovery) -> Note:
@@ -65,7 +105,11 @@ def nothing_found(names: Sequence[str], found: Discovery) -> Note:
     return Note(what, f"looked in: {'; '.join(found.searched)}")
 
 
-def report_nothing(names: Sequence[str], found: Discovery) -> StepResult:
-    """The same as a result, with a warning for each project that is there but cannot be patched."""
+def report_nothing(names: Sequence[str], found: Discovery, *, here: bool = False) -> StepResult:
+    """The same as a result, with a warning for each project that is there but cannot be patched.
+
+    ``here``: something is patched elsewhere.
+    """
     warnings = StepResult.noted((problem.note for problem in found.problems), "warning")
-    return StepResult(("; ".join(nothing_found(names, found)),)) + warnings
+    text, detail = nothing_found(names, found)
+    return StepResult((f"{text}{' here' * here}; {detail}",)) + warnings

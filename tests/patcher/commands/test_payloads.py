@@ -11,7 +11,7 @@ from fixtures.cache import REPOSITORY
 from patcher.cli.about import completion
 from patcher.commands import guarding
 from patcher.commands.about import demonstrating, knowledge
-from patcher.commands.patching import applying, bundling, describing, running
+from patcher.commands.patching import applying, bundling, describing, running, status
 from patcher.messages.report import OMIT_NONE
 from patcher.targets import applied
 
@@ -22,7 +22,8 @@ PAYLOADS = {
     "… `replaces`": describing.ReplacedPayload,
     "`revert`": applied.Reverted,
     "… each file": applied.RevertedFile,
-    "`status`": applied.PatchPayload,
+    "`status`": status.Status,
+    "… each patch": applied.PatchPayload,
     "`diff`": applied.Diff,
     "`check`": guarding.TargetCheck,
     "`run`": running.RunPlan,
@@ -32,14 +33,14 @@ PAYLOADS = {
     "`completion`": completion.Completion,
     "`demo`": demonstrating.Demonstration,
 }
-"""Row of the reference → its dataclass; a row of `status` or `list` says first where its entries stand."""
+"""Row of the reference → its dataclass; a row of `list` says first where its entries stand."""
 
 
 @pytest.mark.parametrize("row", PAYLOADS)
 def test_the_reference_names_the_fields_and_which_may_be_left_out(row: str) -> None:
     text = (REPOSITORY / "docs" / "reference" / "json.md").read_text()
     (cell,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", text, re.MULTILINE)
-    cell = re.sub(r"^`(patches|targets)`: |; at its end .*| as `apply` has them|\(.*?\)", "", cell)
+    cell = re.sub(r"^`targets`: |; at its end .*| as `apply` has them|\(.*?\)", "", cell)
     named = {name: bracket == "[" for bracket, name in re.findall(r"(\[?)`(\w+)`", cell)}
     fields = dataclasses.fields(PAYLOADS[row])
     assert named == {field.name: field.metadata == OMIT_NONE for field in fields}

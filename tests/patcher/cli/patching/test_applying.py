@@ -19,6 +19,13 @@ def revert_of(said: str) -> list[str]:
     return shlex.split(typed)
 
 
+def environment(folder: Path) -> Path:
+    """The site-packages of a new environment."""
+    venv.create(folder, symlinks=True)
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    return packages
+
+
 @pytest.mark.parametrize("activated", [False, True])
 def test_the_revert_that_is_printed_works_from_anywhere(
     run, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, activated: bool
@@ -26,8 +33,7 @@ def test_the_revert_that_is_printed_works_from_anywhere(
     where: tuple[str, ...] = ("--path", "site")
     worker = site / WORKER
     if activated:
-        venv.create(tmp_path / "venv", symlinks=True)
-        (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+        packages = environment(tmp_path / "venv")
         for folder in site.iterdir():
             folder.rename(packages / folder.name)
         where, worker = (), packages / WORKER
@@ -41,3 +47,22 @@ def test_the_revert_that_is_printed_works_from_anywhere(
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     assert "reverted" in run(*revert_of(said)).stdout
     assert worker.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        (("--python", "venv"), ("--python", "{base}/venv/bin/python")),
+        (("--path", "other/../site"), ("--path", "{base}/site")),
+        ((), ("--path", "{base}/site")),
+    ],
+)
+def test_options_that_depend_on_the_shell_are_not_printed_again(
+    run, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
+    (tmp_path / "other").mkdir()
+    if typed[:1] == ("--python",):
+        (environment(tmp_path / "venv") / "site.pth").write_text(f"{site}\n")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.syspath_prepend(str(site))
+    assert revert_of(run(*APPLY, *typed).stdout)[2:] == [word.format(base=tmp_path) for word in shown]

@@ -1,0 +1,82 @@
+"""What a user has patched where no search looks: remembered, mentioned, and nothing that anything depends on."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from patcher.commands import elsewhere
+from tests.patcher.cli.conftest import _quiet_environment, release, run, site  # noqa: F401  (fixtures)
+
+APPLY = ("apply", "vllm-ascend", "--decode", "30:60", "--path", "site")
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "rlpatch" / "roots"
+
+
+def test_what_is_patched_elsewhere_is_not_called_clean(run, site: Path, state: Path) -> None:  # noqa: F811
+    run(*APPLY)
+    said = run("status").stdout
+    assert said.startswith("nothing is patched here; looked in: ")
+    assert said.endswith(f"patched elsewhere: vllm-ascend rollout in {site}\nnext: rlpatch status --everywhere\n")
+    assert json.loads(run("status", "--json").stdout)["result"] == {"patches": [], "elsewhere": [str(site)]}
+    listed = run("status", "--everywhere").stdout
+    assert listed.startswith(f"vllm-ascend rollout on 0.11.0rc1 in {site}, since ")
+    assert "patched elsewhere" not in listed
+    assert f"next: rlpatch revert vllm-ascend --path {site}\n" in run("revert", "vllm-ascend", code=3).stderr
+    assert "nothing is patched here" in run("revert", code=3).stderr
+    assert "next: rlpatch status --everywhere" in run("status", "--everywhere", "--path", "site", code=2).stderr
+    assert "elsewhere" not in run("status", "--path", ".").stdout + run("status", "verl").stdout
+    assert run("revert", "verl").stdout.startswith("no patch of verl; ")
+
+    run("revert", "--path", "site")
+    assert "elsewhere" not in run("status").stdout + run("revert").stdout
+    assert list(state.iterdir()) == []
+
+
+def test_it_is_a_note_where_something_was_reverted(
+    run,  # noqa: F811
+    site: Path,  # noqa: F811
+    tmp_path: Path,
+    state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    release(tmp_path / "second")
+    run(*APPLY)
+    run(*APPLY[:-1], "second")
+    monkeypatch.syspath_prepend(str(site))
+    done = run("revert", "-v")
+    assert "reverted" in done.stdout
+    assert "note: others stay, patched elsewhere: rlpatch status --everywhere\n" in done.stderr
+    assert f"{tmp_path / 'second'}\n" in done.stderr
+
+
+@pytest.mark.parametrize("home", ["/dev/null", "relative", ""])
+def test_a_folder_that_cannot_be_is_no_error(run, site: Path, home: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setenv("XDG_STATE_HOME", home)
+    monkeypatch.setenv("HOME", "/dev/null")
+    run(*APPLY)
+    assert "elsewhere" not in run("status").stdout
+    assert not Path("relative").exists()
+    run("revert", "--path", "site")
+
+
+def test_entries_that_lead_nowhere_are_dropped(tmp_path: Path, state: Path) -> None:
+    patched, reverted, gone = (tmp_path / name for name in ("patched", "reverted", "gone"))
+    (patched / ".rlpatch").mkdir(parents=True)
+    reverted.mkdir()
+    elsewhere.remember([patched, reverted, gone, patched])
+    (state / "damaged").write_bytes(b"")
+    assert elsewhere.remembered() == [patched]
+    assert {entry.read_text() for entry in state.iterdir()} == {str(patched), str(gone)}, "its disk may come back"
+    for entry in state.iterdir():
+        os.utime(entry, (0, time.time() - elsewhere.GONE_S - 1))
+    assert elsewhere.remembered() == [patched]
+    assert len(list(state.iterdir())) == 1
