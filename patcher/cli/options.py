@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -15,7 +16,11 @@ from patcher.messages.report import CommandResult
 from patcher.options import OptionSpec, flag, options_of
 from patcher.options.headings import OUTPUT
 from patcher.options.notations import AnyText, FilePath, Flag
-from patches.projects import projects
+from patcher.targets import versions
+from patches.projects import projects, upstream, upstreams
+
+if TYPE_CHECKING:
+    from patcher.recipe import Recipe
 
 T = TypeVar("T")
 
@@ -30,17 +35,37 @@ def click_option(spec: OptionSpec, **more: Any) -> Option:
             names = [f"{spec.flag}/{flag(f'no_{spec.name}')}"]
         return Option(names, heading=spec.heading, is_flag=True, default=False, help=spec.help)
 
-    def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        before, comma, last = incomplete.rpartition(",")
-        return [before + comma + word for word in notation.words if word.startswith(last)]
-
-    attributes: dict[str, Any] = {"type": lambda text: notation.read(spec.flag, text), "shell_complete": complete}
+    attributes: dict[str, Any] = {"type": lambda text: notation.read(spec.flag, text), "shell_complete": offer(spec)}
     if isinstance(notation, FilePath):
         attributes = {"type": click.Path(readable=False, path_type=Path)}
     if isinstance(notation, AnyText) and notation.alone is not None:
         attributes |= {"is_flag": False, "flag_value": notation.alone}
     attributes |= {"metavar": notation.metavar, "help": spec.help}
     return Option(names, heading=spec.heading, **attributes | more)
+
+
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+_OF_RECIPES: Mapping[str, Callable[[Recipe], Iterable[str]]] = {
+    "stage": lambda recipe: (recipe.stage,),
+    "strategy": lambda recipe: recipe.strategies,
+}
+"""The options whose words a target decides."""
+
+
+def offer(spec: OptionSpec) -> Complete:
+    """What completes the last of several words with commas: what the targets that are typed have, or any target."""
+
+    def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        names = {versions.normalise(word.partition("==")[0]) for word in context.meta.get("typed", ())}
+        chosen = [upstream(one.name) for one in projects() if one.name in names]
+        words = spec.notation.words
+        if spec.name in _OF_RECIPES and (chosen or not words):
+            found = (_OF_RECIPES[spec.name](recipe) for one in chosen or upstreams() for recipe in one.recipes)
+            words = tuple(dict.fromkeys(chain.from_iterable(found)))
+        return [before + comma + word for word in words if word.startswith(last) and word not in before.split(",")]
+
+    return complete
 
 
 def click_options(*kinds: type, without: Collection[str] = ()) -> list[Option]:
@@ -79,15 +104,17 @@ def command(
 
 
 def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:
-    """The argument for targets, which shells can complete: names, and releases after ``==``."""
+    """The argument for targets, which shells can complete: names, and releases where the ``metavar`` has ``==``."""
+
+    def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        known = projects()
+        offered = [project.name for project in known]
+        if "==" in metavar:
+            offered += [f"{project.name}=={release}" for project in known for release in project.releases]
+        return [text for text in offered if text.startswith(incomplete)]
+
     name = "target" if nargs == 1 else "targets"
-    return click.Argument([name], nargs=nargs, required=required, metavar=metavar, shell_complete=_complete)
-
-
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    names = {project.name: project.releases for project in projects()}
-    offered = [*names, *(f"{name}=={release}" for name, releases in names.items() for release in releases)]
-    return [text for text in offered if text.startswith(incomplete)]
+    return click.Argument([name], nargs=nargs, required=required, metavar=metavar, shell_complete=complete)
 
 
 def wait(message: str) -> None:

@@ -44,5 +44,7 @@ def command(shell: str) -> CommandResult:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101  (the choice lists click's own shells)
     source = kind(rlpatch, {}, "rlpatch", "_RLPATCH_COMPLETE").source()
+    # A value may be a list with commas, of which click's line for fish would give the first word alone.
+    source = source.replace('(string split ","', '(string split -m 1 ","')
     source += _BASH * (shell == "bash")
     return CommandResult("completion", data=Completion(source), raw=f"{source}\n".encode())

@@ -48,6 +48,7 @@ WATCH = Group(
         heading=WAITED,
         callback=_stages,
         metavar="NAMES",
+        shell_complete=options.offer(OPTIONS["stage"]),
         help="These stages, such as rollout,update-policy: each must have saved. Default: all that are heard of.",
     ),
     Option(
