@@ -26,8 +26,8 @@ def command(
       rlpatch status --everywhere
       rlpatch status --python /opt/venv/bin/python --json
     """
-    if everywhere and (search.words or cluster.ray):
-        cause = "--everywhere looks wherever you have patched on this machine"
+    if everywhere and cluster.ray is not None:
+        cause = "--everywhere looks where you have patched on this machine, and --ray at the nodes of a cluster"
         raise Problem(Kind.USAGE, cause, hint=CommandLine("status", *targets, "--everywhere"))
     nodes = cluster.connect(search)
     return nodes.within(lambda: nodes.status(targets)) if nodes else status(targets, search, everywhere=everywhere)

@@ -70,7 +70,7 @@ def _found(
             step += where.settle(search)
             roots, found = patched_roots(words, search)
         patched.append(Attempted(search, roots))
-        elsewhere += patched_elsewhere(words, search, found)
+        elsewhere += [] if search.words else patched_elsewhere(words, search, found)
         nothing = report_nothing(words, found, here=bool(elsewhere))
     if elsewhere and any(one.values for one in patched):
         text = f"others stay, patched elsewhere: {CommandLine('status', *words, '--everywhere')}"

@@ -35,9 +35,10 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
     With ``everywhere`` also in the roots that the search does not come by.
     """
     roots, found = patched_roots(names, search)
-    shown, others = [(search, root) for root in roots], patched_elsewhere(names, search, found)
+    shown = [(search, root) for root in roots]
+    others = patched_elsewhere(names, search, found) if everywhere or not search.words else []
     if everywhere:
-        searches = [replace(search, path=other.path) for other in others]
+        searches = [replace(search, path=other.path, python=None, environment=None) for other in others]
         shown += [(one, root) for one in searches for root in patched_roots(names, one)[0]]
         others = []
     step = StepResult() if shown else report_nothing(names, found, here=bool(others))
@@ -65,9 +66,9 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
 
 
 def patched_elsewhere(names: Sequence[str], search: Search, found: Discovery) -> list[PatchedRoot]:
-    """The roots that hold patches of ``names``, which a search that names no place has not ``found``."""
+    """The roots with patches of ``names`` that this user has patched, and a search has not ``found``."""
     others: list[PatchedRoot] = []
-    for root in () if search.words else elsewhere.remembered():
+    for root in elsewhere.remembered():
         if root not in found.stores:
             with suppress(Problem):  # whoever looks there sees it
                 others += patched(Discovery((), (root,), (), ()), _projects(names, search))

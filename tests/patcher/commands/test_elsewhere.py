@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -32,7 +33,9 @@ def test_what_is_patched_elsewhere_is_not_called_clean(run, site: Path, state: P
     assert "patched elsewhere" not in listed
     assert f"next: rlpatch revert vllm-ascend --path {site}\n" in run("revert", "vllm-ascend", code=3).stderr
     assert "nothing is patched here" in run("revert", code=3).stderr
-    assert "next: rlpatch status --everywhere" in run("status", "--everywhere", "--path", "site", code=2).stderr
+    assert f" in {site}, since " in run("status", "--everywhere", "--path", ".").stdout
+    assert f" in {site}, since " in run("status", "--everywhere", "--python", sys.executable).stdout
+    assert "next: rlpatch status --everywhere" in run("status", "--everywhere", "--ray", code=2).stderr
     assert "elsewhere" not in run("status", "--path", ".").stdout + run("status", "verl").stdout
     assert run("revert", "verl").stdout.startswith("no patch of verl; ")
 
