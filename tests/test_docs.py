@@ -80,6 +80,13 @@ def test_the_messages_that_are_explained_are_ours(suffix: str) -> None:
     assert [text for text in shown if text not in code] == []
 
 
+def test_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:
+    """As long as it is not published, another package could take the name."""
+    rooms = (path for room in ("patcher", "patches") for path in (REPOSITORY / room).rglob("*.py"))
+    texts = [path.read_text() for path in (*PAGES, *rooms)]
+    assert [found for text in texts for found in re.findall(r"pip install [^\n`]*\brlpatch\b(?! status)", text)] == []
+
+
 def test_the_reference_of_commands_has_every_option() -> None:
     hooks = site.hooks()
     page = hooks.on_page_markdown((REFERENCE / "cli.md").read_text())

@@ -153,7 +153,9 @@ def _none(folder: Path) -> Problem:
 def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
     if surveyed.newer:
         cause = "all of it is of a newer rlpatch"
-        return Problem(Kind.TRACE, cause, str(surveyed.newer[0]), "update rlpatch: pip install -U rlpatch")
+        return Problem(
+            Kind.TRACE, cause, str(surveyed.newer[0]), "read it with the rlpatch that recorded it, or a newer one"
+        )
     if surveyed.unread:
         return Problem(Kind.TRACE, "none of its files is a timeline", str(surveyed.unread[0]), "record it again")
     hint = f"wait a second, then {CommandLine('timeline', str(folder))}"
