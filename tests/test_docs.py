@@ -87,6 +87,16 @@ def test_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:
     assert [found for text in texts for found in re.findall(r"pip install [^\n`]*\brlpatch\b(?! status)", text)] == []
 
 
+@pytest.mark.parametrize("suffix", [".md", ".zh.md"])
+def test_two_releases_are_compared_by_the_lines_of_their_page(suffix: str) -> None:
+    page = (DOCS / "howto" / f"compare-releases{suffix}").read_text()
+    words = [line.split() for line in re.findall(r"^    (.*)", page, re.M)]
+    heads = [" ".join(line[: 2 if line[0] in ("rlpatch", "pip") else 1]) for line in words]
+    assert heads[:6] == ["rlpatch apply", "bash", "pip install", "rlpatch apply", "bash", "rlpatch revert"]
+    folders = [line[line.index("--save-path") + 1] for line in words if "--save-path" in line]
+    assert words[heads.index("rlpatch compare")][2:4] == folders == ["before", "after"]
+
+
 def test_the_reference_of_commands_has_every_option() -> None:
     hooks = site.hooks()
     page = hooks.on_page_markdown((REFERENCE / "cli.md").read_text())
