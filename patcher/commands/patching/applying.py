@@ -60,7 +60,7 @@ def _guarded(found: Sequence[Attempted[Candidate]], where: Where, launch: Launch
     if any(tried.problems for tried in found):  # which the reader mends first
         return step
     profiled = (one for tried in found for one in tried.values if one.config.profiler.MODULE)
-    for search, upstream, target, config in profiled:
+    for search, upstream, target, config, _ in profiled:
         profiler = planning.profiler(upstream, config)
         step += where.guard(search, upstream, target, profiler, launch, force=force)
     return step

@@ -60,6 +60,7 @@ class Candidate(NamedTuple):
     upstream: Upstream
     target: Target
     config: ProfileConfig[Stage]
+    notes: tuple[Note, ...] = ()
 
 
 class Planned(NamedTuple):
@@ -84,7 +85,7 @@ def find(words: Sequence[str], search: Search, request: ProfileRequest, command:
         if len(parts) == 1 or part is parts[-1] or takes(part, upstream)  # the timeline may be all that it takes
     ]
     parted = Attempted(search, wanted, found.problems)
-    return parted.then(lambda one: Candidate(search, one[0], one[1], _config(one[2], one[0], one[1])))
+    return parted.then(lambda one: _candidate(search, *one))
 
 
 def plan(found: Attempted[Candidate]) -> Attempted[Planned]:
@@ -96,7 +97,7 @@ def plan(found: Attempted[Candidate]) -> Attempted[Planned]:
         target = one.target._replace(ahead=before)
         made = planning.apply(one.upstream, target, one.config, StoreFolder(one.target.folder).records())
         before.update((change.path, change.after) for change in made.edit.changes)
-        return Planned(one.search, one.upstream, made)
+        return Planned(one.search, one.upstream, made._replace(notes=(*made.notes, *one.notes)))
 
     return found.then(planned)
 
@@ -135,6 +136,16 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
             hint = f"leave out {option}, or name a target that has it: rlpatch list"
             problems.append(Problem(Kind.USAGE, f"{option}: no target counts it", hint=hint))
     return tuple(problems)
+
+
+def _candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
+    config, notes = _config(request, upstream, target), list[Note]()
+    profiler, decisive = config.profiler.MODULE, upstream.runs_on
+    if profiler and decisive and "backend" not in request.choices and not any(map(target.beside, decisive)):
+        text = f"{profiler} is a guess: {' and '.join(decisive)} are not installed beside {target.project.name}"
+        detail = f"{' or '.join(f'--backend {one}' for one in decisive.values())} decides, or --python EXE of the run"
+        notes = [Note(text, detail)]
+    return Candidate(search, upstream, target, config, tuple(notes))
 
 
 def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:

@@ -68,7 +68,7 @@ def run(
     step = StepResult()
     if not candidates.problems:
         readable, gaps, step = _read(launch)
-        for _, upstream, target, config in (one for one in candidates.values if one.config.profiler.MODULE):
+        for _, upstream, target, config, _ in (one for one in candidates.values if one.config.profiler.MODULE):
             profiler = planning.profiler(upstream, config)
             step += guard(upstream, target.version, readable, force=force, target=target, profiler=profiler)
         step = sum((_foreseen(gap, require=require) for gap in gaps), step)

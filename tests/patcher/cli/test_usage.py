@@ -196,7 +196,7 @@ def test_what_a_command_takes_is_what_its_groups_make() -> None:
     [
         ("--level lev", ["level_none", "level0", "level1", "level2"]),
         ("--contents npu,m", ["npu,memory", "npu,module"]),
-        ("--stage upd", ["update-policy", "update-critic"]),
+        ("--stage ro", ["rollout"]),
     ],
 )
 def test_words_of_an_option_are_completed(words: str, offered: list[str]) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
 
 from patcher.commands.finding import Search
-from patcher.commands.patching.planning import Attempted
+from patcher.commands.patching.planning import Attempted, find
+from patcher.config import Window
 from patcher.messages.errors import Kind, Problem
+from patcher.recipe import Upstream
+from patcher.request import ProfileRequest
+from patcher.targets.target import Target
+from patches import projects
 
 
 class Nodes(NamedTuple):
@@ -39,3 +45,37 @@ def test_every_problem_is_kept_and_names_its_nodes_where_something_lies_there(
         (Kind.USAGE, node),
         (Kind.ENVIRONMENT, ""),
     ]
+
+
+class Site(NamedTuple):
+    """A search that finds any target in a folder."""
+
+    root: Path
+    nodes: tuple[str, ...] = ()
+
+    def find(self, word: str, command: str) -> tuple[Upstream, Target]:
+        upstream = projects.upstream(word)
+        return upstream, Target(upstream.project, upstream.releases[-1], self.root, "unpacked", "METADATA", "--path")
+
+
+@pytest.mark.parametrize(
+    ("word", "beside", "choices", "guess"),
+    [
+        ("verl", (), {}, "torch_npu.profiler is a guess: torch_npu and torch are not installed beside verl"),
+        ("vllm", (), {}, "torch.profiler is a guess: torch_npu and torch are not installed beside vllm"),
+        ("verl", (), {"backend": "npu"}, ""),
+        ("verl", ("torch",), {}, ""),
+        ("verl", ("torch", "torch_npu"), {}, ""),
+        ("verl", (), {"timeline": True}, ""),
+        ("vllm-ascend", (), {}, ""),
+    ],
+)
+def test_a_profiler_that_nothing_decides_is_called_a_guess(
+    tmp_path: Path, word: str, beside: tuple[str, ...], choices: dict[str, object], guess: str
+) -> None:
+    for package in beside:
+        (tmp_path / package).mkdir()
+    windows = () if "timeline" in choices else (Window("mini-batch" if word == "verl" else "decode", 0, 1),)
+    found = find([word], cast("Search", Site(tmp_path)), ProfileRequest(windows, choices), "apply")
+    assert not found.problems
+    assert [note.text for one in found.values for note in one.notes] == [guess] * bool(guess)
