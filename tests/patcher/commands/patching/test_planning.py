@@ -75,7 +75,7 @@ def test_a_profiler_that_nothing_decides_is_called_a_guess(
 ) -> None:
     for package in beside:
         (tmp_path / package).mkdir()
-    windows = () if "timeline" in choices else (Window("mini-batch" if word == "verl" else "decode", 0, 1),)
+    windows = () if "timeline" in choices else (Window("mini-batch" if word == "verl" else "decode", 1, 2),)
     found = find([word], cast("Search", Site(tmp_path)), ProfileRequest(windows, choices), "apply")
     assert not found.problems
     assert [note.text for one in found.values for note in one.notes] == [guess] * bool(guess)
