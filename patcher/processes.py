@@ -45,7 +45,7 @@ def running(
     but the extensions in its memory can, its PYTHONPATH and its working directory. So an interpreter with a file of
     ``packages`` in its memory is named, whatever it is called. One of ``known`` is named unless another copy of each
     of them comes first where it looks: in its PYTHONPATH, or in the site-packages that its extensions lie in. Where the
-    process of another user hides all that, its line says so.
+    process of another user hides all that, its interpreter tells; where that is not named, its line says so.
     """
     wanted, folders = tuple(known), tuple(Path(os.path.realpath(package)) for package in packages)
     processes = (process for process in proc.glob("[0-9]*") if process.name != str(os.getpid()))
@@ -71,7 +71,7 @@ def _running(process: Path, known: Sequence[Processes], packages: Sequence[Path]
         return None
     search = _search(process)
     sites = _sites((argv[0], script), loaded)
-    if search is not None and all(_has_another(package, search, sites) for package in packages):
+    if all(_has_another(package, search or [Path(os.devnull)], sites) for package in packages):
         return None
     return found._replace(line=f"{found.line} (what it has loaded cannot be seen)") if None in (maps, search) else found
 

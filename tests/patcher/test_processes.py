@@ -154,8 +154,16 @@ def test_unless_its_search_path_leads_here_or_nobody_may_look(tmp_path: Path) ->
     process(proc, 1, command, environ=f"PYTHONPATH=/x:{checkout.parent}\0", cwd="/")
     process(proc, 2, command, environ="", cwd=str(checkout.parent))
     process(proc, 3, command, environ="", cwd="/")
-    process(proc, 4, command)
+    process(proc, 4, "python -m vllm")
     assert [line.split()[0] for line in lines(KNOWN, [checkout], proc)] == ["1", "2", "4"]
+
+
+def test_the_interpreter_of_another_environment_tells_what_a_process_hides(tmp_path: Path) -> None:
+    ours, proc = environment(tmp_path / "ours"), tmp_path / "proc"
+    environment(tmp_path / "theirs")
+    for pid, prefix in ((1, "ours"), (2, "theirs"), (3, "none")):
+        process(proc, pid, f"{tmp_path / prefix}/bin/python -m vllm")
+    assert [line.split()[0] for line in lines(KNOWN, [ours], proc)] == ["1", "3"]
 
 
 def maps(*files: Path) -> str:

@@ -108,7 +108,7 @@ def _others(running: Iterable[RunningProcess], plans: Sequence[Planned]) -> Step
     if not users:
         return StepResult()
     folders = dict.fromkeys(one.plan.config.save_path for one in plans if one.plan.config.save_path)
-    text = f"engines of {', '.join(users)} run from here: what they start from now on records, too"
+    text = f"engines of {', '.join(users)} may run from here: what they start then records, too"
     into = f"into {' and '.join(folders)}; " if folders else ""
     detail = f"{into}`rlpatch run` with the same options patches one run alone"
     return StepResult.noted([Note(text, detail)], "warning")

@@ -734,7 +734,7 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
     )
     done = run(*APPLY)
     assert "restart them:\n  17 python -m vllm\n" in done.stdout
-    first = "warning: engines of alice run from here: what they start from now on records, too"
+    first = "warning: engines of alice may run from here: what they start then records, too"
     assert re.sub(r"\s+", " ", done.stderr).startswith(first)
     # An agent on a node hands them over one after the other.
     search = SearchOptions()
