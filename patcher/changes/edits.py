@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from patcher.changes import lines, markers
 from patcher.changes.change import Change, Edit, PatchId, Record
@@ -14,13 +15,17 @@ _BLOCK = re.compile(rb"^(\+[ \t\f]*)(# >>> rlpatch .*\n)((?:\+.*\n)*?\+[ \t\f]*#
 
 
 def revert(
-    root: Path, read: Callable[[PurePosixPath], bytes | None], records: Iterable[Record], patches: Iterable[PatchId]
+    root: Path,
+    read: Callable[[PurePosixPath], bytes | None],
+    records: Iterable[Record],
+    patches: Iterable[PatchId],
+    backups: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Edit:
     """The edit that takes ``patches`` out of every file that ``records`` name for them.
 
     A file without a line of theirs is in it, too, as one that stays: somebody may patch it before the commit.
-    ``read`` gives a file's bytes, None where it is gone. Raises :class:`Problem` (FOREIGN_EDIT) where our lines are
-    not as we wrote them.
+    ``read`` gives a file's bytes, None where it is gone; those with ``backups`` become these. Raises :class:`Problem`
+    (FOREIGN_EDIT) where our lines are not as we wrote them.
     """
     wanted = set(patches)
     ours = [record for record in records if record.patch in wanted]
@@ -28,8 +33,10 @@ def revert(
     for path in map(PurePosixPath, dict.fromkeys(path for record in ours for path in record.files)):
         if (before := read(path)) is not None:
             where = str(root / path)
-            after = markers.strip(before, wanted, where=where)
-            changes.append(Change(path, before, after, markers.strip(before, where=where)))
+            after = pristine = backups.get(str(path))
+            if after is None or pristine is None:
+                after, pristine = (markers.strip(before, some, where=where) for some in (wanted, None))
+            changes.append(Change(path, before, after, pristine))
     return Edit(root, tuple(changes), remove=tuple(dict.fromkeys(record.patch for record in ours)))
 
 

@@ -24,6 +24,7 @@ _END = re.compile(rb"[ \t]*# <<< rlpatch %s[ \t]*\r?\n?" % _ID)
 _LINE = re.compile(rb".*  # rlpatch: %s[ \t]*\r?\n?" % _ID, re.DOTALL)
 _WAS = re.compile(rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: %s[ \t]*(?P<end>\r?\n?)" % _ID, re.DOTALL)
 _UNSEALED = "0" * 16
+REINSTALL = "restore the file (pip install --force-reinstall --no-deps, git checkout)"
 
 
 def begin(patch: PatchId, tool: str) -> str:
@@ -209,9 +210,16 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     for patch in ours:
         if not patch.intact:
             cause = f"the lines of the patch “{patch.patch}” are not as rlpatch wrote them"
-            hint = f"undo the edit, or remove by hand the marked block and all lines that end with “{tag(patch.patch)}”"
-            raise Problem(Kind.FOREIGN_EDIT, cause, f"{where}:{patch.lines[0] + 1}", hint)
+            raise Problem(Kind.FOREIGN_EDIT, cause, f"{where}:{patch.lines[0] + 1}", f"undo the edit, or {REINSTALL}")
     return _without(data, ours) if ours else data
+
+
+def others(data: bytes) -> bytes:
+    """``data`` without any marked line, also those that were edited; as it is where marks do not pair."""
+    try:
+        return _without(data, marked(data))
+    except Problem:
+        return data
 
 
 def _ours(found: Sequence[Marked], wanted: Collection[PatchId] | None) -> list[Marked]:
@@ -236,5 +244,5 @@ def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
 
 
 def _unpaired(index: int, what: str) -> Problem:
-    hint = "restore the file (pip install --force-reinstall --no-deps, git checkout) or remove the marked lines by hand"
+    hint = f"{REINSTALL}, or remove the marked lines by hand"
     return Problem(Kind.FOREIGN_EDIT, f"a mark of rlpatch {what}", str(index + 1), hint)

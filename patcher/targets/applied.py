@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Tuple
 
 from patcher import interrupts
@@ -130,10 +131,11 @@ class Reverted:
 
 
 class Removal(NamedTuple):
-    """What is taken out of one root."""
+    """What is taken out of one root; ``restored`` are files that become their backups, and what others lose by that."""
 
     root: PatchedRoot
     edit: Edit
+    restored: Mapping[str, bytes] = MappingProxyType({})
 
     def lines(self, *, dry_run: bool) -> Iterator[str]:
         """Each patch and what becomes of its files."""
@@ -146,6 +148,10 @@ class Removal(NamedTuple):
                 yield f"  forgotten: {file} was replaced meanwhile and has no line of ours"
             else:
                 yield f"  {verb} {file}: {'the lines of another patch stay' if others else 'none of our lines is left'}"
+        for file, lost in self.restored.items():
+            what = "this goes with it:" if lost else "nobody else had changed it"
+            yield f"  {'would restore' if dry_run else 'restored'} {file} from its backup; {what}"
+            yield from (f"    {line}" for line in lost.decode("utf-8", "replace").splitlines())
 
     def payload(self, nodes: tuple[str, ...] = ()) -> Iterator[RevertedFile]:
         """The same for programs, on the ``nodes`` of a cluster if there are any."""
@@ -161,10 +167,30 @@ class Removal(NamedTuple):
                 yield record.patch, file, None if change is None else change.after != change.pristine
 
 
-def removal(root: PatchedRoot, wanted: Collection[PatchId]) -> Removal | None:
-    """What takes the ``wanted`` patches out of ``root``, None where it has none. Raises Problem (FOREIGN_EDIT)."""
-    patches = [record.patch for record in root.records if record.patch in wanted]
-    return Removal(root, edits.revert(root.path, root.read, root.records, patches)) if patches else None
+def removal(root: PatchedRoot, wanted: Collection[PatchId], *, restore: bool = False) -> Removal | None:
+    """What takes the ``wanted`` patches out of ``root``, None where it has none. Raises Problem (FOREIGN_EDIT).
+
+    With ``restore`` a file in which lines of ours were edited becomes its backup, which holds no patch at all.
+    """
+    edited = [*edited_files(root, wanted)] if restore else []
+    patches = [one.patch for one in root.records if one.patch in wanted or not {*edited}.isdisjoint(one.files)]
+    backups = {file: root.backup(PurePosixPath(file)) for file in edited}
+    if missing := [file for file, backup in backups.items() if backup is None]:
+        cause = "our lines were edited, and there is no backup that can be read"
+        raise Problem(Kind.FOREIGN_EDIT, cause, str(root.path / missing[0]), markers.REINSTALL)
+    kept = {file: backup for file, backup in backups.items() if backup is not None}
+    lost = {file: edits.diff(file, markers.others(root.marked()[file]), backup) for file, backup in kept.items()}
+    return Removal(root, edits.revert(root.path, root.read, root.records, patches, kept), lost) if patches else None
+
+
+def edited_files(root: PatchedRoot, wanted: Collection[PatchId]) -> Iterator[str]:
+    """The files of the ``wanted`` patches from which our lines cannot be taken, because somebody has edited them."""
+    files = {file for record in root.records if record.patch in wanted for file in record.files}
+    for file, data in root.marked().items():
+        try:
+            markers.strip(data if file in files else b"")
+        except Problem:
+            yield file
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,11 @@ class PatchedRoot(NamedTuple):
         except OSError as error:
             raise failed(error) from None
 
+    def backup(self, path: PurePosixPath) -> bytes | None:
+        """The bytes of a file before the first patch, None where there is no good backup."""
+        data = self.read(path)
+        return None if data is None else StoreFolder(self.folder).compare(path, data)[0]
+
     def marked(self) -> dict[str, bytes]:
         """The files in which something of ours stands, and their bytes."""
         return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b" rlpatch " in data}

@@ -8,11 +8,16 @@ from patcher.cli.where import WHERE
 from patcher.commands.patching import reverting
 from patcher.commands.where import Where
 from patcher.messages.report import CommandResult
+from patcher.options.headings import OUTPUT
+
+RESTORE = options.switch(
+    OUTPUT, "Where our lines were edited, put the backup back; -n shows what that undoes.", "--restore"
+)
 
 
-@options.command("revert", options.targets("[TARGET]..."), STAGE, ROLE, options.DRY_RUN, groups=(WHERE,))
+@options.command("revert", options.targets("[TARGET]..."), STAGE, ROLE, RESTORE, options.DRY_RUN, groups=(WHERE,))
 def command(
-    targets: tuple[str, ...], stage: str | None, role: str | None, where: Where, dry_run: bool
+    targets: tuple[str, ...], stage: str | None, role: str | None, where: Where, restore: bool, dry_run: bool
 ) -> CommandResult:
     """Take every patch out again, or those of TARGETs; lines of others stay as they are.
 
@@ -20,6 +25,9 @@ def command(
     Examples:
       rlpatch revert
       rlpatch revert vllm-ascend --path /vllm-workspace/vllm-ascend
+      rlpatch revert --restore --dry-run
       rlpatch revert verl --stage compute-log-prob --role ref
     """
-    return where.within(lambda: reverting.revert(targets, where, stage=stage, role=role or None, dry_run=dry_run))
+    return where.within(
+        lambda: reverting.revert(targets, where, stage=stage, role=role or None, dry_run=dry_run, restore=restore)
+    )

@@ -10,7 +10,13 @@ from patcher.changes.change import PatchId
 from patcher.commands.finding import Search
 from patcher.commands.patching.applying import on
 from patcher.commands.patching.planning import Attempted
-from patcher.commands.patching.status import elsewhere_line, patched_elsewhere, patched_roots, report_nothing
+from patcher.commands.patching.status import (
+    elsewhere_line,
+    patched_elsewhere,
+    patched_roots,
+    report_nothing,
+    restore_hint,
+)
 from patcher.commands.where import Committed, Where
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
@@ -21,14 +27,17 @@ from patcher.targets.patched import PatchedRoot
 from patches import projects
 
 
-def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool) -> CommandResult:
+def revert(
+    words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool, restore: bool = False
+) -> CommandResult:
     """Take the patches of ``words`` (none: all) out of every root that was found, all or nothing.
 
+    With ``restore`` files in which lines of ours were edited become their backups.
     ``stage`` and ``role`` leave those of other stages and roles in; Problem (USAGE) where none of that kind is applied.
     """
     patched, nothing, step = _found(words, where, dry_run=dry_run)
     wanted = _wanted([root for one in patched for root in one.values], stage, role)
-    tried = [one.then(lambda root: removal(root, wanted)) for one in patched]
+    tried = [one.then(lambda root: _removal(root, wanted, restore=restore)) for one in patched]
     step += StepResult(problems=tuple(problem for one in tried for problem in one.problems))
     if step.problems:
         return CommandResult("revert", step, data=Reverted(dry_run))
@@ -39,6 +48,15 @@ def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str |
     if not taken:
         return CommandResult("revert", step + nothing, data=Reverted(dry_run, nodes=committed.nodes))
     return _reverted(step, taken, committed, where, dry_run=dry_run)
+
+
+def _removal(root: PatchedRoot, wanted: set[PatchId], *, restore: bool) -> Removal | None:
+    try:
+        return removal(root, wanted, restore=restore)
+    except Problem as problem:
+        if restore or root.mirror or problem.kind is not Kind.FOREIGN_EDIT:
+            raise
+        raise problem.replace(hint=restore_hint(root)) from None
 
 
 def _reverted(

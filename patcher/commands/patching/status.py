@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from patcher.changes import markers
 from patcher.changes.change import Record
 from patcher.commands import elsewhere
 from patcher.commands.finding import Search, SearchOptions
@@ -62,7 +63,19 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
         text = f"a root holds an interrupted run; next: {CommandLine('recover', *search.words)}"
         step = StepResult.noted([Note(text, f"{root.path} holds an interrupted run")], "warning")
     found, patches = applied.status(root, again)
+    changed = [str(root.path / file.path) for patch in patches for file in patch.files if file.state == "tampered"]
+    if changed:
+        cause = "lines of ours were edited or moved: what is recorded is not known"
+        edited = [*applied.edited_files(root, {record.patch for record in root.records})]
+        hint = restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
+        step += StepResult(problems=(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint),))
     return step + found, patches
+
+
+def restore_hint(root: PatchedRoot) -> str:
+    """How lines of ours that somebody has edited come out of the files below ``root``."""
+    shown = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
+    return f"undo the edit; or {shown} shows what the backup would undo; or {markers.REINSTALL}"
 
 
 def patched_elsewhere(names: Sequence[str], search: Search, found: Discovery) -> list[PatchedRoot]:

@@ -337,8 +337,8 @@ def further_down(text: str) -> str:
 class TestStatus:
     """What is said of a patch that is no longer as it was left."""
 
-    def state(self, run, **environ: str) -> dict[str, str]:
-        (patch,) = json.loads(run("status", "--path", "site", "--json").stdout)["result"]["patches"]
+    def state(self, run, code: int = 0) -> dict[str, str]:
+        (patch,) = json.loads(run("status", "--path", "site", "--json", code=code).stdout)["result"]["patches"]
         return {"since": patch["since"], **{key: patch["files"][0][key] for key in ("state", "detail")}}
 
     def test_edited_elsewhere(self, run, site: Path) -> None:
@@ -353,11 +353,48 @@ class TestStatus:
         run(*APPLY)
         worker = site / WORKER
         worker.write_text(worker.read_text().replace('RANKS = "0"', 'RANKS = "1"'))
-        assert self.state(run)["state"] == "tampered"
+        assert self.state(run, 4)["state"] == "tampered"
         patched = worker.read_text()
         said = run("revert", "--path", "site", code=4).stderr
         assert re.search(rf"{worker}:\d+", said)
+        assert f"rlpatch revert --restore --dry-run --path {site}" in said
         assert worker.read_text() == patched
+
+    @pytest.mark.parametrize(
+        ("edit", "lost"),
+        [
+            (("WINDOW =", "window ="), "nobody else had changed it"),
+            (("class NPUWorker(WorkerBase):", "class NPUWorker:"), "    -class NPUWorker:"),
+            (("# <<< rlpatch", "# <<<"), "    -    # >>> rlpatch"),
+        ],
+        ids=["ours alone", "others, too", "marks that do not pair"],
+    )
+    def test_the_backup_comes_back_where_our_lines_were_edited(
+        self, run, site: Path, edit: tuple[str, str], lost: str
+    ) -> None:
+        before = picture(site)
+        run(*APPLY)
+        run(*APPLY[:2], "--stage", "graph-capture", "--path", "site")
+        worker = site / WORKER
+        worker.write_text(worker.read_text().replace('RANKS = "0"', 'RANKS = "1"').replace(*edit))
+        patched = worker.read_text()
+        words = ("revert", "--stage", "rollout", "--restore", "--path", "site")
+        would = run(*words, "-n").stdout
+        assert f"would restore {WORKER} from its backup; " in would
+        assert lost in would
+        assert worker.read_text() == patched
+        assert "vllm-ascend graph-capture in" in run(*words).stdout, "no patch is in the backup"
+        assert picture(site) == before
+        assert "nothing is patched" in run("status", "--path", "site").stdout
+
+    def test_without_a_backup_the_package_has_to_be_installed_again(self, run, site: Path) -> None:
+        run(*APPLY)
+        worker = site / WORKER
+        worker.write_text(worker.read_text().replace('RANKS = "0"', 'RANKS = "1"'))
+        shutil.rmtree(site / ".rlpatch")
+        said = run("revert", "--restore", "--path", "site", code=4).stderr
+        assert "there is no backup that can be read" in said
+        assert "next: restore the file (pip install --force-reinstall" in said
 
     @pytest.mark.parametrize("move", [out_of_its_class, call_lines_swapped, further_down], ids=lambda one: one.__name__)
     def test_our_lines_moved(self, run, site: Path, move: Callable[[str], str]) -> None:
@@ -370,7 +407,8 @@ class TestStatus:
         moved = move(patched)
         assert sorted(map(str.strip, moved.splitlines())) == sorted(map(str.strip, patched.splitlines()))
         worker.write_text(moved)
-        told = self.state(run)
+        told = self.state(run, 4)
+        assert f"next: rlpatch revert --path {site}\n" in run("status", "--path", "site", code=4).stderr
         assert (told["state"], "not where rlpatch put them" in told["detail"]) == ("tampered", True)
         assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
         assert f"patched {WORKER}" in run(*APPLY).stdout
@@ -386,10 +424,10 @@ class TestStatus:
         worker.write_text(out_of_its_class(worker.read_text()))
         other = (*APPLY[:2], "--stage", "graph-capture", "--path", "site")
         run(*other)
-        status = json.loads(run("status", "--path", "site", "--json").stdout)["result"]["patches"]
+        status = json.loads(run("status", "--path", "site", "--json", code=4).stdout)["result"]["patches"]
         assert {patch["files"][0]["state"] for patch in status} == {"tampered"}
         run("revert", "--stage", "graph-capture", "--path", "site")
-        assert self.state(run)["state"] == "tampered"
+        assert self.state(run, 4)["state"] == "tampered"
         run(*APPLY)
         assert self.state(run)["state"] == "intact"
 
