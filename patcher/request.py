@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -261,4 +262,5 @@ def no_stage(stage: str, upstreams: Sequence[Upstream], everyone: AllUpstreams) 
     cause = f"{names} {has} no stage {stage}"
     if known:
         cause += f"; it is one of {', '.join(owners)}" if owners else ": no target has this stage"
-    return Problem(Kind.NO_RECIPE, cause, hint=f"one of: {', '.join(theirs)}")
+    near = difflib.get_close_matches(stage, theirs, 1)
+    return Problem(Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else f"one of: {', '.join(theirs)}")

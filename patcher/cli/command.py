@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
 
+from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import CommandResult
 from patcher.options.headings import HEADINGS, OUTPUT
@@ -175,10 +176,22 @@ def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
     if error.ctx and isinstance(error.ctx.command, click.Group):
         word = next((word for word in typed if not word.startswith("-")), "")
         near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)
-        return f"rlpatch {_OF_OTHERS.get(word) or next(iter(near), '--help')}"
+        meant = _OF_OTHERS.get(word) or next(iter(near), "--help")
+        return CommandLine(meant) if meant.startswith("-") else _again(typed, word, meant)
+    if isinstance(error, click.NoSuchOption):
+        near = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, cutoff=0.75)
+        return _again(typed, error.option_name, near[0]) if near else CommandLine(command, "--help")
     if isinstance(error, click.MissingParameter) and "--ray" in typed:
-        return f"rlpatch {command} TARGET --ray …: the word behind --ray is the address of the cluster"
-    return f"rlpatch {command} --help"
+        again = CommandLine(*(word for word in typed if word != "--ray"), "--ray")
+        return f"{again}: the word behind --ray is the address of the cluster"
+    return CommandLine(command, "--help")
+
+
+def _again(typed: Sequence[str], word: str, instead: str) -> CommandLine:
+    """The command line with another word, which may be an option with its value."""
+    return CommandLine(
+        *(instead + one[len(word) :] if one == word or one.startswith(f"{word}=") else one for one in typed)
+    )
 
 
 def end(report: CommandResult, output: OutputOptions) -> NoReturn:

@@ -27,7 +27,7 @@ REPOSITORY = Path(cli.__file__).parents[2]
 @pytest.mark.parametrize(
     ("words", "command", "cause", "hint"),
     [
-        (("apply", "verl", "--deocde", "1:2"), "apply", "--deocde", "rlpatch apply --help"),
+        (("apply", "verl", "--deocde", "1:2"), "apply", "--deocde", "rlpatch apply verl --decode 1:2"),
         (("apply",), "apply", "Missing argument", "rlpatch apply --help"),
         (("apply", "verl", "--color", "blue"), "apply", "'blue' is not one of", "rlpatch apply --help"),
         (("apply", "verl", "--force=1"), "apply", "does not take a value", "rlpatch apply --help"),
@@ -37,7 +37,7 @@ REPOSITORY = Path(cli.__file__).parents[2]
         (("explain",), "explain", "Missing argument", "rlpatch explain --help"),
         (("completion", "tcsh"), "completion", "tcsh", "rlpatch completion --help"),
         (("apply", "verl", "--decode", "30\uff1a60"), "apply", "not a window", "--decode 30:60"),
-        (("apply", "--ray", "verl"), "apply", "Missing argument", "rlpatch apply TARGET --ray …"),
+        (("apply", "--ray", "verl"), "apply", "Missing argument", "rlpatch apply verl"),
         (("aply", "verl"), "", "No such command 'aply'", "rlpatch apply"),
         (("analyze",), "", "No such command 'analyze'", "rlpatch analyse"),
         (("help",), "", "No such command 'help'", "rlpatch --help"),
@@ -93,6 +93,21 @@ def test_and_what_is_no_command_is_not_taken_for_one(run, words: str) -> None:
     from click.testing import CliRunner
 
     assert "`--`" not in CliRunner().invoke(cli.rlpatch, words.split()).output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "command"),
+    [
+        ("aply vllm-ascend --decode 1:2", 2, "rlpatch apply vllm-ascend --decode 1:2"),
+        ("undo vllm-ascend", 2, "rlpatch revert vllm-ascend"),
+        ("version", 2, "rlpatch --version"),
+        ("apply vllm-ascend --decod=1:2", 2, "rlpatch apply vllm-ascend --decode=1:2"),
+        ("apply vllm-ascend --path site --stage rolout", 3, "--stage rollout"),
+        ("apply --ray vllm-ascend --decode 1:2", 2, "rlpatch apply vllm-ascend --decode 1:2 --ray: the word behind"),
+    ],
+)
+def test_what_was_probably_meant_can_be_typed(run, site: Path, words: str, code: int, command: str) -> None:
+    assert f"  next: {command}" in run(*words.split(), code=code).stderr
 
 
 def test_a_window_in_two_words(run, site: Path) -> None:
