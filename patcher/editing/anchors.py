@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import libcst as cst
+from libcst.helpers import get_full_name_for_node
 
 from patcher.editing import source as sources
 from patcher.editing.source import Function, Owner, SourceFile
@@ -101,13 +102,13 @@ class AnchorSearch(NamedTuple):
 
 
 def iterable(loop: cst.CSTNode) -> str:
-    """The name that a loop runs over, by itself or in an ``enumerate``; "" for anything else."""
+    """What a loop runs over, a name or the attribute of one, by itself or in an ``enumerate``; "" for anything else."""
     if not isinstance(loop, cst.For):
         return ""
     over = loop.iter
     if isinstance(over, cst.Call) and isinstance(over.func, cst.Name) and over.func.value == "enumerate":
         over = over.args[0].value if over.args else over
-    return over.value if isinstance(over, cst.Name) else ""
+    return get_full_name_for_node(over) or "" if isinstance(over, cst.Name | cst.Attribute) else ""
 
 
 def _statements(block: cst.CSTNode) -> Iterator[Statement]:

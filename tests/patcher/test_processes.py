@@ -22,6 +22,7 @@ OWN = {
     "vllm": VLLM,
     "vllm-ascend": VLLM,
     "verl": ("python3 -m verl.trainer.main_ppo", "ray::WorkerDict.actor_rollout_update_actor"),
+    "areal": ("python3 -m areal.infra.rpc.rpc_server --role actor", "ray::RayRPCServer.call"),
     "openrlhf": ("python3 -m openrlhf.cli.train_ppo_ray --pretrain m", "ray::PolicyModelActor.execute_batch"),
     "trl": ("/usr/bin/python3 /usr/local/bin/trl grpo --config grpo.yaml", "python3 -m trl.scripts.grpo"),
     "sglang": ("python3 -m sglang.launch_server", "/usr/bin/python3 /usr/bin/sglang serve", "sglang::scheduler_TP0"),

@@ -299,6 +299,26 @@ openrlhf/trainer/ray/launcher.py
     execute_batch: self._rlpatch_stage("leave")
         return results
 """,
+    "areal 1.0.4 update-policy micro-batch": """
+areal/trainer/ppo/actor.py
+    _ppo_update: self._rlpatch_stage("enter")
+    _ppo_update: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
+        attn_mask = data["attention_mask"]
+    _ppo_update: mb_inputs.mbs = self._rlpatch_stage_units("mini-batch", mb_inputs.mbs, last=True)
+        for mb in mb_inputs.mbs:
+areal/engine/fsdp_engine.py
+    forward_backward_batch: mb_list = self._rlpatch_stage_units("micro-batch", mb_list)
+        for mb_item in mb_list:
+""",
+    "areal 1.0.4 compute-values micro-batch": """
+areal/trainer/ppo/critic.py
+    _compute_values: self._rlpatch_stage("enter")
+    _compute_values: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
+        self.engine.eval()
+areal/engine/fsdp_engine.py
+    forward_backward_batch: mb_list = self._rlpatch_stage_units("micro-batch", mb_list, last=True)
+        for mb_item in mb_list:
+""",
     "trl 1.16.0 update-policy mini-batch": """
 trl/trainer/grpo_trainer.py
     _prepare_inputs: self._rlpatch_stage("prepared", inputs, self.model.training)

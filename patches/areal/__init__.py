@@ -1,0 +1,21 @@
+"""AReaL: micro-batches and mini-batches of its actor and critic, and their forwards over a rollout before them."""
+
+from __future__ import annotations
+
+from patcher.targets.target import Project
+from patches.releases import Releases
+
+RELEASES = Releases(("1.0.4",))
+"""The package index has no other one; of the tags, those from 1.0.2 on have the same structure."""
+
+PROJECT = Project(
+    "areal",
+    package="areal",
+    distributions=("areal",),
+    releases=RELEASES,
+    files=(
+        "areal/trainer/ppo/actor.py",
+        "areal/trainer/ppo/critic.py",
+        "areal/engine/fsdp_engine.py",
+    ),
+)

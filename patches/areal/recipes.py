@@ -1,0 +1,153 @@
+"""AReaL: where the updates of actor and critic are recorded, and their forwards over a rollout."""
+
+from __future__ import annotations
+
+from patcher.messages.notes import Note
+from patcher.processes import Processes
+from patcher.recipe import Gap, Head, Insertion, Loop, Recipe, Structure, Upstream
+from patches import training
+from patches.areal import PROJECT, RELEASES
+from patches.areal.switches import SWITCHES
+from patches.probes.areal import VersionedSteps
+from patches.training import MICRO, MINI, ROLES, UPDATES
+
+_LOGGER = "areal.rlpatch"
+_REMOVE = "AReaL takes a window of micro-batches or mini-batches"
+_WHY = (
+    "with perf_tracer AReaL writes down how long each forward and backward took; its own torch profiler has to be put"
+    " around a scope by hand, and records all of it"
+)
+_COUNTED = Note(
+    "a training step is what the log counts: the version of the weights, and one",
+    "a reference and a teacher, which have no optimizer, count their calls: after a checkpoint they begin at 1 again",
+)
+_TEACHER = Note("a teacher is recorded as the reference is", "it is an actor without an optimizer, too")
+_STRATEGIES = ("fsdp", "megatron", "archon")
+_ENGINE = "FSDP engine"
+
+
+def _worker_name(role: str, unit: str) -> str:
+    return f"{role}, {unit.replace('batch', 'batches')}"
+
+
+def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
+    """A stage of the actor or the critic, whatever its engine."""
+    role = ROLES[stage][0]
+    file = f"areal/trainer/ppo/{role}.py"
+    method = "_ppo_update" if stage in UPDATES else "_compute_logp" if role == "actor" else "_compute_values"
+    enter = Insertion(
+        method,
+        where=Head(),
+        line='self._rlpatch_stage("enter")',
+        why="it is called once in a training step, with the whole batch of this rank",
+    )
+    lend = Insertion(
+        method,
+        where=Head(),
+        line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
+        why="the engine has the loop over the micro-batches, the actor or critic knows role and training step",
+        windows=(MICRO,),
+    )
+    minis = Insertion(
+        method,
+        where=Loop(("mb_inputs.mbs",)),
+        line='{units} = self._rlpatch_stage_units("mini-batch", {units}, last=True)',
+        why="each turn is a mini-batch with its optimizer step",
+    )
+    return Recipe(
+        name=_worker_name(role, unit),
+        stage=stage,
+        class_name=f"PPO{role.title()}",
+        method=method,
+        windows=(unit,),
+        probe=training.probe(VersionedSteps, roles=ROLES[stage], logger=_LOGGER),
+        insertions=(lend, enter, minis) if stage in UPDATES else (lend, enter),
+        structures=(
+            Structure(
+                "",
+                RELEASES,
+                file,
+                fingerprints,
+                "one loop over the mini-batches" if stage in UPDATES else "one call of the engine",
+            ),
+        ),
+        why=_WHY,
+        how="one line at the head tells whose call it is; the probe is one nested class at the end of the class",
+        upstream=f"{file}, from {RELEASES[0]} on",
+        remove_when=_REMOVE,
+        strategies=("fsdp",) if unit == MICRO else _STRATEGIES,
+        roles=ROLES[stage],
+        notes=(_COUNTED, _TEACHER) if "ref" in ROLES[stage] else (_COUNTED,),
+        needs=(_ENGINE,) if unit == MICRO else (),
+    )
+
+
+def _engine(stage: str) -> Recipe:
+    """The loop of the engine over the micro-batches, which the actor or critic counts."""
+    file, method = "areal/engine/fsdp_engine.py", "forward_backward_batch"
+    last = ", last=True" * (stage not in UPDATES)
+    return Recipe(
+        name=_ENGINE,
+        stage=stage,
+        class_name="FSDPEngine",
+        method=method,
+        windows=(MICRO,),
+        marks=(MINI,) if stage in UPDATES else (),
+        probe=training.FOREIGN_LOOPS,
+        insertions=(
+            Insertion(
+                method,
+                where=Loop(("mb_list",)),
+                line=f'{{units}} = self._rlpatch_stage_units("micro-batch", {{units}}{last})',
+                why="each turn is a micro-batch, forward and in updates backward",
+            ),
+        ),
+        structures=(Structure("", RELEASES, file, ("384fb5d642dd",), "one loop over the micro-batches"),),
+        why=_WHY,
+        how="the loop runs over its micro-batches wrapped by the actor or critic that drives this engine",
+        upstream=f"{file}, from {RELEASES[0]} on",
+        remove_when=_REMOVE,
+        strategies=("fsdp",),
+        roles=ROLES[stage],
+        needs=tuple(_worker_name(ROLES[stage][0], unit) for unit in (MICRO, MINI)),
+    )
+
+
+def _stage(stage: str, *fingerprints: str) -> tuple[Recipe, ...]:
+    units = (MINI, MICRO) if stage in UPDATES else (MICRO,)
+    return (*(_worker(stage, unit, *fingerprints) for unit in units), _engine(stage))
+
+
+UPSTREAM = Upstream(
+    PROJECT,
+    recipes=(
+        *_stage("update-policy", "2a63b4775619"),
+        *_stage("compute-log-prob", "e72a897c5b66"),
+        *_stage("update-critic", "a7c5c13cafd2"),
+        *_stage("compute-values", "c3076465c247"),
+    ),
+    switches=SWITCHES,
+    backend="torch",
+    processes=Processes(modules=("areal.infra.rpc.rpc_server",), titles=("ray::RayRPCServer",)),
+    gaps=(
+        Gap(
+            "megatron",
+            MICRO,
+            tuple(ROLES),
+            "",
+            Note("its schedule has the micro-batches", "--mini-batch can be had in updates"),
+        ),
+        Gap(
+            "archon",
+            MICRO,
+            tuple(ROLES),
+            "",
+            Note("its runner has the micro-batches", "--mini-batch can be had in updates"),
+        ),
+    ),
+    builtin={
+        ">=1.0.4": "perf_tracer records how long each phase and each forward and backward took, without operators, and"
+        " with perf_tracer.profile_steps torch.profiler in scopes that ask for it, of which AReaL itself has none."
+        " memory_profiler writes snapshots of the memory in whole training steps."
+    },
+)

@@ -1,0 +1,45 @@
+"""AReaL: whose batches an actor or a critic computes, and which training step of its log they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from patches.probes.training import TrainingSteps
+
+
+class VersionedSteps(TrainingSteps):
+    """An actor or a critic (``trainer/ppo/*.py``), whose engine is at the version that its last update made.
+
+    The first version is 0, and the log counts its steps from 1. A reference, which has no optimizer, stays at 0:
+    there, and where nobody sets versions, calls are counted.
+    """
+
+    def whose(self) -> str:
+        if self.ROLES[0] == "critic":
+            return "critic"
+        return "ref" if self.worker.config.optimizer is None else "actor"
+
+    def framework(self) -> str:
+        import sys
+
+        tracer = sys.modules.get("areal.utils.perf_tracer")
+        running = tracer and tracer._profiler_active.get(False)
+        return "AReaL's own torch profiler is running" if running else ""
+
+    def enter(self, *call: Any) -> None:
+        role, version = self.whose(), self.worker.engine.get_version()
+        resumed = not self.calls and version >= self.last()
+        self.calls[role] = max(version, self.calls.get(role, 0))
+        super().enter(*call)
+        if not self.ON_DEMAND and resumed and role in self.ROLES:
+            self.finish("not recorded: the run goes on behind training step %s" % self.last())
+
+    def contents(self, batch: Any) -> Mapping[str, object]:
+        import contextlib
+
+        held: dict[str, object] = {}
+        with contextlib.suppress(Exception):  # a batch of another form, or several of them
+            packed = batch.orig_mb
+            held.update(sequences=len(packed["cu_seqlens"]) - 1, tokens=packed["input_ids"].numel())
+        return held or super().contents(batch)
