@@ -37,7 +37,7 @@ class Before(NamedTuple):
 class Loop(NamedTuple):
     """In front of the one ``for`` loop of the method, at any depth, over one of ``names``, or over its ``enumerate``.
 
-    ``{units}`` in the line is the name that was found.
+    A name may be that of an attribute, ``batch.parts``. ``{units}`` in the line is the name that was found.
     """
 
     names: tuple[str, ...]

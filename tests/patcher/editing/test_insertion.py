@@ -202,7 +202,7 @@ class Worker:
 '''
 LOOP = Insertion(
     "update",
-    where=Loop(("batches", "b")),
+    where=Loop(("batches", "b", "data.parts")),
     line='{units} = self._rlpatch_stage_units("mini-batch", {units})',
     why="turns",
 )
@@ -221,6 +221,7 @@ def updated(source: str, *sites: Insertion, patch: PatchId = PATCH, unit: str = 
         (("", ""), "                # every batch\n                batches = self._rlpatch_rollout_units("),
         (("enumerate(batches)", "batches"), "\n                batches = self."),
         (("batches", "b"), "\n                b = self."),
+        (("enumerate(batches)", "data.parts"), "\n                data.parts = self."),
         (
             ("        with self.engine:\n            for", "        try:\n            for"),
             "\n                batches = self.",
@@ -234,7 +235,7 @@ def updated(source: str, *sites: Insertion, patch: PatchId = PATCH, unit: str = 
             "batches = self.",
         ),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_a_loop_is_found_at_any_depth(edit: tuple[str, str], line: str) -> None:
     source = UPDATE.replace(*edit) if edit[0] else UPDATE
@@ -250,8 +251,8 @@ def test_a_loop_is_found_at_any_depth(edit: tuple[str, str], line: str) -> None:
 @pytest.mark.parametrize(
     ("edit", "cause"),
     [
-        (("enumerate(batches)", "zip(batches, names)"), "0 loops over batches or b in update"),
-        (("in names", "in batches"), "2 loops over batches or b in update"),
+        (("enumerate(batches)", "zip(batches, names)"), "0 loops over batches or b or data.parts in update"),
+        (("in names", "in batches"), "2 loops over batches or b or data.parts in update"),
         (("enumerate(batches)", "enumerate()"), "0 loops"),
         (("in enumerate(batches)", "in self.batches"), "0 loops"),
     ],
