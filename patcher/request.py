@@ -164,7 +164,7 @@ class ProfileRequest(NamedTuple):
         )
 
     def _stage(self, name: str, unit: str) -> Stage:
-        kind = kind_of(unit)
+        kind = kind_of(unit, name)
         foreign = self._changed(options_of(*KINDS, RangeOptions).keys() - _options_of(kind).keys())
         # With two windows a choice belongs to the stage that knows it, with one it has to fit.
         if foreign and len(self.windows) < 2:

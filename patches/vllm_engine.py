@@ -49,3 +49,13 @@ def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
         (f"{worker}.execute_model", "iteration(self, scheduler_output)", "once per engine iteration"),
         *((f"{worker}.{name}", f'span("{kind}", "{name}")', why) for kind, name, why in spans),
     )
+
+
+def syncs(worker: str) -> tuple[tuple[str, str, str], ...]:
+    """The calls of a weight sync in a class of workers, as ``patches.weights.sites`` takes them."""
+    goes_on = {"start_weight_update": ", True", "finish_weight_update": ", False"}
+    calls = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
+    return tuple(
+        (f"{worker}.{call}", f'sync(self, "rollout", "{call}"{goes_on.get(call, "")})', "new weights for the rollout")
+        for call in calls
+    )

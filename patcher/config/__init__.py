@@ -23,6 +23,7 @@ from patcher.config.stages import (
     BuiltinStage,
     RolloutStage,
     Stage,
+    SyncStage,
     TimelineStage,
     TrainingStage,
     WholeStage,
@@ -34,6 +35,6 @@ from patcher.config.windows import OPEN_END, UNITS, WHOLE, Window, typed_as
 __all__ = [
     "AIC_METRICS", "BACKENDS", "CONTENTS", "EXPORT_TYPES", "KINDS", "LEVELS", "OPEN_END", "PROFILERS", "STAGES",
     "UNITS", "WHOLE", "BuiltinStage", "NoProfiler", "ProfileConfig", "RangeOptions", "RolloutStage", "Stage",
-    "TimelineStage", "TorchNpuSettings", "TorchSettings", "TrainingStage", "WholeStage", "Window", "WindowedStage",
-    "kind_of", "typed_as",
+    "SyncStage", "TimelineStage", "TorchNpuSettings", "TorchSettings", "TrainingStage", "WholeStage", "Window",
+    "WindowedStage", "kind_of", "typed_as",
 ]  # fmt: skip

@@ -142,6 +142,15 @@ class WholeStage(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SyncStage(WholeStage):
+    """The weights on their way from the trainer to the rollout, from the beginning of a sync to its end."""
+
+    NAMES: ClassVar = ("weight-sync",)
+    KIND: ClassVar = "weight-sync"
+    sync: int = option(Number(0), WHOSE, "Which weight sync, counted from 0 in each process.", default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BuiltinStage(Stage):
     """The framework's own profiler; of its settings those ``named`` are changed."""
 
@@ -183,13 +192,13 @@ class TimelineStage(Stage):
         return ("--timeline", *words_of(self))
 
 
-KINDS: tuple[type[WindowedStage | WholeStage], ...] = (RolloutStage, TrainingStage, WholeStage)
+KINDS: tuple[type[WindowedStage | WholeStage], ...] = (RolloutStage, TrainingStage, WholeStage, SyncStage)
 """The kinds of stages that are recorded."""
 _KIND_OF = {unit.name: kind for kind in KINDS for unit in kind.UNITS}
 STAGES = tuple(name for kind in (*KINDS, BuiltinStage, TimelineStage) for name in kind.NAMES)
 """The names of the stages that there are recipes for; a recipe may have another one."""
 
 
-def kind_of(unit: str) -> type[WindowedStage | WholeStage]:
-    """The kind of the stages that are recorded in a window of ``unit``."""
-    return _KIND_OF.get(unit, WholeStage)
+def kind_of(unit: str, stage: str = "") -> type[WindowedStage | WholeStage]:
+    """The kind of the stages that are recorded in a window of ``unit``; without one, that of ``stage``."""
+    return _KIND_OF.get(unit, SyncStage if stage in SyncStage.NAMES else WholeStage)

@@ -25,6 +25,10 @@ _TRAINING = re.compile(
     rf"(?P<host>\w+)_(?P<stage>{'|'.join(STAGES)})_(?P<role>[a-z]+)_step(?P<step>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)(_\d+)?",
     re.ASCII,
 )
+_SYNC = re.compile(
+    r"(?P<host>\w+)_(?P<stage>weight_sync)_(?P<role>[a-z]+)_sync\d+(_replica(?P<replica>\d+))?_rank(?P<rank>\d+)_(?P<pid>\d+)(_\d+)?",
+    re.ASCII,
+)
 """Behind the process that a probe of ours writes stands that of torch_npu, but for its release 2.1."""
 
 _NPU = re.compile(r"(?P<worker>.+?)_(?P<time>\d{14,17})_ascend_pt")
@@ -66,7 +70,7 @@ def of(path: Path) -> Name:
 
 def _fields(worker: str) -> dict[str, Any]:
     """The fields that a probe of ours writes into a name, or those that torch does: ``HOST_PID``."""
-    if match := _TRAINING.fullmatch(worker) or _ROLLOUT.fullmatch(worker):
+    if match := _TRAINING.fullmatch(worker) or _SYNC.fullmatch(worker) or _ROLLOUT.fullmatch(worker):
         words = match.groupdict()
         # The number that verl gives the engine is more exact than its place in a data-parallel group.
         words["replica"] = words.get("replica") or words.get("dp")

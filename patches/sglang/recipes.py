@@ -8,7 +8,7 @@ from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Up
 from patches import rollout
 from patches.probes.members import ForwardThread
 from patches.probes.sglang import SglangRollout
-from patches.sglang import PROJECT, RELEASES, timeline
+from patches.sglang import PROJECT, RELEASES, timeline, weights
 from patches.sglang.switches import SWITCHES
 
 _SCHEDULER = "sglang/srt/managers/scheduler.py"
@@ -172,7 +172,7 @@ _OTHER_THREAD = (
 
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=(SCHEDULER, FORWARD_THREAD, *timeline.RECIPES),
+    recipes=(SCHEDULER, FORWARD_THREAD, *timeline.RECIPES, *weights.RECIPES),
     switches=SWITCHES,
     backend="torch",
     processes=Processes(modules=("sglang",), scripts=("sglang",), titles=("sglang::",)),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.config import WHOLE, BuiltinStage
+from patcher.config import WHOLE, BuiltinStage, SyncStage
 from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Recipe, Upstream
 from patcher.request import TIMELINE
@@ -49,10 +49,10 @@ class _Row(NamedTuple):
     releases: tuple[str, ...]
 
 
-def table(words: Words = ENGLISH, *, without: str = "") -> list[str]:
+def table(words: Words = ENGLISH, *, without: Sequence[str] = ()) -> list[str]:
     """The lines of the table: rollouts, then training stages, then those that are recorded as a whole.
 
-    ``without`` is a stage that is left out.
+    ``without`` are stages that are left out.
     """
     rows = [row for upstream in upstreams() for row in _rows(upstream, without)]
     rows.sort(key=lambda row: (_BUILTIN in row.stages, _ORDER.index(row.windows[0])))
@@ -71,7 +71,8 @@ def rewrite(file: Path) -> str:
         raise Problem(Kind.STRUCTURE, cause, str(file), f"put this line where the table goes: {words.head}")
     first = lines.index(words.head)
     end = next((at for at in range(first, len(lines)) if not lines[at].startswith("|")), len(lines))
-    without = TIMELINE if file.name.startswith("README") else ""  # which has a section of its own there
+    # The README is short: these have a section or a page of their own.
+    without = (TIMELINE, *SyncStage.NAMES) if file.name.startswith("README") else ()
     after = [*lines[:first], *table(words, without=without), *lines[end:]]
     if after == lines:
         return f"{file} is as the recipes say"
@@ -79,9 +80,9 @@ def rewrite(file: Path) -> str:
     return f"{file} has the table of the recipes now"
 
 
-def _rows(upstream: Upstream, without: str) -> Iterator[_Row]:
+def _rows(upstream: Upstream, without: Sequence[str]) -> Iterator[_Row]:
     alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    for stage in dict.fromkeys(recipe.stage for recipe in upstream.recipes if recipe.stage != without):
+    for stage in dict.fromkeys(recipe.stage for recipe in upstream.recipes if recipe.stage not in without):
         recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
         alike.setdefault((_windows(recipes), _releases(upstream, recipes)), []).append(stage)
     return (_Row(upstream, tuple(stages), *same) for same, stages in alike.items())

@@ -13,7 +13,7 @@ from patches.probes.members import Inherited
 from patches.probes.training import DataParallelActor, MegatronActor, OneRole, Trainer, WorkerUpdate
 from patches.releases import Releases
 from patches.training import MICRO, MINI, ROLES, UPDATES
-from patches.verl import PROJECT, RELEASES, timeline
+from patches.verl import PROJECT, RELEASES, timeline, weights
 from patches.verl.profiling import PROFILING
 from patches.verl.switches import SWITCHES
 
@@ -405,6 +405,7 @@ UPSTREAM = Upstream(
         *_recipes("update-critic", _FSDP_UPDATE_CRITIC, _MEGATRON_UPDATE_CRITIC),
         *_recipes("compute-values", _FSDP_VALUES),
         *timeline.RECIPES,
+        *weights.RECIPES,
     ),
     switches=SWITCHES,
     backend="npu",

@@ -8,7 +8,7 @@ from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Up
 from patches import graphs, rollout, vllm_engine
 from patches.probes.members import Inherited
 from patches.probes.rollout import VllmV1Rollout
-from patches.vllm import PROJECT, RELEASES, timeline
+from patches.vllm import PROJECT, RELEASES, timeline, weights
 from patches.vllm.switches import SWITCHES
 
 _GPU = "vllm/v1/worker/gpu_worker.py"
@@ -276,7 +276,17 @@ _BY_HAND = (
 _DELAYED = "records max_iterations iterations, delay_iterations after start_profile(), without ProfilerStep marks."
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=(WORKER, CPU_WORKER, CPU_PROFILE, CAPTURE, INNER_CAPTURE, CPU_WARM_UP, CPU_COMPILE, *timeline.RECIPES),
+    recipes=(
+        WORKER,
+        CPU_WORKER,
+        CPU_PROFILE,
+        CAPTURE,
+        INNER_CAPTURE,
+        CPU_WARM_UP,
+        CPU_COMPILE,
+        *timeline.RECIPES,
+        *weights.RECIPES,
+    ),
     switches=SWITCHES,
     backend="torch",
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),

@@ -8,7 +8,7 @@ from patcher.recipe import Before, Head, Insertion, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
 from patches.probes.members import PreparedInputs
 from patches.probes.rollout import VllmV0Rollout, VllmV1Rollout
-from patches.vllm_ascend import PROJECT, RELEASES, builtin, timeline
+from patches.vllm_ascend import PROJECT, RELEASES, builtin, timeline, weights
 from patches.vllm_ascend.switches import SWITCHES
 
 _SLEEP = Insertion(
@@ -223,7 +223,7 @@ CAPTURE = Recipe(
 
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=(V1, V0, CAPTURE, *builtin.RECIPES, *timeline.RECIPES),
+    recipes=(V1, V0, CAPTURE, *builtin.RECIPES, *timeline.RECIPES, *weights.RECIPES),
     switches=SWITCHES,
     backend="npu",
     runs_on={},  # nowhere else

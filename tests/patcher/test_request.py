@@ -27,6 +27,7 @@ from patcher.config import (
     RangeOptions,
     RolloutStage,
     Stage,
+    SyncStage,
     TimelineStage,
     TorchNpuSettings,
     TorchSettings,
@@ -105,7 +106,8 @@ def drawn(draw: Any, recipe: Recipe) -> ProfileConfig[Stage]:
 
 def stage(draw: Any, recipe: Recipe) -> Stage:
     if recipe.windows == ("whole",):
-        return WholeStage(name=recipe.stage, repeat=draw(COUNTS), replicas=draw(st.none() | numbers(NUMBERS)))
+        whole = {"name": recipe.stage, "repeat": draw(COUNTS), "replicas": draw(st.none() | numbers(NUMBERS))}
+        return SyncStage(**whole, sync=draw(NUMBERS)) if recipe.stage in SyncStage.NAMES else WholeStage(**whole)
     unit = draw(st.sampled_from(recipe.windows))
     first = draw(NUMBERS.filter(lambda number: UNITS[unit].first <= number < MOST))
     modules = draw(BOOLEANS)
@@ -261,7 +263,9 @@ def test_a_stage_that_others_have_is_said_to_be_theirs() -> None:
         resolve(options("--stage rollout").checked(), verl, target(verl), upstreams)
     assert caught.value.kind is Kind.NO_RECIPE
     assert caught.value.cause == "verl has no stage rollout; it is one of mindspeed-rl, sglang, vllm, vllm-ascend"
-    assert caught.value.hint == "one of: update-policy, compute-log-prob, update-critic, compute-values, timeline"
+    assert caught.value.hint == (
+        "one of: update-policy, compute-log-prob, update-critic, compute-values, timeline, weight-sync"
+    )
 
 
 def test_the_profiler_of_the_framework_is_one_of_torch_npu_wherever_it_stands(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def there_and_back(
         assert markers.strip(after) == before[file]
     for file in patched[:2]:
         loaded = subprocess.run([sys.executable, "-c", LOAD, root / file], capture_output=True, text=True, check=True)
-        ours = "lpatch" if stage == "timeline" else f"_rlpatch_{stage.replace('-', '_')}"
+        ours = "lpatch" if stage in ("timeline", "weight-sync") else f"_rlpatch_{stage.replace('-', '_')}"
         assert ("Level2" if settings else ours) in loaded.stdout
 
     shown = run("diff", *common).stdout_bytes

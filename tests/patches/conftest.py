@@ -34,7 +34,7 @@ def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Profiler, "begin", Profiler.begin)
     monkeypatch.setattr(atexit, "register", lambda *_: None)
     monkeypatch.setattr(util, "Finalize", lambda *_, **__: None)
-    for name in ("", "_WINDOW", "_RANKS", "_REPLICAS", "_ROLLOUT", "_SAVE_PATH", "_TRAINING_STEPS"):
+    for name in ("", "_WINDOW", "_RANKS", "_REPLICAS", "_ROLLOUT", "_SYNC", "_SAVE_PATH", "_TRAINING_STEPS"):
         monkeypatch.delenv(f"RLPATCH{name}", raising=False)
     monkeypatch.delenv("VERL_REPLICA_RANK", raising=False)
 

@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     published = verl.UPSTREAM.releases
     staged = (recipe for recipe in verl.UPSTREAM.recipes if recipe.stage != "timeline")  # which not all releases have
     windows = dict.fromkeys((recipe.stage, unit) for recipe in staged for unit in recipe.windows)
-    assert len(windows) == 6
+    assert len(windows) == 7
     with_ranges = published if metafunc.config.getoption("--all-releases") else WITH_RANGES
     plain = [(version, *window, ()) for version in published for window in windows]
     ranged = [(version, *window, RANGES) for version in with_ranges for window in windows]

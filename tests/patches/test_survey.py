@@ -45,11 +45,11 @@ def to_add(said: str) -> list[str]:
 
 
 KNOWN = (
-    ("vllm-ascend", "0.30.0rc2", 5),
+    ("vllm-ascend", "0.30.0rc2", 7),
     ("vllm-ascend", "0.9.1", 7),
-    ("verl", "0.6.1", 23),
-    ("verl", "0.9.1", 38),
-    ("sglang", "0.5.23", 4),
+    ("verl", "0.6.1", 32),
+    ("verl", "0.9.1", 55),
+    ("sglang", "0.5.23", 7),
 )
 
 

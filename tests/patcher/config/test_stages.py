@@ -33,7 +33,7 @@ def test_markers_show_every_loop_of_a_training_stage(words: str, units: tuple[st
     assert config(words).stage.marked == units
 
 
-@pytest.mark.parametrize("words", ["--stage graph-capture", "--builtin --level level2"])
+@pytest.mark.parametrize("words", ["--stage graph-capture", "--stage weight-sync --sync 2", "--builtin --level level2"])
 def test_a_stage_without_a_window(words: str) -> None:
     whole = config(words)
     assert whole.stage.window.unit == WHOLE
@@ -56,6 +56,9 @@ def test_a_stage_without_a_window(words: str) -> None:
             "--stage graph-capture --module-ranges",
             "--module-ranges belongs to rollout and training stages, and --stage graph-capture",
         ),
+        ("--stage graph-capture --sync 1", "--sync belongs to weight-sync stages, and --stage graph-capture"),
+        ("--stage weight-sync --rollout 1", "--rollout belongs to rollout stages, and --stage weight-sync"),
+        ("--decode 1:2 --sync 1", "--sync belongs to weight-sync stages, and --decode"),
         ("--stage graph-capture --role ref", "--role belongs to training stages, and --stage graph-capture"),
         ("--builtin", "nothing would change"),
         ("--mini-batch 0:1 --rollout 1", "--rollout belongs to rollout stages, and --mini-batch"),

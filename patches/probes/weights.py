@@ -1,0 +1,225 @@
+"""Recording a weight sync: what takes the weights out of the trainer, and what puts them into the rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from patches.probes.constants import CompileTime
+from patches.probes.recorder import Recorder
+
+
+class WeightSync(Recorder):
+    """Records weight syncs from their beginning to their end, and marks their phases by ranges.
+
+    There is nothing before a sync that could be a warm-up, so the profiler starts at once. The lines at the call
+    sites call ``Syncs``, which makes the recorder with the first of them.
+    """
+
+    STAGE = "weight-sync"
+    SYNC = "0"
+    REPLICAS = "0"
+
+    LAST_EVENT: CompileTime[str] = "exit"
+    WINDOWED: CompileTime[bool] = False
+
+    role: str
+    sync: int
+    dp: int
+
+    def __init__(self, worker: Any) -> None:
+        import os
+
+        import torch.distributed as dist
+
+        in_a_world = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if in_a_world else int(os.environ.get("RANK", 0))
+        if self.EVERY_RANK:
+            self.world = dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
+        parallel = getattr(getattr(worker, "vllm_config", None), "parallel_config", None)
+        self.dp = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
+        if parallel and (not in_a_world or dist.get_world_size() <= parallel.world_size):
+            self.rank += self.dp * parallel.world_size  # each data-parallel rank has a world of its own
+        replica = self.replica = os.environ.get("VERL_REPLICA_RANK", "")
+        self.name, self.role, self.sync = "", "", -1
+        super().__init__(worker)
+        replicas = self.setting("RLPATCH_REPLICAS", self.REPLICAS, r"all|\d+(,\d+)*").split(",")
+        self.done = self.done or (bool(replica) and {"all", replica}.isdisjoint(replicas))
+
+    def read_settings(self) -> None:
+        self.chosen_sync = int(self.setting("RLPATCH_SYNC", self.SYNC, r"\d+"))
+        super().read_settings()
+
+    def enter(self, role: str) -> None:
+        self.close("it did not return")
+        self.sync, self.role = self.sync + 1, role
+        who = "%srank%s" % (self.replica and "replica%s_" % self.replica, self.rank)
+        self.name = "%s_weight_sync_%s_sync%s_%s_%s" % (self.host, role, self.sync, who, self.pid)
+        if self.METADATA:
+            self.watched = "%s/.rlpatch/weight-sync_%s_%s_%s_%s.json" % (
+                self.save_path,
+                role,
+                self.host,
+                who,
+                self.pid,
+            )
+        if self.done:
+            return
+        if 0 <= self.sync - self.chosen_sync < self.REPEAT:
+            self.unit = 0
+            self.open(0)
+            self.unit = 1
+        elif self.METADATA:
+            self.note("waiting")
+
+    def leave(self) -> None:
+        self.close("complete")
+
+    def exit(self, why: str, last: bool) -> None:  # noqa: ARG002
+        if self.prof is not None:
+            self.close(why)
+        if not self.done and self.role:
+            self.is_finished = lambda: True  # type: ignore[method-assign]
+            self.finish("not recorded: %s before weight sync %s" % (why, max(self.sync + 1, self.chosen_sync)))
+
+    def finish(self, report: str, found: Sequence[str] = ()) -> None:
+        self.say("weight sync %s, %s: %s" % (self.sync, self.role, report))
+        super().finish(report, found)
+
+    def is_finished(self) -> bool:
+        return self.sync + 1 >= self.chosen_sync + self.REPEAT
+
+    def contents(self, batch: Any) -> Mapping[str, object]:  # noqa: ARG002
+        return {}
+
+    class Range:
+        """Lasts until the last name of it is gone: that is the end of the frame that has it."""
+
+        left: Any = None
+
+        def __init__(self, name: str) -> None:
+            self.mark: Any = None
+            if name:
+                from torch.profiler import record_function
+
+                self.mark = record_function("rlpatch:%s" % name)
+                self.mark.__enter__()
+
+        def __del__(self) -> None:
+            if self.mark:
+                self.mark.__exit__(None, None, None)
+            if self.left:
+                self.left()
+
+    class Syncs:
+        """The syncs of this process, one after the other; one of several calls goes on between them."""
+
+        probe: Any = False  # False: no sync yet, None: nothing more to record
+        depth = 0
+        goes_on = False
+
+        def __init__(self, recorder: Any) -> None:
+            self.recorder = recorder
+
+        def tell(self, worker: Any, event: str, *args: Any) -> None:
+            if self.probe is not None:
+                self.probe = self.recorder.dispatch(self.probe, worker, event, args)
+
+        def sync(self, worker: Any, role: str, call: str, goes_on: Any = None) -> Any:
+            """``call`` is a sync, or a part of one that has begun and, with ``goes_on``, does not end with it."""
+            if self.probe is None:
+                return None
+            if not (self.depth or self.goes_on):
+                self.tell(worker, "enter", role)
+            if goes_on is not None:
+                self.goes_on = goes_on
+            self.depth += 1
+            call_range = self.recorder.Range(call if self.recording() else "")
+            call_range.left = self.left
+            return call_range
+
+        def left(self) -> None:
+            self.depth -= 1
+            if not (self.depth or self.goes_on):
+                self.tell(None, "leave")
+
+        def ended(self) -> None:
+            """What comes now is no part of a sync any more."""
+            if self.goes_on and not self.depth:
+                self.goes_on = False
+                self.tell(None, "leave")
+
+        def recording(self) -> bool:
+            return bool(self.probe) and self.probe.prof is not None
+
+        def phase(self, name: str) -> Any:
+            return self.recorder.Range(name) if self.recording() else None
+
+        def weights(self, weights: Any) -> Any:
+            """The same, and what is waited for is a range: in the trainer they are gathered, elsewhere received."""
+            if not self.recording():
+                return weights
+            name = "gather" if self.probe.role == "trainer" else "receive"
+            if hasattr(weights, "__anext__"):
+                return self.AsyncWeights(self, name, weights)
+            # What can be iterated again is left as it is.
+            return self.Weights(self, name, weights) if hasattr(weights, "__next__") else weights
+
+        def socket(self, socket: Any) -> Any:
+            return self.Socket(self, "send", socket) if self.recording() else socket
+
+        class Waited:
+            """What is waited for is a range: it begins with ``begin`` and lasts as long as ``wait``."""
+
+            wait: Any = None
+
+            def __init__(self, syncs: Any, phase: str, inner: Any) -> None:
+                self.syncs, self.phase, self.inner = syncs, phase, inner
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.inner, name)
+
+            def begin(self) -> None:
+                self.wait = self.syncs.phase(self.phase)
+
+        class Weights(Waited):
+            """Weights, each when it is asked for."""
+
+            def __iter__(self) -> Any:
+                return self
+
+            def __next__(self) -> Any:
+                self.begin()
+                try:
+                    return next(self.inner)
+                finally:
+                    self.wait = None
+
+        class AsyncWeights(Waited):
+            """The same for those that are awaited."""
+
+            def __aiter__(self) -> Any:
+                return self
+
+            def __anext__(self) -> Any:
+                return self
+
+            def __await__(self) -> Any:
+                self.begin()
+                try:
+                    return (yield from self.inner.__anext__().__await__())
+                finally:
+                    self.wait = None
+
+        class Socket(Waited):
+            """Hands a bucket over, and waits until the other side has answered."""
+
+            def send_pyobj(self, *args: Any, **options: Any) -> Any:
+                self.begin()
+                return self.inner.send_pyobj(*args, **options)
+
+            def recv(self, *args: Any, **options: Any) -> Any:
+                try:
+                    return self.inner.recv(*args, **options)
+                finally:
+                    self.wait = None

@@ -1,0 +1,45 @@
+"""SGLang: the weights that its scheduler is asked to take, bucket by bucket, until it runs a batch again."""
+
+from __future__ import annotations
+
+from patches import weights
+from patches.sglang import RELEASES
+
+_PACKAGE = "sglang"
+_MANAGERS = "sglang/srt/managers"
+_WHY = "one of the calls of a sync, which goes on until there is a batch"
+
+
+def _calls(owner: str) -> tuple[weights.Site, ...]:
+    loads = (f"update_weights_from_{source}" for source in ("disk", "distributed", "tensor", "ipc"))
+    goes_on = {"begin_weight_update": True, **dict.fromkeys(loads, True), "end_weight_update": False}
+    return tuple((f"{owner}.{call}", f'sync(self, "rollout", "{call}", {on})', _WHY) for call, on in goes_on.items())
+
+
+RECIPES = weights.recipes(
+    _PACKAGE,
+    RELEASES,
+    weights.sites(
+        _PACKAGE,
+        "weight syncs of the scheduler",
+        f"{_MANAGERS}/scheduler.py",
+        RELEASES,
+        _calls("Scheduler"),
+        weights.ended(_PACKAGE, "Scheduler.run_batch", "what runs a batch has its weights"),
+    ),
+    weights.sites(
+        _PACKAGE,
+        "weight syncs in the scheduler's mixin",
+        f"{_MANAGERS}/scheduler_update_weights_mixin.py",
+        RELEASES.between("0.5.3", "0.5.12.post1"),
+        _calls("SchedulerUpdateWeightsMixin"),
+    ),
+    weights.sites(
+        _PACKAGE,
+        "weight syncs of the scheduler's updater",
+        f"{_MANAGERS}/scheduler_components/weight_updater.py",
+        RELEASES.since("0.5.13"),
+        _calls("SchedulerWeightUpdaterManager"),
+    ),
+    logger="sglang.rlpatch",
+)

@@ -1,0 +1,172 @@
+"""verl: a weight sync, on the trainer's side and on that of the rollout, whichever engine it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patcher.recipe import Insertion, Recipe
+from patches import weights
+from patches.releases import Releases
+from patches.verl import RELEASES
+
+_PACKAGE = "verl"
+_MANAGERS = RELEASES.until("0.6.1")
+_ADAPTERS = RELEASES.since("0.7.1")
+_ENGINES = RELEASES.since("0.7.0")
+_ACTOR = "ActorRolloutRefWorker"
+
+_WHOLE = "the trainer's side of a sync, as its workers run it"
+_SENDER = "what is not gathered or handed over meanwhile is spent on putting tensors into buckets"
+_LOAD = "the engine takes the weights over"
+
+
+def _sites(name: str, file: str, releases: Releases, *heads: weights.Site, more: tuple[Insertion, ...] = ()) -> Recipe:
+    return weights.sites(_PACKAGE, name, f"verl/{file}", releases, heads, *more)
+
+
+def _sync(method: str, why: str = _WHOLE, role: str = "trainer") -> weights.Site:
+    return method, f'sync(self, "{role}", "{method.rpartition(".")[2]}")', why
+
+
+def _phase(method: str, name: str, why: str) -> weights.Site:
+    return method, f'phase("{name}")', why
+
+
+def _wrapped(*methods: str) -> tuple[Insertion, ...]:
+    return tuple(weights.weights(_PACKAGE, method) for method in methods)
+
+
+def _gather(method: str, call: str) -> Insertion:
+    return weights.around(_PACKAGE, method, call, "gather", "every rank gives its parts")
+
+
+def _managers() -> Iterator[Recipe]:
+    """The sharding managers, which the workers of 0.2 to 0.5 enter before each rollout."""
+    for strategy, engine, releases in (
+        ("FSDP", "vLLM", _MANAGERS),
+        ("Megatron", "vLLM", _MANAGERS),
+        ("FSDP", "SGLang", RELEASES.between("0.3.0.post0", "0.6.1")),
+        ("Megatron", "SGLang", RELEASES.between("0.4.0", "0.6.1")),
+    ):
+        cls = f"{strategy}{engine.replace('vLLM', 'VLLM')}ShardingManager"
+        yield _sites(
+            f"sharding manager of {strategy} and {engine}",
+            f"workers/sharding_manager/{strategy.lower()}_{engine.lower()}.py",
+            releases,
+            _sync(f"{cls}.__enter__"),
+            _sync(f"{cls}.wake_up"),
+            _phase(f"{cls}.update_params", "load", _LOAD),
+            _phase(f"{cls}.update_weights", "send", "each tensor, or bucket, goes to the server"),
+            more=(_gather(f"{cls}.__enter__", "self.module.state_dict()"),) if cls == "FSDPVLLMShardingManager" else (),
+        )
+
+
+def _checkpoint_engines() -> Iterator[Recipe]:
+    """The transports between a trainer and a rollout that share no accelerator."""
+    for name, cls, operations in (
+        ("nccl", "NCCLCheckpointEngine", ("BroadcastOperation",)),
+        ("hccl", "HCCLCheckpointEngine", ("BroadcastOperation",)),
+        ("nixl", "NIXLCheckpointEngine", ("ReadableOperation", "ReadOperation")),
+        ("kimi", "KIMICheckpointEngine", ("BroadcastOperation",)),
+        ("mooncake", "MooncakeCheckpointEngine", ("MooncakeCheckpointEngine",)),
+    ):
+        yield _sites(
+            f"checkpoint engine {name}",
+            f"checkpoint_engine/{name}_checkpoint_engine.py",
+            _ADAPTERS,
+            _phase(f"{cls}.send_weights", "bucket", _SENDER),
+            *(
+                _phase(f"{one}.wait_for_complete", "send", "a bucket is on its way to the other side")
+                for one in operations
+            ),
+            more=_wrapped(f"{cls}.send_weights"),
+        )
+
+
+RECIPES = weights.recipes(
+    _PACKAGE,
+    RELEASES,
+    *_managers(),
+    *(
+        _sites(
+            f"rollout mode of {name} workers, weight sync",
+            f"workers/{file}",
+            RELEASES.between("0.6.0", "0.7.1"),
+            _sync(f"{_ACTOR}.rollout_mode"),
+            more=(_gather(f"{_ACTOR}.rollout_mode", "self.actor_module_fsdp.state_dict()"),) if name == "FSDP" else (),
+        )
+        for name, file in (("FSDP", "fsdp_workers.py"), ("Megatron", "megatron_workers.py"))
+    ),
+    _sites(
+        "weight sync of the engine worker",
+        "workers/engine_workers.py",
+        Releases(("0.7.0",)),
+        _sync(f"{_ACTOR}.wake_up"),
+    ),
+    _sites(
+        "weight sync of the engine workers", "workers/engine_workers.py", _ADAPTERS, _sync(f"{_ACTOR}.update_weights")
+    ),
+    *(
+        _sites(
+            f"weights of {cls}",
+            f"workers/engine/{folder}/transformer_impl.py",
+            RELEASES.since(first),
+            _phase(f"{cls}.get_per_tensor_param", "gather", "what is not gathered tensor by tensor"),
+        )
+        for cls, folder, first in (
+            ("FSDPEngine", "fsdp", "0.6.0"),
+            ("MegatronEngine", "megatron", "0.6.0"),
+            ("VeOmniEngine", "veomni", "0.7.1"),
+            ("TorchTitanEngine", "torchtitan", "0.7.1"),
+            ("AutomodelEngine", "automodel", "0.8.0"),
+        )
+    ),
+    *(
+        _sites(
+            f"weights to vLLM in the worker, {releases[0]}",
+            f"workers/rollout/vllm_rollout/{file}",
+            releases,
+            *(_phase(f"{cls}.update_weights", "load", _LOAD) for cls in ("vLLMRollout", "vLLMAsyncRollout")),
+            more=_wrapped("vLLMRollout.update_weights", "vLLMAsyncRollout.update_weights"),
+        )
+        for file, releases in (
+            ("vllm_rollout_spmd.py", RELEASES.between("0.6.0", "0.6.1")),
+            ("vllm_rollout.py", Releases(("0.7.0",))),
+        )
+    ),
+    _sites(
+        "weights to vLLM's workers",
+        "workers/rollout/vllm_rollout/vllm_rollout.py",
+        _ADAPTERS,
+        more=_wrapped("ServerAdapter.update_weights"),
+    ),
+    _sites(
+        "buckets for vLLM's workers",
+        "workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
+        _ADAPTERS,
+        _phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
+        _phase("BucketedWeightReceiver.receive_weights", "receive", "the other side gathers the next bucket"),
+        more=(weights.socket(_PACKAGE, "BucketedWeightSender.async_send_weights", "self._init_buffer()"),),
+    ),
+    _sites(
+        "weights in vLLM's workers",
+        "workers/rollout/vllm_rollout/utils.py",
+        _ADAPTERS,
+        _sync("vLLMColocateWorkerExtension.update_weights_from_ipc", "the rollout's side of a sync", "rollout"),
+        _phase("vLLMColocateWorkerExtension._update_weights", "load", _LOAD),
+    ),
+    _sites(
+        "weights to SGLang, weight sync",
+        "workers/rollout/sglang_rollout/sglang_rollout.py",
+        RELEASES.since("0.6.0"),
+        more=_wrapped("ServerAdapter.update_weights", "SGLangRollout.update_weights"),
+    ),
+    _sites(
+        "checkpoint engine beside the rollout",
+        "checkpoint_engine/base.py",
+        _ADAPTERS,
+        _sync("CheckpointEngineWorker.update_weights", "it receives, and hands over to the engine", "relay"),
+    ),
+    *_checkpoint_engines(),
+    logger="verl.rlpatch",
+)

@@ -1,0 +1,225 @@
+"""Weight syncs as tables, with a profiler that writes down what it is told; real ones are in ``test_on_verl_weights``."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from patcher.changes.change import SHARED, PatchId
+from patcher.editing.rendering import render
+from patches.verl import weights as verl
+from tests.choices import config
+from tests.patches.standin import Backend, Profiler, rendered
+
+pytestmark = pytest.mark.usefixtures("stand_in_torch")
+
+
+class Sides:
+    """The functions of a trainer, of an engine that takes all at once, and of one that takes one bucket in each call."""
+
+    def __init__(self, made: list[Profiler], monkeypatch: pytest.MonkeyPatch, **constants: Any) -> None:
+        space: dict[str, Any] = {}
+        exec("\n".join(rendered(verl.RECIPES[0], {"STAGE": "weight-sync", **constants})), space)
+        recorder = type("Recorder", (Backend, space["_RlpatchStage"]), {"made": made})
+        self.syncs: Any = recorder.__dict__.get("Syncs", space["_RlpatchStage"].Syncs)(recorder)
+        self.made, self.ranges = made, list[str]()
+        monkeypatch.setattr("torch.profiler.record_function", self.marked, raising=False)
+
+    def marked(self, name: str) -> Any:
+        name = name.removeprefix("rlpatch:")
+        ends: Callable[..., None] = lambda *_: self.ranges.append(f"/{name}")  # noqa: E731
+        return SimpleNamespace(__enter__=lambda: self.ranges.append(name), __exit__=ends)
+
+    def run(self, label: str) -> None:
+        for profiler in self.made:
+            profiler.run(label)
+
+    def train(self, label: str, *, fails: bool = False) -> None:
+        _range = self.syncs.sync(self, "trainer", "update_weights")
+        self.adapt(label, iter("ab"), fails=fails)
+        del _range
+
+    def adapt(self, label: str, weights: Any, *, fails: bool) -> None:
+        _range = self.syncs.sync(self, "trainer", "nested")
+        weights = self.syncs.weights(weights)
+        for one in weights:
+            self.run(label + one)
+            if fails:
+                raise KeyError(one)
+        del _range
+
+    def load(self, label: str) -> None:
+        _range = self.syncs.sync(self, "rollout", "update_weights_from_tensor", True)
+        self.run(label)
+        del _range
+
+    def forward(self, label: str) -> None:
+        self.syncs.ended()
+        self.run(label)
+
+
+@pytest.fixture
+def made() -> list[Profiler]:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("constants", "environ", "recorded"),
+    [
+        ({}, {}, [["0a", "0b"]]),
+        ({"SYNC": "2"}, {}, [["2a", "2b"]]),
+        ({"SYNC": "1", "REPEAT": 2}, {}, [["1a", "1b"], ["2a", "2b"]]),
+        ({"REPEAT": 9}, {}, [["0a", "0b"], ["1a", "1b"], ["2a", "2b"]]),
+        ({}, {"RLPATCH_SYNC": "1"}, [["1a", "1b"]]),
+        ({}, {"RLPATCH_SYNC": "nonsense"}, []),
+        ({}, {"RLPATCH_RANKS": "1"}, []),
+        ({"RANKS": "1"}, {"RANK": "1"}, [["0a", "0b"]]),
+        ({}, {"VERL_REPLICA_RANK": "1"}, []),
+        ({}, {"VERL_REPLICA_RANK": "1", "RLPATCH_REPLICAS": "all"}, [["0a", "0b"]]),
+        ({}, {"RLPATCH": "0"}, []),
+    ],
+)
+def test_which_syncs_are_recorded(
+    constants: dict[str, Any],
+    environ: dict[str, str],
+    recorded: list[list[str]],
+    made: list[Profiler],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    sides = Sides(made, monkeypatch, **constants)
+    for label in "012":
+        sides.train(label)
+        sides.run("between")
+    assert [profiler.recorded for profiler in made] == [{0: labels} for labels in recorded]
+    assert (sides.syncs.probe is None) == (constants.get("REPEAT") != 9)
+
+
+def test_the_log_and_the_ranges_say_what_it_was(
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sides = Sides(made, monkeypatch)
+    with caplog.at_level(logging.WARNING):
+        sides.train("0")
+        sides.train("1")
+    gathered = ["gather", "/gather"]
+    assert sides.ranges == ["update_weights", "nested", *gathered * 3, "/nested", "/update_weights"]
+    assert made[0].calls == ["start", "sync", "step", "stop"]
+    (line,) = caplog.messages
+    assert "_weight_sync_trainer_sync0_rank0_" in line
+    assert line.endswith(", weight sync 0, trainer: complete, recorded: 0")
+
+
+def test_a_sync_of_several_calls_ends_with_the_next_batch(
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = Sides(made, monkeypatch, SYNC="1")
+    for sync in "01":
+        for bucket in "ab":
+            sides.load(sync + bucket)
+            sides.run("waits")
+        for step in ("forward", "again"):
+            sides.forward(step)
+    assert [profiler.recorded for profiler in made] == [{0: ["1a", "waits", "1b", "waits"]}]
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_a_protocol_of_three_calls_is_one_sync(
+    last: bool, made: list[Profiler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = Sides(made, monkeypatch)
+    for call, goes_on in (("start", True), ("update", None), ("finish", False))[: 3 if last else 2]:
+        _range = sides.syncs.sync(sides, "rollout", call, goes_on)
+        sides.run(call)
+        del _range
+    sides.run("behind it")
+    assert [profiler.recorded for profiler in made] == [
+        {0: ["start", "update", *(["finish"] if last else ["behind it"])]}
+    ]
+
+
+def test_a_sync_that_raises_is_saved_and_the_next_one_is_another(
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = Sides(made, monkeypatch, REPEAT=2)
+    with pytest.raises(KeyError):
+        sides.train("0", fails=True)
+    sides.train("1")
+    assert [profiler.recorded for profiler in made] == [{0: ["0a"]}, {0: ["1a", "1b"]}]
+    assert sides.syncs.depth == 0
+
+
+def test_what_can_be_iterated_again_is_left_as_it_is(made: list[Profiler], monkeypatch: pytest.MonkeyPatch) -> None:
+    sides, weights = Sides(made, monkeypatch), {"a": 1}
+    _range = sides.syncs.sync(sides, "trainer", "update_weights")
+    assert sides.syncs.weights(weights) is weights
+    assert sides.syncs.weights(weights.items()) == weights.items()
+    del _range
+    one_shot = iter("a")
+    assert sides.syncs.weights(one_shot) is one_shot  # nothing is recorded any more
+
+
+def test_weights_that_are_awaited_are_received(made: list[Profiler], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def received() -> Any:
+        yield "a"
+        await asyncio.sleep(0)
+        yield "b"
+
+    async def hand_over() -> list[str]:
+        _range = sides.syncs.sync(sides, "relay", "update_weights")
+        found = [one async for one in sides.syncs.weights(received())]
+        del _range
+        return found
+
+    sides = Sides(made, monkeypatch)
+    assert asyncio.run(hand_over()) == ["a", "b"]
+    assert sides.ranges == ["update_weights", *["receive", "/receive"] * 3, "/update_weights"]
+
+
+def test_to_hand_a_bucket_over_lasts_until_it_is_answered(
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Socket:
+        closed = False
+
+        def send_pyobj(self, bucket: str) -> None:
+            sides.ranges.append(bucket)
+
+        def recv(self) -> str:
+            return "answer"
+
+    sides, real = Sides(made, monkeypatch), Socket()
+    _range = sides.syncs.sync(sides, "trainer", "update_weights")
+    socket = sides.syncs.socket(real)
+    socket.send_pyobj("a bucket")
+    assert (socket.recv(), socket.closed) == ("answer", False)
+    del _range
+    assert sides.ranges == ["update_weights", "send", "a bucket", "/send", "/update_weights"]
+    assert sides.syncs.socket(real) is real
+
+
+def test_a_run_that_ends_before_the_sync_says_so(
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sides = Sides(made, monkeypatch, SYNC="7")
+    sides.train("0")
+    with caplog.at_level(logging.WARNING):
+        sides.syncs.tell(None, "exit", "the process ends", True)
+    assert caplog.messages[0].endswith("not recorded: the process ends before weight sync 7")
+
+
+@pytest.mark.parametrize("backend", ["npu", "torch"])
+def test_what_goes_in_compiles_on_python_3_8(backend: str) -> None:
+    chosen = config(f"--stage weight-sync --sync 2 --repeat 3 --ranks all --backend {backend}")
+    patch = PatchId("verl", "weight-sync")
+    code = "\n".join(render(verl.RECIPES[0], chosen, "", patch, PatchId("verl", SHARED)).own)
+    tree = ast.parse(code, feature_version=(3, 8))
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation]
+    assert '"""Records weight syncs 2 to 4 of this process on every rank."""' in code
