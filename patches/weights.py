@@ -46,8 +46,14 @@ def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
     return {**recording.settings(config), **recording.in_replicas(config), **chosen}
 
 
-def recipes(package: str, releases: Releases, *sites: Recipe, logger: str) -> tuple[Recipe, ...]:
-    """The recipes of the stage in ``package``: of its recorder and of ``sites``; neither goes in without the other."""
+def recipes(
+    package: str, releases: Releases, *sites: Recipe, logger: str, replica: Probe | None = None
+) -> tuple[Recipe, ...]:
+    """The recipes of the stage in ``package``: of its recorder and of ``sites``; neither goes in without the other.
+
+    ``replica`` goes in beside the recorder: it tells a process which replica it is.
+    """
+    more = replica or Probe(summary=summary)
     recorder = Recipe(
         name="recorder of weight syncs",
         stage=STAGE,
@@ -58,7 +64,8 @@ def recipes(package: str, releases: Releases, *sites: Recipe, logger: str) -> tu
         probe=Probe(
             summary=summary,
             recorder=WeightSync,
-            beside="_rlpatch_stage = _RlpatchStage.Syncs(_RlpatchStage)",
+            members=more.members,
+            beside="\n".join(filter(None, ("_rlpatch_stage = _RlpatchStage.Syncs(_RlpatchStage)", more.beside))),
             callers=tuple(line for site in sites for one in site.insertions for line in one.lines),
             backends=BACKENDS,
             constants=lambda config, _release: {"LOGGER": logger, **recording.constants(config)},

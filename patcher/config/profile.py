@@ -86,8 +86,9 @@ class ProfileConfig(Generic[StageT_co]):
             yield Note("torch_npu documents only letters, digits and underscores for a path", self.save_path)
         if isinstance(self.stage, RolloutStage | WholeStage) and self.stage.replicas != (0,):
             detail = (
-                "verl tells vLLM from 0.8.0 on (VERL_REPLICA_RANK); to an engine that is not told, --replicas means"
-                " nothing: it records, whichever it is, and the folder's name has no replica"
+                "verl tells vLLM from 0.8.0 on (VERL_REPLICA_RANK), and the patch SGLang, from verl 0.6.1 on; to an"
+                " engine that is not told, --replicas means nothing: it records, whichever it is, and the folder's"
+                " name has no replica"
             )
             yield Note("--replicas chooses among engines that are told which replica they are", detail)
         if self.ranks is None and not isinstance(self.stage, TimelineStage):

@@ -91,6 +91,33 @@ class ForwardThread:
         return item
 
 
+class NamedReplica:
+    """SGLang: for its package, which a server of verl imports before it starts the schedulers.
+
+    verl tells vLLM's workers by a variable which replica they are, and SGLang's schedulers by nothing. But the
+    server is an actor, whose name has the number (``workers/rollout/sglang_rollout/async_sglang_server.py``, from
+    0.6.1).
+    """
+
+    class _RlpatchStageReplica:
+        """Which replica of verl this process starts, for the processes that inherit its environment."""
+
+        def __init__(self) -> None:
+            import contextlib
+            import os
+            import re
+            import sys
+
+            ray = sys.modules.get("ray")
+            with contextlib.suppress(Exception):
+                if ray and ray.is_initialized():
+                    context = ray.get_runtime_context()
+                    name = context.get_actor_name() if context.worker.mode == ray.WORKER_MODE else ""
+                    number = re.match(r"sglang_server_(?:[a-z]+_)*(\d+)_", name or "")
+                    if number:
+                        os.environ["VERL_REPLICA_RANK"] = number[1]
+
+
 class ScheduledLoop(ForeignLoops):
     """MindSpeed-RL's ``BaseTrainingEngine``, whose micro-batches Megatron takes out of an iterator.
 

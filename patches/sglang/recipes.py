@@ -6,7 +6,7 @@ from patcher.messages.notes import Note
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import rollout
-from patches.probes.members import ForwardThread
+from patches.probes.members import ForwardThread, NamedReplica
 from patches.probes.sglang import SglangRollout
 from patches.sglang import PROJECT, RELEASES, timeline, weights
 from patches.sglang.switches import SWITCHES
@@ -155,6 +155,25 @@ FORWARD_THREAD = Recipe(
     needs=(SCHEDULER.name,),
 )
 
+REPLICA = Recipe(
+    name="replica of verl",
+    stage="rollout",
+    class_name="",
+    method="",
+    windows=rollout.WINDOWS,
+    probe=Probe(
+        members=(NamedReplica,), beside="_rlpatch_stage_replica = _RlpatchStageReplica()", summary=rollout.summary
+    ),
+    insertions=(),
+    structures=(Structure("", RELEASES, "sglang/__init__.py", (), "imported before the schedulers are started"),),
+    why="verl starts an engine for each replica and tells SGLang's not which it is, so each would record",
+    how="the package, imported in the actor of verl's server, takes the number from the actor's name and puts it into"
+    " VERL_REPLICA_RANK, as verl does for vLLM; where there is no such actor it does nothing",
+    upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
+    remove_when="verl tells SGLang's schedulers which replica they are",
+    needs=(SCHEDULER.name,),
+)
+
 _ALL_RANKS = "on every rank, prefill and idle batches counted along, without a mark for a step"
 _BY_STAGE = (
     "profile_by_stage=True records the first num_steps batches of prefill and of decode, never a later window, and"
@@ -172,7 +191,7 @@ _OTHER_THREAD = (
 
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=(SCHEDULER, FORWARD_THREAD, *timeline.RECIPES, *weights.RECIPES),
+    recipes=(SCHEDULER, FORWARD_THREAD, REPLICA, *timeline.RECIPES, *weights.RECIPES),
     switches=SWITCHES,
     backend="torch",
     processes=Processes(modules=("sglang",), scripts=("sglang",), titles=("sglang::",)),

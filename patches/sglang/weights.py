@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from patcher.recipe import Probe
 from patches import weights
+from patches.probes.members import NamedReplica
 from patches.sglang import RELEASES
 
 _PACKAGE = "sglang"
@@ -42,4 +44,7 @@ RECIPES = weights.recipes(
         _calls("SchedulerWeightUpdaterManager"),
     ),
     logger="sglang.rlpatch",
+    replica=Probe(
+        members=(NamedReplica,), beside="_rlpatch_stage_replica = _RlpatchStageReplica()", summary=weights.summary
+    ),
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +15,12 @@ from typing import Any
 import pytest
 
 from fixtures import releases
+from fixtures.cache import REPOSITORY
+from fixtures.rays import cluster as rays
 from patcher.editing import fingerprint
 from patcher.guards.detect import detect
 from patcher.switches import State
-from patches.probes.members import ForwardThread
+from patches.probes.members import ForwardThread, NamedReplica
 from patches.probes.rollout import RolloutUnits
 from patches.probes.sglang import SglangRollout
 from patches.sglang import recipes as sglang
@@ -389,3 +394,45 @@ def test_an_overlapped_window_is_closed_before_sglangs_own_profiler_starts() -> 
     assert scheduler.made[0].calls[-1] == "stop"
     scheduler.end()
     assert scheduler.recorded() == [{n: [f"decode {n}"] for n in (2, 3, 4)}]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("sglang_server_3_0", "3"),
+        ("sglang_server_decode_12_1", "12"),
+        ("sglang_server_0_0_standalone", "0"),
+        ("sglang_server_reward_1_0", "1"),
+        ("vllm_server_3_0", None),
+        ("WorkerDict_0:0", None),
+        ("", None),
+        (None, None),
+    ],
+)
+@pytest.mark.parametrize("mode", ["worker", "driver", "no cluster", "no ray"])
+def test_a_server_of_verl_tells_its_schedulers_which_replica_they_are(
+    mode: str, name: str | None, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = SimpleNamespace(worker=SimpleNamespace(mode=1 if mode == "worker" else 0), get_actor_name=lambda: name)
+    ray = SimpleNamespace(
+        WORKER_MODE=1, is_initialized=lambda: mode != "no cluster", get_runtime_context=lambda: context
+    )
+    monkeypatch.setitem(sys.modules, "ray", None if mode == "no ray" else ray)
+    monkeypatch.setenv("VERL_REPLICA_RANK", "before")
+    NamedReplica._RlpatchStageReplica()
+    assert os.environ["VERL_REPLICA_RANK"] == (told if told and mode == "worker" else "before")
+
+
+@pytest.mark.engine
+def test_the_processes_of_a_real_actor_inherit_it(tmp_path: Path) -> None:
+    root = install(sglang.UPSTREAM, "0.5.23", tmp_path / "site")
+    run("apply", "sglang", "--decode", "30:60", "--save-path", "/tmp/traces", "--path", root)
+    block = (root / "sglang/__init__.py").read_text().partition("# >>> rlpatch")[2]
+    (root / "sglang/__init__.py").write_text(f"# >>> rlpatch{block}")  # without the rest, which imports the engine
+    names = ("sglang_server_3_0", "sglang_server_decode_2_1", "another")
+    command = [str(rays.python(rays.NEWEST)), "-m", "fixtures.rays.replica", *names]
+    path = os.pathsep.join(map(str, (root, REPOSITORY)))
+    with tempfile.TemporaryDirectory(prefix="ray_", dir="/tmp", ignore_cleanup_errors=True) as scratch:
+        env = {**os.environ, **rays.variables(), "PYTHONPATH": path, "RAY_TMPDIR": scratch}
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert "TOLD 3 2 None None\n" in done.stdout, done.stdout + done.stderr
