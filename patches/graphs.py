@@ -31,6 +31,11 @@ def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
     return {**recording.settings(config), **recording.in_replicas(config), "IDENTITY": identity}
 
 
+def constants(config: ProfileConfig[WholeStage], release: str) -> dict[str, object]:
+    """The compile-time constants of ``patches.probes.graphs.GraphCapture``."""
+    return {**recording.constants(config), **recording.by_server(config), **vllm_engine.parallel(release)}
+
+
 def probe(*, logger: str) -> Probe:
     """The probe that records from ``enter`` to ``leave``; only vLLM's workers are known to it."""
     return recording.probe(
@@ -38,7 +43,7 @@ def probe(*, logger: str) -> Probe:
         (Calls,),
         logger=logger,
         settings=settings,
-        constants=lambda config, release: {**recording.constants(config), **vllm_engine.parallel(release)},
+        constants=constants,
         summary=summary,
     )
 

@@ -37,7 +37,12 @@ def identity(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> t
     return ("host", *more, "rank", *world, "pid", "ranks", *(windowed if stage.UNITS else ()), "units")
 
 
-def numbers(some: tuple[int, ...] | None) -> str:
+def by_server(config: ProfileConfig[Any]) -> dict[str, object]:
+    """The compile-time constant of such a recorder: whether what a server does for its replica decides."""
+    return {"BY_SERVER": any(isinstance(one, str) for one in config.stage.replicas or ())}
+
+
+def numbers(some: tuple[int | str, ...] | None) -> str:
     """Numbers, or all for None, as a variable of the environment has them."""
     return "all" if some is None else ",".join(map(str, some))
 

@@ -65,7 +65,8 @@ def probe(
         stage = config.stage
         states = {"BY_LOAD": stage.at_load, "BY_TAIL": stage.at_tail, "BY_CONTEXT": stage.at_context}
         waits = {name: bool(value) or stage.on_demand for name, value in states.items()}
-        return {**recording.constants(config), **counting, **waits, **traits(release)}
+        constants = {**recording.constants(config), **recording.by_server(config)}
+        return {**constants, **counting, **waits, **traits(release)}
 
     return recording.probe(
         recorder,

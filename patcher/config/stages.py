@@ -10,9 +10,11 @@ from patcher.config.windows import ROLLOUT_UNITS, TRAINING_UNITS, WHOLE, Window,
 from patcher.messages.errors import Kind, Problem
 from patcher.options import flag, option, options_of, words_of
 from patcher.options.headings import OUTPUT, RECORDED, WHOSE, WINDOW
-from patcher.options.notations import Choice, Flag, Number, NumberList, NumberListOrAll
+from patcher.options.notations import Choice, Flag, Number, NumberList, ReplicaList
 
 ROLES = ("actor", "ref", "critic")
+SERVERS = ("prefill", "decode")
+"""What the servers of one replica may do for it, where it has several."""
 WHOLE_STAGE = Window(WHOLE, 0, 1)
 
 
@@ -20,9 +22,9 @@ def _repeat() -> int:
     return option(Number(1), WHOSE, "Record the window in this many rollouts or training steps in a row.", default=1)
 
 
-def _replicas() -> tuple[int, ...] | None:
-    about = "Replicas of the rollout's engine in verl, such as 0,3, or all."
-    return option(NumberListOrAll(), WHOSE, about, default=(0,))
+def _replicas() -> tuple[int | str, ...] | None:
+    about = "Replicas of the rollout's engine in verl, such as 0,3, or all; servers for prefill or decode alone."
+    return option(ReplicaList(*SERVERS), WHOSE, about, default=(0,))
 
 
 class Stage:
@@ -86,7 +88,7 @@ class RolloutStage(WindowedStage):
     KIND: ClassVar = "rollout"
     UNITS: ClassVar = ROLLOUT_UNITS
     rollout: int = option(Number(0), WHOSE, "Which rollout, counted from 0.", default=0)
-    replicas: tuple[int, ...] | None = _replicas()
+    replicas: tuple[int | str, ...] | None = _replicas()
     at_load: int = option(
         Number(1), WINDOW, "Start counting after the first iteration with at least N requests.", default=0, shown=""
     )
@@ -138,7 +140,7 @@ class WholeStage(Stage):
     name: str
     window: Window = field(default=WHOLE_STAGE, init=False)
     repeat: int = _repeat()
-    replicas: tuple[int, ...] | None = _replicas()
+    replicas: tuple[int | str, ...] | None = _replicas()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +150,11 @@ class SyncStage(WholeStage):
     NAMES: ClassVar = ("weight-sync",)
     KIND: ClassVar = "weight-sync"
     sync: int = option(Number(0), WHOSE, "Which weight sync, counted from 0 in each process.", default=0)
+
+    def __post_init__(self) -> None:
+        if words := [one for one in self.replicas or () if one in SERVERS]:
+            cause = f"--replicas {words[0]}: all servers of a replica take the weights alike"
+            raise Problem(Kind.USAGE, cause, hint="--replicas with a number, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

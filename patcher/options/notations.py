@@ -91,6 +91,25 @@ class NumberListOrAll(Notation["tuple[int, ...] | None"]):
         return "all" if value is None else self.numbers.text(value)
 
 
+class ReplicaList(Notation["tuple[int | str, ...] | None"]):
+    """As ``NumberListOrAll``, and among the numbers ``words`` that stand for some of all replicas."""
+
+    metavar, numbers = "LIST", NumberListOrAll()
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def read(self, option: str, text: str) -> tuple[int | str, ...] | None:
+        """The numbers, each once and in order, and then the words."""
+        items = [item.strip().lower() for item in text.split(",")]
+        numbers = [item for item in items if item not in self.words]
+        read = self.numbers.read(option, ",".join(numbers)) if numbers else ()
+        return None if read is None else (*read, *(word for word in self.words if word in items))
+
+    def text(self, value: tuple[int | str, ...] | None) -> str:
+        return "all" if value is None else ",".join(map(str, value))
+
+
 class Choice(Notation[str]):
     """One of ``words``, in any case and with ``_`` for ``-``; ``same`` maps other spellings to them.
 

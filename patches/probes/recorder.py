@@ -325,10 +325,12 @@ class ReplicaRecorder(Recorder):
     REPLICAS = "0"
 
     BY_CONTEXT: CompileTime[bool] = False
+    BY_SERVER: CompileTime[bool] = False  # which is one of several that a replica has
 
     growth: int
     dp: int
     replica: str
+    serves: Callable[[Any], str]  # "prefill", "decode", or anything else
 
     def __init__(self, worker: Any) -> None:
         import os
@@ -338,7 +340,12 @@ class ReplicaRecorder(Recorder):
         if not self.WINDOWED:
             self.name = "graph_capture_" + self.name
         super().__init__(worker)
-        replicas = self.setting("RLPATCH_REPLICAS", self.REPLICAS, r"all|\d+(,\d+)*").split(",")
-        self.done = self.done or (bool(replica) and {"all", replica}.isdisjoint(replicas))
+        if self.BY_SERVER:
+            one = r"(prefill|decode|\d+)"
+            replicas = self.setting("RLPATCH_REPLICAS", self.REPLICAS, "all|%s(,%s)*" % (one, one)).split(",")
+            self.done = self.done or {"all", replica, self.serves(worker)}.isdisjoint(replicas)
+        else:
+            replicas = self.setting("RLPATCH_REPLICAS", self.REPLICAS, r"all|\d+(,\d+)*").split(",")
+            self.done = self.done or (bool(replica) and {"all", replica}.isdisjoint(replicas))
         if self.METADATA:
             self.watched = "%s/.rlpatch/%s_%s.json" % (self.save_path, self.STAGE, self.name)

@@ -326,6 +326,10 @@ class VllmWorker(ReplicaRecorder):
             self.world = max(world, parallel.world_size * parallel.data_parallel_size)
         super().__init__(worker)
 
+    def serves(self, worker: Any) -> str:
+        transfer = getattr(worker.vllm_config, "kv_transfer_config", None)
+        return {"kv_producer": "prefill", "kv_consumer": "decode"}.get(getattr(transfer, "kv_role", ""), "")
+
 
 class VllmV1Rollout(VllmWorker, SchedulerOutputs):
     """A worker of vLLM's V1 engine."""

@@ -148,3 +148,6 @@ class SglangRollout(RolloutUnits):
             self.dp = replica
             self.rank += replica * world
         super().__init__(worker)
+
+    def serves(self, worker: Any) -> str:
+        return str(getattr(getattr(worker, "disaggregation_mode", None), "value", ""))  # an enum

@@ -121,7 +121,9 @@ def stage(draw: Any, recipe: Recipe) -> Stage:
         ),
     }
     if kind_of(unit) is RolloutStage:
-        return RolloutStage(rollout=draw(NUMBERS), replicas=draw(st.none() | numbers(NUMBERS)), **common)
+        servers = draw(st.sampled_from(((), ("prefill",), ("prefill", "decode"))))
+        replicas = draw(st.none() | numbers(NUMBERS).map(lambda some: (*some, *servers)))
+        return RolloutStage(rollout=draw(NUMBERS), replicas=replicas, **common)
     role, strategy = (draw(st.sampled_from(("", *words))) for words in (recipe.roles, recipe.strategies))
     return TrainingStage(role=role, strategy=strategy, training_steps=draw(numbers(COUNTS)), **common)
 

@@ -436,3 +436,18 @@ def test_the_processes_of_a_real_actor_inherit_it(tmp_path: Path) -> None:
         env = {**os.environ, **rays.variables(), "PYTHONPATH": path, "RAY_TMPDIR": scratch}
         done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert "TOLD 3 2 None None\n" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("mode", "records"), [("decode", True), ("prefill", False), (None, False)])
+def test_a_server_for_decode_is_known_by_its_scheduler(mode: str | None, records: bool, stand_in_torch: None) -> None:
+    scheduler = Scheduler(WINDOW="2:4", REPLICAS="decode", BY_SERVER=True)
+    if mode:
+        scheduler.disaggregation_mode = SimpleNamespace(value=mode)  # type: ignore[attr-defined]
+    scheduler.rollout(5)
+    assert bool(scheduler.recorded()) is records
+
+
+def test_the_scheduler_has_its_mode_under_this_name(release: str) -> None:
+    source = releases.release_file(release, "sglang/srt/managers/scheduler.py", "sglang").decode()
+    first = releases.SGLANG.index("0.4.7")  # or before
+    assert "self.disaggregation_mode = DisaggregationMode(" in source or releases.SGLANG.index(release) < first

@@ -91,6 +91,7 @@ def test_what_is_usual_is_worth_none(words: str) -> None:
             "--decode 30:60 --backend npu --module-ranges --module-pattern MLP$",
         ),
         ("--decode 30:60 --replicas 3,0", "--decode 30:60 --replicas 0,3 --backend npu"),
+        ("--decode 30:60 --replicas Decode,3,0", "--decode 30:60 --replicas 0,3,decode --backend npu"),
         ("--stage graph-capture --replicas ALL", "--stage graph-capture --replicas all --backend npu"),
         ("--decode 0:9 --at-load 1 --at-tail 1 --at-context 1", "--decode 0:9 --at-load 1 --at-tail 1 --at-context 1 --backend npu"),
         ("--decode 30:60 --facts", "--decode 30:60 --backend npu"),

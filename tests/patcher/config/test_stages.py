@@ -57,6 +57,8 @@ def test_a_stage_without_a_window(words: str) -> None:
             "--module-ranges belongs to rollout and training stages, and --stage graph-capture",
         ),
         ("--stage graph-capture --sync 1", "--sync belongs to weight-sync stages, and --stage graph-capture"),
+        ("--stage weight-sync --replicas decode", "--replicas decode: all servers of a replica take the weights alike"),
+        ("--decode 1:2 --replicas encode", "--replicas encode: not a whole number from 0"),
         ("--stage weight-sync --rollout 1", "--rollout belongs to rollout stages, and --stage weight-sync"),
         ("--decode 1:2 --sync 1", "--sync belongs to weight-sync stages, and --decode"),
         ("--stage graph-capture --role ref", "--role belongs to training stages, and --stage graph-capture"),

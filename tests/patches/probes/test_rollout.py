@@ -542,6 +542,32 @@ def test_one_of_verls_replicas_records(
     assert recorded(worker) == ([steps(2, 4)] if records else [])
 
 
+@pytest.mark.parametrize(
+    ("serves", "told", "replicas", "variable", "records"),
+    [
+        ("kv_consumer", "0", "decode", "", True),
+        ("kv_producer", "0", "decode", "", False),
+        ("kv_producer", "5", "prefill", "", True),
+        ("kv_consumer", "", "decode", "", True),  # nothing tells which replica it is
+        ("kv_both", "0", "decode", "", False),
+        (None, "0", "decode", "", False),
+        ("kv_consumer", "3", "3,prefill", "", True),
+        ("kv_consumer", "2", "3,prefill", "", False),
+        ("kv_consumer", "2", "prefill", "decode", True),
+        ("kv_consumer", "2", "prefill", "all", True),
+    ],
+)
+def test_servers_that_a_replica_has_for_prefill_or_decode(
+    monkeypatch: pytest.MonkeyPatch, serves: str | None, told: str, replicas: str, variable: str, records: bool
+) -> None:
+    monkeypatch.setenv("VERL_REPLICA_RANK", told)
+    monkeypatch.setenv("RLPATCH_REPLICAS", variable)
+    worker = V1Worker(WINDOW="2:4", REPLICAS=replicas, BY_SERVER=True)
+    worker.vllm_config.kv_transfer_config = serves and SimpleNamespace(kv_role=serves)
+    rollout(worker, 5)
+    assert recorded(worker) == ([steps(2, 4)] if records else [])
+
+
 def test_the_replica_is_in_the_name_if_it_is_known(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
