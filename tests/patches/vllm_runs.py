@@ -121,6 +121,13 @@ PATCHED_ONLY = (
         "all requests have finished, recorded 10 of 30 units",
     ),
     Engine("never", "generate 9 20; generate 9 3", (), "not recorded: all requests have finished after 19 units"),
+    Engine(
+        "aborted",  # and what goes on afterwards is a new request with all tokens that there were by then
+        "add 9 70; step 20; abort; add 29 70; run",
+        (Recorded(30, 60, rollout=1),),
+        COMPLETE,
+        {"RLPATCH_ROLLOUT": "1"},
+    ),
     Engine("warm-up", "warmup; generate 9 70", (Recorded(30, 60),), COMPLETE),
     Engine(
         "own-profiler-meanwhile",
