@@ -27,7 +27,7 @@ _HOW = (
 )
 _REMOVE = "the framework's own profiler has the weight sync as a stage, and marks its phases"
 _FIRST = Note(
-    "weight sync 0 may be the one before the first rollout: --sync N chooses another",
+    "sync 0 may be the one before the first rollout: --sync N chooses another",
     "a trainer that syncs before its first step has the weights of step 1 in sync 1",
 )
 

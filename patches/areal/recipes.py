@@ -18,7 +18,7 @@ _WHY = (
     " around a scope by hand, and records all of it"
 )
 _COUNTED = Note(
-    "a training step is what the log counts: the version of the weights, and one",
+    "a training step is what the log counts: the weights' version and one",
     "a reference and a teacher, which have no optimizer, count their calls: after a checkpoint they begin at 1 again",
 )
 _TEACHER = Note("a teacher is recorded as the reference is", "it is an actor without an optimizer, too")

@@ -231,7 +231,7 @@ UPSTREAM = Upstream(
     builtin={
         ">=0.11.0rc0": "msMonitor records a window by step, where MSMONITOR_USE_DAEMON=1 or, from 0.20.2rc1 on,"
         " msmonitor_use_daemon is set and its daemon runs: `dyno nputrace --start-step N --iterations M`. The worker"
-        " calls dp.step() in each execute_model(), so N counts every iteration since its start, prefill and empty ones"
+        " calls dp.step() in each iteration, so N counts every iteration since its start, prefill and empty ones"
         " along, through all rollouts. A number that is past is refused with a warning, and nothing is recorded.",
         ">=0.20.2rc1": "--profiler-config with delay_iterations and max_iterations records a window of its own after"
         " start_profile(): it counts prefill and decode iterations alike, records [29, 59) for delay 30 and max 30,"

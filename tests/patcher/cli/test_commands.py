@@ -136,7 +136,7 @@ ERRORS = {
     "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--backend", "torch", "--mstx", "--path", "site"), 2, "does not exist in torch.profiler", "--backend npu"),
     "an odd save path": (("apply", "vllm-ascend", "--decode", "1:2", "--save-path", 'x"; import os', "--path", "site"), 2, "torch_npu refuses this path", "--save-path /tmp"),
     "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "vllm-ascend has no stage update-policy; it is one of areal, mindspeed-rl, openrlhf, trl, verl", "one of: rollout, graph-capture, builtin"),
-    "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "vllm-ascend has no stage rolout: no target has this stage", "one of: rollout"),
+    "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "vllm-ascend has no stage rolout: no target has this stage", "--stage rollout"),
     "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "vllm-ascend has no --mini-batch", "--decode A:B"),
     "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch 0:1: no target counts it", "rlpatch list"),
     "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role belongs to training stages", "leave --role out"),

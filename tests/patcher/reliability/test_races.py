@@ -52,7 +52,7 @@ def test_a_file_that_was_pristine_for_a_moment_is_not_forgotten(
     assert package.rlpatch(site, *APPLY).exit_code == 0
     real = edits.revert
 
-    def overtaken(root, read, records, patches):
+    def overtaken(root, read, records, patches, kept):
         monkeypatch.undo()
 
         def between(path):
@@ -63,7 +63,7 @@ def test_a_file_that_was_pristine_for_a_moment_is_not_forgotten(
             assert package.rlpatch(site, *APPLY).exit_code == 0
             return data
 
-        return real(root, between, records, patches)
+        return real(root, between, records, patches, kept)
 
     monkeypatch.setattr(edits, "revert", overtaken)
     said = package.rlpatch(site, "revert")
