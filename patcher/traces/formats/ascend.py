@@ -135,7 +135,7 @@ def rows(file: Path) -> Iterator[Mapping[str, str]]:
             yield from csv.DictReader(line.replace("\0", "") for line in lines)
 
 
-class Timed(NamedTuple):
+class TimedStep(NamedTuple):
     """A collective of ``communication.json``, in nanoseconds; ``parts`` are its transit, waiting and idle time."""
 
     step: int
@@ -145,7 +145,7 @@ class Timed(NamedTuple):
     parts: tuple[int, int, int]
 
 
-def timed(output: Path) -> Iterator[Timed]:
+def timed(output: Path) -> Iterator[TimedStep]:
     """The collectives of ``communication.json``, those whose step has no number as of step 0."""
     for step, kinds in mapping(loaded(output / "communication.json")).items():
         number = re.fullmatch(r"step(\d{1,18})", step)
@@ -156,7 +156,7 @@ def timed(output: Path) -> Iterator[Timed]:
                 begin, ns = (_milliseconds(times.get(key)) for key in ("Start Timestamp(us)", "Elapse Time(ms)"))
                 if "@" in name and None not in values:
                     parts = tuple(values)
-                    yield Timed(int(number[1]) if number else 0, name, begin or 0, ns or 0, parts)  # type: ignore[arg-type]
+                    yield TimedStep(int(number[1]) if number else 0, name, begin or 0, ns or 0, parts)  # type: ignore[arg-type]
 
 
 def transits(output: Path) -> Transits:
