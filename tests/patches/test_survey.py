@@ -47,7 +47,7 @@ def to_add(said: str) -> list[str]:
 KNOWN = (
     ("vllm-ascend", "0.30.0rc2", 7),
     ("vllm-ascend", "0.9.1", 7),
-    ("verl", "0.6.1", 32),
+    ("verl", "0.6.1", 34),
     ("verl", "0.9.1", 55),
     ("sglang", "0.5.23", 8),
 )
