@@ -279,6 +279,7 @@ def stranger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., s
     # What the interpreter and rlpatch need may lie where only root gets, so the modules are loaded before.
     code = """
 import contextlib, io, os
+import patcher.__main__
 from patcher.cli import rlpatch
 for words in ("apply -n vllm-ascend --decode 1:2", "check vllm-ascend", "status"):
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
