@@ -15,7 +15,7 @@ _ANCESTORS = 64
 """Parents that are looked at: a loop in a doctored file ends there."""
 
 RECORDED = (
-    ("driver", "call"), ("agent", "trajectory"), ("engine", "iterations"), ("server", "serve"), ("trainer", "work"),
+    ("driver", "call"), ("engine", "iterations"), ("server", "serve"), ("trainer", "work"), ("agent", "trajectory"),
     ("driver", "step"), ("reward", "reward"),
 )  # fmt: skip
 """The roles with the kind of records that makes each, the first that fits decides: one that marks the steps and works

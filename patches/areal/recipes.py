@@ -6,7 +6,7 @@ from patcher.messages.notes import Note
 from patcher.processes import Processes
 from patcher.recipe import Gap, Head, Insertion, Loop, Recipe, Structure, Upstream
 from patches import training
-from patches.areal import PROJECT, RELEASES
+from patches.areal import PROJECT, RELEASES, timeline
 from patches.areal.switches import SWITCHES
 from patches.probes.areal import VersionedSteps
 from patches.training import MICRO, MINI, ROLES, UPDATES
@@ -125,6 +125,7 @@ UPSTREAM = Upstream(
         *_stage("compute-log-prob", "e72a897c5b66"),
         *_stage("update-critic", "a7c5c13cafd2"),
         *_stage("compute-values", "c3076465c247"),
+        *timeline.RECIPES,
     ),
     switches=SWITCHES,
     backend="torch",

@@ -1,12 +1,13 @@
 """AReaL's real actors, critics and FSDP engines on a CPU, patched: every bit as before, and in the trace the units.
 
 What happens is labelled by the driver (``fixtures.areal.drive``): forwards, backwards and the optimizer's steps, each
-with the number of its call.
+with the number of its call. The timeline goes with the windows: all runs are in one process, and in one file.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from patches.areal import RELEASES
 from tests.matrix import ends
 from tests.patches.command_line import run as rlpatch
 from tests.patches.labelled import Recorded, recorded
+from tests.patches.probes.timelines import files_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 
@@ -114,6 +116,7 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(release: str, tmp
     common = ("--backend", "torch", "--contents", "cpu", "--path", tree, "--save-path", tmp_path / "elsewhere")
     for stage, window in WINDOWS.items():
         rlpatch("apply", f"areal=={release}", "--stage", stage, window, "0:1", *common)
+    rlpatch("apply", f"areal=={release}", "--timeline", *common[-4:])
     runs = [{**case.run, "env": case.environment(tmp_path)} for case in CASES]
     driven = drive([published, tree], runs)
     assert "Traceback" not in driven.log
@@ -122,3 +125,25 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(release: str, tmp
         assert ours == theirs, f"{case.name}: patched and published differ"
         assert dict(recorded(tmp_path / case.name)) == case.recorded, f"{case.name}: {driven.log}"
         assert case.said in driven.log, case.name
+    the_timeline_has_every_unit(tmp_path / CASES[0].name, before)
+
+
+def the_timeline_has_every_unit(folder: Path, runs: list[list[dict[str, Any]]]) -> None:
+    """Each micro-batch has one forward, and lies in the work that the trainer called for, as optimizer steps do."""
+    (lines,) = files_of(folder)
+    spans = [row for line in lines[1:] for row in line.get("spans", ())]
+    works = {row[0]: row[3] for row in spans if row[2] == "work"}
+    forwards = {"critic": "compute_values"}
+    called = [
+        "ppo_update" if call == "update" else forwards.get(case.run["role"], "compute_logp")
+        for case in CASES
+        for call in case.run["calls"]
+    ]
+    assert [*works.values()] == called
+    units = Counter((row[1], row[3]) for row in spans if row[2] == "unit")
+    reports = [call for run in runs for call in run]
+    for number, call in zip(works, reports, strict=True):
+        done = Counter(label.partition(" ")[0] for label in call["labels"])
+        assert units[number, "micro-batch"] == done["forward"] > 0
+        assert units[number, "optimizer-step"] == done["optimizer"]
+    assert {work for work, _ in units} == {*works}

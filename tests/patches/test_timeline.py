@@ -23,7 +23,7 @@ from tests.patches.command_line import files, install, run, there_and_back
 from tests.patches.probes.timelines import files_of
 
 pytestmark = pytest.mark.usefixtures("unwatched")
-NAMES = ("openrlhf", "sglang", "trl", "verl", "vllm", "vllm-ascend")
+NAMES = ("areal", "openrlhf", "sglang", "trl", "verl", "vllm", "vllm-ascend")
 CALL = re.compile(r'__import__\("(\w+)"\), "_rlpatch_timeline", None\)\).*\b_rlpatch\.(\w+)\(')
 LOOP = re.compile(r'_rlpatch\.(\w+)\(.* if .*__import__\("(\w+)"\), "_rlpatch_timeline", None\)\) else ')
 

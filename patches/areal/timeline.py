@@ -1,0 +1,105 @@
+"""AReaL: the phases of its trainer, the calls of its workers, their units, and the episodes of a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from patcher.recipe import Insertion, Recipe
+from patches import timeline
+from patches.areal import RELEASES
+
+_PACKAGE = "areal"
+_RANK = "a trainer calls it on each of its ranks"
+_CALLED = "whatever the trainer calls of its workers goes through it"
+_STOP = "requests stop while the weights come"
+_SYNC = "the weights go from the trainer to the rollout"
+
+
+def _sites(name: str, file: str, *heads: timeline.Site, loops: Iterable[Insertion] = ()) -> Recipe:
+    return timeline.sites(_PACKAGE, name, f"areal/{file}", RELEASES, heads, *loops)
+
+
+def _spans(kind: str, owner: str, why: str, *methods: str) -> Iterable[timeline.Site]:
+    for method in methods:
+        yield f"{owner}.{method}", f'span("{kind}", "{method.lstrip("_")}")', why
+
+
+def _engine(name: str, *more: timeline.Site, loops: Iterable[Insertion] = ()) -> Recipe:
+    owner = f"{name}Engine"
+    return _sites(
+        f"works of the {name} engine",
+        f"engine/{name.lower()}_engine.py",
+        *_spans("work", owner, _RANK, "update_weights"),
+        *_spans("sync", owner, _SYNC, "_update_weights_from_distributed", "_update_weights_from_disk"),
+        *_spans("sleep", owner, "a model leaves the device, and comes back", "offload", "onload"),
+        (f"{owner}.optimizer_step", 'span("unit", "optimizer-step")', "it ends a mini-batch"),
+        *more,
+        loops=loops,
+    )
+
+
+RECIPES = timeline.recipes(
+    _PACKAGE,
+    RELEASES,
+    _sites(
+        "phases of the trainer",
+        "utils/stats_tracker.py",
+        ("DistributedStatsTracker.record_timing", 'span("phase", key)', "the phases in the log are timed by it"),
+    ),
+    _sites(
+        "steps of the trainer",
+        "utils/stats_logger.py",
+        ("StatsLogger.commit", "step(global_step + 1)", "each step is logged once, and counted from 1 on there"),
+    ),
+    _sites(
+        "calls of the trainer",
+        "infra/controller/train_controller.py",
+        *(
+            (f"TrainController.{method}", 'span("call", method)', _CALLED)
+            for method in ("_custom_function_call", "_async_custom_function_call")
+        ),
+    ),
+    _sites(
+        "works of the actor",
+        "trainer/ppo/actor.py",
+        *_spans("work", "PPOActor", _RANK, "compute_logp", "compute_advantages", "ppo_update"),
+    ),
+    _sites(
+        "works of the critic",
+        "trainer/ppo/critic.py",
+        *_spans("work", "PPOCritic", _RANK, "compute_values", "ppo_update"),
+    ),
+    _engine("FSDP", loops=(timeline.loop(_PACKAGE, "FSDPEngine.forward_backward_batch", "micro-batch", "mb_list"),)),
+    _engine("Megatron"),
+    _sites(
+        "episodes of a rollout",
+        "infra/workflow_executor.py",
+        (
+            "WorkflowExecutor._create_workflow_task._execute_workflow",
+            'span("trajectory", type(pending_task.workflow).__name__)',
+            "one episode, with all its turns and its reward",
+        ),
+        *(
+            (f"BatchTaskDispatcher.{method}", f'span("poll", "{method}")', "the trainer waits here for episodes")
+            for method in ("active_submit_and_wait", "wait_results")
+        ),
+    ),
+    _sites(
+        "requests of episodes",
+        "infra/remote_inf_engine.py",
+        (
+            "RemoteInfEngine.agenerate",
+            'requested("request", "generate", req.rid, req.input_ids)',
+            "an episode's side of a request",
+        ),
+        *_spans(
+            "sync", "RemoteInfEngine", "requests stop while the weights come", "pause_generation", "continue_generation"
+        ),
+    ),
+    _sites(
+        "rewards",
+        "api/reward_api.py",
+        ("AsyncRewardWrapper.__call__", 'span("reward", "compute_score")', "an episode waits for its reward"),
+    ),
+    logger="areal.rlpatch",
+)
