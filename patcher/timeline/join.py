@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from patcher.messages.sentences import Sentence
 from patcher.timeline import causes, clocks, recorded, runs, shares
@@ -15,6 +16,8 @@ from patcher.timeline.path import ENDLESS, PathPiece, StepRecords, critical_path
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import Collector
 
+Piece = TypeVar("Piece", PathPiece, PathSegment)
+
 SLACK_US = 1_500_000
 """Records come at most so long after what they tell of."""
 
@@ -23,6 +26,12 @@ STRIDE_US = 30_000_000
 
 MOST_PIECES = 200
 """Of a critical path; beyond, the shortest are put to their neighbours."""
+
+MOST_SEGMENTS = 200_000
+"""Of all critical paths of a run, some 50 MB; beyond, each has half as many pieces."""
+
+FEWEST_PIECES = 12
+"""Of a critical path, however long the run is."""
 
 POINTS = 240
 """Of the curve of requests, in a step."""
@@ -54,6 +63,7 @@ class _Join:
     steps: list[TrainingStep] = field(default_factory=list)
     spent: list[causes.Spent] = field(default_factory=list)
     curve: list[tuple[float, int]] = field(default_factory=list)
+    pieces: int = MOST_PIECES
     expected: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -196,7 +206,7 @@ class _Join:
         self.steps.append(
             TrainingStep(
                 number, shares.seconds(records.start), shares.seconds(records.end), shares.seconds(length),
-                "typical", "", None, None, tuple(map(self._segment, thinned(path, MOST_PIECES))),
+                "typical", "", None, None, tuple(map(self._segment, thinned(path, self.pieces))),
                 shares.role_uses(records, path, self.roles), tail.seconds if tail else 0.0, tail,
                 shares.seconds(sum(end - begin for begin, end in sync)), shares.sync_parts(parts),
                 shares.seconds(sum(one.end - one.start for one in path if one.kind == "poll")),
@@ -204,6 +214,10 @@ class _Join:
                 max((count for _, count in curve), default=0), stale, not self.steps, tuple(stopped.values()),
             )
         )  # fmt: skip
+        if len(self.steps) * self.pieces > MOST_SEGMENTS and self.pieces > FEWEST_PIECES:
+            self.pieces //= 2
+            for at, one in enumerate(self.steps):
+                self.steps[at] = replace(one, critical_path=tuple(thinned(one.critical_path, self.pieces)))
 
     def _segment(self, piece: PathPiece) -> PathSegment:
         at = piece.process
@@ -321,15 +335,16 @@ def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
     return None, 0
 
 
-def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
+def thinned(path: Sequence[Piece], most: int) -> list[Piece]:
     """A path of at most so many pieces: the shortest ones are put to the piece before them."""
     if len(path) <= most:
         return list(path)
-    shortest = sorted(one.end - one.start for one in path)[-most]
-    found = [path[0]]
-    for one in path[1:]:
-        if one.end - one.start <= shortest or len(found) >= most:
-            found[-1] = found[-1]._replace(end=one.end)
-        else:
+    lengths: list[float] = [one.end - one.start for one in path]
+    by_length: list[int] = sorted(range(1, len(path)), key=lengths.__getitem__)
+    kept, found = {*by_length[1 - most :]}, [path[0]]
+    for at, one in enumerate(path[1:], 1):
+        if at in kept:
             found.append(one)
+        else:
+            found[-1] = found[-1].until(one.end)
     return found

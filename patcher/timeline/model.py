@@ -89,7 +89,7 @@ def label(role: str, replica: int | None, rank: int | None) -> str:
     return ", ".join(words)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class PathSegment:
     """A piece of a critical path: who the step waited for, and what that did, in which phase of the driver.
 
@@ -110,6 +110,10 @@ class PathSegment:
     phase: str
     lane: int | None
     late_seconds: float = 0.0
+
+    def until(self, end: float) -> PathSegment:
+        """The same with another end."""
+        return dataclasses.replace(self, end=end, seconds=round(end - self.start, 6))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -73,6 +73,10 @@ class PathPiece(NamedTuple):
     process: int | None
     late: int = 0
 
+    def until(self, end: int) -> PathPiece:
+        """The same with another end."""
+        return self._replace(end=end)
+
 
 class CallGroup(NamedTuple):
     """A call of the driver with the works that it caused, one on each rank; ``end`` is that of the last of them.

@@ -1,0 +1,51 @@
+"""What a join keeps of a run that is long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.timeline.small import small
+from patcher.timeline import join as joining
+from patcher.timeline import runs
+from patcher.timeline.files import paths
+from patcher.timeline.path import PathPiece
+
+
+def piece(start: int, end: int) -> PathPiece:
+    return PathPiece(start, end, "driver", "phase", str(start), "", 0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "most", "kept"),
+    [
+        ([5, 9], 2, [(0, 5), (5, 9)]),
+        ([1, 8, 9, 20], 2, [(0, 9), (9, 20)]),
+        ([1, 8, 9, 20], 3, [(0, 1), (1, 9), (9, 20)]),
+        ([2, 4, 6, 8, 10], 2, [(0, 8), (8, 10)]),
+        ([2, 4, 6, 8, 10], 4, [(0, 4), (4, 6), (6, 8), (8, 10)]),
+    ],
+)
+def test_the_shortest_pieces_of_a_path_go_to_those_before_them(
+    ends: list[int], most: int, kept: list[tuple[int, int]]
+) -> None:
+    path = [piece(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    assert [(one.start, one.end) for one in joining.thinned(path, most)] == kept
+
+
+def test_a_long_run_has_shorter_paths_that_sum_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(tmp_path, steps=40)
+
+    def paths_of_steps() -> list[tuple[int, float]]:
+        run, processes = runs.survey(paths(tmp_path)).runs[0]
+        steps = joining.join(run, processes).steps
+        assert all(sum(one.seconds for one in step.critical_path) == pytest.approx(step.seconds) for step in steps)
+        return [(len(step.critical_path), step.seconds) for step in steps]
+
+    whole = paths_of_steps()
+    monkeypatch.setattr(joining, "MOST_SEGMENTS", 150)
+    monkeypatch.setattr(joining, "FEWEST_PIECES", 4)
+    bounded = paths_of_steps()
+    assert [seconds for _, seconds in bounded] == [seconds for _, seconds in whole]
+    assert max(count for count, _ in bounded) <= 4 < min(count for count, _ in whole)
