@@ -22,6 +22,7 @@ COMMANDS = {
     "check": ("patching.check", "Look for other profilers that are switched on."),
     "list": ("about.listing", "Show targets, releases, stages and windows."),
     "explain": ("about.explain", "Say where the code goes in and why."),
+    "config": ("about.config", "Show the configuration of this folder."),
     "recover": ("patching.recover", "End a run that was interrupted."),
     "watch": ("workers.watch", "Show where every worker stands, and wait for the traces."),
     "trigger": ("workers.trigger", "Ask workers that run for a window."),

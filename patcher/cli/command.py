@@ -15,8 +15,10 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
 
+from patcher.cli.nearest import nearest
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem, failed
+from patcher.messages.notes import Message, Note
 from patcher.messages.report import CommandResult
 from patcher.options.headings import HEADINGS, OUTPUT
 from patcher.targets import versions
@@ -96,7 +98,42 @@ class Command(click.Command):
         with reported(str(self.name), typed):
             if not ctx.resilient_parsing:
                 self._check_separator(typed)
-            return super().parse_args(ctx, args)
+                args = self._configured(ctx, args)
+            try:
+                return super().parse_args(ctx, args)
+            except Problem as problem:
+                note = ctx.meta.get("configured")
+                if note and not problem.where and problem.cause.split(" ")[0] not in typed:
+                    raise problem.replace(where=note.detail) from None
+                raise
+
+    def _configured(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """``args`` between the options and the targets that the configuration of the folder has for this command.
+
+        Raises Problem (USAGE) for what cannot be typed.
+        """
+        if not {"--path", "--python"} <= {name for param in self.params for name in param.opts}:
+            return args
+        table = nearest()
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        preset = values.get("preset")
+        if table is None or table.values is None:
+            if preset is not None:
+                cause = f"--preset {preset}: there is no configuration in this folder, and none above it"
+                raise Problem(Kind.USAGE, cause, hint=CommandLine("config", "--help"))
+            if table:
+                ctx.meta["configured"] = Note(f"the {table.file.name} of another user is not read", str(table.file))
+            return args
+        from patcher.cli import configured  # noqa: PLC0415  (it knows all options, and most folders have no table)
+
+        typed = {name for param in order if isinstance(param, click.Option) for name in param.opts}
+        if isinstance(words := values.get("targets"), tuple) and words:
+            typed.add("targets")
+        words, targets = configured.read(table.file, table.values).before(str(self.name), typed, preset)
+        if words or targets:
+            said = " ".join(map(shlex.quote, (*targets, *words)))
+            ctx.meta["configured"] = Note(f"{table.file.name} adds: {said}", str(table.file))
+        return [*words, *args, *targets]
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         """Run the command, show its report, and exit with its code."""
@@ -109,6 +146,8 @@ class Command(click.Command):
             if output.verbose and problem.kind is Kind.UNEXPECTED:
                 raise
             report = CommandResult(str(self.name), problems=[problem])
+        if note := ctx.meta.get("configured"):
+            report.notes.insert(0, Message("note", *note))
         end(report, output)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

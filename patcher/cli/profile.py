@@ -33,4 +33,7 @@ def only(name: str, about: str) -> Option:
 
 STAGE = only("stage", "Only this stage.")
 ROLE = only("role", "Only the patches for this role.")
-PROFILE = Group("request", _request, *map(_window_option, UNITS), *map(click_option, OPTIONS.values()))
+PRESET = Option(
+    ["--preset"], heading=WINDOW, metavar="NAME", help="Take the options that the configuration has under this name."
+)
+PROFILE = Group("request", _request, *map(_window_option, UNITS), PRESET, *map(click_option, OPTIONS.values()))

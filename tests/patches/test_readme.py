@@ -123,7 +123,7 @@ def test_what_the_docs_show_of_a_patched_site(command: str, patched: Path, monke
         run(*words)
         return
     monkeypatch.chdir(patched.parent)
-    where = () if words[0] == "list" else ("--path", patched)
+    where = () if words[0] in ("list", "config") else ("--path", patched)
     assert run(*words, *where, *(("-n",) if words[0] == "revert" else ())).output
 
 

@@ -1,0 +1,70 @@
+"""``rlpatch config``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from patcher.cli import configured, options
+from patcher.cli.nearest import OWN, SHARED, nearest
+from patcher.config import UNITS, Window
+from patcher.messages.errors import Problem
+from patcher.messages.report import CommandResult, StepResult
+from patcher.request import OPTIONS
+
+_Words = Mapping[str, tuple[str, ...]]
+
+
+@options.command("config")
+def command() -> CommandResult:
+    """Show the configuration that holds in this folder: rlpatch.toml, or [tool.rlpatch] in pyproject.toml.
+
+    apply, run and bundle take its targets and options where none are typed; the others take its path and python.
+    RLPATCH variables of the run hold over both.
+
+    \b
+    Example:
+      rlpatch config
+    """
+    table = nearest()
+    variables = {name: os.environ[name] for name in sorted(os.environ) if name.startswith("RLPATCH")}
+    lines = [f"{name}={value}  in this shell: it holds over what was patched" for name, value in variables.items()]
+    if table is None or table.values is None:
+        why = f"{table.file} belongs to another user" if table else f"neither {OWN} nor [tool.rlpatch] in {SHARED}"
+        return _result(None, variables, f"no configuration in this folder, or above it: {why}", *lines)
+    found = configured.read(table.file, table.values)
+    for words in (found.options, *found.presets.values()):
+        _check(words, found.file)
+    shown = [
+        str(found.file),
+        *(f"  {word}" for word in found.targets),
+        *(f"  {shlex.join(words)}" for words in found.options.values()),
+        *(f"  --preset {name}: {_joined(words)}" for name, words in found.presets.items()),
+    ]
+    return _result(found, variables, *shown, *lines)
+
+
+def _result(found: configured.Configuration | None, variables: Mapping[str, str], *lines: str) -> CommandResult:
+    none = configured.Configuration(Path())
+    data = vars(found or none) | {"file": str(found.file) if found else None, "environment": variables}
+    return CommandResult("config", StepResult(lines), data=data)
+
+
+def _joined(words: _Words) -> str:
+    return " ".join(map(shlex.join, words.values()))
+
+
+def _check(words: _Words, file: Path) -> None:
+    """Read each option as if it were typed. Raises Problem (USAGE)."""
+    for name, (_, *values) in words.items():
+        option = name.removeprefix("--")
+        try:
+            for value in values:
+                if option in UNITS:
+                    Window.parse(option, value)
+                elif (spec := OPTIONS.get(option.replace("-", "_"))) is not None:
+                    spec.notation.read(name, value)
+        except Problem as problem:
+            raise problem.replace(where=str(file)) from None

@@ -1,0 +1,169 @@
+"""A configuration is what would be typed: who takes what of it, what wins over it, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from patcher.cli import configured
+from patcher.messages.errors import Problem
+
+Run = Callable[..., Result]
+TEAM = """
+targets = ["vllm-ascend"]
+decode = "30:60"
+ranks = [0, 8]
+save-path = "traces"
+path = "site"
+[presets.tail]
+at-tail = 8
+decode = "0:32"
+[presets.training]
+mini-batch = "0:1"
+"""
+
+
+@pytest.fixture
+def team(site: Path) -> Path:
+    """A folder with a release and a configuration; the shell stands in a folder below."""
+    (site.parent / "rlpatch.toml").write_text(TEAM)
+    (site.parent / "below").mkdir()
+    os.chdir(site.parent / "below")
+    return site.parent
+
+
+def options(run: Run, *words: str) -> dict[str, str]:
+    """What ``apply`` would record: each option and its value."""
+    (target,) = json.loads(run("apply", *words, "-n", "--json").stdout)["result"]["targets"]
+    return dict(zip(target["options"][::2], target["options"][1::2], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), {"--decode": "30:60", "--ranks": "0,8"}),
+        (("vllm-ascend==0.11.0rc1",), {"--decode": "30:60", "--ranks": "0,8"}),
+        (("--ranks", "all"), {"--decode": "30:60", "--ranks": "all"}),
+        (("--decode=1:2",), {"--decode": "1:2", "--ranks": "0,8"}),
+        (("--prefill", "0:2"), {"--prefill": "0:2", "--ranks": "0,8"}),
+        (("--preset", "tail"), {"--decode": "0:32", "--at-tail": "8", "--ranks": "0,8"}),
+        (("--preset", "tail", "--at-tail", "4"), {"--at-tail": "4", "--ranks": "0,8", "--decode": "0:32"}),
+    ],
+    ids=" ".join,
+)
+def test_what_is_typed_wins(words: tuple[str, ...], expected: dict[str, str], team: Path, run: Run) -> None:
+    found = options(run, *words)
+    assert {name: value for name, value in found.items() if name in {*expected, "--decode"}} == expected
+    assert found["--save-path"] == str(team / "traces")
+
+
+def test_all_that_was_added_is_said_and_the_commands_that_search_take_the_place(team: Path, run: Run) -> None:
+    said = run("apply", "-v").stderr
+    assert "note: rlpatch.toml adds: vllm-ascend --decode 30:60 --ranks 0,8" in said
+    assert str(team / "rlpatch.toml") in said
+    (patch,) = json.loads(run("status", "--json").stdout)["result"]["patches"]
+    assert patch["root"] == str(team / "site")
+    assert "WINDOW = " in run("diff").stdout
+    run("revert")
+    assert "nothing is patched" in run("status").stdout
+    planned = run("diff", "--preset", "tail").stdout
+    assert 'WINDOW = "0:32"' in planned
+    assert "adds" not in run("status", "--path", team / "below").stderr
+
+
+def test_config_shows_it(team: Path, run: Run) -> None:
+    said = run("config", RLPATCH_RANKS="all").stdout.splitlines()
+    assert said == [
+        str(team / "rlpatch.toml"),
+        "  vllm-ascend",
+        "  --decode 30:60",
+        "  --ranks 0,8",
+        f"  --save-path {team}/traces",
+        f"  --path {team}/site",
+        "  --preset tail: --at-tail 8 --decode 0:32",
+        "  --preset training: --mini-batch 0:1",
+        "RLPATCH_RANKS=all  in this shell: it holds over what was patched",
+    ]
+    found = json.loads(run("config", "--json").stdout)["result"]
+    assert found["presets"]["training"] == {"--mini-batch": ["--mini-batch", "0:1"]}
+    os.chdir("/")
+    assert json.loads(run("config", "--json").stdout)["result"]["file"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cause", "hint"),
+    [
+        ("rlpatch.toml", 'decod = "1:2"', "no option decod in a configuration", "did you mean decode?"),
+        ("rlpatch.toml", "force = true", "no option force in a configuration", "rlpatch apply --help"),
+        ("rlpatch.toml", 'decode = "60:30"', "--decode 60:30: the window is empty", "--decode 60:61"),
+        ("rlpatch.toml", "at-tail = -1", "--at-tail -1: not a whole number", "--at-tail 2"),
+        ("rlpatch.toml", "ranks = {}", "ranks is neither a text nor a number", 'ranks = "…"'),
+        ("rlpatch.toml", "presets = 3", "presets is no table of options", "rlpatch config -h"),
+        ("rlpatch.toml", "decode = 30:60", "the configuration cannot be read", "mend that line"),
+        ("rlpatch.toml", "decode = '\\xff'", "--decode", ""),
+        ("pyproject.toml", '[tool.rlpatch]\ndecod = "1:2"', "no option decod", "did you mean decode?"),
+    ],
+)
+def test_a_wrong_one_is_named(name: str, content: str, cause: str, hint: str, site: Path, run: Run) -> None:
+    (site.parent / name).write_text(content)
+    for words in (("config",), ("apply", "vllm-ascend", "--path", site)):
+        said = run(*words, code=2).stderr
+        assert cause in said
+        assert f"at {site.parent / name}" in said
+        assert hint in said
+    assert not (site / ".rlpatch").exists()
+
+
+def test_a_preset_that_is_not_there_is_refused(team: Path, run: Run) -> None:
+    said = run("apply", "--preset", "tial", code=2).stderr
+    assert "no preset 'tial' in the configuration: it has tail, training" in said
+    assert "did you mean --preset tail?" in said
+    os.chdir("/")
+    assert "--preset tail: there is no configuration in this folder" in run("apply", "--preset", "tail", code=2).stderr
+
+
+def test_the_nearest_one_holds_and_a_pyproject_without_a_table_is_passed(team: Path, run: Run) -> None:
+    (team / "below/pyproject.toml").write_text("[project]\nname = 'x'\n")
+    assert options(run)["--decode"] == "30:60"
+    (team / "below/pyproject.toml").write_text(
+        '[tool.rlpatch]\ntargets = "vllm-ascend"\npath = "../site"\nprefill = "0:1"\n'
+    )
+    assert "--decode" not in options(run)
+    (team / "below/rlpatch.toml").write_text('targets = "vllm-ascend"\npath = "../site"\ndecode = "4:5"\n')
+    assert options(run)["--decode"] == "4:5"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_that_of_another_user_is_not_read(team: Path, run: Run) -> None:
+    os.chown(team / "rlpatch.toml", 65534, 65534)
+    assert "belongs to another user" in run("config").stdout
+    said = run("apply", "vllm-ascend", "--decode", "1:2", "--path", team / "site", "-n").stderr
+    assert "note: the rlpatch.toml of another user is not read" in said
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"builtin": True}, ("--builtin",)),
+        ({"builtin": False}, ()),
+        ({"facts": False}, ("--no-facts",)),
+        ({"python": "python3"}, ("--python", "python3")),
+        ({"python": "bin/python"}, ("--python", "/team/bin/python")),
+        ({"training-steps": [2, 5]}, ("--training-steps", "2,5")),
+        ({"decode": ["30:60", "90:91"]}, ("--decode", "30:60,90:91")),
+    ],
+)
+def test_a_value_is_typed(table: dict[str, Any], words: tuple[str, ...]) -> None:
+    found = configured.read(Path("/team/rlpatch.toml"), table)
+    assert tuple(word for one in found.options.values() for word in one) == words
+
+
+def test_targets_are_texts() -> None:
+    with pytest.raises(Problem, match="targets is neither a text nor a number"):
+        configured.read(Path("/team/rlpatch.toml"), {"targets": [{}]})
