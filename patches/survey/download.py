@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -55,7 +56,7 @@ def listed(distribution: str) -> tuple[str, ...]:
 
     Raises :class:`Problem` (ENVIRONMENT) where no index answers, or none has it: pip does not tell these apart.
     """
-    command = [sys.executable, "-m", "pip", "index", "versions", "--pre", "--retries=2", distribution]
+    command = [_python(), "-m", "pip", "index", "versions", "--pre", "--retries=2", distribution]
     done = subprocess.run(command, capture_output=True, text=True)
     for line in done.stdout.splitlines():
         head, _, versions = line.partition("Available versions: ")
@@ -86,7 +87,7 @@ def _wheel(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted)
 def _members(name: str, version: str, folder: Path, parts: Sequence[str]) -> bool:
     # A wheel is a zip archive: an index that serves ranges gives its directory and a few members in 1 MB of 400.
     words = [f"{name}=={version}", str(folder), " ".join(parts), _SITE, *_WHEEL]
-    return not subprocess.run([sys.executable, "-c", _RANGES, *words], capture_output=True).returncode
+    return not subprocess.run([_python(), "-c", _RANGES, *words], capture_output=True).returncode
 
 
 # As pip itself reads the metadata of a wheel with --use-feature=fast-deps.
@@ -133,8 +134,19 @@ def _sdist(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted)
     return ""
 
 
+def _python() -> str:
+    """An interpreter that has pip: environments of uv have none. Raises Problem (ENVIRONMENT)."""
+    if importlib.util.find_spec("pip"):
+        return sys.executable
+    for found in filter(None, (shutil.which("python3", path=folder) for folder in os.get_exec_path())):
+        if not subprocess.run([found, "-c", "import pip"], capture_output=True).returncode:
+            return found
+    cause = "pip, which downloads the release, is neither beside rlpatch nor beside a python3 on PATH"
+    raise Problem(Kind.ENVIRONMENT, cause, hint="uv pip install pip, or uvx --with pip …")
+
+
 def _pip_download(arguments: Sequence[str], scratch: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--retries=2", *arguments]
+    command = [_python(), "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--retries=2", *arguments]
     environment = {**os.environ, "TMPDIR": str(scratch), **variables}
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 

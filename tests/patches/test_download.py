@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -102,3 +103,21 @@ def test_an_index_that_does_not_answer_is_not_one_without_news(index: Path) -> N
     with pytest.raises(Problem, match="no package index answers, or none has toy") as caught:
         listed("toy")
     assert caught.value.hint.endswith("-m pip index versions --pre --retries=2 toy")
+
+
+def test_where_rlpatch_has_no_pip_that_of_python3_is_taken(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(index, "toy")
+    (tmp_path / "python3").symlink_to(sys.executable)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with monkeypatch.context() as alone:
+        alone.setattr("patches.survey.download.sys.executable", "/nowhere/python")
+        assert listed("toy") == ("1.0",)
+    monkeypatch.setenv("PATH", str(index))
+    with pytest.raises(
+        Problem, match="pip, which downloads the release, is neither beside rlpatch nor beside a"
+    ) as caught:
+        listed("toy")
+    assert caught.value.hint == "uv pip install pip, or uvx --with pip …"
