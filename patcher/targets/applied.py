@@ -224,7 +224,7 @@ def recover(found: Discovery, on_wait: store.OnWait) -> CommandResult:
 def next_lines(*words: str) -> list[str]:
     """What can be done with what is applied now; ``words`` lead to it."""
     shown, out = (CommandLine(command, *words) for command in ("diff", "revert"))
-    return [f"next: `{shown}` shows every line", f"      `{out}` takes it out again"]
+    return [f"next: `{shown}` shows every line", f"      `{out}` removes it again"]
 
 
 def restart_lines(running: Sequence[str] = ()) -> list[str]:
