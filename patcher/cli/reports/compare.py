@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from patcher.cli import options
+from patcher.cli import options, terminal
 from patcher.cli.command import Option
 from patcher.cli.reports.report import READING, paths
 from patcher.commands.reports import reporting
@@ -42,7 +42,7 @@ def command(
       rlpatch compare run1/ run2/ -- run3/ run4/
       rlpatch compare main/ branch/ --fail-above 5
     """
-    return reporting.compare(*_sides(paths), options, force=force, vendor=vendor, most=fail_above)
+    return reporting.compare(*_sides(paths), options, terminal.reading, force=force, vendor=vendor, most=fail_above)
 
 
 def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:

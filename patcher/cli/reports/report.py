@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from patcher.cli import options
+from patcher.cli import options, terminal
 from patcher.cli.command import Group, Option
 from patcher.commands.reports import reporting
 from patcher.commands.reports.reporting import ReadOptions
@@ -79,4 +79,4 @@ def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
       rlpatch report rlpatch_traces -o report.html
       rlpatch report rank0_ascend_pt rank1_ascend_pt --units 30:60 --json
     """
-    return reporting.report(paths, options)
+    return reporting.report(paths, options, terminal.reading)

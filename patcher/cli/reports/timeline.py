@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from patcher.cli import options
+from patcher.cli import options, terminal
 from patcher.cli.command import Group, Option
-from patcher.cli.options import quiet, typed_words
+from patcher.cli.options import typed_words
 from patcher.cli.reports.traces import folder
 from patcher.cli.search import CLUSTER, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.reports import timelines
-from patcher.commands.reports.timelines import Read, TimelineOptions
+from patcher.commands.reports.timelines import TimelineOptions
 from patcher.messages import tables
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult, StepResult
@@ -69,23 +66,6 @@ READING = Group(
 )
 
 
-SHORT = 1 << 22
-"""Bytes that are read before a bar could be seen."""
-
-
-@contextlib.contextmanager
-def display(what: str, total: int) -> Iterator[Read]:
-    """A bar on a terminal, on stderr; nothing elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), DownloadColumn(), TimeRemainingColumn())
-    disabled = quiet() or total < SHORT or sys.stderr is None or not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=disabled) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
-
-
 @options.command("timeline", folder(), groups=(READING, CLUSTER))
 def command(folder: Path, options: TimelineOptions, cluster: ClusterOptions) -> CommandResult:
     """Join what the processes of a run kept with --timeline: where the time of each step went, and what limited it.
@@ -104,7 +84,7 @@ def command(folder: Path, options: TimelineOptions, cluster: ClusterOptions) -> 
 
     def joined() -> CommandResult:
         copied = nodes.gather(folder.absolute(), folder.absolute()) if nodes else StepResult()
-        result = timelines.timeline(folder, options, display, tables.room())
+        result = timelines.timeline(folder, options, terminal.reading, tables.room())
         result.add(replace(copied, lines=()))
         for line in copied.lines:
             result.note(line)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from patcher.cli import options
+from patcher.cli import options, terminal
 from patcher.commands.reports import tracing
 from patcher.messages import tables
 from patcher.messages.report import CommandResult
@@ -28,7 +28,7 @@ def command(folder: Path) -> CommandResult:
       rlpatch traces
       rlpatch traces /data/rlpatch_traces --json
     """
-    report = tracing.traces(folder)
+    report = tracing.traces(folder, terminal.reading)
     if report.data["captures"]:
         report.lines = [*tables.captures(report.data, tables.room()), *report.lines]
     return report

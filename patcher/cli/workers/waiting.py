@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
 
-from patcher.cli import options
+from patcher.cli import options, terminal
 from patcher.cli.command import Option
 from patcher.commands.workers import watching
 from patcher.commands.workers.watching import WatchData
@@ -33,7 +32,7 @@ def screen(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]:
     """A table that is drawn anew on a terminal, a line for each change elsewhere; both on stderr, below ``head``."""
     if options.quiet():
         yield lambda _data: None
-    elif not sys.stderr.isatty():
+    elif not terminal.redraws():
         yield _changes(head)
     else:
         with _live() as live:
@@ -45,7 +44,7 @@ def page() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
     """All lines are drawn anew on a terminal, on stderr; elsewhere only those that are new are printed there."""
     if options.quiet():
         yield lambda _lines, _news: None
-    elif not sys.stderr.isatty():
+    elif not terminal.redraws():
         yield _print_news
     else:
 

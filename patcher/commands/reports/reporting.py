@@ -6,6 +6,8 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -15,6 +17,7 @@ from patcher.commands.reports import report_lines as lines
 from patcher.commands.reports.writing import write
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import CommandResult
+from patcher.progress import Display, Progress, silent, whole
 from patcher.traces import analysis, folders, formats, model, page
 from patcher.traces.timeline import WANTED
 from patcher.traces.tools import recipes
@@ -33,10 +36,10 @@ class ReadOptions(NamedTuple):
     marks: re.Pattern[str] | None = None
 
 
-def report(paths: Sequence[Path], options: ReadOptions) -> CommandResult:
+def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
     """What is known of the traces at ``paths``, which are ranks of one run; one that cannot be read is a problem."""
     result = CommandResult("report")
-    profiles = analysis.labelled(_profiles(result, paths, options))
+    profiles = analysis.labelled(_profiles(result, paths, options, partial(display, "reading")))
     if not profiles:
         return result
     found = analysis.reported(profiles)
@@ -50,7 +53,7 @@ def report(paths: Sequence[Path], options: ReadOptions) -> CommandResult:
 
 
 def compare(
-    before: Sequence[Path], after: Sequence[Path], options: ReadOptions, *,
+    before: Sequence[Path], after: Sequence[Path], options: ReadOptions, display: Display = silent, *,
     force: bool, vendor: bool, most: float | None = None,
 ) -> CommandResult:  # fmt: skip
     """What changed from the traces of one side to those of the other; ``vendor``: msprof-analyze compares them, too.
@@ -58,7 +61,10 @@ def compare(
     That it is slower by more percent than ``most`` is a problem, where that is certain.
     """
     result = CommandResult("compare")
-    sides = [analysis.labelled(_profiles(result, paths, options)) for paths in (before, after)]
+    sides = [
+        analysis.labelled(_profiles(result, paths, options, partial(display, what)))
+        for what, paths in (("reading before", before), ("reading after", after))
+    ]
     if not all(sides):
         return result
     found = analysis.compared(*sides, force=force)
@@ -104,10 +110,20 @@ def _compare_by_vendor(result: CommandResult, found: model.Comparison) -> None:
     result.lines += ["", *(f"msprof-analyze compare wrote {file}" for file in made.files)]
 
 
-def _profiles(result: CommandResult, paths: Sequence[Path], options: ReadOptions) -> Iterator[model.RankProfile]:
+def _profiles(
+    result: CommandResult, paths: Sequence[Path], options: ReadOptions,
+    display: Callable[[int], AbstractContextManager[Progress]],
+) -> list[model.RankProfile]:  # fmt: skip
     """The profiles of all traces at ``paths``; what cannot be read is a problem of the result, and the rest goes on."""
     found = dict.fromkeys(itertools.chain(*_each(result, paths, folders.readable)))
-    return itertools.chain.from_iterable(_each(result, found, lambda path: _ranks(path, options)))
+    sizes = {path: path.stat().st_size if path.is_file() else 0 for path in found}
+
+    def ranks(path: Path) -> list[model.RankProfile]:
+        with whole(progress, sizes[path]) as counted:
+            return _ranks(path, options, counted)
+
+    with display(sum(sizes.values())) as progress:
+        return list(itertools.chain.from_iterable(_each(result, found, ranks)))
 
 
 def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
@@ -121,9 +137,9 @@ def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T
             result.problems.append(failed(error))
 
 
-def _ranks(path: Path, options: ReadOptions) -> list[model.RankProfile]:
+def _ranks(path: Path, options: ReadOptions, progress: Progress) -> list[model.RankProfile]:
     """The profile of each rank in one trace that has units. Raises Problem (NO_TRACE, or USAGE) where none has."""
-    profiles_in, units = _reader(path, options.marks), options.units
+    profiles_in, units = _reader(path, options.marks, progress), options.units
     if profiles := profiles_in(units):
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
@@ -134,10 +150,12 @@ def _ranks(path: Path, options: ReadOptions) -> list[model.RankProfile]:
     raise Problem(Kind.NO_TRACE, cause, str(path), "rlpatch traces shows what was recorded")
 
 
-def _reader(path: Path, marks: re.Pattern[str] | None) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
+def _reader(
+    path: Path, marks: re.Pattern[str] | None, progress: Progress
+) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
     """What gives the profiles of a trace, or of the tables of one, that have units in a half-open range of these."""
     tables = formats.tables(path)
-    timelines = [] if tables else formats.read(path, marks)
+    timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
         cause = f"--marks {marks.pattern}: no range on the host of {path.name} has such a name"
         raise Problem(Kind.USAGE, cause, str(path), "--json lists its operators; a viewer shows all ranges")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,12 +14,9 @@ from patcher.commands.reports.writing import write, write_folder
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
+from patcher.progress import Display, silent
 from patcher.timeline import files, model, page, perfetto, rl_insight, runs
 from patcher.timeline.join import join
-
-Read = Callable[[int], None]
-Display = Callable[[str, int], AbstractContextManager[Read]]
-"""What shows how far reading is: from what is done and how many bytes that takes, to what is called with those read."""
 
 FOLLOW_S, QUIET_S = 2.0, 300.0
 """How often a run is joined anew, and how long it may be silent: engines and trainers write all the time."""
@@ -41,12 +37,6 @@ class TimelineOptions(NamedTuple):
     perfetto: Path | None = None
     rl_insight: Path | None = None
     language: str = "en"
-
-
-@contextlib.contextmanager
-def silent(_what: str, _total: int) -> Iterator[Read]:
-    """Show nothing."""
-    yield lambda _count: None
 
 
 def timeline(
@@ -113,7 +103,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
     paths = files.paths(folder) if folder.is_dir() else []
     if not paths:
         raise _none(folder)
-    with display("survey", _size(paths)) as count:
+    with display("surveying", _size(paths)) as count:
         surveyed = runs.survey(paths, count)
     for path in surveyed.newer:
         result.warn(f"{path.name} is of a newer rlpatch and is left out", "update rlpatch to read it")
@@ -123,7 +113,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
         raise _unreadable(folder, surveyed)
     run, processes = _chosen(folder, surveyed, options.run)
     own = [path for one in processes for path in one.paths]
-    with display("join", _size(own)) as count:
+    with display("joining", _size(own)) as count:
         found = join(run, processes, folder, count)
     return _only(found, options.steps)
 

@@ -22,6 +22,7 @@ from patcher.messages.report import CommandResult, Detail, json_of
 from patcher.options import option
 from patcher.options.headings import PARSED
 from patcher.options.notations import AnyText, ChoiceList, Flag, Number
+from patcher.progress import Display, silent
 from patcher.targets import interpreters
 from patcher.traces import folders
 from patcher.traces.folders import RecordedTrace, TraceGroup, states
@@ -43,13 +44,13 @@ class TraceListing:
     captures: tuple[TraceGroup, ...]
 
 
-def traces(folder: Path) -> CommandResult:
+def traces(folder: Path, display: Display = silent) -> CommandResult:
     """List what lies in ``folder``, group by group; ``lines`` are those below the table.
 
-    Raises: Problem (NO_TRACE) where there is no such folder.
+    Raises: Problem (NO_TRACE) where there is no such folder, or no trace in it.
     """
     report = CommandResult("traces")
-    found = _recorded(report, folder)
+    found = _recorded(folder, display)
     report.data = json_of(TraceListing(str(folder), tuple(found)))
     for number, group in enumerate(found, 1):
         for trace in group.traces:
@@ -58,14 +59,14 @@ def traces(folder: Path) -> CommandResult:
     return report
 
 
-def _recorded(report: CommandResult, folder: Path) -> list[TraceGroup]:
+def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
     if not folder.exists():
         hint = "the log of the run and `rlpatch status` name the folder of the traces"
         raise Problem(Kind.NO_TRACE, f"{folder} does not exist", hint=hint)
-    found = folders.trace_groups(folder.resolve())
+    found = folders.trace_groups(folder.resolve(), display)
     if not found:
         _refuse_lost(folder)
-        report.note("no trace of any tool lies here", f"looked in {folder} and all below it")
+        raise folders.empty(folder)
     return found
 
 
@@ -161,13 +162,13 @@ class Analysed:
     held: tuple[UnitContents, ...]
 
 
-def analyse(folder: Path, options: ParseOptions, shown: Shown) -> CommandResult:
+def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display = silent) -> CommandResult:
     """Parse what torch_npu recorded in ``folder``, run the recipes of msprof-analyze, and look at what is there.
 
     Raises: Problem (NO_TRACE, USAGE, ENVIRONMENT) where nothing can be begun, INTERRUPTED by the keyboard.
     """
     report = CommandResult("analyse")
-    every = [trace for group in _recorded(report, folder) for trace in group.traces]
+    every = [trace for group in _recorded(folder, display) for trace in group.traces]
     todo = [trace for trace in every if _to_parse(report, trace, options.export)]
     program = _interpreter(options.python, todo)
     parsed = _parse(report, todo, program, options, shown) if todo else []

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from patcher.processes import alive
+from patcher.progress import Progress, ignore
 from patcher.traces import names
 from patcher.traces.folders.states import CUT, EMPTY, FOREIGN, WHOLE, WRITING, RecordedTrace, changed
 from patcher.traces.formats.chrome import Scan, scan
@@ -14,7 +15,7 @@ from patcher.traces.formats.chrome import Scan, scan
 _RECENT_S = 60.0
 
 
-def inspect(path: Path) -> RecordedTrace:
+def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     """The state of a trace of torch.profiler, with all that its name and one pass over it contain."""
     name = names.of(path)
     size, written = path.stat().st_size, changed(path)
@@ -22,7 +23,7 @@ def inspect(path: Path) -> RecordedTrace:
     if not size:
         return found
     try:
-        content = scan(path)
+        content = scan(path, progress)
     except OSError as error:
         return replace(found, state=CUT, why=f"it cannot be read: {error.strerror}")
     rank = content.distributed("rank") if found.rank is None else found.rank

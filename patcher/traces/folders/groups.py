@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from patcher.progress import Display, silent
 from patcher.traces.folders import walk
 from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, STATES, WHOLE, WRITING, RecordedTrace
 
@@ -128,10 +129,12 @@ def common(paths: Iterable[Path]) -> Path:
     return Path(os.path.commonpath(list(paths)))
 
 
-def trace_groups(folder: Path) -> list[TraceGroup]:
+def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
     """The groups of traces below ``folder``, or the one that it is itself, oldest first. Raises OSError."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # zlib, which does most of the work, lets the others run
-        return grouped(pool.map(walk.inspect, walk.recorded(folder)))
+    paths = walk.recorded(folder)
+    with display("looking", sum(map(walk.to_scan, paths))) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
+        # Threads, for zlib, which does most of the work, lets the others run.
+        return grouped(pool.map(lambda path: walk.inspect(path, progress), paths))
 
 
 def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:

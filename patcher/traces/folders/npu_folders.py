@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from patcher.processes import alive
+from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import opened
 from patcher.traces import names
 from patcher.traces.folders import states
@@ -22,13 +23,13 @@ LOCK = "analyse.lock"
 STORE = ".rlpatch"
 
 
-def inspect(path: Path) -> states.RecordedTrace:
+def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
     """The state of the folder of one rank, with all that its name, its settings and its tables contain."""
     name = names.of(path)
     info = next(iter(sorted(path.glob("profiler_info*.json"))), None)
     settings = ascend.loaded(info) if info else None
     settings = settings if isinstance(settings, dict) else None
-    steps = steps_of(path)
+    steps = steps_of(path, progress)
     fields = dict(name.fields)
     if settings:
         extent = _scheduled(settings)
@@ -116,16 +117,30 @@ def missing(path: Path) -> str:
     return ""
 
 
-def steps_of(path: Path) -> tuple[int, ...] | None:
+def steps_of(path: Path, progress: Progress = ignore) -> tuple[int, ...] | None:
     """The numbers of the steps: of the result of a parsing where there is one, else of the recorded operators."""
-    output = path / OUTPUT
-    steps = ascend.vendor_steps(output) or {}
-    if numbers := sorted(int(step) for step in steps if step.isdigit()):
-        return tuple(numbers)
-    for file in (path / "FRAMEWORK" / "torch.op_range", output / "trace_view.json"):
-        if file.is_file():
-            return scan(file).steps
-    return next(map(database.steps_in, database.parsed_into(output)), None)
+    if numbers := _vendor_steps(path):
+        return numbers
+    if file := _marked(path):
+        return scan(file, progress).steps
+    return next(map(database.steps_in, database.parsed_into(path / OUTPUT)), None)
+
+
+def to_scan(path: Path) -> int:
+    """Bytes that are read to know the numbers of the steps."""
+    file = None if _vendor_steps(path) else _marked(path)
+    return file.stat().st_size if file else 0
+
+
+def _vendor_steps(path: Path) -> tuple[int, ...]:
+    steps = ascend.vendor_steps(path / OUTPUT) or {}
+    return tuple(sorted(int(step) for step in steps if step.isdigit()))
+
+
+def _marked(path: Path) -> Path | None:
+    """The file in which the marks of the steps are looked for."""
+    files = path / "FRAMEWORK" / "torch.op_range", path / OUTPUT / "trace_view.json"
+    return next(filter(Path.is_file, files), None)
 
 
 def _scheduled(settings: Any) -> Extent | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from patcher.messages.errors import Kind, Problem
+from patcher.progress import Progress, ignore
 from patcher.traces import names, sidecar
 from patcher.traces.folders import chrome_files, foreign, npu_folders
 from patcher.traces.folders.npu_folders import STORE
@@ -65,16 +66,23 @@ def recorded(folder: Path) -> list[Path]:
     return sorted(path for path, kind in walk(folder, failed) if kind != DATABASE)
 
 
-def inspect(path: Path) -> RecordedTrace:
+def to_scan(path: Path) -> int:
+    """Bytes that `inspect` reads of one trace."""
+    if path.is_dir():
+        return npu_folders.to_scan(path) if _folder_kind(path) == NPU else 0
+    return 0 if foreign.named(path) else path.stat().st_size
+
+
+def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     """The state of one trace, with the metadata beside it, which goes before the fields of its name."""
     if path.is_dir() and _folder_kind(path) == NPU:
-        trace = npu_folders.inspect(path)
+        trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
         trace = RecordedTrace(path, "other", FOREIGN, size(path), "a trace of CANN, without torch_npu")
     elif other := foreign.named(path):
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
-        trace = chrome_files.inspect(path)
+        trace = chrome_files.inspect(path, progress)
     found, doubts = sidecar.checked(path, trace.form, trace.steps)
     if found is None:
         return replace(trace, doubts=doubts)
@@ -115,10 +123,10 @@ def _nothing(path: Path, first: Path | None, others: Sequence[Path]) -> Problem:
     """That there is nothing to read in a folder, and what to do about the ``first`` trace in it, else ``others``."""
     hint = f"rlpatch analyse {shlex.quote(str(path))}"
     if first is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
-        cause, hint = f"no traces found in {path.name or path}", "rlpatch traces shows what was recorded, and where"
         if other := next(filter(None, map(foreign.named, others)), None):
-            cause, hint = f"{path.name or path} holds {other.what}, which rlpatch does not read", other.hint
-        return Problem(Kind.NO_TRACE, cause, str(path), hint)
+            cause = f"{path.name or path} holds {other.what}, which rlpatch does not read"
+            return Problem(Kind.NO_TRACE, cause, str(path), other.hint)
+        return empty(path)
     first = first or path
     cause = f"{first.name} has not been parsed"
     if (first / OUTPUT).is_dir():
@@ -128,6 +136,12 @@ def _nothing(path: Path, first: Path | None, others: Sequence[Path]) -> Problem:
     elif _folder_kind(first) == CANN:
         cause, hint = f"msprof has not exported {first.name}", f"msprof --export=on --output={shlex.quote(str(first))}"
     return Problem(Kind.NO_TRACE, cause, str(first), hint)
+
+
+def empty(folder: Path) -> Problem:
+    """That no trace of any tool is in a folder."""
+    hint = "the log of the run and `rlpatch status` name the folder of the traces"
+    return Problem(Kind.NO_TRACE, f"no traces found in {folder.name or folder}", str(folder), hint)
 
 
 def _raised(error: OSError) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
 from patcher.traces import sidecar
 from patcher.traces.formats import ascend_db, ascend_tables, ascend_text, torch
@@ -20,20 +21,20 @@ _NUMBERED = "ProfilerStep#"
 """Marks that carry the number of a unit as the probe counts it."""
 
 
-def read(path: Path, wanted: re.Pattern[str] | None = None) -> list[Timeline]:
+def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[Timeline]:
     """The timeline of each rank in the trace at ``path``, with the metadata beside it; Problem (TRACE) if it is none.
 
     A range of the host in whose name ``wanted`` is found marks a unit. A trace is of one rank, but for the files into
-    which SGLang merges those of all.
+    which SGLang merges those of all. ``progress`` hears of the bytes of a text; a database tells none.
     """
     with reading(path) as file:
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
         every = [ascend_db.read(path, wanted)]
     elif path.name.startswith(_TEXTS) and path.suffix == ".json":
-        every = [ascend_text.read(path, wanted)]
+        every = [ascend_text.read(path, wanted, progress)]
     else:
-        every = torch.read(path, wanted)
+        every = torch.read(path, wanted, progress)
     for found in every:
         _complete(found, path)
     return every

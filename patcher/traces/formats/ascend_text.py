@@ -12,15 +12,16 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
+from patcher.progress import Progress, ignore
 from patcher.traces.formats import ascend
 from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import NN_MODULE, UNKNOWN, HostCalls, StringTable, Timeline, module_class, several
 
 
-def read(file: Path, wanted: re.Pattern[str] | None = None) -> Timeline:
+def read(file: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> Timeline:
     """The timeline of a rank, from the ``trace_view.json`` of its folder; Problem (TRACE) if it is none."""
-    reader = _Reader(file, wanted)
+    reader = _Reader(file, wanted, progress)
     reader.source.feed(reader.take)
     return reader.timeline()
 
@@ -28,10 +29,10 @@ def read(file: Path, wanted: re.Pattern[str] | None = None) -> Timeline:
 class _Reader:
     """Fills a timeline block by block; links wait in columns until all tasks are there."""
 
-    def __init__(self, file: Path, wanted: re.Pattern[str] | None) -> None:
+    def __init__(self, file: Path, wanted: re.Pattern[str] | None, progress: Progress) -> None:
         output = file.parent
         folder = output.parent if output.name == OUTPUT else output
-        self.source = ChromeEvents(file)
+        self.source = ChromeEvents(file, progress)
         self.found = Timeline(str(file), "ascend-text", wanted)
         self.found.rank, self.found.world = ascend.rank_of(folder), ascend.world_of(folder)
         self.found.device, self.found.settings = "Ascend NPU", ascend.settings_of(folder)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, get_type_hints
 
 from patcher.messages.errors import Kind, Problem
+from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
 
 BLOCK = 2 << 20
@@ -138,8 +139,8 @@ class ChromeEvents:
     be read.
     """
 
-    def __init__(self, path: Path, *, block: int = BLOCK) -> None:
-        self.path, self.block = path, block
+    def __init__(self, path: Path, progress: Progress = ignore, *, block: int = BLOCK) -> None:
+        self.path, self.progress, self.block = path, progress, block
         self.header: dict[str, Any] = {}
         self.cut = ""
         self.lost = 0
@@ -160,7 +161,7 @@ class ChromeEvents:
 
     def __iter__(self) -> Iterator[list[Event]]:
         with reading(self.path) as raw:
-            file = _Stream(raw)
+            file = _Stream(raw, self.progress)
             rest, ended, goes_on = self._begin(file), False, True
             while goes_on and not ended:
                 events, at, ended = self._decoded(rest)
@@ -250,16 +251,25 @@ class _Stream:
     """The bytes of ``raw``, unpacked if it is gzip, which its content decides and not its name.
 
     Of a gzip file that ends too early, or is damaged, everything before is read; ``cut`` is the reason then.
+    ``progress`` hears how many bytes of the file that took, packed as they are.
     """
 
-    def __init__(self, raw: BinaryIO) -> None:
+    def __init__(self, raw: BinaryIO, progress: Progress = ignore) -> None:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         self.raw, self.unpacked = raw, gzip.GzipFile(fileobj=raw) if packed else None
         self.cut = ""
+        self.progress, self.reported = progress, 0
 
     def read(self, size: int) -> bytes:
         """About ``size`` bytes, none at the end."""
+        found = self._read(size)
+        at = self.raw.tell()
+        self.progress(at - self.reported)
+        self.reported = at
+        return found
+
+    def _read(self, size: int) -> bytes:
         if self.unpacked is None:
             return self.raw.read(size)
         parts: list[bytes] = []
@@ -301,13 +311,13 @@ class Scan(NamedTuple):
         return int(value[1]) if value else None
 
 
-def scan(path: Path) -> Scan:
+def scan(path: Path, progress: Progress = ignore) -> Scan:
     """Read the whole of a file of any form in blocks, compressed or not. Raises OSError."""
     steps: set[int] = set()
     head = tail = rest = b""
     events = False
     with reading(path) as raw:
-        stream = _Stream(raw)
+        stream = _Stream(raw, progress)
         while block := stream.read(_SCAN):
             head = head or block[:_ENDS]
             events = events or b'"ph"' in block

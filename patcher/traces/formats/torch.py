@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from patcher.progress import Progress, ignore
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
 from patcher.traces.timeline import (
@@ -62,9 +63,9 @@ _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
 
-def read(path: Path, wanted: re.Pattern[str] | None = None) -> list[Timeline]:
+def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[Timeline]:
     """The timeline of each rank in the trace at ``path``; Problem (TRACE) if it is none, or a rank has two devices."""
-    reader = _Reader(path, wanted)
+    reader = _Reader(path, wanted, progress)
     reader.source.feed(reader.take)
     return list(reader.timelines())
 
@@ -82,8 +83,8 @@ class _Rank:
 class _Reader:
     """Fills the timelines block by block; launches wait in columns until all kernels are there."""
 
-    def __init__(self, path: Path, wanted: re.Pattern[str] | None) -> None:
-        self.source, self.wanted = ChromeEvents(path), wanted
+    def __init__(self, path: Path, wanted: re.Pattern[str] | None, progress: Progress) -> None:
+        self.source, self.wanted = ChromeEvents(path, progress), wanted
         self.category_of = functools.cache(self._marked) if wanted else _category
         self.names = StringTable()
         self.ranks: dict[str, _Rank] = {}  # by label; "" where nobody merged anything

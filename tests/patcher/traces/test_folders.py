@@ -355,7 +355,7 @@ def test_a_report_knows_the_tools_that_the_list_knows(
     with pytest.raises(Problem, match=says) as refused:
         folders.readable(file)
     assert (refused.value.kind, bool(refused.value.hint)) == (Kind.TRACE, True)
-    listed = [row["traces"][0]["why"] for row in rows(tmp_path)]
+    listed = [group.first.why for group in folders.trace_groups(tmp_path)]
     assert listed == ([] if name in ("a.db", "a.bin", "a.json") else [says.removeprefix("is ")])
     if listed:
         with pytest.raises(Problem, match=f"holds {listed[0]}, which rlpatch does not read"):
@@ -669,8 +669,8 @@ def test_on_a_terminal_it_fits_the_terminal(tmp_path: Path, run, monkeypatch: py
 
 
 def test_nothing_there(tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = run("traces", tmp_path)
-    assert "no trace of any tool lies here" in said.stderr
+    for command in ("traces", "analyse", "report"):
+        assert f"no traces found in {tmp_path.name}\n" in run(command, tmp_path, code=3).stderr
     monkeypatch.chdir(tmp_path)
     assert "rlpatch_traces does not exist" in run("traces", code=3).stderr
 

@@ -132,7 +132,7 @@ def test_the_page_is_written_as_a_whole(trace: Path, tmp_path: Path) -> None:
 
 
 def test_a_disk_that_cannot_be_read_is_told_with_a_way_on(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_path: Path, _marks: object) -> None:
+    def broken(*_words: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(formats, "read", broken)

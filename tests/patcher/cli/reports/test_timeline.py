@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -216,12 +217,17 @@ def test_nothing_of_a_file_reaches_the_terminal_as_a_command(run: Run, tmp_path:
     assert not {"\x1b", "\x07"} & {*(found.stdout + found.stderr)}
 
 
-def test_reading_shows_how_far_it_is_only_where_somebody_sees_it(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_shows_how_far_it_is(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small(tmp_path)
-    monkeypatch.setattr("patcher.cli.reports.timeline.SHORT", 0)
-    assert "survey" not in run("timeline", tmp_path).stderr
+    counts: dict[str, list[int]] = {}
+
+    def display(what: str, _total: int) -> AbstractContextManager[Callable[[int], None]]:
+        return nullcontext(counts.setdefault(what, []).append)
+
+    monkeypatch.setattr("patcher.cli.terminal.reading", display)
+    run("timeline", tmp_path)
+    size = sum(path.stat().st_size for path in files.paths(tmp_path))
+    assert {what: sum(found) for what, found in counts.items()} == {"surveying": size, "joining": size}
 
 
 def test_memory_is_that_of_a_step_not_of_a_run(tmp_path: Path) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,9 +17,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from fixtures.cache import REPOSITORY
 from patcher.commands.workers import watching
 from patcher.messages import tables
+from tests.patcher.cli.pseudo_terminal import read, start
 from tests.patcher.workers import maker
 from tests.patcher.workers.maker import Saved, here
 
@@ -301,35 +298,10 @@ def test_the_table_fits_a_terminal_and_breaks_no_word(run: Run, saved: Saved, wi
     assert len(tables.workers(workers)) == len(LINES) + 4  # each row is a line, in a pipe
 
 
-def on_a_terminal(*words: object, columns: int = 80, lines: int = 24) -> tuple[subprocess.Popen[bytes], int]:
-    leader, follower = pty.openpty()
-    subprocess.run(["stty", "cols", str(columns), "rows", str(lines)], stdin=follower, check=True)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "patcher", *map(str, words)], stdin=follower, stdout=follower, stderr=follower,
-        cwd=REPOSITORY, start_new_session=True, env={**os.environ, "TERM": "xterm"},
-    )  # fmt: skip
-    os.close(follower)
-    return process, leader
-
-
-def read(leader: int, until: Callable[[str], bool] = lambda _text: False) -> str:
-    """What the terminal got until the process has ended, or ``until``."""
-    text = b""
-    while not until(text.decode(errors="replace")):
-        try:
-            part = os.read(leader, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        text += part
-    return text.decode()
-
-
 def test_on_a_terminal_the_table_is_drawn_again_only_where_it_changed(saved: Saved) -> None:
     for rank in range(30):
         saved.state("recording", **here(rank=rank, ranks="all", world=30), replica=str(rank))
-    process, leader = on_a_terminal("watch", saved.path)
+    process, leader = start("watch", saved.path)
     drawn = read(leader, lambda text: "more lines" in text)
     time.sleep(2.5)  # nothing changes meanwhile
     process.send_signal(signal.SIGINT)

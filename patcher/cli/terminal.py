@@ -1,0 +1,85 @@
+"""What a terminal shows while a command works: bars on stderr, which are gone when it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from patcher.cli import options
+from patcher.commands.reports.tracing import WorkDisplay
+from patcher.progress import Progress, ignore
+
+DELAY_S = 1.0
+"""Seconds for which nothing is shown: what ends within them needs no bar."""
+
+
+def redraws() -> bool:
+    """Whether stderr is a terminal on which something can be drawn anew, and nobody wants it quiet."""
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    return terminal and os.environ.get("TERM") != "dumb" and not options.quiet()
+
+
+@contextlib.contextmanager
+def reading(what: str, total: int) -> Iterator[Progress]:
+    """A bar of ``total`` bytes, from a second on; nothing with --json, or where no terminal redraws."""
+    if "--json" in options.typed_words() or not redraws():
+        yield ignore
+        return
+    from rich.progress import DownloadColumn, TimeElapsedColumn
+
+    bar = _bar(DownloadColumn(), TimeElapsedColumn())
+    task = bar.add_task(what, total=total + 1)  # it stands still where it is complete
+
+    def read(count: int) -> None:
+        bar.advance(task, count)
+        if bar.tasks[0].completed >= total:
+            bar.update(task, description="analysing")
+
+    late = threading.Timer(DELAY_S, bar.start)
+    late.daemon = True
+    late.start()
+    try:
+        yield read
+    finally:
+        late.cancel()
+        late.join()
+        bar.stop()
+
+
+@contextlib.contextmanager
+def working(what: str, total: int) -> Iterator[WorkDisplay]:
+    """A bar of ``total`` things, or a line for each that is done where no terminal redraws, unless it is quiet."""
+    from rich.markup import escape
+    from rich.progress import MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    bar = _bar(MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[names]}"))
+    drawn = redraws()
+    silent = drawn or options.quiet()
+    task = bar.add_task(what, total=total, names="")
+
+    def at_work(names: Sequence[str]) -> None:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        bar.update(task, names=escape(f"{names[0]}{more}" if names else ""))
+
+    def done(line: str) -> None:
+        bar.advance(task)
+        if not silent:
+            click.echo(f"{what} {bar.tasks[0].completed:.0f} of {total}: {line}", err=True)
+
+    with bar if drawn else contextlib.nullcontext():
+        yield WorkDisplay(at_work, done)
+
+
+def _bar(*columns: Any) -> Any:
+    """A bar with what stands in front of it, and ``columns`` behind."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+    front = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20))
+    return Progress(*front, *columns, console=Console(stderr=True), transient=True)

@@ -1,0 +1,41 @@
+"""How far reading is: what the code that reads calls, and what shows it. Nothing here knows a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+Progress = Callable[[int], None]
+"""Is called with the number of bytes that were read since the last time, from any thread."""
+
+Display = Callable[[str, int], AbstractContextManager[Progress]]
+"""Shows reading: what is done, and how many bytes that takes."""
+
+
+def ignore(_count: int) -> None:
+    """Show nothing of some bytes."""
+
+
+@contextmanager
+def silent(_what: str, _total: int) -> Iterator[Progress]:
+    """Show nothing."""
+    yield ignore
+
+
+@contextmanager
+def whole(progress: Progress, total: int) -> Iterator[Progress]:
+    """Bring ``progress`` on by ``total`` bytes in the end, however many of them are reported while a file is read.
+
+    What reads a database, or stops early, cannot tell how far it is.
+    """
+    remaining = total
+
+    def counted(count: int) -> None:
+        nonlocal remaining
+        remaining -= (part := min(count, remaining))
+        progress(part)
+
+    try:
+        yield counted
+    finally:
+        progress(remaining)
