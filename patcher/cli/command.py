@@ -40,6 +40,10 @@ class Option(click.Option):
         self.heading = heading
 
 
+COLORS = {"auto": None, "always": True, "never": False}
+"""What ``--color`` says → whether a report is coloured; None: on a terminal, unless NO_COLOR or TERM=dumb is set."""
+
+
 def switch(heading: str, about: str, *names: str) -> Option:
     """An option without a value."""
     return Option(names, heading=heading, is_flag=True, help=about)
@@ -57,7 +61,7 @@ class Group(Generic[T]):
 
 
 class OutputOptions(NamedTuple):
-    """How a report is shown; ``color`` None means: on a terminal, unless NO_COLOR is set."""
+    """How a report is shown; ``color`` as in `COLORS`."""
 
     as_json: bool = False
     quiet: bool = False
@@ -67,16 +71,16 @@ class OutputOptions(NamedTuple):
 
 OUTPUT_OPTIONS = Group(
     "output",
-    lambda values: OutputOptions(**{**values, "color": {"always": True, "never": False}.get(values["color"])}),
+    lambda values: OutputOptions(**{**values, "color": COLORS[values["color"]]}),
     switch(OUTPUT, "Print one JSON document on stdout.", "--json", "as_json"),
     switch(OUTPUT, "Print errors, and only what was asked for: a diff, a JSON document.", "-q", "--quiet"),
     switch(OUTPUT, "Show details, and the traceback of an unexpected failure.", "-v", "--verbose"),
     Option(
         ["--color"],
         heading=OUTPUT,
-        type=click.Choice(["auto", "always", "never"]),
+        type=click.Choice([*COLORS]),
         default="auto",
-        help="Default: on a terminal, unless NO_COLOR is set.",
+        help="Default: on a terminal, unless NO_COLOR or TERM=dumb is set.",
     ),
 )
 
@@ -207,7 +211,14 @@ def reported(command: str, typed: Sequence[str]) -> Iterator[None]:
         problem = failed(error)
     else:
         return
-    end(CommandResult(command, problems=[problem]), OutputOptions(as_json="--json" in typed))
+    end(CommandResult(command, problems=[problem]), OutputOptions(as_json="--json" in typed, color=_color(typed)))
+
+
+def _color(typed: Sequence[str]) -> bool | None:
+    """What ``--color`` says in a command line that cannot be read."""
+    ours = "\n".join(typed).partition("\n--\n")[0]
+    found = re.findall(r"^--color[=\n](.*)$", ours, re.MULTILINE)
+    return COLORS.get(found[-1]) if found else None
 
 
 def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:

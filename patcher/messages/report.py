@@ -119,12 +119,12 @@ class CommandResult:
     def show(self, *, as_json: bool, quiet: bool, color: bool | None, verbose: bool = False) -> int:
         """Print everything, and give the exit code of the process.
 
-        ``color`` None means: on a terminal only, and not with NO_COLOR. Where the output cannot be written, what was
-        done stays done, so the code is that of the work; if there was none but to print, it is that of a failure.
-        A pipe that its reader has closed is no failure.
+        ``color`` None means: on a terminal only, and not with NO_COLOR or TERM=dumb. Where the output cannot be
+        written, what was done stays done, so the code is that of the work; if there was none but to print, it is that
+        of a failure. A pipe that its reader has closed is no failure.
         """
         verbose = verbose or self.tells_all
-        if color is None and os.environ.get("NO_COLOR"):
+        if color is None and (os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"):
             color = False
         with _writing(sys.stderr):
             for text in self._messages(quiet=quiet, verbose=verbose):

@@ -7,7 +7,10 @@ import math
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
+
+from patcher.messages.notes import wrapped
 
 
 def room() -> int | None:
@@ -15,18 +18,39 @@ def room() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
 
 
-def releases(listing: Any, width: int | None = None) -> list[str]:
-    """The lines of the table that ``rlpatch list`` shows, of a `patcher.commands.about.knowledge.RecipeList`.
+def targets(found: Iterable[tuple[str, str, str, Sequence[str]]], width: int | None = None) -> list[str]:
+    """The lines of the table that ``rlpatch list`` shows: target, stages, windows and releases.
 
     With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
     """
-    rows = []
-    for row in listing.targets:
-        first, last = row.releases[0], row.releases[-1]
-        span = first if first == last else f"{first} … {last} ({len(row.releases)})"
-        recipe = f"{row.recipe} {row.structure}".rstrip()
-        rows.append((row.target, row.stage, recipe, row.file, span, " ".join(row.windows)))
-    return _drawn(("target", "stage", "recipe", "file", "releases", "windows"), rows, width)
+    rows = [(target, stages, windows, _span(releases)) for target, stages, windows, releases in found]
+    return _drawn(("target", "stages", "windows", "releases"), rows, width)
+
+
+def places(listing: Any, width: int | None = None) -> list[str]:
+    """The lines that ``rlpatch list TARGET`` shows: where the code goes in, by release; ``width`` as above.
+
+    In a terminal what stands in one file is put together, for no row fits it.
+    """
+    if width is None:
+        rows = [
+            (row.target, row.stage, row.recipe, row.structure, row.file, _span(row.releases), " ".join(row.windows))
+            for row in listing.targets
+        ]
+        return _drawn(("target", "stage", "recipe", "structure", "file", "releases", "windows"), rows, None)
+    lines: list[str] = []
+    for head, of_stage in groupby(listing.targets, lambda row: (row.target, row.stage, *row.windows)):
+        lines += ["", " ".join(head)]
+        for (recipe, file), of_file in groupby(of_stage, lambda row: (row.recipe, row.file)):
+            spans = (" ".join(filter(None, (row.structure, _span(row.releases)))) for row in of_file)
+            lines += wrapped(f"  {recipe}: {', '.join(spans)}", "", "    ", width)
+            lines.append(f"    {file}")
+    return lines[1:]
+
+
+def _span(releases: Sequence[str]) -> str:
+    first, last = releases[0], releases[-1]
+    return first if first == last else f"{first} … {last} ({len(releases)})"
 
 
 def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
@@ -107,6 +131,7 @@ def _bytes(count: int) -> str:
 
 
 def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
+    """The lines of a table, or of its rows one below the other where the columns would cut words of theirs."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -115,13 +140,26 @@ def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | Non
     padding = (0, 1, 0, 0) if width else (0, 1)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=not width, padding=padding)
     cells = list(rows)
-    for name, wide in zip(heads, _widths([heads, *cells], (width or 1000) - 2 * len(heads) + 2), strict=True):
+    widths = _widths([heads, *cells], (width or 1000) - 2 * len(heads) + 2)
+    if width and None in widths:
+        return [line for row in cells for line in _folded(heads, row, width)]
+    for name, wide in zip(heads, widths, strict=True):
         table.add_column(name, overflow="fold", width=wide)
     for row in cells:
         table.add_row(*map(Text, row))  # a name is no markup
     drawn = io.StringIO()  # a console of its own choice flushes stdout, which may be full
     Console(file=drawn, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
     return [line.rstrip() for line in drawn.getvalue().splitlines()]
+
+
+def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    """A row with the head of each cell before it; a column without one has the number of the row."""
+    number = next((f"{cell}  " for head, cell in zip(heads, row, strict=True) if not head), "")
+    further = " " * max(len(number), 2)
+    parts = [f"{head} {cell}" for head, cell in zip(heads, row, strict=True) if head and cell]
+    # Lines end between cells, where each of them fits on a line.
+    whole = [part.replace(" ", "\0") if len(part) + len(further) < width else part for part in parts]
+    return [line.replace("\0", " ") for line in wrapped(", ".join(whole), number, further, width)]
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:

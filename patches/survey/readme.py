@@ -40,7 +40,7 @@ CHINESE = Words("| 目标 | 阶段 | 窗口 | 版本 |", "{}（另有 {}）", "{
 _ORDER = (*WINDOWS, MICRO, MINI, WHOLE)
 
 
-class _Row(NamedTuple):
+class StageGroup(NamedTuple):
     """Stages of one project that have the same windows in the same releases."""
 
     upstream: Upstream
@@ -54,7 +54,7 @@ def table(words: Words = ENGLISH, *, without: Sequence[str] = ()) -> list[str]:
 
     ``without`` are stages that are left out.
     """
-    rows = [row for upstream in upstreams() for row in _rows(upstream, without)]
+    rows = [row for upstream in upstreams() for row in grouped(upstream, without)]
     rows.sort(key=lambda row: (_BUILTIN in row.stages, _ORDER.index(row.windows[0])))
     return [words.head, "|---|---|---|---|", *(_line(row, words) for row in rows)]
 
@@ -80,12 +80,13 @@ def rewrite(file: Path) -> str:
     return f"{file} has the table of the recipes now"
 
 
-def _rows(upstream: Upstream, without: Sequence[str]) -> Iterator[_Row]:
+def grouped(upstream: Upstream, without: Sequence[str] = ()) -> Iterator[StageGroup]:
+    """The stages of a project, but for those ``without``, put together where windows and releases are the same."""
     alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for stage in dict.fromkeys(recipe.stage for recipe in upstream.recipes if recipe.stage not in without):
         recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
         alike.setdefault((_windows(recipes), _releases(upstream, recipes)), []).append(stage)
-    return (_Row(upstream, tuple(stages), *same) for same, stages in alike.items())
+    return (StageGroup(upstream, tuple(stages), *same) for same, stages in alike.items())
 
 
 def _windows(recipes: Sequence[Recipe]) -> tuple[str, ...]:
@@ -97,7 +98,7 @@ def _releases(upstream: Upstream, recipes: Sequence[Recipe]) -> tuple[str, ...]:
     return tuple(release for release in upstream.project.releases if release in known)
 
 
-def _line(row: _Row, words: Words) -> str:
+def _line(row: StageGroup, words: Words) -> str:
     project = row.upstream.project
     others = [f"`{name}`" for name in project.distributions if name != project.name]
     target = words.also.format(project.name, ", ".join(others)) if others else project.name

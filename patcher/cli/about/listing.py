@@ -8,14 +8,22 @@ from patcher.messages import tables
 from patcher.messages.report import CommandResult
 
 
-@options.command("list")
-def command() -> CommandResult:
-    """Show the targets, releases, stages and windows that there are recipes for.
+@options.command("list", options.targets("[TARGET[==VERSION]]..."))
+def command(targets: tuple[str, ...]) -> CommandResult:
+    """Show the targets, releases, stages and windows that there are recipes for; of TARGET the files, too.
+
+    A structure (A, B, …) is the releases whose code has the same shape where ours goes in.
 
     \b
-    Example:
+    Examples:
       rlpatch list
+      rlpatch list vllm
+      rlpatch list vllm-ascend==0.11.0rc1
     """
-    report = knowledge.listing()
-    report.lines = tables.releases(report.data, tables.room())
+    report = knowledge.listing(targets)
+    if targets:
+        report.lines = tables.places(report.data, tables.room())
+    else:
+        report.lines = tables.targets(knowledge.stages(), tables.room())
+        report.lines += ["", "next: rlpatch list TARGET shows its files"]
     return report

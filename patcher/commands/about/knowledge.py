@@ -11,6 +11,7 @@ from patcher.changes import markers
 from patcher.changes.change import PatchId
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.config import UNITS, WHOLE, TimelineStage, TorchNpuSettings, Window, typed_as
+from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
@@ -19,6 +20,7 @@ from patcher.recipe import Insertion, Loop, Recipe, Structure, Upstream
 from patcher.request import ProfileRequest, recipes_of, resolve
 from patcher.targets.target import Target
 from patches.projects import upstreams
+from patches.survey.readme import grouped
 
 STEERING = (
     "For one run, without patching again (read once, at the first call; a bad value switches the probe off):",
@@ -68,16 +70,32 @@ class Explanation:
     text: tuple[str, ...]
 
 
-def listing() -> CommandResult:
-    """Targets, releases, stages and windows, from the recipes themselves."""
+def listing(words: Sequence[str] = ()) -> CommandResult:
+    """Targets, releases, stages and windows, from the recipes themselves; those of all targets without ``words``.
+
+    Raises: Problem (NO_TARGET, VERSION) for a word that is no ``TARGET`` or ``TARGET==VERSION``.
+    """
+    chosen = [parse_target(word) for word in words] if words else [(upstream, None) for upstream in upstreams()]
     rows = [
         KnownStructure(
             upstream.project.name, recipe.stage, recipe.name, structure.name, structure.file, structure.releases,
             tuple(f"--{unit}" for unit in recipe.windows if unit != WHOLE), recipe.strategies, recipe.roles,
         )
-        for upstream in upstreams() for recipe in upstream.recipes for structure in recipe.structures
+        for upstream, version in chosen for recipe in upstream.recipes for structure in recipe.structures
+        if not version or version in structure.releases
     ]  # fmt: skip
+    if words and not rows:
+        cause = f"no recipe is of {', '.join(words)}: it is not a published release, and goes by its structure"
+        raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *(upstream.project.name for upstream, _ in chosen)))
     return CommandResult("list", data=RecipeList(tuple(rows)))
+
+
+def stages() -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    """Target, stages, windows and releases, a row for the stages that have the same."""
+    for upstream in upstreams():
+        for row in grouped(upstream):
+            windows = " ".join(f"--{unit}" for unit in row.windows if unit != WHOLE)
+            yield upstream.project.name, " ".join(row.stages), windows, row.releases
 
 
 def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResult:

@@ -127,7 +127,8 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
     taken = "" if place.marked or change.before == change.after else "without our lines, "
     if change.before == change.after:
         verb = "registered again, unchanged" if plan.edit.add and place.marked else "unchanged"
-    shape = place.structure.name if place.structure else "by its structure"
+    known = place.structure
+    shape = "by its structure" if known is None else f"structure {known.name}" if known.name else ""
     recipe = ", ".join(filter(None, (place.recipe.name, shape)))
     yield f"  {verb} {change.path}, {taken}{_extent(change, place, plan.patch)} ({recipe})"
     for one in place.settings:

@@ -33,7 +33,7 @@ def test_the_four_lines_of_the_readme(run, site: Path, monkeypatch: pytest.Monke
     before = picture(site)
     applied = run(*APPLY)
     assert re.search(r"vllm-ascend 0\.11\.0rc1: unpacked in .*/site\n", applied.stdout)
-    assert re.search(rf"patched {WORKER}, \d+ lines inserted \(V1 worker, C\)", applied.stdout)
+    assert re.search(rf"patched {WORKER}, \d+ lines inserted \(V1 worker, structure C\)", applied.stdout)
     assert "Records decode steps 30..59 of rollout 0 on rank 0." in applied.stdout
     assert f"traces of torch_npu.profiler go to {Path.cwd()}/rlpatch_traces" in applied.stdout
     assert "restart it" in applied.stdout
@@ -309,7 +309,7 @@ def test_an_unpublished_release_of_another_structure_is_exit_4_with_every_failur
 def test_a_local_version_is_the_published_release(run, tmp_path: Path) -> None:
     release(tmp_path / "local", "0.11.0rc1+g67dd255")
     applied = run("apply", "vllm-ascend==0.11.0rc1", "--decode", "1:2", "--path", "local")
-    assert "(V1 worker, C)" in applied.stdout
+    assert "(V1 worker, structure C)" in applied.stdout
 
 
 def out_of_its_class(text: str) -> str:
@@ -689,7 +689,8 @@ def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
 
 
 def test_list_is_the_recipes(run) -> None:
-    said = run("list").stdout
+    assert "--decode --prefill --iterations" in run("list").stdout
+    said = run("list", "vllm-ascend").stdout
     assert "V1 worker, capture" in said
     assert "vllm_ascend/worker/worker_v1.py" in said
     assert "0.7.3rc2 … 0.9.1 (12)" in said

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from patcher.options.headings import HEADINGS, PARSED, READ, WAITED
 from patcher.request import OPTIONS
 from patches.projects import projects
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
+from tests.patcher.cli.pseudo_terminal import shown
 
 REPOSITORY = Path(cli.__file__).parents[2]
 
@@ -222,28 +220,41 @@ def test_words_of_an_option_are_completed(words: str, offered: list[str]) -> Non
     assert [item.value for item in complete.get_completions(["apply", *before], last)] == offered
 
 
-def test_the_table_of_targets_fits_the_terminal() -> None:
+@pytest.mark.parametrize(
+    ("words", "coloured"),
+    [
+        ((), False),
+        (("--color", "always"), True),
+        (("--color=always",), True),
+        (("--color", "always", "--color", "never"), False),
+        (("--color=blue",), False),
+        (("--", "python", "--color=always"), False),
+    ],
+)
+@pytest.mark.parametrize("wrong", [("aply",), ("apply", "--decod", "1:2")], ids=" ".join)
+def test_an_error_of_usage_is_coloured_where_that_is_wanted(
+    run: Callable[..., Any], wrong: tuple[str, ...], words: tuple[str, ...], coloured: bool
+) -> None:
+    assert ("\x1b[" in run(*wrong, *words, code=2).stderr) is coloured
+
+
+@pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"TERM": "dumb"}, False), ({"NO_COLOR": "1"}, False)])
+def test_a_terminal_gets_colours_that_it_has(environ: dict[str, str], coloured: bool) -> None:
+    assert ("\x1b[" in shown("list", environ=environ)) is coloured
+
+
+@pytest.mark.parametrize("words", [("list",), ("list", "vllm-ascend")], ids=" ".join)
+def test_the_tables_of_targets_fit_the_terminal(words: tuple[str, ...], run: Callable[..., Any]) -> None:
     """A real terminal of 80 columns; in a pipe every row is one line, however long."""
-    environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "COLUMNS": "80"}
-    ours, theirs = pty.openpty()
-    words: Any = [sys.executable, "-m", "patcher", "list"]
-    with subprocess.Popen(words, stdout=theirs, env=environ) as process:
-        os.close(theirs)
-        said = b""
-        while chunk := _read(ours):
-            said += chunk
-        assert process.wait(60) == 0
-    os.close(ours)
-    assert max(len(line) for line in said.decode().splitlines()) <= 80
-    piped = subprocess.run(words, capture_output=True, text=True, env=environ).stdout
-    assert max(len(line) for line in piped.splitlines()) > 150
+    assert max(len(line) for line in shown(*words).splitlines()) <= 80
+    assert max(len(line) for line in run(*words).stdout.splitlines()) > 100
 
 
-def _read(file: int) -> bytes:
-    try:
-        return os.read(file, 65536)
-    except OSError:  # what Linux says where the other end is closed
-        return b""
+def test_a_list_of_some_targets(run: Callable[..., Any]) -> None:
+    rows = json.loads(run("list", "vllm==0.11.0", "verl", "--json").stdout)["result"]["targets"]
+    assert {row["target"] for row in rows} == {"vllm", "verl"}
+    assert all("0.11.0" in row["releases"] for row in rows if row["target"] == "vllm")
+    assert "next: rlpatch list vllm\n" in run("list", "vllm==9.9", code=3).stderr
 
 
 def test_the_parser_of_apply_is_the_one_of_the_tests() -> None:
