@@ -83,7 +83,8 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
         raise problem
     done = _not_alone(fitting)
     before = next((record for record in records if record.patch == patch), None)
-    notes = dict.fromkeys(note for one in done for note in (*one.notes, *one.place.recipe.notes))
+    unit = config.stage.window.unit
+    notes = dict.fromkeys(note for one in done for note in (*one.notes, *one.place.recipe.notes_of(unit)))
     neighbours = [note for package, note in upstream.neighbours.items() if target.beside(package)]
     left_out = (
         *_lone(upstream, fitting, done),

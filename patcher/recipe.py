@@ -163,9 +163,9 @@ class Recipe(NamedTuple):
     function that is fingerprinted, where structures have fingerprints; without a ``class_name`` the lines go into
     functions anywhere in the module, and the block to its end. ``windows`` are the units that can be counted here.
     ``strategies`` are the parallel strategies that use this class, ``roles`` those that the stage works for. ``notes``
-    are said with each plan. A recipe that ``needs`` others records nothing without one of these in the same patch;
-    those that go ``together`` record nothing without all of each other. ``marks`` are windows of other recipes, to
-    which this one adds with ``--markers`` what it counts itself.
+    are said with each plan, ``unit_notes`` with one for a window of that unit. A recipe that ``needs`` others records
+    nothing without one of these in the same patch; those that go ``together`` record nothing without all of each other.
+    ``marks`` are windows of other recipes, to which this one adds with ``--markers`` what it counts itself.
 
     ``calls`` are those of upstream's ``method`` whose arguments change, instead of lines that go in: then ``profiler``
     is the one of ``patches.switches`` that they set up, and nothing of ours records beside it.
@@ -186,6 +186,7 @@ class Recipe(NamedTuple):
     strategies: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
+    unit_notes: Mapping[str, Note] = MappingProxyType({})
     needs: tuple[str, ...] = ()
     together: bool = False
     marks: tuple[str, ...] = ()
@@ -196,6 +197,10 @@ class Recipe(NamedTuple):
     def releases(self) -> tuple[str, ...]:
         """Every published release that this recipe knows, oldest first."""
         return tuple(release for structure in self.structures for release in structure.releases)
+
+    def notes_of(self, unit: str) -> tuple[Note, ...]:
+        """What is to be said with a plan for a window of ``unit``."""
+        return (*self.notes, self.unit_notes[unit]) if unit in self.unit_notes else self.notes
 
     def structure(self, release: str) -> Structure | None:
         """The structure of a published release, None for any other."""

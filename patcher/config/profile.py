@@ -55,6 +55,13 @@ class ProfileConfig(Generic[StageT_co]):
             )
 
     @property
+    def cold(self) -> bool:
+        """Whether the first unit shows the profiler's own start, because none comes before it to warm up in."""
+        stage = self.stage
+        counted = isinstance(stage, WindowedStage) and bool(stage.window.all) and not stage.relative
+        return counted and stage.window.first == 0
+
+    @property
     def ranges(self) -> RangeOptions:
         """The ranges that rlpatch adds to the trace."""
         return self.stage.ranges if isinstance(self.stage, WindowedStage) else NO_RANGES
@@ -72,10 +79,7 @@ class ProfileConfig(Generic[StageT_co]):
         if stage.on_demand:
             detail = "as often as you like, without a restart; rlpatch watch shows who is there"
             yield Note(f"ask while the run goes on: rlpatch trigger --{stage.window.unit} A:B", detail)
-        if stage.window.all and stage.window.first == 0 and not stage.relative:
-            detail = "the window begins with unit 0, and no unit comes before it to warm up in"
-            yield Note("no warm-up: unit 0 shows the profiler's own start, too", detail)
-        elif stage.warmup == 0:
+        if stage.warmup == 0 and not self.cold:
             yield Note("without warm-up the first unit shows the profiler's own start")
         if len(stage.window) > LONG_WINDOW and not self.profiler.light:
             units = "a window without an end" if stage.window.open else f"{len(stage.window)} units"

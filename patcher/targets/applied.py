@@ -230,5 +230,5 @@ def next_lines(*words: str) -> list[str]:
 def restart_lines(running: Sequence[str] = ()) -> list[str]:
     """That processes which run already hold the code as it was; ``running`` are those that are known."""
     if not running:
-        return ["note: an engine that runs already holds the code as it was; restart it"]
-    return ["note: these processes may hold the code as it was; restart them:", *(f"  {one}" for one in running)]
+        return ["next: restart the engine: one that runs already holds the code as it was"]
+    return ["next: restart these processes, which may hold the code as it was:", *(f"  {one}" for one in running)]

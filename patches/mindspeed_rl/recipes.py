@@ -138,7 +138,8 @@ def _engine(stage: str) -> Recipe:
         remove_when=_REMOVE,
         strategies=("megatron",),
         roles=ROLES[stage],
-        notes=(_PIPELINE, _DYNAMIC),
+        notes=(_PIPELINE,),
+        unit_notes={MICRO: _DYNAMIC},
         together=True,
     )
 

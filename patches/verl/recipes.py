@@ -139,7 +139,7 @@ def _in_loops(
         remove_when="nobody runs releases below 0.8.0 any more",
         strategies=(worker.strategy,),
         roles=ROLES[stage],
-        notes=(_DYNAMIC,) if MICRO in loops.windows else (),
+        unit_notes={MICRO: _DYNAMIC} if MICRO in loops.windows else {},
     )
 
 
@@ -385,7 +385,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
         remove_when=_REMOVE,
         strategies=(engine.strategy,),
         roles=ROLES[stage],
-        notes=(_DYNAMIC,),
+        unit_notes={MICRO: _DYNAMIC},
         needs=(_worker_name(MICRO), _worker_name(MINI)),
     )
 

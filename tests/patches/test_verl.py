@@ -104,7 +104,7 @@ WINDOWED = [recipe for recipe in verl.UPSTREAM.recipes if recipe.stage not in ("
 
 @pytest.mark.parametrize("recipe", WINDOWED, ids=lambda recipe: f"{recipe.stage} {recipe.name}")
 def test_what_is_said_of_micro_batches_is_said_where_their_loop_is(recipe: Recipe) -> None:
-    assert bool(recipe.notes) == any('"micro-batch"' in site.line for site in recipe.insertions)
+    assert bool(recipe.unit_notes) == any('"micro-batch"' in site.line for site in recipe.insertions)
     assert bool(recipe.marks) == (recipe.name.endswith("Engine") and recipe.stage in FSDP)
 
 

@@ -203,7 +203,7 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], known: set[str]) ->
         named = f"structure {structure.name}, " if structure.name else ""
         yield f"  {named}{span}, {structure.file}: {structure.shape}"
     yield from _sites(recipe)
-    for note in recipe.notes:
+    for note in (*recipe.notes, *recipe.unit_notes.values()):
         yield f"  note: {note.text}"
         yield from (f"    {line}" for line in note.lines[1:])
 

@@ -105,6 +105,8 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         release = "" if before.version == target.version else f" on {before.version or 'an unknown version'}"
         yield f"  replaces: {shlex.join(before.options)}{release} (since {before.applied_at})"
     yield f"  {plan.places[0].recipe.probe.summary(config)}"
+    if config.cold:
+        yield "  Unit 0 shows the profiler's own start, too: no unit comes before it to warm up in."
     if profiler := planning.profiler(upstream, config):
         by = switched_on_by(upstream, profiler, target)
         yield f"  nothing records by this alone: {profiler} is switched on as before, by {by}"

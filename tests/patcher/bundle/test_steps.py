@@ -55,8 +55,9 @@ def test_rlpatch_takes_out_what_a_bundle_has_applied(machine: Machine, site: Pat
     before = picture(site)
     report = apply(machine)
     assert f"  patched {WORKER}" in report.lines
-    (said,) = [line for line in report.lines if line.startswith("next:")]
-    assert "patch.pyz diff" in said
+    said = [line for line in report.lines if line.startswith("next:")]
+    assert "patch.pyz diff" in said[0]
+    assert "restart the engine" in said[1]
     status = rlpatch("status", "--path", site).stdout
     assert f"rlpatch apply vllm-ascend --decode 30:60 --backend npu --save-path /traces --path {site}" in status
     assert f"  intact {WORKER}\n" in status

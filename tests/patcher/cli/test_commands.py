@@ -36,14 +36,16 @@ def test_the_four_lines_of_the_readme(run, site: Path, monkeypatch: pytest.Monke
     assert re.search(rf"patched {WORKER}, \d+ lines inserted \(V1 worker, structure C\)", applied.stdout)
     assert "Records decode steps 30..59 of rollout 0 on rank 0." in applied.stdout
     assert f"traces of torch_npu.profiler go to {Path.cwd()}/rlpatch_traces" in applied.stdout
-    assert "restart it" in applied.stdout
+    assert "next: restart the engine" in applied.stdout
     assert "not the one that was released as 0.11.0rc1" in applied.stderr
     assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
     status = run("status", "--path", "site").stdout
     assert "vllm-ascend rollout on 0.11.0rc1 in " in status
     assert f"  intact {WORKER}" in status
-    assert f"reverted {WORKER}: none of our lines is left" in run("revert", "--path", "site").stdout
+    reverted = run("revert", "--path", "site").stdout
+    assert f"reverted {WORKER}: none of our lines is left" in reverted
     assert picture(site) == before
+    assert not re.search("^(note|warning|details): ", applied.stdout + status + reverted, re.MULTILINE)
 
 
 def test_the_same_again_changes_nothing_and_another_window_replaces(run, site: Path) -> None:
@@ -772,7 +774,7 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
         ),
     )
     done = run(*APPLY)
-    assert "restart them:\n  17 python -m vllm\n" in done.stdout
+    assert "hold the code as it was:\n  17 python -m vllm\n" in done.stdout
     first = "warning: engines of alice may run from here: what they start then records, too"
     assert re.sub(r"\s+", " ", done.stderr).startswith(first)
     # An agent on a node hands them over one after the other.

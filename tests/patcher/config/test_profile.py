@@ -17,9 +17,24 @@ def test_the_folder_of_the_traces_is_absolute(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "cold"),
+    [
+        ("--prefill 0:4", True),
+        ("--mini-batch 0:1", True),
+        ("--micro-batch 0:2,8:9", True),
+        ("--decode 30:60", False),
+        ("--decode 0:10 --at-tail 8", False),
+        ("--stage graph-capture", False),
+        ("--timeline", False),
+    ],
+)
+def test_the_first_unit_is_cold_where_none_comes_before_it(words: str, cold: bool) -> None:
+    assert config(words).cold is cold
+
+
+@pytest.mark.parametrize(
     ("words", "note"),
     [
-        ("--prefill 0:4", "begins with unit 0"),
         ("--decode 30:60 --warmup 0", "without warm-up"),
         ("--decode 1:200", "199 units: a trace of more than 128"),
         ("--decode 30:", "a window without an end: a trace of more than 128"),
