@@ -51,6 +51,9 @@ COMPUTE, COMMUNICATION, COPY = "compute", "communication", "copy"
 KINDS = (COMPUTE, COMMUNICATION, COPY)
 """What a task of the device does."""
 
+CPU = "CPU"
+"""The device of a run that has none."""
+
 Value = TypeVar("Value")
 
 
@@ -264,6 +267,23 @@ class RankProfile(Payload):
         return own or names.of(Path(self.source)).fields.get("stage", "")
 
     @property
+    def part(self) -> str:
+        """Its stage and role: of one, ranks are reported together; "" where nobody knows."""
+        role = self.metadata.role if self.metadata else names.of(Path(self.source)).fields.get("role", "")
+        return f"{self.stage} {role}".strip()
+
+    @property
+    def on_host(self) -> bool:
+        """Whether there was no device, so that its times are those of operators on the host."""
+        return self.device == CPU and not self.total_ns and bool(self.operators)
+
+    @property
+    def cold(self) -> int | None:
+        """The number of the unit before which none came to warm up in; None where there was one."""
+        first = self.units[0].number if self.units and self.marks == "ProfilerStep#" else None
+        return None if first else first
+
+    @property
     def rank_name(self) -> str:
         """Its rank as people read it; "" where nobody knows."""
         return "" if self.rank is None else f"rank {self.rank}"
@@ -408,7 +428,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class TraceReport(Payload):
-    """What is known of one profile, or of several ranks of one run."""
+    """What is known of one profile, or of several ranks of one run; ``stages`` are reports of their own, if several."""
 
     KEYS = ("schema", "captures", "findings")
 
@@ -417,6 +437,7 @@ class TraceReport(Payload):
     verdict: Verdict = Verdict("")
     ranks: tuple[Rank, ...] = ()
     schema: int = SCHEMA
+    stages: tuple[TraceReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

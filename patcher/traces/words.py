@@ -107,3 +107,8 @@ def uncounted_between(uncounted: Mapping[int, int]) -> str:
     lie = "1 uncounted iteration lies" if count == 1 else f"{count:,} uncounted iterations lie"
     listed = ", ".join(f"#{at}" for at in sorted(uncounted)[:_LISTED])
     return f"{lie} between its units, before {listed}{' …' if len(uncounted) > _LISTED else ''}"
+
+
+def cold_unit(number: int) -> str:
+    """That a unit is the first one, in words."""
+    return f"#{number} is cold: the profiler's own start is in it, and no unit came before it to warm up in"

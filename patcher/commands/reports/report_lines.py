@@ -8,7 +8,7 @@ from patcher.messages.notes import WIDTH, wrapped
 from patcher.messages.report import Detail
 from patcher.traces import model
 from patcher.traces.sidecar import CONTENTS, unit_contents
-from patcher.traces.words import apart, in_ms, millis, percent, short, spread, uncounted_between
+from patcher.traces.words import apart, cold_unit, in_ms, millis, percent, short, spread, uncounted_between
 
 SHOWN = 10
 """Rows of a table in the terminal; the page and --json have all."""
@@ -19,6 +19,9 @@ MANY = 4
 
 def report(found: model.TraceReport) -> list[str]:
     """The verdict, the profiles with their parts, the diagnoses, the ranks, and the tables of the slowest profile."""
+    if found.stages:
+        titled = ((f"== {stage.captures[0].part or 'no stage is known'} ==", *report(stage)) for stage in found.stages)
+        return _separated(*titled)
     profiles = found.captures
     slowest = max(profiles, key=lambda one: (one.median_ns, one.host_median_ns))
     rest = f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too"
@@ -86,6 +89,8 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
     yield from wrapped(profile.source)
     origin = " · ".join(filter(None, (model.FORMS[profile.form], short(profile.device), short(profile.rank_name))))
     yield from _indented(origin, _times(profile), *_metadata(profile))
+    if profile.cold is not None:
+        yield from _indented(cold_unit(profile.cold))
     if profile.total_ns:
         yield from _parts(profile)
     else:

@@ -43,7 +43,7 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
     if not profiles:
         return result
     found = analysis.reported(profiles)
-    if len({profile.rank for profile in profiles}) < len(profiles):
+    if len({(profile.part, profile.rank) for profile in profiles}) < len(profiles):
         why = "a rank stands for several captures, or one has none"
         result.note("who waits for whom is not said: these are not ranks of one window", why)
     result.data = found

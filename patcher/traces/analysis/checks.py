@@ -23,7 +23,8 @@ and a unit's time on the host to that on the device."""
 HOST = ("dispatch", "waiting")
 DEVICE = ("communication", "collective-idle", "copies", "compute", "waiting", "slow-rank")
 EVERY = ("dispatch", "outlier", "lead-in", *DEVICE)
-"""The diagnoses that rest on the host's times, on the device's, and all that a check can withdraw."""
+ON_DEVICE = tuple(name for name in EVERY if name != "outlier")
+"""The diagnoses that rest on the host's times, on a device's, all that a check withdraws, and of it what needs one."""
 
 
 def checked(found: Timeline, made: Attribution) -> RankProfile:
@@ -61,7 +62,7 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     wrong = "" if units else "there is no unit"
     if idle:
         wrong = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
-    yield _check("kernels", wrong, "every unit has some", EVERY)
+    yield _check("kernels", wrong, "every unit has some", ON_DEVICE if profile.on_host else EVERY)
     yield _count_check(units)
     yield _launches_check(made.launches)
     yield _clock_check(made)

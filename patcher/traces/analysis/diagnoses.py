@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from patcher.traces import model
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met, missing
-from patcher.traces.words import apart, in_ms, listed, percent, short
+from patcher.traces.words import apart, cold_unit, in_ms, listed, percent, short
 
 COPIES = 0.05
 SLOW = 1.3
@@ -32,6 +32,7 @@ TITLES = {
     "slow-rank": "Ranks wait for each other",
     "missing-ranks": "Not all ranks were reported",
     "compute": "The device computes nearly all the time",
+    "host-operators": "No device: the operators on the host take the time",
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
 
@@ -43,7 +44,21 @@ _EXACT = "exact; the saving is an upper bound"
 
 
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
-    """What is known of ``profiles``, one or several ranks of one run: diagnoses, and the verdict that they come to."""
+    """What is known of ``profiles``, one or several ranks of one run: diagnoses, and the verdict that they come to.
+
+    Stages have nothing to do with each other: each of several has a report of its own within.
+    """
+    parts = list(dict.fromkeys(profile.part for profile in profiles))
+    if len(parts) < 2:
+        return _stage(profiles, named=len(profiles) > 1)
+    stages = [_stage([profile for profile in profiles if profile.part == part], named=True) for part in parts]
+    findings = tuple(one for stage in stages for one in stage.findings)
+    verdict = model.Verdict(f"{len(stages)} stages, each by itself")
+    return model.TraceReport(tuple(profiles), findings, verdict, stages=tuple(stages))
+
+
+def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.TraceReport:
+    """The report of one stage; what is found is ``named`` by its profile where it is not the only one."""
     ranks, exact = met(profiles)
     found = [one for profile in profiles for one in _diagnoses(profile, ranks) if one.id not in profile.withdrawn]
     slow = _slow_rank(ranks, exact=exact)
@@ -53,7 +68,7 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
         there = f"{len(profiles)} of {len(profiles) + len(gone)} ranks were reported"
         evidence = f"{there}, without {listed(gone)}: who waits for those is not known."
         found.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact", TITLES["missing-ranks"]))
-    whose = {profile.source: f"{profile.label or profile.source}: " * (len(profiles) > 1) for profile in profiles}
+    whose = {profile.source: f"{profile.label or profile.source}: " * named for profile in profiles}
     ordered = [dataclasses.replace(one, evidence=whose.get(one.source, "") + one.evidence) for one in _ordered(found)]
     return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), ranks)
 
@@ -100,7 +115,7 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
         if share >= (COPIES if name == "copies" else NOTABLE):
             shown, saving = evidence.format(percent(share)), saving // len(profile.units)
             yield model.Diagnosis(name, "warning", shown, saving, certainty, TITLES[name], advice, profile.source)
-    yield from filter(None, (_outlier(profile), _compute(profile)))
+    yield from filter(None, (_outlier(profile), _compute(profile), _host_operators(profile)))
 
 
 def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> tuple[str, str]:
@@ -157,24 +172,47 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     """The slowest unit, each from its first kernel on: a lead-in is a finding of its own."""
     if len(profile.units) < 3:
         return None
-    time = operator.attrgetter("stage_ns")
+    time = operator.attrgetter("host_ns" if profile.on_host else "stage_ns")
     slowest, usual = max(profile.units, key=time), model.lower_median(model.timed(profile.units), time)
-    if slowest.stage_ns <= SLOW * usual.stage_ns:
+    if time(slowest) <= SLOW * time(usual):
         return None
-    more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS if part != "lead_in_ns"}
-    part = max(more, key=lambda name: more[name])
-    excess = slowest.stage_ns - usual.stage_ns
     evidence = (
-        f"Unit {slowest.number} took {in_ms(slowest.stage_ns)},"
-        f" {slowest.stage_ns / max(usual.stage_ns, 1):.1f} times the median."
-        f" {percent(min(more[part] / excess, 1), 0)} of the difference is {model.PARTS[part]}."
+        f"Unit {slowest.number} took {in_ms(time(slowest))}{' on the host' * profile.on_host},"
+        f" {time(slowest) / max(time(usual), 1):.1f} times the median.{_excess(profile, slowest, usual)}"
     )
-    if slowest.kernels != usual.kernels:
-        evidence += f" It launched {slowest.kernels:,} kernels, the median unit {usual.kernels:,}."
-    late = [unit.stage_ns - usual.stage_ns for unit in profile.units if unit.stage_ns > SLOW * usual.stage_ns]
+    if slowest.number == profile.cold:
+        evidence += f" {cold_unit(slowest.number)}."
+    late = [time(unit) - time(usual) for unit in profile.units if time(unit) > SLOW * time(usual)]
     advice = "look at what this unit held: its requests, a copy, a collection of garbage, another process"
     saving = sum(late) // len(profile.units)
     return model.Diagnosis("outlier", "warning", evidence, saving, _EXACT, TITLES["outlier"], advice, profile.source)
+
+
+def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
+    """In what the slowest unit differs on the device from the usual one."""
+    if profile.on_host:
+        return ""
+    more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS if part != "lead_in_ns"}
+    part = max(more, key=lambda name: more[name])
+    excess = slowest.stage_ns - usual.stage_ns
+    found = f" {percent(min(more[part] / excess, 1), 0)} of the difference is {model.PARTS[part]}."
+    if slowest.kernels != usual.kernels:
+        found += f" It launched {slowest.kernels:,} kernels, the median unit {usual.kernels:,}."
+    return found
+
+
+def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:
+    """The operators that take most of the time on the host, where there is no device."""
+    found = sorted(profile.operators, key=lambda one: -one.host_ns)
+    if not profile.on_host or not found:
+        return None
+    whole = sum(one.host_ns for one in found) or 1
+    longest = ", ".join(f"{short(one.name)} ({percent(one.host_ns / whole, 0)})" for one in found[:3])
+    spent = f"{in_ms(whole // len(profile.units))} of a unit are operators' own time, on all threads"
+    evidence = f"Nothing ran on a device, so this is the host's time: {spent}. The longest: {longest}."
+    advice = "more threads (OMP_NUM_THREADS), cores of their own, fewer and larger operators, another precision"
+    title = TITLES["host-operators"]
+    return model.Diagnosis("host-operators", "note", evidence, None, "exact", title, advice, profile.source)
 
 
 def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -220,14 +258,19 @@ def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis |
 def _verdict(
     profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis], whose: Mapping[str, str]
 ) -> model.Verdict:
-    withdrawn = {diagnosis for profile in profiles for diagnosis in profile.withdrawn}
+    withdrawn = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((one for one in diagnoses if one.severity == "problem"), None)
     if not profiles or set(DEVICE) <= withdrawn:
         title = "No verdict: the data does not carry one"
     else:
-        titles = (one.title for one in diagnoses if one is first or one.id == "compute")
+        titles = (one.title for one in diagnoses if one is first or one.id in ("compute", "host-operators"))
         title = next(titles, "Nothing stands out")
-    reasons = (f"{whose[profile.source]}{_withdrawal(check)}" for profile in profiles for check in profile.failed)
+    failed = ((profile, check) for profile in profiles for check in profile.failed)
+    reasons = (
+        f"{whose[profile.source]}{_withdrawal(check)}"
+        for profile, check in failed
+        if not (profile.on_host and check.id == "kernels")  # there is nothing that could launch one
+    )
     return model.Verdict(title, *_guide(profiles, first), tuple(reasons))
 
 

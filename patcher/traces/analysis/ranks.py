@@ -62,7 +62,7 @@ def _alike(members: Mapping[str, Sequence[Collective]]) -> bool:
 
 
 def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
-    """The profiles with a label that tells them apart: rank, rank and units, or the last names of their paths."""
+    """The profiles with a label that tells them apart: rank, with stage or units, or the last names of their paths."""
     every = list(profiles)
     if len(every) < 2:
         return every
@@ -71,6 +71,7 @@ def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
     candidates = [["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1)]
     if all(ranks):
         spans = [f"{rank}, {profile.span}" for rank, profile in zip(ranks, every, strict=True)]
-        candidates = [ranks, spans, *candidates]
+        stages = [f"{profile.part} {rank}".strip() for rank, profile in zip(ranks, every, strict=True)]
+        candidates = [ranks, stages, spans, *candidates]
     labels = next((labels for labels in candidates if len(set(labels)) == len(labels)), candidates[-1])
     return [dataclasses.replace(profile, label=label) for profile, label in zip(every, labels, strict=True)]

@@ -16,7 +16,7 @@ from typing import Any
 
 from patcher.progress import Progress, ignore
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
-from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
+from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, CPU
 from patcher.traces.timeline import (
     NN_MODULE,
     OPTIMIZER,
@@ -218,9 +218,9 @@ def _category(text: str, name: str) -> int:
 
 
 def _device(header: Mapping[str, Any], number: object) -> str:
-    """The name of the device whose number the kernels carry, or the first that has one; CPU without kernels."""
-    if number is None:
-        return "CPU"
+    """The name of the device whose number the kernels carry, or the first that has one; CPU where there is neither."""
     devices = [device for device in header.get("deviceProperties") or () if isinstance(device, Mapping)]
+    if number is None and not devices:
+        return CPU
     own = [device for device in devices if device.get("id") == number]
     return str(next((name for device in (*own, *devices) if (name := device.get("name"))), "GPU"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from patcher.page.markup import Content, section, tag
+from patcher.page.markup import Content, faint, section, tag
 from patcher.traces.model import FORMS, KINDS, CallSums, RankProfile, Side
 from patcher.traces.page.drawings import device_lanes, load_charts, unit_bars
 from patcher.traces.page.tables import PAGE_LIMITS, Cell, PageLimits, table, timed
 from patcher.traces.sidecar import CONTENTS
-from patcher.traces.words import cut, duration, micros, millis, percent, uncounted_between
+from patcher.traces.words import cold_unit, cut, duration, micros, millis, percent, uncounted_between
 
 
 def described(
@@ -20,6 +20,7 @@ def described(
     if profile.total_ns:
         operators = "Kernels by the operator that launched them itself; on the host without the operators within."
     inner = (
+        profile.cold is not None and faint(f"{cold_unit(profile.cold)}."),
         unit_bars(profile, limits),
         device_lanes(profile, limits),
         _phases(profile),

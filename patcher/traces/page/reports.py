@@ -13,6 +13,14 @@ from patcher.traces.words import duration, percent
 
 def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
     """The title and the body of the page of ``report``."""
+    profiles = report.captures
+    stages = ((tag("h2", one.captures[0].part or "No stage is known"), _stage(one, limits)) for one in report.stages)
+    body = (_head(profiles), list(stages) or _stage(report, limits))
+    return f"rlpatch report: {profiles[0].label or profiles[0].source}" if profiles else "rlpatch report", body
+
+
+def _stage(report: TraceReport, limits: PageLimits) -> Content:
+    """What is said of the ranks of one stage."""
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
     ordered = sorted(profiles, key=lambda one: (-one.median_ns, -one.host_median_ns))
@@ -20,8 +28,7 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
     rest = len(ordered) - len(shown)
     many = len(profiles) > 1
     withdrawn = "This data cannot carry every verdict. What rests on a failed check was withdrawn:"
-    body = (
-        _head(profiles),
+    return (
         alert(withdrawn, verdict.withdrawn),
         tag("p", verdict.title, class_="verdict"),
         map(faint, filter(None, (verdict.guide, verdict.difference))),
@@ -32,7 +39,6 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
         [described(one, limits, opened=not at, alone=not many) for at, one in enumerate(shown)],
         rest > 0 and faint(f"{rest} more are left out here: `rlpatch report` of one of them shows it."),
     )
-    return f"rlpatch report: {profiles[0].label or profiles[0].source}" if profiles else "rlpatch report", body
 
 
 def _head(profiles: Sequence[RankProfile]) -> Content:

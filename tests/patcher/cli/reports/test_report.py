@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import itertools
 import json
 import os
 import shutil
@@ -240,6 +241,45 @@ def test_a_trace_of_a_cpu_is_told_by_the_host(tmp_path: Path) -> None:
         in (result.stdout)
     )
     assert typed("compare", path, path).exit_code == 4
+
+
+@pytest.fixture
+def cpu(tmp_path: Path) -> Path:
+    """A run of verl on CPUs: four decode steps, and the first three mini-batches, the first of which takes longer."""
+    folder = tmp_path / "cpu"
+    for name, first, lengths, operator in (
+        ("host_dp0_rank0_77.1.pt.trace.json", 30, (10, 10, 10, 10), "aten::mm"),
+        ("host_update_policy_actor_step1_rank0_78.2.pt.trace.json", 0, (400, 100, 100), "aten::addmm"),
+    ):
+        ends = [*itertools.accumulate(lengths)]
+        spans = [(end - length, end) for length, end in zip(lengths, ends, strict=True)]
+        marks = (Range(f"ProfilerStep#{first + at}", *(MS * time for time in span)) for at, span in enumerate(spans))
+        operators = (Range(operator, MS * begin, MS * end - MS) for begin, end in spans)
+        path = Run((), tuple(marks), tuple(operators)).torch(folder / name)
+        path.write_text(path.read_text().replace('[{"id": 0, "name": "NVIDIA H100"}]', "[]"))
+    return folder
+
+
+def test_a_run_on_cpus_is_told_stage_by_stage_by_its_operators(cpu: Path, tmp_path: Path) -> None:
+    result = typed("report", cpu, "-o", tmp_path / "page.html")
+    assert result.exit_code == 0
+    assert result.stderr == "details: -v\n"
+    assert "withdrawn" not in result.stdout
+    rollout, training = result.stdout.split("== update-policy actor ==\n")
+    assert rollout.startswith("== rollout ==\nNo device: the operators on the host take the time\n")
+    assert "The longest: aten::mm (100 %)." in " ".join(rollout.split())
+    assert "cold" not in rollout
+    assert training.startswith("One unit takes much longer than the others\n")
+    said = " ".join(training.split())
+    assert "#0 is cold: the profiler's own start is in it, and no unit came before it to warm up in" in said
+    assert "Unit 0 took 400.00 ms on the host, 4.0 times the median. #0 is cold" in said
+    assert "aten::addmm" in said
+    assert "is the slowest" not in result.stdout
+    page = (tmp_path / "page.html").read_text()
+    assert page.index("<h2>rollout</h2>") < page.index("aten::mm") < page.index("<h2>update-policy actor</h2>")
+    assert "#0 is cold" in page
+    found = data(typed("report", cpu, "--json"))
+    assert [one["id"] for one in found["findings"]] == ["host-operators", "outlier", "host-operators"]
 
 
 def test_names_of_a_trace_are_no_commands_of_the_terminal(tmp_path: Path) -> None:
