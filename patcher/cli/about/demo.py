@@ -18,11 +18,14 @@ PATH = options.click_option(options_of(SearchOptions)["path"]._replace(about=_PA
 def command(path: Path | None) -> CommandResult:
     """Patch a copy of a real vllm-ascend, show what was done, revert it, and compare every byte.
 
-    The release comes from the package index, and everything happens in a scratch folder.
+    The release comes from the package index, which pip must be able to reach; with --path none is needed. Everything
+    happens in a scratch folder. With -v every inserted line is shown, not the call sites alone.
 
     \b
     Examples:
       rlpatch demo
+      rlpatch demo -v
       rlpatch demo --path /opt/venv/lib/python3.11/site-packages
     """
-    return demonstrating.demo(path, options.wait)
+    verbose = not {"-v", "--verbose"}.isdisjoint(options.typed_words())
+    return demonstrating.demo(path, options.wait, every_line=verbose)

@@ -44,8 +44,10 @@ class Demonstration:
     hashes: dict[str, str] | None = field(default=None, metadata=OMIT_NONE)
 
 
-def demo(path: Path | None, on_wait: Callable[[str], None]) -> CommandResult:
+def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool = False) -> CommandResult:
     """Patch `RELEASE`, or what ``path`` has of its project, in a scratch folder, and show each command.
+
+    Of what is inserted the call sites are shown, or ``every_line``.
 
     Raises: Problem of :meth:`SearchOptions.find`, or ENVIRONMENT where the release cannot be downloaded.
     """
@@ -58,7 +60,7 @@ def demo(path: Path | None, on_wait: Callable[[str], None]) -> CommandResult:
         lines = [f"{word}, a copy in {site}: {hashes['before']}", ""]
         for words in (
             ("apply", word, *WINDOW, "--path", COPY),
-            ("diff", "--path", COPY),
+            ("diff", *(() if every_line else ("--calls",)), "--path", COPY),
             ("status", "--path", COPY),
             ("revert", "--path", COPY),
         ):
@@ -71,6 +73,9 @@ def demo(path: Path | None, on_wait: Callable[[str], None]) -> CommandResult:
                 problem = Problem(kind, cause, str(site), "do what it says above, and run the demo again")
                 step = StepResult(tuple(lines), problems=(problem,))
                 return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
+            if "--calls" in words:
+                shown = CommandLine("demo", "-v"), CommandLine("diff")
+                lines += ["Every line: `{}`, or `{}` of your own patch.".format(*shown), ""]
             if words[0] == "apply":
                 hashes["patched"] = _hash(site)
                 lines += [f"The tree is now {hashes['patched']}.", ""]

@@ -32,7 +32,7 @@ def test_the_demo_runs_from_what_a_wheel_holds(tmp_path: Path) -> None:
     result = json.loads(done.stdout)["result"]
     assert result["release"] == "==".join(RELEASE)
     assert [step["command"].split()[1] for step in result["steps"]] == ["apply", "diff", "status", "revert"]
-    assert "# >>> rlpatch vllm-ascend rollout" in result["steps"][1]["output"]
+    assert "\n+        self._rlpatch_rollout(" in result["steps"][1]["output"]
     assert "intact vllm_ascend/worker/worker_v1.py" in result["steps"][2]["output"]
     hashes = result["hashes"]
     assert hashes["before"] == hashes["after"] != hashes["patched"]
@@ -46,9 +46,18 @@ def test_people_read_every_command_and_the_verdict(run, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("patcher.commands.about.demonstrating.download", fetched)
     said = run("demo")
+    assert len(said.stdout.splitlines()) < 80, "the calls, not every line"
+    assert "Every line: `rlpatch demo -v`" in said.stdout
     assert "downloading vllm-ascend==0.11.0rc1 …" in said.stderr
     assert "\n$ rlpatch apply vllm-ascend==0.11.0rc1 --decode 30:60 --path site\n" in said.stdout
     assert said.stdout.endswith("every byte, mode and time as before.\n")
+
+
+def test_all_lines_are_shown_where_they_are_asked_for(run, site: Path) -> None:
+    said = run("demo", "--path", site, "-v").stdout
+    assert "# >>> rlpatch vllm-ascend rollout" in said
+    assert "folded" not in said
+    assert len(said.splitlines()) > 300
 
 
 def test_a_command_that_fails_ends_the_demo_with_its_code(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
