@@ -100,4 +100,4 @@ def test_a_pipe_gets_no_bar(folder: Path) -> None:
 
 
 def test_nothing_is_shown_within_the_first_second(folder: Path) -> None:
-    assert "reading" not in shown("traces", folder)
+    assert "reading" not in shown("report", folder)

@@ -19,7 +19,7 @@ from click.testing import Result
 
 from patcher.commands.workers import watching
 from patcher.messages import tables
-from tests.patcher.cli.pseudo_terminal import read, start
+from tests.patcher.cli.pseudo_terminal import read, shown, start
 from tests.patcher.workers import maker
 from tests.patcher.workers.maker import Saved, here
 
@@ -222,11 +222,11 @@ def test_a_request_that_is_still_to_be_served_is_shown(run: Run, saved: Saved) -
 def test_what_was_served_before_is_no_window_of_the_rollout_that_goes_on(run: Run, saved: Saved) -> None:
     saved.request(window="10:14", at=1)
     trace = saved.trace()
-    for state, rollout, shown in (("saved", 1, "4 of 4 in 10:14"), ("installed", 2, "33 ")):
+    for state, rollout, turn in (("saved", 1, "4 of 4 in 10:14"), ("installed", 2, "33 ")):
         told = {"request": "abc123", "window": "10:14", "number": 33, "traces": [str(trace)]}
         saved.state(state, rollout=rollout, on_demand=True, **told)
         (line,) = [line for line in run("watch").stdout.splitlines() if "rollout" in line]
-        assert shown in line
+        assert turn in line
         assert ("10:14" in line) is (state == "saved")
 
 
@@ -296,6 +296,13 @@ def test_the_table_fits_a_terminal_and_breaks_no_word(run: Run, saved: Saved, wi
             for word in ("vllm-ascend", "0.11.0rc1", "compute-log-prob", "node12", "silent", "3/8")
         )
     assert len(tables.workers(workers)) == len(LINES) + 4  # each row is a line, in a pipe
+
+
+def test_a_dumb_terminal_gets_a_line_for_each_change(saved: Saved) -> None:
+    saved.state("saved")
+    text = shown("watch", "--once", saved.path, environ={"TERM": "dumb"})
+    assert text.startswith("rollout node1 rank 0: saved")
+    assert "\x1b" not in text
 
 
 def test_on_a_terminal_the_table_is_drawn_again_only_where_it_changed(saved: Saved) -> None:
