@@ -164,6 +164,45 @@ class CallSums:
     host_ns: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap(Payload):
+    """Where the device was free, over all units: at one place (``kind`` "place"), or short times at "several".
+
+    A place lies between the kernels ``before`` and ``after``, which runs on ``stream``; ``graph`` says how it lies to
+    replays of a graph: "within" one, "behind" or "before" one, "between" two, or "". ``part`` is the part of the unit
+    that it is of. The host was in ``call`` of the device's runtime for ``call_ns``, or was in it until the device had
+    run dry; around that are ``operator`` and ``module``. Without a call the host was in the operator if ``within``,
+    else it called for what follows there. Each of these names is "" where nothing tells. ``count`` gaps in ``units``
+    units take ``ns``; most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns`` and begins
+    ``begin_ns`` after it. ``spots`` has begin and length of the longest one in each unit that is drawn, by its number.
+    """
+
+    KEYS = (
+        "kind", "before", "after", "stream", "graph", "part", "call", "call_ns", "operator", "within", "module", "ns",
+        "count", "units", "unit", "unit_ns", "longest_ns", "begin_ns",
+    )  # fmt: skip
+
+    kind: str
+    part: str
+    ns: int
+    count: int
+    units: int
+    unit: int
+    unit_ns: int
+    longest_ns: int
+    begin_ns: int
+    before: str = ""
+    after: str = ""
+    stream: str = ""
+    graph: str = ""
+    call: str = ""
+    call_ns: int = 0
+    operator: str = ""
+    within: bool = False
+    module: str = ""
+    spots: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Check(Payload):
     """One test of whether the data can be trusted; if it is not ``ok`` the diagnoses in ``withdraws`` do not hold."""
@@ -225,12 +264,15 @@ class RankProfile(Payload):
     ``source`` is the path that it was read from, ``form`` a key of ``FORMS``, ``world`` how many ranks the run has,
     None where nobody wrote that down, ``settings`` those of the profiler and its releases. ``metadata`` is what the
     probe wrote beside the trace, ``vendor`` the profiler's own step file (step → column → nanoseconds), None without
-    one. ``kernels``, ``operators`` and ``modules`` are sorted by their time, longest first. ``label`` tells the
-    profiles of one report apart. ``prompt_share`` is the share of kernels that start within 20 µs of their launch:
+    one. ``kernels``, ``operators``, ``modules`` and ``gaps`` are sorted by their time, longest first. ``label`` tells
+    the profiles of one report apart. ``prompt_share`` is the share of kernels that start within 20 µs of their launch:
     near-vertical lines in a timeline.
     """
 
-    KEYS = ("source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules", "vendor")
+    KEYS = (
+        "source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules", "vendor",
+        "gaps",
+    )  # fmt: skip
 
     source: str
     form: str
@@ -250,6 +292,7 @@ class RankProfile(Payload):
     lanes: tuple[Lanes, ...] = ()
     collectives: tuple[Collective, ...] = ()
     prompt_share: float | None = None
+    gaps: tuple[Gap, ...] = ()
 
     def setting(self, name: str) -> str:
         """One of its settings; "" where it is not known."""

@@ -38,6 +38,9 @@ Thread = tuple[object, object]
 Row = tuple[int, int, int]
 """A range on the host: begin, end, and the number of its name."""
 
+LONG_CALL = 20_000
+"""Nanoseconds from which on a call of the device's runtime is kept: shorter ones hold nobody up."""
+
 NN_MODULE = "nn.Module: "
 """What torch's profilers put before the name of a module that calls."""
 
@@ -119,6 +122,12 @@ class RangeColumns:
         self.begin.append(begin)
         self.end.append(end)
         self.name.append(name)
+
+    def extend(self, others: RangeColumns) -> None:
+        """All ranges of another thread, too."""
+        self.begin.extend(others.begin)
+        self.end.extend(others.end)
+        self.name.extend(others.name)
 
     def in_order(self) -> Iterator[Row]:
         """The ranges in the order of their begin, the outer before the inner one.
@@ -215,7 +224,8 @@ class Timeline:
     """One recorded rank, as its reader fills it.
 
     ``threads`` are numbered as they come: ``operators`` and ``modules`` hold the ranges of each, ``backward`` those on
-    which autograd runs, and ``marks`` what may be a unit, with its thread. ``groups`` and ``transits`` map a task to
+    which autograd runs, and ``marks`` what may be a unit, with its thread. ``calls`` are the long calls of the device's
+    runtime, by thread, UNKNOWN for threads that run nothing else. ``groups`` and ``transits`` map a task to
     the group of the collective that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut``
     says why the end is missing, ``lost`` counts what could not be read, ``unknown`` names types of tasks that are in no
     table of ours. ``doubts`` are the contradictions between it and the ``metadata`` that a probe wrote beside it. A
@@ -235,6 +245,7 @@ class Timeline:
         self.operators: list[RangeColumns] = []
         self.modules: list[RangeColumns] = []
         self.backward: set[int] = set()
+        self.calls: dict[int, RangeColumns] = {}
         self.marks: list[tuple[int, Mark]] = []
         self.groups: dict[int, str] = {}
         self.transits: dict[int, tuple[int, int, int]] = {}
@@ -258,6 +269,11 @@ class Timeline:
     def add_task(self, begin: int, end: int, kind: str, name: str, stream: str, key: int | None) -> None:
         """One more task, with the texts of its name and its stream."""
         self.tasks.add(begin, end, kind, self.names[name], self.names[stream], key)
+
+    def add_call(self, name: str, begin: int, end: int, thread: int) -> None:
+        """Keep a call of the device's runtime, if it is a long one."""
+        if end - begin >= LONG_CALL:
+            self.calls.setdefault(thread, RangeColumns()).add(begin, end, self.names[name])
 
     def mark(self, name: str, begin: int, end: int, thread: int) -> bool:
         """Take a range for a mark if its name says that it is one."""

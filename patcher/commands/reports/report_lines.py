@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from patcher.commands.reports.gap_lines import gaps
 from patcher.messages.notes import WIDTH, wrapped
 from patcher.messages.report import Detail
 from patcher.traces import model
@@ -24,13 +25,15 @@ def report(found: model.TraceReport) -> list[str]:
         return _separated(*titled)
     profiles = found.captures
     slowest = max(profiles, key=lambda one: (one.median_ns, one.host_median_ns))
+    of = f" of {slowest.label}" if len(profiles) > 1 else ""
     rest = f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too"
     return _separated(
         _verdict(found.verdict),
         *map(_described, profiles if len(profiles) <= MANY else [slowest]),
         *map(_diagnosis, found.findings),
         _ranks(found.ranks),
-        *_tables(slowest, f" of {slowest.label}" if len(profiles) > 1 else ""),
+        gaps(slowest, of),
+        *_tables(slowest, of),
         wrapped(rest) if len(profiles) > 1 else (),
     )
 

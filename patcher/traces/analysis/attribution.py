@@ -13,6 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from patcher.traces import model
+from patcher.traces.analysis.gaps import GapSums
 from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.segments import Segment, Split, split
 from patcher.traces.sidecar import UnitMetadata
@@ -55,15 +56,18 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
         at for at, segment in enumerate(cuts.segments)
         if segment.mark and (only is None or only[0] <= (segment.mark.number or 0) < only[1])
     ]  # fmt: skip
-    hosts = HostSums(found, cuts.segments, cuts.owner, chosen)
+    gaps = GapSums(found, cuts, chosen)
+    hosts = HostSums(found, cuts.segments, cuts.owner, chosen, gaps.places)
     known = found.metadata.units if found.metadata else {}
     units = {at: _unit(cuts.segments[at], parts[at], hosts.times[at], known) for at in chosen}
+    lanes = tuple(_lanes(found, units, cuts))
     kernels, launches, prompt = _kernels(found, cuts.owner, units)
     profile = model.RankProfile(
         source=found.source, form=found.form, rank=found.rank, device=found.device, units=tuple(units.values()),
         kernels=kernels, operators=hosts.operators, modules=hosts.modules, metadata=found.metadata, world=found.world,
-        settings=found.settings, vendor=found.vendor, marks=cuts.family, lanes=tuple(_lanes(found, units, cuts)),
+        settings=found.settings, vendor=found.vendor, marks=cuts.family, lanes=lanes,
         collectives=tuple(_collectives(found, units, cuts)), prompt_share=prompt,
+        gaps=gaps.gaps(units, {one.number for one in lanes}),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[at] for at in chosen), launches)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from patcher.traces import model
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met, missing
+from patcher.traces.places import first_place
 from patcher.traces.words import apart, cold_unit, in_ms, listed, percent, short
 
 COPIES = 0.05
@@ -114,6 +115,8 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
         share = (saving if name == "collective-idle" else profile.sum_ns(part)) / (profile.total_ns or 1)
         if share >= (COPIES if name == "copies" else NOTABLE):
             shown, saving = evidence.format(percent(share)), saving // len(profile.units)
+            if first := first_place(profile, part):
+                advice = f"{advice}; first {first}"
             yield model.Diagnosis(name, "warning", shown, saving, certainty, TITLES[name], advice, profile.source)
     yield from filter(None, (_outlier(profile), _compute(profile), _host_operators(profile)))
 

@@ -1,15 +1,18 @@
 """The threads of the host while the units lasted: operators, modules, and the phases of training.
 
 Each thread is walked once, in the order in which its ranges begin, with a stack of those that are open. A reader may
-hand them over piece by piece, so of an operator only the sums of its name are kept.
+hand them over piece by piece, so of an operator only the sums of its name are kept. What was open at a moment has to be
+asked for before.
 """
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import CallSums
@@ -19,7 +22,12 @@ PHASES = ("forward", "backward", "optimizer")
 """Where operators of several phases are around a task, the last of these counts."""
 
 Due = Iterator[tuple[int, int, int]]
-"""Of each task when it was enqueued, in this order, how long it took, and its segment; the last one comes never."""
+"""Of each task when it was enqueued, in this order, how long it took, and its segment; the last one comes never.
+
+Among them stand moments that are asked for, with ``_MOMENT`` less their number for a segment.
+"""
+
+_MOMENT = -2
 
 CallTable = dict[int, list[int]]
 """Name → its calls, the kernels launched within, the time of these, and the time on the host."""
@@ -27,15 +35,44 @@ CallTable = dict[int, list[int]]
 _NEVER = 1 << 63
 
 
+class HostPlaces:
+    """Moments on threads of the host, and what these were in then: numbers of names, UNKNOWN for nothing.
+
+    The ``operator`` is the outermost of those of one library that lie within each other, so ``aten::item`` and not what
+    that calls; the ``module`` is the innermost.
+    """
+
+    def __init__(self) -> None:
+        self.thread, self.time = array("i"), array("q")
+        self.operator, self.module = array("i"), array("i")
+
+    def add(self, thread: int, time: int) -> int:
+        """One more moment; returns its number."""
+        self.thread.append(thread)
+        self.time.append(time)
+        self.operator.append(UNKNOWN)
+        self.module.append(UNKNOWN)
+        return len(self.thread) - 1
+
+    def by_thread(self) -> dict[int, list[tuple[int, int, int]]]:
+        """The moments of each thread in order, as they stand among what is due."""
+        threads: dict[int, list[tuple[int, int, int]]] = {}
+        for at, (thread, time) in enumerate(zip(self.thread, self.time, strict=True)):
+            threads.setdefault(thread, []).append((time, 0, _MOMENT - at))
+        return {thread: sorted(moments) for thread, moments in threads.items()}
+
+
 class HostSums:
     """The calls of the host in the ``chosen`` segments, with the tasks that they launched, by ``owner``.
 
-    ``times`` maps each of these to phase → time of the kernels that it launched, to nothing where no unit trains.
+    ``times`` maps each of these to phase → time of the kernels that it launched, to nothing where no unit trains. What
+    is asked for in ``places`` is filled in.
     """
 
     def __init__(
-        self, found: Timeline, segments: Sequence[Segment], owner: Sequence[int], chosen: Sequence[int]
-    ) -> None:
+        self, found: Timeline, segments: Sequence[Segment], owner: Sequence[int], chosen: Sequence[int],
+        places: HostPlaces,
+    ) -> None:  # fmt: skip
         self.phases = {at: [0] * len(PHASES) for at in chosen}
         # Whether the host counts, and until when, from the beginning of time to its end.
         self.counted = [(False, segments[0].begin if segments else _NEVER + 1)]
@@ -48,18 +85,19 @@ class HostSums:
             for prefix, phase in ((BACKWARD, 1), (OPTIMIZER, 2)) if text.startswith(prefix)
         }  # fmt: skip
         backward = found.backward - {thread for thread, _ in found.marks}
+        self.places, self.texts, moments = places, found.names.texts, places.by_thread()
         enqueued = self._enqueued(found, owner)
         walks = [
-            OperatorWalk(self, _due(found, owner, tasks), named, int(thread in backward))
+            OperatorWalk(self, _due(found, owner, tasks, moments.get(thread)), named, int(thread in backward))
             for thread, tasks in enumerate(enqueued)
         ]
         for thread, rows in found.operators_in_order():
             walks[thread].take(rows)
         for walk in walks:
             walk.assign(_NEVER)
-        for ranges, tasks in zip(found.modules, enqueued, strict=True):
+        for thread, (ranges, tasks) in enumerate(zip(found.modules, enqueued, strict=True)):
             if ranges.begin:
-                self._walk_modules(ranges.in_order(), _due(found, owner, tasks))
+                self._walk_modules(ranges.in_order(), _due(found, owner, tasks, moments.get(thread)))
         self.operators = _rows(self.own, found.names.texts)
         self.modules = _rows(self.whole, found.names.texts)
         trains = any(backward or optimizer for _, backward, optimizer in self.phases.values())
@@ -78,14 +116,17 @@ class HostSums:
         sums, counted = self.whole, iter(self.counted)
         counts, until = next(counted)
         stack: list[tuple[int, int]] = []
-        time, took, _ = next(due)
+        time, took, segment = next(due)
         for begin, end, name in chain(rows, [(_NEVER, _NEVER, UNKNOWN)]):
             while time < begin:
                 stack[:] = [entry for entry in stack if entry[0] > time]
-                for around in {name for _, name in stack}:
-                    sums[around][1] += 1
-                    sums[around][2] += took
-                time, took, _ = next(due)
+                if segment <= _MOMENT:
+                    self.places.module[_MOMENT - segment] = stack[-1][1] if stack else UNKNOWN
+                else:
+                    for around in {name for _, name in stack}:
+                        sums[around][1] += 1
+                        sums[around][2] += took
+                time, took, segment = next(due)
             stack[:] = [entry for entry in stack if entry[0] > begin]
             while begin >= until:
                 counts, until = next(counted)
@@ -104,6 +145,7 @@ class OperatorWalk:
 
     def __init__(self, hosts: HostSums, due: Due, named: Mapping[int, int], phase: int) -> None:
         self.sums, self.phases, self.counted = hosts.own, hosts.phases, iter(hosts.counted)
+        self.places, self.texts = hosts.places, hosts.texts
         self.due, self.named, self.phase = due, named, phase
         self.counts, self.until = next(self.counted)
         self.task = next(due)
@@ -145,6 +187,10 @@ class OperatorWalk:
         while time < until:
             while stack and stack[-1][0] <= time:
                 stack.pop()
+            if segment <= _MOMENT:
+                self.places.operator[_MOMENT - segment] = self._around()
+                time, took, segment = next(self.due)
+                continue
             phase = self.phase
             if stack:
                 _, name, phase, row = stack[-1]
@@ -158,11 +204,23 @@ class OperatorWalk:
         self.task = time, took, segment
         return time
 
+    def _around(self) -> int:
+        """The outermost operator that is open, and of the library of the innermost one as all within it are."""
+        found, library = UNKNOWN, ""
+        for _, name, _, _ in reversed(self.stack):
+            own = self.texts[name].partition("::")[0]
+            if found != UNKNOWN and own != library:
+                break
+            found, library = name, own
+        return found
 
-def _due(found: Timeline, owner: Sequence[int], enqueued: Iterable[int]) -> Due:
+
+def _due(
+    found: Timeline, owner: Sequence[int], enqueued: Iterable[int], moments: Iterable[tuple[int, int, int]] | None
+) -> Due:
     tasks = found.tasks
-    for at in enqueued:
-        yield tasks.enqueued[at], tasks.end[at] - tasks.begin[at], owner[at]
+    times = ((tasks.enqueued[at], tasks.end[at] - tasks.begin[at], owner[at]) for at in enqueued)
+    yield from heapq.merge(times, moments, key=itemgetter(0)) if moments else times
     yield _NEVER, 0, UNKNOWN
 
 

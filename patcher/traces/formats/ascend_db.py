@@ -15,7 +15,17 @@ from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend, database
 from patcher.traces.model import COMPUTE
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import NN_MODULE, HostCalls, Row, Timeline, module_class, nests, several
+from patcher.traces.timeline import (
+    LONG_CALL,
+    NN_MODULE,
+    UNKNOWN,
+    HostCalls,
+    Row,
+    Timeline,
+    module_class,
+    nests,
+    several,
+)
 
 if TYPE_CHECKING:
     import re
@@ -32,6 +42,7 @@ _PIECE = 1 << 10
 _OPERATOR, _TRACE = 50001, 50003  # of ENUM_API_TYPE: op, and functions of Python
 _LAUNCHES = """SELECT connectionId, MIN(startNs), globalTid FROM CANN_API
  WHERE connectionId IN ({}) GROUP BY connectionId"""
+_LONG = f"SELECT {{}} FROM CANN_API WHERE endNs - startNs >= {LONG_CALL}"  # noqa: S608
 _OPERATORS = f"""SELECT c.connectionId, MIN(CAST(p.startNs AS INTEGER)), p.globalTid
  FROM PYTORCH_API p JOIN CONNECTION_IDS c ON c.id = p.connectionId WHERE p.type = {_OPERATOR}
  AND p.startNs IS NOT NULL AND c.connectionId IN ({{}}) GROUP BY c.connectionId"""  # noqa: S608
@@ -124,6 +135,8 @@ class DatabaseTimeline(Timeline):
                 self.mark(f"ProfilerStep#{number}", begin, end, self.thread(0, "steps"))
         if "CANN_API" in self.tables:
             self.tasks.link(self._calls(db, _LAUNCHES), self.tasks.key)
+            if {"name", "endNs"} <= self.tables["CANN_API"]:
+                self._add_calls(db)
         if {"CONNECTION_IDS", "PYTORCH_API"} <= self.tables.keys():
             self.tasks.link(self._calls(db, _OPERATORS), self.tasks.key)
 
@@ -216,6 +229,12 @@ class DatabaseTimeline(Timeline):
             thread = self.thread(0, thread_id)
             if not self.mark(name, begin, end, thread) and domain == "Module":
                 self.modules[thread].add(begin, end, self.names[name])
+
+    def _add_calls(self, db: sqlite3.Connection) -> None:
+        """Take the long calls of CANN; their threads are those of the operators, where these have some."""
+        texts = _texts(db, _LONG.format("name"))
+        for begin, end, thread, name in db.execute(_LONG.format("startNs, endNs, globalTid, name")):
+            self.add_call(texts.get(name, "call"), begin, end, self.threads.get((0, thread), UNKNOWN))
 
     def _calls(self, db: sqlite3.Connection, query: str) -> HostCalls:
         """The calls that a query gives for the connections of the tasks."""

@@ -16,7 +16,17 @@ from patcher.progress import Progress, ignore
 from patcher.traces.formats import ascend
 from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import NN_MODULE, UNKNOWN, HostCalls, StringTable, Timeline, module_class, several
+from patcher.traces.timeline import (
+    LONG_CALL,
+    NN_MODULE,
+    UNKNOWN,
+    HostCalls,
+    RangeColumns,
+    StringTable,
+    Timeline,
+    module_class,
+    several,
+)
 
 
 def read(file: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> Timeline:
@@ -40,6 +50,7 @@ class _Reader:
         self.types = ascend.types(output)
         self.transits = ascend.transits(output)
         self.calls = HostCalls()  # of CANN, with threads numbered as in ``cann_threads``
+        self.long: dict[int, RangeColumns] = {}  # the long ones, likewise
         self.operators = HostCalls()  # where a flow begins on the host
         self.begins, self.flows = array("q"), array("q")  # where it ends on the device
         self.ids, self.cann_threads = StringTable(), StringTable()
@@ -88,8 +99,12 @@ class _Reader:
                     found.unknown.add(args.task)
                 found.add_task(*times(event), kind, name, f"stream {event.tid}", args.connection)
         elif args.level is not None:
+            thread = self.cann_threads[str(event.tid)]
             if args.connection is not None:
-                self.calls.add(args.connection, nanoseconds(event.ts), self.cann_threads[str(event.tid)])
+                self.calls.add(args.connection, nanoseconds(event.ts), thread)
+            if event.dur * 1000 >= LONG_CALL:
+                call = found.names[event.name.rpartition("@")[2]]
+                self.long.setdefault(thread, RangeColumns()).add(*times(event), call)
         elif args.connection is not None:
             ascend.add_collective(found, times(event), event.name, "", self.transits, args.connection)
         elif args.domain is not None:
@@ -112,6 +127,8 @@ class _Reader:
         numbers = {str(tid): number for (_, tid), number in found.threads.items()}
         callers = [numbers.get(tid, UNKNOWN) for tid in self.cann_threads.texts]
         self.calls.thread = array("i", map(callers.__getitem__, self.calls.thread))
+        for thread, ranges in self.long.items():
+            found.calls.setdefault(callers[thread], RangeColumns()).extend(ranges)
         tasks.link(self.calls, tasks.key)
         flows = HostCalls()  # by the begin of the task at which they end
         for at, time, thread in self.operators.earliest(self.flows):

@@ -2,8 +2,8 @@
 
 The names of categories and arguments are kineto's (``libkineto/src/output_json.cpp``): kernels and copies of the
 device, ``…_runtime`` and ``…_driver`` for the calls that launch them, which share their ``correlation`` with what
-they launched: all kernels of a replayed graph with the one call. A file into which SGLang merged those of several ranks
-has the rank of an event before its process: ``[TP00] 4711``.
+they launched: all kernels of a replayed graph with the one call. Of other such calls the long ones are kept. A file
+into which SGLang merged those of several ranks has the rank of an event before its process: ``[TP00] 4711``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from patcher.progress import Progress, ignore
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, CPU
 from patcher.traces.timeline import (
+    LONG_CALL,
     NN_MODULE,
     OPTIMIZER,
     UNKNOWN,
@@ -33,7 +34,7 @@ Append = Callable[[int], None]
 _Columns = tuple[int, Append, Append, Append, "_Rank"]
 """The number of a thread, how its operators grow (by begin, end and name), and the rank that it is of."""
 
-_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE = range(6)
+_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL = range(7)
 _CATEGORIES = {
     "cpu_op": _OPERATOR,
     "operator": _OPERATOR,
@@ -91,7 +92,7 @@ class _Reader:
         self.processes: dict[object, _Rank] = {}
         self.take_other = {
             _LAUNCH: self._add_launch, _KERNEL: self._add_task, _COPY: self._add_task, _ANNOTATION: self._annotate,
-            _MODULE: self._annotate,
+            _MODULE: self._annotate, _CALL: self._add_call,
         }  # fmt: skip
         self.ranges: dict[Thread, _Columns] = {}
 
@@ -130,6 +131,12 @@ class _Reader:
         if correlation is not None:
             thread, *_, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
             rank.launches.add(correlation, nanoseconds(event.ts), thread)
+        self._add_call(event, _category)
+
+    def _add_call(self, event: Event, _category: int) -> None:
+        if event.dur * 1000 >= LONG_CALL:
+            thread, *_, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
+            rank.found.add_call(event.name, *times(event), thread)
 
     def _thread(self, event: Event) -> _Columns:
         rank = self._rank(event.pid)
@@ -213,8 +220,9 @@ def _category(text: str, name: str) -> int:
     found = _LAUNCH if text.lower().endswith(("_runtime", "_driver")) else _CATEGORIES.get(text.lower(), UNKNOWN)
     if found == _OPERATOR and name.startswith(_STEP):
         return _ANNOTATION
-    unread = (found == _LAUNCH and not _LAUNCHES.search(name)) or (found == _MODULE and not name.startswith(NN_MODULE))
-    return UNKNOWN if unread else found
+    if found == _LAUNCH and not _LAUNCHES.search(name):
+        return _CALL
+    return UNKNOWN if found == _MODULE and not name.startswith(NN_MODULE) else found
 
 
 def _device(header: Mapping[str, Any], number: object) -> str:

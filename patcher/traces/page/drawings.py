@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import KINDS, PARTS, Comparison, Lanes, RankProfile, RecordedUnit, Span
 from patcher.traces.page import svg
+from patcher.traces.page.gaps import frames
 from patcher.traces.page.svg import WIDTH, Scale
 from patcher.traces.page.tables import PageLimits
 from patcher.traces.words import cut, duration, signed, tick
@@ -95,12 +96,12 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
     drawn = []
     for lanes in profile.lanes:
         caption = f"The {lanes.why} unit, #{lanes.number}: {duration(lanes.device_ns)}"
-        drawn.append(tag("figure", tag("figcaption", caption), _lanes(lanes, limits)))
+        drawn.append(tag("figure", tag("figcaption", caption), _lanes(profile, lanes, limits)))
     others = any(not span.own for lanes in profile.lanes for spans in lanes.streams.values() for span in spans)
     return section("On the device", drawn, others and faint("Paler: what another unit launched."))
 
 
-def _lanes(lanes: Lanes, limits: PageLimits) -> Markup:
+def _lanes(profile: RankProfile, lanes: Lanes, limits: PageLimits) -> Markup:
     busiest = sorted(lanes.streams, key=lambda name: -sum(span.ns for span in lanes.streams[name]))[:16]
     streams = {name: spans for name, spans in lanes.streams.items() if name in busiest}
     across = Scale(0, lanes.device_ns or 1, _LEFT, WIDTH)
@@ -113,6 +114,7 @@ def _lanes(lanes: Lanes, limits: PageLimits) -> Markup:
         content.append(svg.rule(_LEFT, y + _LANE - 1.5, "axis"))
         content += _spans(spans, across, y, named)
     y = len(streams) * _LANE
+    content += frames(profile, lanes, across, y)
     for value in _ticks(lanes.device_ns):
         anchor = "middle" if value else "start"
         content.append(svg.shape("text", tick(value), x=across(value), y=y + 14, text_anchor=anchor))

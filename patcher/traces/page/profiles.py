@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from patcher.page.markup import Content, faint, section, tag
 from patcher.traces.model import FORMS, KINDS, CallSums, RankProfile, Side
 from patcher.traces.page.drawings import device_lanes, load_charts, unit_bars
+from patcher.traces.page.gaps import free_places
 from patcher.traces.page.tables import PAGE_LIMITS, Cell, PageLimits, table, timed
 from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import cold_unit, cut, duration, micros, millis, percent, uncounted_between
@@ -23,6 +24,7 @@ def described(
         profile.cold is not None and faint(f"{cold_unit(profile.cold)}."),
         unit_bars(profile, limits),
         device_lanes(profile, limits),
+        free_places(profile, limits),
         _phases(profile),
         load_charts(profile),
         _kernels(profile, limits),

@@ -31,7 +31,10 @@ TYPES = {"compute": "AI_CORE", "copy": "PCIE_DMA_SQE"}
 
 @dataclass(frozen=True)
 class Task:
-    """One task of the device; ``launch`` is when it was handed over, ``ask`` when its operator asked for it."""
+    """One task of the device; ``launch`` is when it was handed over, ``ask`` when its operator asked for it.
+
+    ``call`` is what launches it and how long that takes; all tasks of one ``replay`` have the call of the first.
+    """
 
     begin: int
     end: int
@@ -40,6 +43,9 @@ class Task:
     stream: int = 7
     launch: int | None = None
     ask: int | None = None
+    call: tuple[str, int] = ("cudaLaunchKernel", 1)
+    replay: int = 0
+    thread: int = 1
 
     @property
     def asked(self) -> int | None:
@@ -63,9 +69,17 @@ class Run:
     marks: tuple[Range, ...]
     operators: tuple[Range, ...] = ()
     annotations: tuple[Range, ...] = ()
+    calls: tuple[Range, ...] = ()
+    modules: tuple[Range, ...] = ()
     rank: int | None = 0
     group: str = "586"
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def keyed(self) -> list[tuple[int, Task, bool]]:
+        """The tasks, what each shares with its launch, and whether it is the first that does."""
+        known: dict[int, int] = {}
+        keyed = [(task.replay or number, task, number) for number, task in enumerate(self.tasks, 1)]
+        return [(key, task, known.setdefault(key, number) == number) for key, task, number in keyed]
 
     # ------------------------------------------------------------ torch.profiler
 
@@ -79,23 +93,33 @@ class Run:
              "args": {"External id": 1, "Fwd thread id": one.forward}}
             for one in self.operators
         ]  # fmt: skip
-        for number, task in enumerate(self.tasks, 1):
+        rows += [
+            {"ph": "X", "cat": "cuda_runtime", "name": one.name, "pid": 1, "tid": one.thread, **self._span(one)}
+            for one in self.calls
+        ]
+        rows += [
+            {"ph": "X", "cat": "python_function", "name": f"nn.Module: {one.name}_0", "pid": 1, "tid": one.thread,
+             **self._span(one)}
+            for one in self.modules
+        ]  # fmt: skip
+        for number, task, first in self.keyed():
             name = f"nccl{task.name}" if task.kind == "communication" else task.name
             args: dict[str, Any] = {"device": 0, "stream": task.stream, "correlation": number}
             if task.kind == "communication" and self.group:
                 args["Process Group Name"] = self.group
             cat = "gpu_memcpy" if task.kind == "copy" else "kernel"
             rows.append({"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": 7, **self._span(task), "args": args})
-            if task.launch is not None:
-                span = {"ts": _us(task.launch), "dur": 0.001}
+            if task.launch is not None and first:
+                call, ns = task.call
+                span = {"ts": _us(task.launch), "dur": ns / 1000}
                 args = {"correlation": number}
                 rows.append(
                     {
                         "ph": "X",
                         "cat": "cuda_runtime",
-                        "name": "cudaLaunchKernel",
+                        "name": call,
                         "pid": 1,
-                        "tid": 1,
+                        "tid": task.thread,
                         **span,
                         "args": args,
                     }
@@ -127,7 +151,17 @@ class Run:
              "dur": (one.end - one.begin) / 1000, "args": {"Fwd thread id": one.forward}}
             for one in (*self.marks, *self.operators, *self.annotations)
         ]  # fmt: skip
-        for number, task in enumerate(self.tasks, 1):
+        rows += [
+            {"ph": "X", "name": f"AscendCL@{one.name}", "pid": 800, "tid": one.thread, "ts": _text(one.begin),
+             "dur": (one.end - one.begin) / 1000, "args": {"level": "acl", "connection_id": 10**7 + number}}
+            for number, one in enumerate(self.calls)
+        ]  # fmt: skip
+        rows += [
+            {"ph": "X", "cat": "python_function", "name": f"nn.Module: {one.name}_0", "pid": 1, "tid": one.thread,
+             "ts": _text(one.begin), "dur": (one.end - one.begin) / 1000}
+            for one in self.modules
+        ]  # fmt: skip
+        for number, task, first in self.keyed():
             args: dict[str, Any] = {"connection_id": number}
             pid, name = 900, task.name
             if task.kind == "communication":
@@ -137,7 +171,7 @@ class Run:
                 args |= {"Task Type": TYPES[task.kind], "Physic Stream Id": task.stream}
             span = {"ts": _text(task.begin), "dur": (task.end - task.begin) / 1000}
             rows.append({"ph": "X", "name": name, "pid": pid, "tid": task.stream, **span, "args": args})
-            if task.launch is not None:
+            if task.launch is not None and first:
                 args = {"level": "node", "connection_id": number}
                 rows.append(
                     {
@@ -186,7 +220,14 @@ class Run:
                     50001,
                 )
                 db.execute("INSERT INTO PYTORCH_API VALUES (?,?,?,?,?,?,?)", row)
-            for number, task in enumerate(self.tasks, 1):
+            for one in self.modules:
+                name = text(f"nn.Module: {one.name}_0")
+                row = (str(START + one.begin), str(START + one.end), one.thread, None, name, None, 50003)
+                db.execute("INSERT INTO PYTORCH_API VALUES (?,?,?,?,?,?,?)", row)
+            for number, one in enumerate(self.calls):
+                call = (START + one.begin, 10**7 + number, one.thread, START + one.end, text(one.name))
+                db.execute("INSERT INTO CANN_API VALUES (?,?,?,?,?)", call)
+            for at, (number, task, first) in enumerate(self.keyed(), 1):
                 begin, end = START + task.begin, START + task.end
                 if task.kind == "communication":
                     name = text(f"hcom_{task.name}__{self.group}_{number}_1")
@@ -195,13 +236,12 @@ class Run:
                     )
                 else:
                     kind = text("MEMCPY_ASYNC" if task.kind == "copy" else "KERNEL_AICORE")
-                    db.execute(
-                        "INSERT INTO TASK VALUES (?,?,0,?,?,?,?)", (begin, end, number, number, kind, task.stream)
-                    )
+                    db.execute("INSERT INTO TASK VALUES (?,?,0,?,?,?,?)", (begin, end, number, at, kind, task.stream))
                 if task.kind == "compute":
-                    db.execute("INSERT INTO COMPUTE_TASK_INFO VALUES (?,?)", (number, text(task.name)))
-                if task.launch is not None:
-                    db.execute("INSERT INTO CANN_API VALUES (?,?,1)", (START + task.launch, number))
+                    db.execute("INSERT INTO COMPUTE_TASK_INFO VALUES (?,?)", (at, text(task.name)))
+                if task.launch is not None and first:
+                    call = (START + task.launch, number, task.thread, START + task.launch + 500, text("launch"))
+                    db.execute("INSERT INTO CANN_API VALUES (?,?,?,?,?)", call)
                 if task.ask is not None:
                     db.execute("INSERT INTO CONNECTION_IDS VALUES (?,?)", (10_000 + number, number))
                     db.execute(
@@ -219,7 +259,7 @@ _TABLES = {
     " taskType INTEGER, streamId INTEGER",
     "COMPUTE_TASK_INFO": "globalTaskId INTEGER PRIMARY KEY, opType INTEGER",
     "COMMUNICATION_OP": "opName INTEGER, startNs INTEGER, endNs INTEGER, connectionId INTEGER, groupName INTEGER",
-    "CANN_API": "startNs INTEGER, connectionId INTEGER, globalTid INTEGER",
+    "CANN_API": "startNs INTEGER, connectionId INTEGER, globalTid INTEGER, endNs INTEGER, name INTEGER",
     "PYTORCH_API": "startNs TEXT, endNs TEXT, globalTid INTEGER, connectionId INTEGER, name INTEGER, fwdThreadId INTEGER,"
     " type INTEGER",
     "CONNECTION_IDS": "id INTEGER, connectionId INTEGER",

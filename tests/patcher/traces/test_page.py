@@ -25,6 +25,7 @@ from patcher.traces.model import (
     Comparison,
     Diagnosis,
     EqualLoad,
+    Gap,
     Kernel,
     Lanes,
     PartChange,
@@ -55,6 +56,16 @@ def unit(number: int, *, scale: int = 1, load: int | None = None) -> RecordedUni
     )  # fmt: skip
 
 
+def gap(name: str, at: int) -> Gap:
+    """The first one in the unit that is drawn, the second of many short ones, the others elsewhere."""
+    place = "" if at == 1 else name
+    return Gap(
+        kind="place" if place else "several", before=place, after=place, stream=place, part="free_host_late_ns",
+        ns=(40 - at) * MS, count=4, units=2, unit=33, unit_ns=20 * MS, longest_ns=11 * MS, begin_ns=5 * MS, call=name,
+        call_ns=at * 10 * MS, operator=name, module=name, spots={31: (20 * MS, 10 * MS)} if at == 0 else {},
+    )  # fmt: skip
+
+
 def capture(
     name: str = "aten::mm", *, rank: int | None = 0, units: int = 12, kernels: int = 12, slow: int = 3
 ) -> RankProfile:
@@ -70,6 +81,7 @@ def capture(
         metadata=parsed({"target": name, "window": name, "rollout": 3, "units": [{"number": 30}], "ok": True}),
         vendor={name: {"Computing": MS, name: 2 * MS}}, label=name, marks=name,
         lanes=(Lanes(31, "median", 70 * MS, {name: spans, "another stream": spans[:9]}), Lanes(35, name, 210 * MS, {"1": spans})),
+        gaps=tuple(gap(name, at) for at in range(4)),
         collectives=tuple(Collective(name, at, name, draw.randint(1, 9) * MS) for at in range(4)),
     )  # fmt: skip
 
@@ -111,8 +123,9 @@ def test_a_name_changes_no_element_and_no_attribute(made, name):
     """A page of any names has the elements of one of harmless names, one for one."""
     seen = Seen(made(name or "x"))
     assert (seen.tags, seen.attributes) == shape(made("x"))
-    assert not any(
-        attribute.startswith("on") or attribute in ("style", "href", "src") for _, attribute in seen.attributes
+    assert not any(attribute.startswith("on") or attribute in ("style", "src") for _, attribute in seen.attributes)
+    assert all(
+        re.fullmatch(r"#gap[0-9a-f]+-\d+-\d+", place) for place in re.findall(r'href="([^"]*)"', made(name or "x"))
     )
 
 
@@ -213,6 +226,21 @@ def test_tasks_are_drawn_where_they_ran_and_within_their_unit():
 def test_bars_have_the_numbers_that_there_is_room_for(units: int, numbers: list[int]):
     text = drawn(page.page(report("x", units=units)), "Each unit")
     assert re.findall(r'<text x="[\d.]+" y="241" text-anchor="middle">(\d+)</text>', text) == list(map(str, numbers))
+
+
+def test_where_the_device_was_free_is_framed_where_it_is_drawn():
+    text = page.page(report("x"))
+    (place,) = re.findall(r'href="#([^"]*)"', drawn(text, "Where the device was free"))
+    frames = re.findall(r'<rect id="([^"]*)" x="([^"]*)" y="0" width="([^"]*)"', drawn(text, "On the device"))
+    assert frames == [(place, shown, wide) for _, shown, wide in frames]
+    ((_, begin, wide),) = frames
+    assert [float(begin), float(wide)] == pytest.approx([62 + 938 * 20 / 70, 938 * 10 / 70], abs=0.1)
+    assert [cell for cell, *_ in cells(text, "Where the device was free", 0)] == [
+        "before x on x", "the host came out of x (x in x)", "3.333", "4.1 %", "2", "#31 at 20.00 ms", "4", "11.00 ms",
+        "the host was late", "behind x",
+    ]  # fmt: skip
+    assert cells(text, "Where the device was free", 1)[0][0] == "between kernels launched one by one"
+    assert cells(text, "Where the device was free", 2)[5][0] == "#33 at 5.00 ms"
 
 
 def test_what_did_not_change_is_no_step_of_the_waterfall():

@@ -50,6 +50,18 @@ def test_a_report_names_the_verdict_the_parts_and_what_to_try(trace: Path) -> No
     assert max(map(len, result.stdout.splitlines())) <= max(80, len(str(trace)))
 
 
+def test_a_report_names_the_places_where_the_device_was_free(trace: Path) -> None:
+    places = typed("report", trace).stdout.partition("where the device was free\n")[2].splitlines()
+    assert places[:3] == [
+        "    ms/unit    share  units  place",
+        "      4.250   42.4 %      3  before kernel0 on stream 7",
+        "    behind kernel9; the host was late, called for by aten::mm",
+    ]
+    assert "    lead-in, called for by aten::mm; #30" not in places, "worth less than a percent"
+    assert "    lead-in, called for by aten::mm; #30" in typed("report", trace, "-v").stdout.splitlines()
+    assert "  3 places in all: -o FILE.html and --json have them" in places
+
+
 def test_details_have_each_unit_and_each_check(trace: Path) -> None:
     result = typed("report", trace, "-v")
     assert "#32 15.00 ms, host 15.00 ms, 10 kernels" in result.stdout

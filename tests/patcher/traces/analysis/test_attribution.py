@@ -17,7 +17,7 @@ from patcher.traces import timeline as timelines
 from patcher.traces.model import KINDS, PARTS, RankProfile, RecordedUnit
 from patcher.traces.timeline import UNKNOWN
 from tests.matrix import examples
-from tests.patcher.traces.recorded import MARKS, MS, START, Range, Run, Task, steps, timeline
+from tests.patcher.traces.recorded import MARKS, MS, START, Range, Run, Task, free_ns, steps, timeline
 
 WRITERS = ("torch", "gzip", "text", "db")
 
@@ -139,6 +139,15 @@ def test_the_parts_are_what_a_count_of_each_nanosecond_gives(run: Run) -> None:
     found = units(run)
     assert [unit.parts for unit in found] == counted(run)
     assert [unit.device_ns for unit in found] == [sum(unit.parts.values()) for unit in found]
+
+
+@settings(max_examples=examples(50))
+@given(runs())
+def test_the_gaps_add_up_to_what_is_free(run: Run) -> None:
+    found = analysis.attributed(timeline(run)).profile
+    free = sum(free_ns(unit) for unit in found.units)
+    assert sum(gap.ns for gap in found.gaps if gap.part != "lead_in_ns") == free
+    assert sum(gap.ns for gap in found.gaps if gap.part == "lead_in_ns") <= found.sum_ns("lead_in_ns")
 
 
 @settings(max_examples=examples(50))

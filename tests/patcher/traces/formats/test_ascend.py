@@ -66,7 +66,7 @@ def worked(folder: Path, count: int, *, backwards: bool = False) -> Path:
         db.executemany(
             "INSERT INTO PYTORCH_API VALUES (?,?,1,NULL,1000000+?,NULL,50001)", reversed(found) if backwards else found
         )
-        db.executemany("INSERT INTO CANN_API VALUES (?,?,1)", [(time, 10**6 + time) for time in times])
+        db.executemany("INSERT INTO CANN_API VALUES (?,?,1,NULL,NULL)", [(time, 10**6 + time) for time in times])
     return folder
 
 

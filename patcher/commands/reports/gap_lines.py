@@ -1,0 +1,38 @@
+"""Where the device was free, as ``report`` shows it in the terminal: the places with the most time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patcher.messages.notes import WIDTH, wrapped
+from patcher.messages.report import Detail
+from patcher.traces import model
+from patcher.traces.places import behind, place_of, share_of, why
+from patcher.traces.words import millis
+
+FIRST, MOST = 3, 10
+"""Places that are always shown, and with -v."""
+
+WORTH = 0.01
+"""The share of the time from which on a place is shown without -v."""
+
+
+def gaps(profile: model.RankProfile, of: str) -> Iterator[str]:
+    """The places of one profile with the most time."""
+    count, total = len(profile.units), profile.total_ns
+    worth = [gap for gap in profile.gaps[:FIRST] if gap.ns >= WORTH * total]
+    if not worth:
+        return
+    yield f"where the device was free{of}"
+    yield "{:>11}{:>9}{:>7}  {}".format("ms/unit", "share", "units", "place")
+    for at, gap in enumerate(profile.gaps[:MOST]):
+        lines = [f"{millis(gap.ns / count):>11}{share_of(gap, profile):>9}{gap.units:>7,}  {place_of(gap, WIDTH - 29)}"]
+        lines += wrapped("; ".join(filter(None, (behind(gap), why(gap), _most(gap)))), "    ", "    ")
+        yield from lines if at < len(worth) else map(Detail, lines)
+    if len(profile.gaps) > len(worth):
+        yield f"  {len(profile.gaps):,} places in all: -o FILE.html and --json have them"
+
+
+def _most(gap: model.Gap) -> str:
+    """The unit that has most of it, where not every one has as much."""
+    return f"most in #{gap.unit}" if gap.units > 1 and 2 * gap.unit_ns > gap.ns else f"#{gap.unit}" * (gap.units == 1)

@@ -1,0 +1,315 @@
+"""Where the device was free, place by place: which kernels a gap lies between, and what the host did meanwhile.
+
+One walk over the tasks finds every stretch in which nothing runs. What is short is one of many alike, and only summed:
+kernels that are launched one by one, or that wait for each other. The rest are places: alike are those with the same
+kernel before and after, stream, call of the host, operator and module.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from itertools import accumulate, islice
+from operator import eq
+from typing import NamedTuple
+
+from patcher.traces import model
+from patcher.traces.analysis.hosts import HostPlaces
+from patcher.traces.analysis.segments import Segment, Split
+from patcher.traces.timeline import LONG_CALL, UNKNOWN, RangeColumns, Timeline
+
+LATE_NS, WAITING_NS = 100_000, 20_000
+"""Gaps up to which the host merely takes its time for each kernel, and the device for the begin of one."""
+
+REPLAYED = 3
+"""Tasks of one launch, of which on are the replay of a graph."""
+
+KEPT = 1 << 15
+"""Gaps that are looked at one by one, the longest; the others are summed like short ones."""
+
+SHOWN = 100
+"""Places that a profile has, those with the most time."""
+
+_NEAR = 8  # tasks to both sides among which others of a replay are looked for
+_CALLS = 16  # calls of a thread that may lie within each other
+_DRAINS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
+"""Calls that end when the device has come to an end: then nothing is left for it to do."""
+
+
+class Gap(NamedTuple):
+    """A stretch of ``ns`` in which nothing runs: its ``place`` in the order of the tasks is that of the task behind it.
+
+    ``before`` is the task that ended last, ``part`` the part of the unit that the gap is of.
+    """
+
+    begin: int
+    end: int
+    ns: int
+    before: int
+    place: int
+    segment: int
+    part: str
+
+
+class Held(NamedTuple):
+    """The call in which a thread of the host was: ``ns`` of the gap lie in it."""
+
+    begin: int
+    ns: int
+    name: int
+    thread: int
+
+
+class Place(NamedTuple):
+    """Numbers of names, UNKNOWN in what is not at one place: see `model.Gap`."""
+
+    graph: str
+    before: int
+    after: int
+    stream: int
+    part: str
+
+
+class Around(NamedTuple):
+    """The operator and the module at a moment of the host: numbers of names."""
+
+    operator: int
+    module: int
+
+
+_Key = tuple[Place, Around, int, bool]
+"""The place, what was around it on the host, the call, and whether the host was within the operator."""
+
+
+class GapSums:
+    """The gaps of the ``chosen`` segments, summed by what they have in common.
+
+    ``places`` are the moments of the host about which something has to be known before `gaps` can tell them.
+    """
+
+    def __init__(self, found: Timeline, cuts: Split, chosen: Collection[int]) -> None:
+        self.found, self.cuts = found, cuts
+        self.places = HostPlaces()
+        self.sums: dict[_Key, _Sum] = defaultdict(_Sum)
+        self.short: dict[tuple[str, str], _Sum] = {}
+        keys = found.tasks.key
+        self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
+        self.calls = {thread: CallColumns(ranges) for thread, ranges in found.calls.items()}
+        self.main = found.marks[0][0] if found.marks else UNKNOWN
+        self.working = set(found.tasks.thread) | {self.main}
+        self.asked: list[tuple[Gap, Held | None, int]] = []
+        for gap in idle(found, cuts, set(chosen)):
+            if gap.ns < WAITING_NS:
+                self._add_short(gap)
+            else:
+                self._take(gap)
+
+    def _take(self, gap: Gap) -> None:
+        """Sum what is short although it is not the device that waits; of the others ask what the host did."""
+        held = self._held(gap) if self.calls else None
+        waits = gap.part == "free_waiting_ns" or self._graph(gap) == "within"
+        if held is None and not waits and gap.ns < LATE_NS:
+            self._add_short(gap)
+            return
+        self.asked.append((gap, held, self._moments(gap, held)))
+        if len(self.asked) > 2 * KEPT:
+            self._fold()
+
+    def _moments(self, gap: Gap, held: Held | None) -> int:
+        """Ask where the host was when it called for what follows, and behind that where it was in the gap."""
+        tasks, task = self.found.tasks, self.cuts.order[gap.place]
+        thread, asked = tasks.thread[task], tasks.enqueued[task]
+        first = self.places.add(thread, asked)
+        if held is None:
+            self.places.add(thread, (gap.begin + min(max(asked, gap.begin), gap.end)) // 2)
+        elif held.thread in self.working:
+            self.places.add(held.thread, held.begin)
+        else:  # it runs nothing but calls that others ask for
+            self.places.add(thread, asked)
+        return first
+
+    def _fold(self) -> None:
+        """Keep the longest, and sum the others."""
+        longest = sorted(self.asked, key=lambda one: -one[0].ns)
+        for gap, _, _ in longest[KEPT:]:
+            self._add_short(gap)
+        self.asked = sorted(longest[:KEPT], key=lambda one: one[0].place)
+
+    def _add_short(self, gap: Gap) -> None:
+        graph = "within" if self._graph(gap) == "within" else ""
+        known = self.short.get((graph, gap.part))
+        if known is None:
+            place = Place(graph, UNKNOWN, UNKNOWN, UNKNOWN, gap.part)
+            known = self.short[graph, gap.part] = self.sums[place, Around(UNKNOWN, UNKNOWN), UNKNOWN, False]
+        known.add(gap)
+
+    def _graph(self, gap: Gap) -> str:
+        """How a gap lies to replays of graphs, all of whose tasks have the key of one launch."""
+        if not self.replays:
+            return ""
+        order, key = self.cuts.order, self.found.tasks.key
+        before = [key[at] for at in order[max(gap.place - _NEAR, 0) : gap.place]]
+        after = [key[at] for at in order[gap.place : gap.place + _NEAR]]
+        own, last = after[0], UNKNOWN if gap.before == UNKNOWN else key[gap.before]
+        if own != UNKNOWN and own in before and before.count(own) + after.count(own) >= REPLAYED:
+            return "within"
+        behind = last != UNKNOWN and before.count(last) >= REPLAYED
+        ahead = own != UNKNOWN and after.count(own) >= REPLAYED
+        return {(True, True): "between", (True, False): "behind", (False, True): "before"}.get((behind, ahead), "")
+
+    # ------------------------------------------------------------ the host
+
+    def _held(self, gap: Gap) -> Held | None:
+        """The call that held up the host in a gap, of the thread that launched what follows, or of the main one."""
+        tasks, task = self.found.tasks, self.cuts.order[gap.place]
+        asked, launched, thread = tasks.enqueued[task], tasks.launched[task], tasks.thread[task]
+        if launched == UNKNOWN:
+            return None
+        late = 2 * (launched - gap.begin) > gap.ns
+        if late and 2 * (launched - max(asked, gap.begin)) > gap.ns:  # what was asked for, another thread hands over
+            every = (self._in_call(gap, other, gap.begin, launched) for other in self.calls)
+            return max(filter(None, every), key=lambda one: one.ns, default=None)
+        until = min(asked + 1, gap.end) if late else gap.end
+        begin = gap.begin - LONG_CALL if late else gap.begin
+        held = self._in_call(gap, thread, begin, until, draining=late)
+        if held is None and thread != self.main and gap.ns >= LATE_NS:
+            held = self._in_call(gap, self.main, begin, until, draining=late)
+        return held
+
+    def _in_call(self, gap: Gap, thread: int, begin: int, end: int, *, draining: bool = False) -> Held | None:
+        """The long call of a thread between two times that has most of a gap, if that is half of it.
+
+        Else, if ``draining``, the last one that ended when the device had run dry.
+        """
+        columns = self.calls.get(thread)
+        if columns is None:
+            return None
+        last = bisect_left(columns.begin, end)
+        if not last or columns.reach[last - 1] < begin:
+            return None
+        best = drained = None
+        for at in range(last - 1, max(last - 1 - _CALLS, -1), -1):
+            call_begin, call_end, name = columns.begin[at], columns.end[at], columns.name[at]
+            if call_end < begin:
+                continue
+            held = Held(call_begin, max(min(call_end, gap.end) - max(call_begin, gap.begin), 0), name, thread)
+            if best is None or held.ns >= best.ns:  # of two within each other the outer one
+                best = held
+            if draining and call_begin <= gap.begin and _DRAINS.search(self.found.names.texts[name]):
+                drained = held
+        return best if best is not None and 2 * best.ns >= gap.ns else drained
+
+    # ------------------------------------------------------------ the sums
+
+    def gaps(self, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]) -> tuple[model.Gap, ...]:
+        """The places at which the units were free, that with the most time first.
+
+        ``units`` are by segment, ``drawn`` the numbers of those in which one wants to see the places.
+        """
+        tasks, order, places = self.found.tasks, self.cuts.order, self.places
+        for gap, held, first in self.asked:
+            task = order[gap.place]
+            launch, meanwhile = (Around(places.operator[at], places.module[at]) for at in (first, first + 1))
+            call = held.name if held else UNKNOWN
+            within = held is None and meanwhile.operator != UNKNOWN
+            host = launch
+            if held or within:
+                host = Around(meanwhile.operator, launch.module if meanwhile.module == UNKNOWN else meanwhile.module)
+            before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
+            place = Place(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
+            waits = (
+                2 * (tasks.launched[task] - gap.begin) <= gap.ns
+            )  # whatever the host does then is not what its place is known by
+            key = (place, launch, UNKNOWN, False) if waits else (place, host, call, within)
+            one = self.sums[key]
+            one.add(gap)
+            if held:
+                one.held[call, host] = one.held.get((call, host), 0) + held.ns
+        made = [self._gap(key, one, units, drawn) for key, one in self.sums.items()]
+        made.sort(key=lambda one: (-one.ns, one.before, one.after, one.stream))
+        return tuple(made[:SHOWN])
+
+    def _gap(self, key: _Key, one: _Sum, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]) -> model.Gap:
+        texts = self.found.names.texts
+        place, host, call, within = key
+        (call, around), held = max(one.held.items(), key=lambda item: item[1], default=((call, host), 0))
+        if key[2] == UNKNOWN:  # the device waits: only what the host was in for most of that is told
+            call, host, held = (call, around, held) if 2 * held >= one.ns else (UNKNOWN, host, 0)
+        named = {"before": place.before, "after": place.after, "stream": place.stream, "call": call,
+                 "operator": host.operator, "module": host.module}  # fmt: skip
+        shown = {name: "" if number == UNKNOWN else texts[number] for name, number in named.items()}
+        most, (most_ns, longest) = max(one.units.items(), key=lambda item: item[1][0])
+        spots = {
+            unit.number: (gap.begin - unit.begin_ns, gap.ns) for at, (_, gap) in one.units.items()
+            if (unit := units[at]).number in drawn and place.stream != UNKNOWN
+        }  # fmt: skip
+        return model.Gap(
+            **shown, kind="several" if place.stream == UNKNOWN else "place", graph=place.graph, part=place.part,
+            within=within, call_ns=held, ns=one.ns, count=one.count, units=len(one.units),
+            unit=units[most].number, unit_ns=most_ns, longest_ns=longest.ns, spots=spots,
+            begin_ns=longest.begin - units[most].begin_ns,
+        )  # fmt: skip
+
+
+class CallColumns:
+    """The calls of a thread in the order of their begin, and up to where each and those before it ``reach``."""
+
+    def __init__(self, ranges: RangeColumns) -> None:
+        rows = list(ranges.in_order())
+        self.begin, self.end = array("q", [row[0] for row in rows]), array("q", [row[1] for row in rows])
+        self.name = array("i", [row[2] for row in rows])
+        self.reach = array("q", accumulate(self.end, max))
+
+
+class _Sum:
+    """Gaps that have all in common: by unit their time and the longest of them, and the calls that held up the host."""
+
+    def __init__(self) -> None:
+        self.ns = self.count = 0
+        self.units: dict[int, tuple[int, Gap]] = {}
+        self.held: dict[tuple[int, Around], int] = {}
+
+    def add(self, gap: Gap) -> None:
+        """One more."""
+        ns, longest = self.units.get(gap.segment, (0, gap))
+        self.units[gap.segment] = ns + gap.ns, longest if longest.ns >= gap.ns else gap
+        self.ns += gap.ns
+        self.count += 1
+
+
+def idle(found: Timeline, cuts: Split, chosen: Collection[int]) -> Iterator[Gap]:
+    """Every stretch of the chosen segments in which no task runs, in order: they add up to what is free in these.
+
+    Segments begin and end with a task, so no gap reaches from one into the next; what a lead-in has counts, too.
+    """
+    tasks, segments = found.tasks, cuts.segments
+    stretches = iter([(one.ends, at) for at, one in enumerate(segments) if one.ends > one.leads])
+    last, number = next(stretches, (UNKNOWN, UNKNOWN))
+    reach, before = min(tasks.begin, default=0), UNKNOWN
+    if number != UNKNOWN:
+        reach = min(reach, segments[number].leads)
+    begins, ends = (map(column.__getitem__, cuts.order) for column in (tasks.begin, tasks.end))
+    for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        if begin > reach:
+            while begin > last:
+                last, number = next(stretches, (UNKNOWN, UNKNOWN))
+                if number == UNKNOWN:
+                    return
+            first = max(reach, segments[number].leads)
+            if begin > first and number in chosen:
+                part = _part(segments[number], first, begin, tasks.launched[cuts.order[place]])
+                yield Gap(first, begin, begin - first, before, place, number, part)
+        if end > reach:
+            reach, before = end, cuts.order[place]
+
+
+def _part(segment: Segment, begin: int, end: int, launched: int) -> str:
+    """The part of its unit that a gap is of, for the most, where what follows was ``launched`` then."""
+    if begin < segment.starts:
+        return "lead_in_ns"
+    if launched == UNKNOWN:
+        return "free_unknown_ns"
+    return "free_host_late_ns" if 2 * (launched - begin) > end - begin else "free_waiting_ns"

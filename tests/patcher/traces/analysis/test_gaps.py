@@ -1,0 +1,422 @@
+"""Where the device was free: delays at known places, of which the table has to name the right one first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patcher.traces import analysis, folders, formats
+from patcher.traces.analysis import gaps
+from patcher.traces.model import RankProfile
+from patcher.traces.places import behind, first_place, place_of, why
+from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared
+
+US = 1000
+LAYERS = ("embedding", "norm", "qkv", "attention", "out", "norm2", "up", "down", "logits", "argmax")
+
+
+@dataclass
+class Machine:
+    """A host that launches kernels, and a device that runs those of each stream in order: what both did, in ``run``.
+
+    Each method is one thing that the host does; ``thread`` is the one on which it runs.
+    """
+
+    call_ns: int = 5 * US
+    thread: int = 1
+    now: int = 0
+    free: dict[int, int] = field(default_factory=dict)
+    tasks: list[Task] = field(default_factory=list)
+    operators: list[Range] = field(default_factory=list)
+    calls: list[Range] = field(default_factory=list)
+    modules: list[Range] = field(default_factory=list)
+    marks: list[Range] = field(default_factory=list)
+
+    def sleep(self, ns: int) -> None:
+        self.now += ns
+
+    def kernel(
+        self, name: str, ns: int = 40 * US, *, stream: int = 7, inside: int = 0, after: int = 0, launching: int = 0,
+        queued: int = 0, kind: str = "compute",
+    ) -> None:  # fmt: skip
+        """Launch a kernel from ``aten::<name>``, which first takes ``inside``; it begins no earlier than ``after``."""
+        begin = self.now
+        self.now += 10 * US + inside
+        call = launching or self.call_ns
+        self._task(name, ns, stream, self.now, after=after, call=("cudaLaunchKernel", call), queued=queued, kind=kind)
+        self.now += call
+        self.operators.append(Range(f"aten::{name}", begin, self.now, self.thread))
+
+    def _task(
+        self, name: str, ns: int, stream: int, launch: int, *, call: tuple[str, int], after: int = 0, queued: int = 0,
+        kind: str = "compute", replay: int = 0,
+    ) -> None:  # fmt: skip
+        begin = max(self.free.get(stream, 0), launch + queued + 5 * US, after)
+        self.free[stream] = begin + ns
+        task = Task(begin, begin + ns, kind, name, stream, launch + queued, launch, call, replay, self.thread)
+        self.tasks.append(task)
+
+    def replay(self, names: tuple[str, ...], *, launching: int = 8 * US, stop: int = 0, key: int = 0) -> None:
+        """Replay a graph, in which the kernel in the middle begins ``stop`` later than it could."""
+        launch = self.now
+        for at, name in enumerate(names):
+            after = self.free.get(7, 0) + stop if at == len(names) // 2 and stop else 0
+            self._task(name, 40 * US, 7, launch, call=("cudaGraphLaunch", launching), after=after, replay=10**6 + key)
+        self.now += launching
+
+    def wait(self, call: str, operator: str = "", least: int = 0) -> None:
+        """A call that returns when all streams have come to an end, within an operator of that name."""
+        begin = self.now
+        self.now += 3 * US
+        inner = Range(call, self.now, max([*self.free.values(), self.now]) + 4 * US + least, self.thread)
+        self.calls.append(inner)
+        self.now = inner.end + 3 * US
+        if operator == "aten::item":
+            self.operators.append(Range("aten::_local_scalar_dense", begin + US, self.now, self.thread))
+        if operator:
+            self.operators.append(Range(operator, begin, self.now + US, self.thread))
+        self.now += US
+
+    def item(self, call: str) -> None:
+        """Wait for a number, and think about it."""
+        self.wait(call, "aten::item")
+        self.sleep(MS)
+
+    def call(self, name: str, ns: int) -> None:
+        """A call of the runtime that takes the host so long."""
+        self.calls.append(Range(name, self.now, self.now + ns, self.thread))
+        self.now += ns
+
+    def run(self) -> Run:
+        tasks = tuple(sorted(self.tasks, key=lambda task: task.begin))
+        return Run(
+            tasks, tuple(self.marks), tuple(self.operators), calls=tuple(self.calls), modules=tuple(self.modules)
+        )
+
+
+Inject = Callable[[Machine, int, int], None]
+"""What a case does before the host launches a layer of a step, by the numbers of both."""
+
+
+def recorded(inject: Inject, count: int = 4, *, graph: bool = False) -> Run:
+    """Decode steps in which the host runs ahead of the device, but for what ``inject`` does."""
+    machine = Machine()
+    for number in range(count):
+        begin = machine.now
+        if graph:
+            inject(machine, number, 0)
+            machine.kernel("prepare")
+            inject(machine, number, 1)
+            machine.replay(LAYERS, key=number)
+            inject(machine, number, 2)
+            machine.kernel("sample", 400 * US)
+        else:
+            for layer, name in enumerate(LAYERS):
+                inject(machine, number, layer)
+                machine.kernel(name)
+        machine.marks.append(Range(f"ProfilerStep#{number}", begin, machine.now))
+    return machine.run()
+
+
+def at(layer: int, do: Callable[[Machine], None], *, only: tuple[int, ...] = (0, 1, 2, 3)) -> Inject:
+    """Do it before a layer of some steps."""
+
+    def inject(machine: Machine, number: int, here: int) -> None:
+        if here == layer and number in only:
+            do(machine)
+
+    return inject
+
+
+def within_attention(machine: Machine) -> None:
+    begin = machine.now
+    machine.sleep(3 * MS)
+    machine.kernel("softmax")
+    machine.modules.append(Range("Attention", begin, machine.now, machine.thread))
+
+
+def backward(machine: Machine) -> None:
+    """The main thread waits for the loss, then autograd's thread launches."""
+    machine.wait("cudaStreamSynchronize", "aten::item", least=2 * MS)
+    machine.thread = 2
+    machine.kernel("mul_backward")
+    machine.thread = 1
+
+
+def each_by_itself(machine: Machine, number: int, here: int) -> None:
+    """A graph for every step but one, whose batch has a size that was not captured: its kernels are launched alone."""
+    if here == 1 and number == 2:
+        for name in LAYERS * 6:
+            machine.kernel(name, 5 * US, inside=50 * US)
+
+
+def two_places(machine: Machine, number: int, here: int) -> None:
+    """Now and then a long one, and a shorter one each time, which adds up to more."""
+    if here == 3:
+        machine.sleep(3 * MS)
+    if here == 6 and number == 1:
+        machine.sleep(7 * MS)
+
+
+def other_stream(machine: Machine) -> None:
+    """A kernel that was launched in time, and waits for nothing that the trace has."""
+    machine.kernel("gather", after=max(machine.free.values(), default=0) + 3 * MS, stream=9)
+    machine.free[7] = machine.free[9]
+
+
+def compiled(machine: Machine) -> None:
+    """Another thread of the process compiles what was asked for, and then launches it."""
+    machine.calls.append(Range("aclopCompileAndExecute", machine.now, machine.now + 3 * MS, 33))
+    machine.kernel("fresh", queued=3 * MS)
+    machine.sleep(3 * MS)
+
+
+def other_stream_and_calls(machine: Machine, number: int, here: int) -> None:
+    """Whatever the host is in while the device waits: the place is one."""
+    if here == 4:
+        other_stream(machine)
+        machine.call("cudaDeviceSynchronize" if number == 3 else "cudaMemcpyAsync", 3 * MS)
+
+
+LATE, WAITING = "free_host_late_ns", "free_waiting_ns"
+ALL = ("torch", "text", "db")
+GPU = ("torch",)
+NPU = ("text", "db")
+Case = tuple[Inject, dict[str, Any], tuple[str, ...]]
+CASES: dict[str, Case] = {
+    "a sleep before a launch": (
+        at(4, lambda machine: machine.sleep(3 * MS)),
+        {"part": LATE, "before": "attention", "after": "out", "operator": "aten::out", "within": False, "units": 4,
+         "call": ""}, ALL,
+    ),
+    "a sleep before one launch of four steps": (
+        at(4, lambda machine: machine.sleep(3 * MS), only=(2,)),
+        {"part": LATE, "before": "attention", "after": "out", "units": 1, "unit": 2, "count": 1}, ALL,
+    ),
+    "an operator that takes its time": (
+        at(5, lambda machine: machine.kernel("custom", inside=3 * MS)),
+        {"part": LATE, "after": "custom", "operator": "aten::custom", "within": True, "call": ""}, ALL,
+    ),
+    "a sleep in a module": (
+        at(3, within_attention), {"part": LATE, "after": "softmax", "module": "Attention", "units": 4}, ALL,
+    ),
+    "a host that does something else between two steps": (
+        at(0, lambda machine: machine.sleep(3 * MS), only=(1, 2, 3)),
+        {"part": LATE, "before": "argmax", "after": "embedding", "units": 3}, ALL,
+    ),
+    ".item() and the host's answer to it": (
+        at(9, lambda machine: machine.item("cudaStreamSynchronize")),
+        {"part": LATE, "after": "argmax", "call": "cudaStreamSynchronize", "operator": "aten::item"}, GPU,
+    ),
+    ".item() on an NPU": (
+        at(9, lambda machine: machine.item("aclrtSynchronizeStream")),
+        {"part": LATE, "after": "argmax", "call": "aclrtSynchronizeStream", "operator": "aten::item"}, NPU,
+    ),
+    "a synchronisation in a step that nothing asked for": (
+        at(6, lambda machine: machine.wait("cudaDeviceSynchronize", least=2 * MS)),
+        {"part": LATE, "after": "up", "call": "cudaDeviceSynchronize", "operator": ""}, GPU,
+    ),
+    "a synchronisation of an NPU": (
+        at(6, lambda machine: machine.wait("aclrtSynchronizeDevice", least=2 * MS)),
+        {"part": LATE, "after": "up", "call": "aclrtSynchronizeDevice", "operator": ""}, NPU,
+    ),
+    "a copy that blocks": (
+        at(2, lambda machine: machine.wait("hipMemcpyWithStream", "aten::copy_", least=2 * MS)),
+        {"part": LATE, "after": "qkv", "call": "hipMemcpyWithStream", "operator": "aten::copy_"}, GPU,
+    ),
+    "a copy that blocks an NPU": (
+        at(2, lambda machine: machine.wait("aclrtMemcpy", "aten::to", least=2 * MS)),
+        {"part": LATE, "after": "qkv", "call": "aclrtMemcpy", "operator": "aten::to"}, NPU,
+    ),
+    "memory that is allocated": (
+        at(7, lambda machine: machine.call("cudaMalloc", 3 * MS)), {"part": LATE, "after": "down", "call": "cudaMalloc"},
+        GPU,
+    ),
+    "a kernel that is loaded when it is launched first": (
+        at(1, lambda machine: machine.kernel("fresh", launching=3 * MS), only=(0,)),
+        {"part": LATE, "after": "norm", "call": "cudaLaunchKernel", "units": 1}, GPU,
+    ),
+    "a kernel that is compiled by the task queue": (
+        at(5, compiled),
+        {"part": LATE, "after": "fresh", "call": "aclopCompileAndExecute", "operator": "aten::fresh"}, ("text",),
+    ),
+    "a kernel that waits for another stream": (
+        at(4, other_stream), {"part": WAITING, "after": "gather", "stream": "stream 9", "operator": "aten::gather"}, ALL,
+    ),
+    "a kernel that waits while the host is in one call or another": (
+        other_stream_and_calls,
+        {"part": WAITING, "after": "gather", "call": "cudaMemcpyAsync", "units": 4, "count": 4}, GPU,
+    ),
+    "a synchronisation before backward": (
+        at(9, backward),
+        {"part": LATE, "after": "mul_backward", "call": "cudaStreamSynchronize", "operator": "aten::item"}, GPU,
+    ),
+    "a shorter one each time, and a long one once": (two_places, {"after": "attention", "units": 4}, ALL),
+}  # fmt: skip
+GRAPHS: dict[str, Case] = {
+    "behind a replay": (
+        at(2, lambda machine: machine.sleep(5 * MS)),
+        {"part": LATE, "graph": "behind", "before": "argmax", "after": "sample", "operator": "aten::sample"}, GPU,
+    ),
+    "before a replay": (
+        at(1, lambda machine: machine.sleep(5 * MS)),
+        {"part": LATE, "graph": "before", "before": "prepare", "after": "embedding", "units": 4}, GPU,
+    ),
+    "within a replay": (
+        at(1, lambda machine: machine.replay(LAYERS, stop=2 * MS, key=50 + len(machine.tasks))),
+        {"part": WAITING, "graph": "within", "before": "out", "after": "norm2", "units": 4}, GPU,
+    ),
+    "a replay that takes the host long": (
+        at(1, lambda machine: machine.replay(LAYERS, launching=4 * MS, key=50 + len(machine.tasks)), only=(1,)),
+        {"graph": "between", "after": "embedding", "call": "cudaGraphLaunch", "units": 1, "unit": 1}, GPU,
+    ),
+    "a batch whose graph was not captured": (
+        each_by_itself, {"kind": "several", "part": LATE, "units": 1, "unit": 2}, GPU,
+    ),
+}  # fmt: skip
+
+
+def profile(run: Run, form: str, place: Path) -> RankProfile:
+    """Of a run as a profiler writes it; in db without the queue, whose rows are operators of their own there."""
+    if form == "db":
+        run = replace(run, tasks=tuple(replace(task, ask=None) for task in run.tasks))
+    path = run.torch(place / "host_1.pt.trace.json") if form == "torch" else getattr(run, form)(place / "x_ascend_pt")
+    (readable,) = folders.readable(path)
+    (read,) = formats.read(readable)
+    return analysis.attributed(read).profile
+
+
+ROWS = [(name, form) for name, (_, _, of) in {**CASES, **GRAPHS}.items() for form in of]
+
+
+@pytest.mark.parametrize(("name", "form"), ROWS)
+def test_the_delay_that_was_put_in_is_named_first(tmp_path: Path, name: str, form: str) -> None:
+    inject, known, _ = {**CASES, **GRAPHS}[name]
+    found = profile(recorded(inject, graph=name in GRAPHS), form, tmp_path)
+    first = found.gaps[0]
+    assert {key: getattr(first, key) for key in known} == known
+    assert first.ns > 1.5 * sum(gap.ns for gap in found.gaps[1:2]), "nothing else comes near"
+
+
+def test_a_run_without_a_delay_has_no_place_that_stands_out(tmp_path: Path) -> None:
+    found = profile(recorded(at(99, lambda machine: None)), "torch", tmp_path)
+    assert sum(gap.ns for gap in found.gaps) < found.total_ns / 50
+
+
+def test_what_comes_before_the_first_kernel_is_a_place_too(tmp_path: Path) -> None:
+    """A copy that blocks before anything runs, as in the first step of an engine."""
+
+    def blocked(machine: Machine) -> None:
+        machine.call("hipMemcpyWithStream", 400 * MS)
+        machine.operators.append(Range("aten::copy_", machine.now - 400 * MS - 1, machine.now, 1))
+
+    found = profile(recorded(at(0, blocked, only=(0,))), "torch", tmp_path)
+    first = found.gaps[0]
+    assert (first.part, first.call, first.operator) == ("lead_in_ns", "hipMemcpyWithStream", "aten::copy_")
+    assert (first.before, first.after, first.unit, first.begin_ns) == ("", "embedding", 0, 0)
+    assert first.ns == found.units[0].lead_in_ns >= 400 * MS
+    (finding, *_) = analysis.reported([found]).findings
+    assert finding.advice.endswith(
+        "; first before embedding on stream 7, the host was in hipMemcpyWithStream (aten::copy_):"
+        " 100.00 ms per unit, in 1 of 4"
+    )
+
+
+SENTENCES = {
+    "a sleep before a launch": (
+        "before out on stream 7", "behind attention", "the host was late, called for by aten::out",
+    ),
+    "an operator that takes its time": (
+        "before custom on stream 7", "behind out", "the host was late, the host was in aten::custom",
+    ),
+    ".item() and the host's answer to it": (
+        "before argmax on stream 7", "behind logits", "the host was late, the host came out of cudaStreamSynchronize (aten::item)",
+    ),
+    "a kernel that waits for another stream": (
+        "before gather on stream 9", "behind attention", "launched, not started, called for by aten::gather",
+    ),
+    "behind a replay": (
+        "before sample on stream 7", "behind argmax, behind a replayed graph",
+        "the host was late, called for by aten::sample",
+    ),
+    "a batch whose graph was not captured": (
+        "between kernels launched one by one", "33 short gaps", "the host was late",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "says"), SENTENCES.items(), ids=SENTENCES)
+def test_a_place_in_words(tmp_path: Path, name: str, says: tuple[str, str, str]) -> None:
+    first = profile(recorded({**CASES, **GRAPHS}[name][0], graph=name in GRAPHS), "torch", tmp_path).gaps[0]
+    assert (place_of(first), behind(first), why(first)) == says
+
+
+def test_the_advice_names_the_first_place_of_its_kind(tmp_path: Path) -> None:
+    found = profile(recorded(CASES["a kernel that waits for another stream"][0]), "torch", tmp_path)
+    findings = {one.id: one.advice for one in analysis.reported([found]).findings}
+    assert "; first before gather on stream 9, behind attention, called for by aten::gather: " in findings["waiting"]
+    assert first_place(found, "free_unknown_ns") == ""
+
+
+def test_of_very_many_the_longest_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is summed instead is still there: the table adds up to what is free."""
+    run = recorded(two_places)
+    whole = profile(run, "torch", tmp_path)
+    monkeypatch.setattr(gaps, "KEPT", 2)
+    few = profile(run, "torch", tmp_path / "few")
+    assert sum(gap.ns for gap in few.gaps) == sum(gap.ns for gap in whole.gaps)
+    assert "up" in [gap.after for gap in few.gaps], "the longest one"
+    assert [(gap.count, gap.units) for gap in few.gaps if gap.kind == "several" and gap.part == LATE] == [(3, 3)]
+
+
+# ---------------------------------------------------------------- real traces
+
+
+def real(*path: str) -> RankProfile:
+    (readable,) = folders.readable(SHARED.joinpath(*path))
+    (read,) = formats.read(readable)
+    return analysis.attributed(read).profile
+
+
+REAL: dict[str, tuple[str, dict[str, Any]]] = {
+    "a step of SGLang behind a copy": (
+        "gpu/tracelens-inference/sglang_decode/sglang_Qwen3-8B_decode.json.gz",
+        {"part": "lead_in_ns", "call": "hipMemcpyWithStream", "operator": "aten::copy_", "units": 1, "ns": 463295405},
+    ),
+    "a device that is waited for before the step": (
+        "gpu/tracelens-mi300-qwen.json.gz", {"part": "lead_in_ns", "call": "hipDeviceSynchronize", "graph": ""},
+    ),
+    "the kernels of a step that are launched one by one": (
+        "gpu/hta-trace_diff-control.json.gz", {"kind": "several", "part": LATE, "units": 6},
+    ),
+    "a step of an NPU behind a copy": (
+        "npu/text-level1/rank0_ascend_pt",
+        {"part": "lead_in_ns", "after": "MEMCPY_ASYNC", "operator": "acl_memcpy_host_to_device"},
+    ),
+    "the same memset in each step, behind a replay that waits": (  # HolisticTraceAnalysis, tests/data
+        "gpu/hta-negative_queue_length.json.gz",
+        {"part": WAITING, "graph": "before", "after": "Memset (Device)", "stream": "stream 7", "units": 5, "count": 5},
+    ),
+}  # fmt: skip
+
+
+@shared
+@pytest.mark.parametrize(("path", "known"), REAL.values(), ids=REAL)
+def test_what_real_traces_wait_for(path: str, known: dict[str, Any]) -> None:
+    if not (SHARED / path).exists():
+        pytest.skip("this one is not there")
+    first = real(path).gaps[0]
+    assert {key: getattr(first, key) for key in known} == known
+
+
+@shared
+def test_what_is_free_in_real_traces_is_all_in_the_table() -> None:
+    for path, _ in REAL.values():
+        if (SHARED / path).exists():
+            found = real(path)
+            free = sum(unit.free_host_late_ns + unit.free_waiting_ns + unit.free_unknown_ns for unit in found.units)
+            assert sum(gap.ns for gap in found.gaps if gap.part != "lead_in_ns") == free
