@@ -65,9 +65,8 @@ def first_place(profile: RankProfile, part: str) -> str:
     if gap is None:
         return ""
     count = len(profile.units)
-    times = f"{in_ms(gap.ns / count)} per unit, in {gap.units:,} of {count:,}"
     known = ", ".join(filter(None, (place_of(gap), behind(gap), host_of(gap))))
-    return f"{known}: {times}"
+    return f"{known}: {in_ms(gap.ns / count)} per unit, in {gap.units:,} of {count:,} units"
 
 
 def share_of(gap: Gap, profile: RankProfile) -> str:

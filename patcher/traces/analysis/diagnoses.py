@@ -116,7 +116,7 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
         if share >= (COPIES if name == "copies" else NOTABLE):
             shown, saving = evidence.format(percent(share)), saving // len(profile.units)
             if first := first_place(profile, part):
-                advice = f"{advice}; first {first}"
+                advice = f"{advice}; the largest share lies {first}"
             yield model.Diagnosis(name, "warning", shown, saving, certainty, TITLES[name], advice, profile.source)
     yield from filter(None, (_outlier(profile), _compute(profile), _host_operators(profile)))
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from itertools import accumulate, islice
-from operator import eq
+from operator import eq, itemgetter
 from typing import NamedTuple
 
 from patcher.traces import model
@@ -28,7 +28,7 @@ REPLAYED = 3
 """Tasks of one launch, of which on are the replay of a graph."""
 
 KEPT = 1 << 15
-"""Gaps that are looked at one by one, the longest; the others are summed like short ones."""
+"""Gaps that are looked at one by one, the longest; the others are summed by their kernels."""
 
 SHOWN = 100
 """Places that a profile has, those with the most time."""
@@ -80,6 +80,8 @@ class Around(NamedTuple):
     module: int
 
 
+NOWHERE = Around(UNKNOWN, UNKNOWN)
+
 _Key = tuple[Place, Around, int, bool]
 """The place, what was around it on the host, the call, and whether the host was within the operator."""
 
@@ -95,47 +97,51 @@ class GapSums:
         self.places = HostPlaces()
         self.sums: dict[_Key, _Sum] = defaultdict(_Sum)
         self.short: dict[tuple[str, str], _Sum] = {}
+        self.rest: dict[Place, _Sum] = defaultdict(_Sum)
         keys = found.tasks.key
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
         self.calls = {thread: CallColumns(ranges) for thread, ranges in found.calls.items()}
-        self.main = found.marks[0][0] if found.marks else UNKNOWN
+        self.main = max(Counter(thread for thread, _ in found.marks).items(), key=itemgetter(1), default=(UNKNOWN, 0))[
+            0
+        ]
         self.working = set(found.tasks.thread) | {self.main}
-        self.asked: list[tuple[Gap, Held | None, int]] = []
+        self.asked: list[tuple[Gap, Held | None]] = []
         for gap in idle(found, cuts, set(chosen)):
             if gap.ns < WAITING_NS:
                 self._add_short(gap)
             else:
                 self._take(gap)
+        for one in self.asked:
+            self._ask(*one)
 
     def _take(self, gap: Gap) -> None:
-        """Sum what is short although it is not the device that waits; of the others ask what the host did."""
+        """Sum what is short although it is not the device that waits, and keep the others."""
         held = self._held(gap) if self.calls else None
         waits = gap.part == "free_waiting_ns" or self._graph(gap) == "within"
         if held is None and not waits and gap.ns < LATE_NS:
             self._add_short(gap)
             return
-        self.asked.append((gap, held, self._moments(gap, held)))
+        self.asked.append((gap, held))
         if len(self.asked) > 2 * KEPT:
             self._fold()
 
-    def _moments(self, gap: Gap, held: Held | None) -> int:
-        """Ask where the host was when it called for what follows, and behind that where it was in the gap."""
+    def _ask(self, gap: Gap, held: Held | None) -> None:
+        """Ask where the host was when it called for what follows, and then where it was in the gap."""
         tasks, task = self.found.tasks, self.cuts.order[gap.place]
         thread, asked = tasks.thread[task], tasks.enqueued[task]
-        first = self.places.add(thread, asked)
+        self.places.add(thread, asked)
         if held is None:
             self.places.add(thread, (gap.begin + min(max(asked, gap.begin), gap.end)) // 2)
         elif held.thread in self.working:
             self.places.add(held.thread, held.begin)
         else:  # it runs nothing but calls that others ask for
             self.places.add(thread, asked)
-        return first
 
     def _fold(self) -> None:
-        """Keep the longest, and sum the others."""
+        """Keep the longest, and sum the others by their kernels alone."""
         longest = sorted(self.asked, key=lambda one: -one[0].ns)
-        for gap, _, _ in longest[KEPT:]:
-            self._add_short(gap)
+        for gap, _ in longest[KEPT:]:
+            self.rest[self._place(gap)].add(gap)
         self.asked = sorted(longest[:KEPT], key=lambda one: one[0].place)
 
     def _add_short(self, gap: Gap) -> None:
@@ -143,7 +149,7 @@ class GapSums:
         known = self.short.get((graph, gap.part))
         if known is None:
             place = Place(graph, UNKNOWN, UNKNOWN, UNKNOWN, gap.part)
-            known = self.short[graph, gap.part] = self.sums[place, Around(UNKNOWN, UNKNOWN), UNKNOWN, False]
+            known = self.short[graph, gap.part] = self.sums[place, NOWHERE, UNKNOWN, False]
         known.add(gap)
 
     def _graph(self, gap: Gap) -> str:
@@ -159,6 +165,11 @@ class GapSums:
         behind = last != UNKNOWN and before.count(last) >= REPLAYED
         ahead = own != UNKNOWN and after.count(own) >= REPLAYED
         return {(True, True): "between", (True, False): "behind", (False, True): "before"}.get((behind, ahead), "")
+
+    def _place(self, gap: Gap) -> Place:
+        tasks, task = self.found.tasks, self.cuts.order[gap.place]
+        before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
+        return Place(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
 
     # ------------------------------------------------------------ the host
 
@@ -210,16 +221,15 @@ class GapSums:
         ``units`` are by segment, ``drawn`` the numbers of those in which one wants to see the places.
         """
         tasks, order, places = self.found.tasks, self.cuts.order, self.places
-        for gap, held, first in self.asked:
+        around = map(Around, places.operator, places.module)
+        for (gap, held), launch, meanwhile in zip(self.asked, around, around, strict=True):
             task = order[gap.place]
-            launch, meanwhile = (Around(places.operator[at], places.module[at]) for at in (first, first + 1))
             call = held.name if held else UNKNOWN
             within = held is None and meanwhile.operator != UNKNOWN
             host = launch
             if held or within:
                 host = Around(meanwhile.operator, launch.module if meanwhile.module == UNKNOWN else meanwhile.module)
-            before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
-            place = Place(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
+            place = self._place(gap)
             waits = (
                 2 * (tasks.launched[task] - gap.begin) <= gap.ns
             )  # whatever the host does then is not what its place is known by
@@ -228,9 +238,19 @@ class GapSums:
             one.add(gap)
             if held:
                 one.held[call, host] = one.held.get((call, host), 0) + held.ns
+        self._add_rest()
         made = [self._gap(key, one, units, drawn) for key, one in self.sums.items()]
         made.sort(key=lambda one: (-one.ns, one.before, one.after, one.stream))
         return tuple(made[:SHOWN])
+
+    def _add_rest(self) -> None:
+        """What was not looked at counts with what was, where its kernels are met with one state of the host alone."""
+        known: dict[Place, list[_Key]] = defaultdict(list)
+        for key in self.sums:
+            known[key[0]].append(key)
+        for place, one in self.rest.items():
+            (key, *others) = known[place] or [(place, NOWHERE, UNKNOWN, False)]
+            self.sums[(place, NOWHERE, UNKNOWN, False) if others else key].take(one)
 
     def _gap(self, key: _Key, one: _Sum, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]) -> model.Gap:
         texts = self.found.names.texts
@@ -278,6 +298,14 @@ class _Sum:
         self.units[gap.segment] = ns + gap.ns, longest if longest.ns >= gap.ns else gap
         self.ns += gap.ns
         self.count += 1
+
+    def take(self, others: _Sum) -> None:
+        """All of ``others``, too."""
+        for segment, (more, other) in others.units.items():
+            ns, longest = self.units.get(segment, (0, other))
+            self.units[segment] = ns + more, longest if longest.ns >= other.ns else other
+        self.ns += others.ns
+        self.count += others.count
 
 
 def idle(found: Timeline, cuts: Split, chosen: Collection[int]) -> Iterator[Gap]:

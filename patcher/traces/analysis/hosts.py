@@ -46,13 +46,12 @@ class HostPlaces:
         self.thread, self.time = array("i"), array("q")
         self.operator, self.module = array("i"), array("i")
 
-    def add(self, thread: int, time: int) -> int:
-        """One more moment; returns its number."""
+    def add(self, thread: int, time: int) -> None:
+        """One more moment."""
         self.thread.append(thread)
         self.time.append(time)
         self.operator.append(UNKNOWN)
         self.module.append(UNKNOWN)
-        return len(self.thread) - 1
 
     def by_thread(self) -> dict[int, list[tuple[int, int, int]]]:
         """The moments of each thread in order, as they stand among what is due."""
