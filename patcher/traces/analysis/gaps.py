@@ -145,12 +145,23 @@ class GapSums:
         self.asked = sorted(longest[:KEPT], key=lambda one: one[0].place)
 
     def _add_short(self, gap: Gap) -> None:
-        graph = "within" if self._graph(gap) == "within" else ""
+        graph = "within" if self.replays and self._continues(gap) else ""
         known = self.short.get((graph, gap.part))
         if known is None:
             place = Place(graph, UNKNOWN, UNKNOWN, UNKNOWN, gap.part)
             known = self.short[graph, gap.part] = self.sums[place, NOWHERE, UNKNOWN, False]
         known.add(gap)
+
+    def _continues(self, gap: Gap) -> bool:
+        """Whether a short gap lies within a replay, looked at quickly: there are as many of them as tasks."""
+        order, key = self.cuts.order, self.found.tasks.key
+        own = key[order[gap.place]]
+        if own == UNKNOWN or gap.before == UNKNOWN or key[gap.before] != own:
+            return False
+        return any(
+            key[at] == own
+            for at in (*order[max(gap.place - 2, 0) : gap.place - 1], *order[gap.place + 1 : gap.place + 2])
+        )
 
     def _graph(self, gap: Gap) -> str:
         """How a gap lies to replays of graphs, all of whose tasks have the key of one launch."""

@@ -365,6 +365,17 @@ def test_the_advice_names_the_first_place_of_its_kind(tmp_path: Path) -> None:
     assert first_place(found, "free_unknown_ns") == ""
 
 
+def test_short_gaps_within_replays_are_told_from_others(tmp_path: Path) -> None:
+    def inject(machine: Machine, number: int, here: int) -> None:
+        if here == 1:
+            machine.replay(LAYERS, stop=US, key=50 + number)
+
+    found = profile(recorded(inject, graph=True), "torch", tmp_path).gaps
+    (within,) = (gap for gap in found if gap.graph == "within")
+    assert (within.kind, within.count, within.units, within.ns) == ("several", 4, 4, 4 * US)
+    assert place_of(within) == "within replayed graphs"
+
+
 def test_of_very_many_the_longest_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is only summed is still there, and with those of its place that were looked at, if any was."""
     run = recorded(two_places)
