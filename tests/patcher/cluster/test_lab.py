@@ -29,17 +29,15 @@ NAMES = ("n1", "n2", "n3")
 
 @pytest.fixture(scope="module", params=(cluster.OLDEST, cluster.NEWEST))
 def running(request: pytest.FixtureRequest) -> Iterator[lab.Lab]:
+    if request.param == cluster.OLDEST and not request.config.getoption("--thorough"):
+        pytest.skip("some minutes, for what the newest Ray shows, too: --thorough")
     with lab.lab(cluster.python(request.param), lambda folder: age(release(folder)), 4, NAMES) as made:
-        made.version = request.param
         yield made
 
 
 @pytest.fixture
-def machines(running: lab.Lab, request: pytest.FixtureRequest) -> Iterator[lab.Lab]:
+def machines(running: lab.Lab) -> Iterator[lab.Lab]:
     """All three there and as released, before and after."""
-    killed = request.node.get_closest_marker("crash") is not None
-    if killed and running.version == cluster.OLDEST and not request.config.getoption("--thorough"):
-        pytest.skip("two minutes, and those on the newest Ray were killed, too: --thorough")
     yield running
     for name in NAMES:
         if running.machines[name].process is None:
