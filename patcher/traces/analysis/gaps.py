@@ -7,22 +7,18 @@ kernel before and after, stream, call of the host, operator and module.
 
 from __future__ import annotations
 
-import re
-from array import array
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from itertools import accumulate, islice
-from operator import eq, itemgetter
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from itertools import islice
+from operator import eq
 from typing import NamedTuple
 
 from patcher.traces import model
+from patcher.traces.analysis.holds import Held, HostHolds
 from patcher.traces.analysis.hosts import HostPlaces
-from patcher.traces.analysis.segments import Segment, Split
-from patcher.traces.timeline import LONG_CALL, UNKNOWN, RangeColumns, Timeline
-
-LATE_NS, WAITING_NS = 100_000, 20_000
-"""Gaps up to which the host merely takes its time for each kernel, and the device for the begin of one."""
+from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle
+from patcher.traces.analysis.segments import Split
+from patcher.traces.timeline import UNKNOWN, Timeline
 
 REPLAYED = 3
 """Tasks of one launch, of which on are the replay of a graph."""
@@ -34,33 +30,6 @@ SHOWN = 100
 """Places that a profile has, those with the most time."""
 
 _NEAR = 8  # tasks to both sides among which others of a replay are looked for
-_CALLS = 16  # calls of a thread that may lie within each other
-_DRAINS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
-"""Calls that end when the device has come to an end: then nothing is left for it to do."""
-
-
-class Gap(NamedTuple):
-    """A stretch of ``ns`` in which nothing runs: its ``place`` in the order of the tasks is that of the task behind it.
-
-    ``before`` is the task that ended last, ``part`` the part of the unit that the gap is of.
-    """
-
-    begin: int
-    end: int
-    ns: int
-    before: int
-    place: int
-    segment: int
-    part: str
-
-
-class Held(NamedTuple):
-    """The call in which a thread of the host was: ``ns`` of the gap lie in it."""
-
-    begin: int
-    ns: int
-    name: int
-    thread: int
 
 
 class Place(NamedTuple):
@@ -100,12 +69,9 @@ class GapSums:
         self.rest: dict[Place, _Sum] = defaultdict(_Sum)
         keys = found.tasks.key
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
-        self.calls = {thread: CallColumns(ranges) for thread, ranges in found.calls.items()}
-        self.main = max(Counter(thread for thread, _ in found.marks).items(), key=itemgetter(1), default=(UNKNOWN, 0))[
-            0
-        ]
-        self.working = set(found.tasks.thread) | {self.main}
-        self.asked: list[tuple[Gap, Held | None]] = []
+        self.calls = HostHolds(found, cuts, found.calls)
+        self.working = {*found.tasks.thread, self.calls.main}
+        self.asked: list[tuple[Idle, Held | None]] = []
         for gap in idle(found, cuts, set(chosen)):
             if gap.ns < WAITING_NS:
                 self._add_short(gap)
@@ -114,9 +80,9 @@ class GapSums:
         for one in self.asked:
             self._ask(*one)
 
-    def _take(self, gap: Gap) -> None:
+    def _take(self, gap: Idle) -> None:
         """Sum what is short although it is not the device that waits, and keep the others."""
-        held = self._held(gap) if self.calls else None
+        held = self.calls.held_in(gap) if self.found.calls else None
         waits = gap.part == "free_waiting_ns" or self._graph(gap) == "within"
         if held is None and not waits and gap.ns < LATE_NS:
             self._add_short(gap)
@@ -125,7 +91,7 @@ class GapSums:
         if len(self.asked) > 2 * KEPT:
             self._fold()
 
-    def _ask(self, gap: Gap, held: Held | None) -> None:
+    def _ask(self, gap: Idle, held: Held | None) -> None:
         """Ask where the host was when it called for what follows, and then where it was in the gap."""
         tasks, task = self.found.tasks, self.cuts.order[gap.place]
         thread, asked = tasks.thread[task], tasks.enqueued[task]
@@ -144,7 +110,7 @@ class GapSums:
             self.rest[self._place(gap)].add(gap)
         self.asked = sorted(longest[:KEPT], key=lambda one: one[0].place)
 
-    def _add_short(self, gap: Gap) -> None:
+    def _add_short(self, gap: Idle) -> None:
         graph = "within" if self.replays and self._continues(gap) else ""
         known = self.short.get((graph, gap.part))
         if known is None:
@@ -152,7 +118,7 @@ class GapSums:
             known = self.short[graph, gap.part] = self.sums[place, NOWHERE, UNKNOWN, False]
         known.add(gap)
 
-    def _continues(self, gap: Gap) -> bool:
+    def _continues(self, gap: Idle) -> bool:
         """Whether a short gap lies within a replay, looked at quickly: there are as many of them as tasks."""
         order, key = self.cuts.order, self.found.tasks.key
         own = key[order[gap.place]]
@@ -163,7 +129,7 @@ class GapSums:
             for at in (*order[max(gap.place - 2, 0) : gap.place - 1], *order[gap.place + 1 : gap.place + 2])
         )
 
-    def _graph(self, gap: Gap) -> str:
+    def _graph(self, gap: Idle) -> str:
         """How a gap lies to replays of graphs, all of whose tasks have the key of one launch."""
         if not self.replays:
             return ""
@@ -177,54 +143,10 @@ class GapSums:
         ahead = own != UNKNOWN and after.count(own) >= REPLAYED
         return {(True, True): "between", (True, False): "behind", (False, True): "before"}.get((behind, ahead), "")
 
-    def _place(self, gap: Gap) -> Place:
+    def _place(self, gap: Idle) -> Place:
         tasks, task = self.found.tasks, self.cuts.order[gap.place]
         before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
         return Place(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
-
-    # ------------------------------------------------------------ the host
-
-    def _held(self, gap: Gap) -> Held | None:
-        """The call that held up the host in a gap, of the thread that launched what follows, or of the main one."""
-        tasks, task = self.found.tasks, self.cuts.order[gap.place]
-        asked, launched, thread = tasks.enqueued[task], tasks.launched[task], tasks.thread[task]
-        if launched == UNKNOWN:
-            return None
-        late = 2 * (launched - gap.begin) > gap.ns
-        if late and 2 * (launched - max(asked, gap.begin)) > gap.ns:  # what was asked for, another thread hands over
-            every = (self._in_call(gap, other, gap.begin, launched) for other in self.calls)
-            return max(filter(None, every), key=lambda one: one.ns, default=None)
-        until = min(asked + 1, gap.end) if late else gap.end
-        begin = gap.begin - LONG_CALL if late else gap.begin
-        held = self._in_call(gap, thread, begin, until, draining=late)
-        if held is None and thread != self.main and gap.ns >= LATE_NS:
-            held = self._in_call(gap, self.main, begin, until, draining=late)
-        return held
-
-    def _in_call(self, gap: Gap, thread: int, begin: int, end: int, *, draining: bool = False) -> Held | None:
-        """The long call of a thread between two times that has most of a gap, if that is half of it.
-
-        Else, if ``draining``, the last one that ended when the device had run dry.
-        """
-        columns = self.calls.get(thread)
-        if columns is None:
-            return None
-        last = bisect_left(columns.begin, end)
-        if not last or columns.reach[last - 1] < begin:
-            return None
-        best = drained = None
-        for at in range(last - 1, max(last - 1 - _CALLS, -1), -1):
-            call_begin, call_end, name = columns.begin[at], columns.end[at], columns.name[at]
-            if call_end < begin:
-                continue
-            held = Held(call_begin, max(min(call_end, gap.end) - max(call_begin, gap.begin), 0), name, thread)
-            if best is None or held.ns >= best.ns:  # of two within each other the outer one
-                best = held
-            if draining and call_begin <= gap.begin and _DRAINS.search(self.found.names.texts[name]):
-                drained = held
-        return best if best is not None and 2 * best.ns >= gap.ns else drained
-
-    # ------------------------------------------------------------ the sums
 
     def gaps(self, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]) -> tuple[model.Gap, ...]:
         """The places at which the units were free, that with the most time first.
@@ -241,9 +163,8 @@ class GapSums:
             if held or within:
                 host = Around(meanwhile.operator, launch.module if meanwhile.module == UNKNOWN else meanwhile.module)
             place = self._place(gap)
-            waits = (
-                2 * (tasks.launched[task] - gap.begin) <= gap.ns
-            )  # whatever the host does then is not what its place is known by
+            # Whatever the host does while the device waits is not what its place is known by.
+            waits = 2 * (tasks.launched[task] - gap.begin) <= gap.ns
             key = (place, launch, UNKNOWN, False) if waits else (place, host, call, within)
             one = self.sums[key]
             one.add(gap)
@@ -285,25 +206,15 @@ class GapSums:
         )  # fmt: skip
 
 
-class CallColumns:
-    """The calls of a thread in the order of their begin, and up to where each and those before it ``reach``."""
-
-    def __init__(self, ranges: RangeColumns) -> None:
-        rows = list(ranges.in_order())
-        self.begin, self.end = array("q", [row[0] for row in rows]), array("q", [row[1] for row in rows])
-        self.name = array("i", [row[2] for row in rows])
-        self.reach = array("q", accumulate(self.end, max))
-
-
 class _Sum:
     """Gaps that have all in common: by unit their time and the longest of them, and the calls that held up the host."""
 
     def __init__(self) -> None:
         self.ns = self.count = 0
-        self.units: dict[int, tuple[int, Gap]] = {}
+        self.units: dict[int, tuple[int, Idle]] = {}
         self.held: dict[tuple[int, Around], int] = {}
 
-    def add(self, gap: Gap) -> None:
+    def add(self, gap: Idle) -> None:
         """One more."""
         ns, longest = self.units.get(gap.segment, (0, gap))
         self.units[gap.segment] = ns + gap.ns, longest if longest.ns >= gap.ns else gap
@@ -317,38 +228,3 @@ class _Sum:
             self.units[segment] = ns + more, longest if longest.ns >= other.ns else other
         self.ns += others.ns
         self.count += others.count
-
-
-def idle(found: Timeline, cuts: Split, chosen: Collection[int]) -> Iterator[Gap]:
-    """Every stretch of the chosen segments in which no task runs, in order: they add up to what is free in these.
-
-    Segments begin and end with a task, so no gap reaches from one into the next; what a lead-in has counts, too.
-    """
-    tasks, segments = found.tasks, cuts.segments
-    stretches = iter([(one.ends, at) for at, one in enumerate(segments) if one.ends > one.leads])
-    last, number = next(stretches, (UNKNOWN, UNKNOWN))
-    reach, before = min(tasks.begin, default=0), UNKNOWN
-    if number != UNKNOWN:
-        reach = min(reach, segments[number].leads)
-    begins, ends = (map(column.__getitem__, cuts.order) for column in (tasks.begin, tasks.end))
-    for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-        if begin > reach:
-            while begin > last:
-                last, number = next(stretches, (UNKNOWN, UNKNOWN))
-                if number == UNKNOWN:
-                    return
-            first = max(reach, segments[number].leads)
-            if begin > first and number in chosen:
-                part = _part(segments[number], first, begin, tasks.launched[cuts.order[place]])
-                yield Gap(first, begin, begin - first, before, place, number, part)
-        if end > reach:
-            reach, before = end, cuts.order[place]
-
-
-def _part(segment: Segment, begin: int, end: int, launched: int) -> str:
-    """The part of its unit that a gap is of, for the most, where what follows was ``launched`` then."""
-    if begin < segment.starts:
-        return "lead_in_ns"
-    if launched == UNKNOWN:
-        return "free_unknown_ns"
-    return "free_host_late_ns" if 2 * (launched - begin) > end - begin else "free_waiting_ns"

@@ -1,0 +1,94 @@
+"""What held the host up while the device was free: the call of a thread that has most of a gap, or let it begin."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from itertools import accumulate
+from operator import itemgetter
+from typing import NamedTuple
+
+from patcher.traces.analysis.idle import LATE_NS, Idle
+from patcher.traces.analysis.segments import Split
+from patcher.traces.timeline import LONG_CALL, UNKNOWN, RangeColumns, Timeline
+
+_CALLS = 16  # of a thread that may lie within each other
+_DRAINS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
+"""Calls that end when the device has come to an end: then nothing is left for it to do."""
+
+
+class Held(NamedTuple):
+    """The call in which a thread of the host was: ``ns`` of the gap lie in it."""
+
+    begin: int
+    ns: int
+    name: int
+    thread: int
+
+
+class HostHolds:
+    """The long ``calls`` of each thread of a timeline; ``main`` is the thread of the marks."""
+
+    def __init__(self, found: Timeline, cuts: Split, calls: Mapping[int, RangeColumns]) -> None:
+        self.found, self.cuts = found, cuts
+        self.columns = {thread: CallColumns(ranges) for thread, ranges in calls.items()}
+        self.main = main_thread(found)
+
+    def held_in(self, gap: Idle) -> Held | None:
+        """The call that held up the host in a gap, of the thread that launched what follows, or of the main one."""
+        tasks, task = self.found.tasks, self.cuts.order[gap.place]
+        asked, launched, thread = tasks.enqueued[task], tasks.launched[task], tasks.thread[task]
+        if launched == UNKNOWN:
+            return None
+        late = 2 * (launched - gap.begin) > gap.ns
+        if late and 2 * (launched - max(asked, gap.begin)) > gap.ns:  # what was asked for, another thread hands over
+            every = (self._in_call(gap, other, gap.begin, launched) for other in self.columns)
+            return max(filter(None, every), key=lambda one: one.ns, default=None)
+        until = min(asked + 1, gap.end) if late else gap.end
+        begin = gap.begin - LONG_CALL if late else gap.begin
+        held = self._in_call(gap, thread, begin, until, draining=late)
+        if held is None and thread != self.main and gap.ns >= LATE_NS:
+            held = self._in_call(gap, self.main, begin, until, draining=late)
+        return held
+
+    def _in_call(self, gap: Idle, thread: int, begin: int, end: int, *, draining: bool = False) -> Held | None:
+        """The long call of a thread between two times that has most of a gap, if that is half of it.
+
+        Else, if ``draining``, the last one that ended when the device had run dry.
+        """
+        columns = self.columns.get(thread)
+        if columns is None:
+            return None
+        last = bisect_left(columns.begin, end)
+        if not last or columns.reach[last - 1] < begin:
+            return None
+        best = drained = None
+        for at in range(last - 1, max(last - 1 - _CALLS, -1), -1):
+            call_begin, call_end, name = columns.begin[at], columns.end[at], columns.name[at]
+            if call_end < begin:
+                continue
+            held = Held(call_begin, max(min(call_end, gap.end) - max(call_begin, gap.begin), 0), name, thread)
+            if best is None or held.ns >= best.ns:  # of two within each other the outer one
+                best = held
+            if draining and call_begin <= gap.begin and _DRAINS.search(self.found.names.texts[name]):
+                drained = held
+        return best if best is not None and 2 * best.ns >= gap.ns else drained
+
+
+def main_thread(found: Timeline) -> int:
+    """The thread that has most of the marks; UNKNOWN without any."""
+    threads = Counter(thread for thread, _ in found.marks)
+    return max(threads.items(), key=itemgetter(1), default=(UNKNOWN, 0))[0]
+
+
+class CallColumns:
+    """The calls of a thread in the order of their begin, and up to where each and those before it ``reach``."""
+
+    def __init__(self, ranges: RangeColumns) -> None:
+        rows = list(ranges.in_order())
+        self.begin, self.end = array("q", [row[0] for row in rows]), array("q", [row[1] for row in rows])
+        self.name = array("i", [row[2] for row in rows])
+        self.reach = array("q", accumulate(self.end, max))

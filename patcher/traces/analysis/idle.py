@@ -1,0 +1,62 @@
+"""The stretches in which nothing runs on the device: what lies between two tasks, of any stream and kind."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from patcher.traces.analysis.segments import Segment, Split
+from patcher.traces.timeline import UNKNOWN, Timeline
+
+LATE_NS, WAITING_NS = 100_000, 20_000
+"""Gaps up to which the host merely takes its time for each kernel, and the device for the begin of one."""
+
+
+class Idle(NamedTuple):
+    """A stretch of ``ns`` in which nothing runs: its ``place`` in the order of the tasks is that of the task behind it.
+
+    ``before`` is the task that ended last, ``part`` the part of the unit that the gap is of.
+    """
+
+    begin: int
+    end: int
+    ns: int
+    before: int
+    place: int
+    segment: int
+    part: str
+
+
+def idle(found: Timeline, cuts: Split, chosen: Collection[int]) -> Iterator[Idle]:
+    """Every stretch of the chosen segments in which no task runs, in order: they add up to what is free in these.
+
+    Segments begin and end with a task, so no gap reaches from one into the next; what a lead-in has counts, too.
+    """
+    tasks, segments = found.tasks, cuts.segments
+    stretches = iter([(one.ends, at) for at, one in enumerate(segments) if one.ends > one.leads])
+    last, number = next(stretches, (UNKNOWN, UNKNOWN))
+    reach, before = min(tasks.begin, default=0), UNKNOWN
+    if number != UNKNOWN:
+        reach = min(reach, segments[number].leads)
+    begins, ends = (map(column.__getitem__, cuts.order) for column in (tasks.begin, tasks.end))
+    for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        if begin > reach:
+            while begin > last:
+                last, number = next(stretches, (UNKNOWN, UNKNOWN))
+                if number == UNKNOWN:
+                    return
+            first = max(reach, segments[number].leads)
+            if begin > first and number in chosen:
+                part = _part(segments[number], first, begin, tasks.launched[cuts.order[place]])
+                yield Idle(first, begin, begin - first, before, place, number, part)
+        if end > reach:
+            reach, before = end, cuts.order[place]
+
+
+def _part(segment: Segment, begin: int, end: int, launched: int) -> str:
+    """The part of its unit that a gap is of, for the most, where what follows was ``launched`` then."""
+    if begin < segment.starts:
+        return "lead_in_ns"
+    if launched == UNKNOWN:
+        return "free_unknown_ns"
+    return "free_host_late_ns" if 2 * (launched - begin) > end - begin else "free_waiting_ns"
