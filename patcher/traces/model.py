@@ -170,11 +170,12 @@ class Gap(Payload):
 
     A place lies between the kernels ``before`` and ``after``, which runs on ``stream``; ``graph`` says how it lies to
     replays of a graph: "within" one, "behind" or "before" one, "between" two, or "". ``part`` is the part of the unit
-    that it is of. The host was in ``call`` of the device's runtime for ``call_ns``, or was in it until the device had
-    run dry; around that are ``operator`` and ``module``. Without a call the host was in the operator if ``within``,
-    else it called for what follows there. Each of these names is "" where nothing tells. ``count`` gaps in ``units``
-    units take ``ns``; most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns`` and begins
-    ``begin_ns`` after it. ``spots`` has begin and length of the longest one in each unit that is drawn, by its number.
+    that it is of. The host was in ``call`` of the device's runtime, or of Python, for ``call_ns``, or was in it until
+    the device had run dry; around that are ``operator`` and ``module``. Without a call the host was in the operator if
+    ``within``, else it called for what follows there. Each of these names is "" where nothing tells. ``count`` gaps in
+    ``units`` units take ``ns``; most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns`` and
+    begins ``begin_ns`` after it. ``spots`` has begin and length of the longest one in each unit that is drawn, by its
+    number.
     """
 
     KEYS = (

@@ -225,11 +225,12 @@ class Timeline:
 
     ``threads`` are numbered as they come: ``operators`` and ``modules`` hold the ranges of each, ``backward`` those on
     which autograd runs, and ``marks`` what may be a unit, with its thread. ``calls`` are the long calls of the device's
-    runtime, by thread, UNKNOWN for threads that run nothing else. ``groups`` and ``transits`` map a task to
-    the group of the collective that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut``
-    says why the end is missing, ``lost`` counts what could not be read, ``unknown`` names types of tasks that are in no
-    table of ours. ``doubts`` are the contradictions between it and the ``metadata`` that a probe wrote beside it. A
-    range in whose name ``wanted`` is found is a mark; its group ``number``, if it has one, is the unit's.
+    runtime, by thread, UNKNOWN for threads that run nothing else, ``functions`` those of Python's built-in ones.
+    ``groups`` and ``transits`` map a task to the group of the collective that it is, and to how much of it the vendor
+    calls transit, waiting and idle. ``cut`` says why the end is missing, ``lost`` counts what could not be read,
+    ``unknown`` names types of tasks that are in no table of ours. ``doubts`` are the contradictions between it and the
+    ``metadata`` that a probe wrote beside it. A range in whose name ``wanted`` is found is a mark; its group
+    ``number``, if it has one, is the unit's.
     """
 
     def __init__(self, source: str, form: str, wanted: re.Pattern[str] | None = None) -> None:
@@ -246,6 +247,7 @@ class Timeline:
         self.modules: list[RangeColumns] = []
         self.backward: set[int] = set()
         self.calls: dict[int, RangeColumns] = {}
+        self.functions: dict[int, RangeColumns] = {}
         self.marks: list[tuple[int, Mark]] = []
         self.groups: dict[int, str] = {}
         self.transits: dict[int, tuple[int, int, int]] = {}

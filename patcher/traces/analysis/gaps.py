@@ -71,6 +71,7 @@ class GapSums:
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
         self.calls = HostHolds(found, cuts, found.calls)
         self.working = {*found.tasks.thread, self.calls.main}
+        self.functions = HostHolds(found, cuts, found.functions)
         self.asked: list[tuple[Idle, Held | None]] = []
         for gap in idle(found, cuts, set(chosen)):
             if gap.ns < WAITING_NS:
@@ -157,8 +158,10 @@ class GapSums:
         around = map(Around, places.operator, places.module)
         for (gap, held), launch, meanwhile in zip(self.asked, around, around, strict=True):
             task = order[gap.place]
-            call = held.name if held else UNKNOWN
             within = held is None and meanwhile.operator != UNKNOWN
+            if held is None and not within and self.found.functions:
+                held, meanwhile = self.functions.held_in(gap), Around(UNKNOWN, launch.module)
+            call = held.name if held else UNKNOWN
             host = launch
             if held or within:
                 host = Around(meanwhile.operator, launch.module if meanwhile.module == UNKNOWN else meanwhile.module)

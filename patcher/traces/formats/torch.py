@@ -2,8 +2,9 @@
 
 The names of categories and arguments are kineto's (``libkineto/src/output_json.cpp``): kernels and copies of the
 device, ``…_runtime`` and ``…_driver`` for the calls that launch them, which share their ``correlation`` with what
-they launched: all kernels of a replayed graph with the one call. Of other such calls the long ones are kept. A file
-into which SGLang merged those of several ranks has the rank of an event before its process: ``[TP00] 4711``.
+they launched: all kernels of a replayed graph with the one call. Of other such calls, and of
+built-in functions of Python, the long ones are kept. A file into which SGLang merged those of several ranks has the
+rank of an event before its process: ``[TP00] 4711``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from patcher.traces.timeline import (
     OPTIMIZER,
     UNKNOWN,
     HostCalls,
+    RangeColumns,
     StringTable,
     Thread,
     Timeline,
@@ -34,7 +36,7 @@ Append = Callable[[int], None]
 _Columns = tuple[int, Append, Append, Append, "_Rank"]
 """The number of a thread, how its operators grow (by begin, end and name), and the rank that it is of."""
 
-_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL = range(7)
+_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN = range(8)
 _CATEGORIES = {
     "cpu_op": _OPERATOR,
     "operator": _OPERATOR,
@@ -60,6 +62,9 @@ _SETTINGS = {
     "record_shapes": "shapes", "profile_memory": "memory", "with_stack": "stacks", "with_flops": "FLOPs",
     "with_modules": "modules", "cuda_runtime_version": "CUDA",
 }  # fmt: skip
+_OBJECT = re.compile(r"(?: of .*)? at 0x[0-9a-f]+")
+"""In the name of a built-in function: whose method it is, which differs from call to call."""
+
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
@@ -92,7 +97,7 @@ class _Reader:
         self.processes: dict[object, _Rank] = {}
         self.take_other = {
             _LAUNCH: self._add_launch, _KERNEL: self._add_task, _COPY: self._add_task, _ANNOTATION: self._annotate,
-            _MODULE: self._annotate, _CALL: self._add_call,
+            _MODULE: self._annotate, _CALL: self._add_call, _BUILT_IN: self._add_built_in,
         }  # fmt: skip
         self.ranges: dict[Thread, _Columns] = {}
 
@@ -137,6 +142,12 @@ class _Reader:
         if event.dur * 1000 >= LONG_CALL:
             thread, *_, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
             rank.found.add_call(event.name, *times(event), thread)
+
+    def _add_built_in(self, event: Event, _category: int) -> None:
+        if event.dur * 1000 >= LONG_CALL:
+            thread, *_, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
+            name = rank.found.names[_OBJECT.sub("", event.name[:1000]).strip("<>")]
+            rank.found.functions.setdefault(thread, RangeColumns()).add(*times(event), name)
 
     def _thread(self, event: Event) -> _Columns:
         rank = self._rank(event.pid)
@@ -222,7 +233,9 @@ def _category(text: str, name: str) -> int:
         return _ANNOTATION
     if found == _LAUNCH and not _LAUNCHES.search(name):
         return _CALL
-    return UNKNOWN if found == _MODULE and not name.startswith(NN_MODULE) else found
+    if found == _MODULE and not name.startswith(NN_MODULE):
+        return _BUILT_IN if name.startswith("<built-in ") else UNKNOWN
+    return found
 
 
 def _device(header: Mapping[str, Any], number: object) -> str:

@@ -71,6 +71,7 @@ class Run:
     annotations: tuple[Range, ...] = ()
     calls: tuple[Range, ...] = ()
     modules: tuple[Range, ...] = ()
+    functions: tuple[Range, ...] = ()
     rank: int | None = 0
     group: str = "586"
     extra: dict[str, Any] = field(default_factory=dict)
@@ -96,6 +97,10 @@ class Run:
         rows += [
             {"ph": "X", "cat": "cuda_runtime", "name": one.name, "pid": 1, "tid": one.thread, **self._span(one)}
             for one in self.calls
+        ]
+        rows += [
+            {"ph": "X", "cat": "python_function", "name": one.name, "pid": 1, "tid": one.thread, **self._span(one)}
+            for one in self.functions
         ]
         rows += [
             {"ph": "X", "cat": "python_function", "name": f"nn.Module: {one.name}_0", "pid": 1, "tid": one.thread,

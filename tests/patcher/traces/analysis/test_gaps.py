@@ -34,6 +34,7 @@ class Machine:
     operators: list[Range] = field(default_factory=list)
     calls: list[Range] = field(default_factory=list)
     modules: list[Range] = field(default_factory=list)
+    functions: list[Range] = field(default_factory=list)
     marks: list[Range] = field(default_factory=list)
 
     def sleep(self, ns: int) -> None:
@@ -81,6 +82,14 @@ class Machine:
             self.operators.append(Range(operator, begin, self.now + US, self.thread))
         self.now += US
 
+    def built_in(self, name: str, ns: int) -> None:
+        """A function of Python that takes so long, in a trace with stacks."""
+        self.functions.append(Range("loop.py(7): run", self.now, self.now + ns + 1, self.thread))
+        self.functions.append(
+            Range(f"<built-in {name} at {hex(2**46 + self.now)}>", self.now, self.now + ns, self.thread)
+        )
+        self.now += ns
+
     def item(self, call: str) -> None:
         """Wait for a number, and think about it."""
         self.wait(call, "aten::item")
@@ -94,8 +103,9 @@ class Machine:
     def run(self) -> Run:
         tasks = tuple(sorted(self.tasks, key=lambda task: task.begin))
         return Run(
-            tasks, tuple(self.marks), tuple(self.operators), calls=tuple(self.calls), modules=tuple(self.modules)
-        )
+            tasks, tuple(self.marks), tuple(self.operators), calls=tuple(self.calls), modules=tuple(self.modules),
+            functions=tuple(self.functions),
+        )  # fmt: skip
 
 
 Inject = Callable[[Machine, int, int], None]
@@ -196,6 +206,14 @@ CASES: dict[str, Case] = {
     "a sleep before one launch of four steps": (
         at(4, lambda machine: machine.sleep(3 * MS), only=(2,)),
         {"part": LATE, "before": "attention", "after": "out", "units": 1, "unit": 2, "count": 1}, ALL,
+    ),
+    "a sleep in a trace with stacks": (
+        at(4, lambda machine: machine.built_in("function sleep", 3 * MS)),
+        {"part": LATE, "after": "out", "call": "built-in function sleep", "operator": "", "units": 4}, GPU,
+    ),
+    "a method of an object in a trace with stacks": (
+        at(4, lambda machine: machine.built_in("method recv of zmq.Socket object", 3 * MS)),
+        {"part": LATE, "after": "out", "call": "built-in method recv", "units": 4}, GPU,
     ),
     "an operator that takes its time": (
         at(5, lambda machine: machine.kernel("custom", inside=3 * MS)),
