@@ -44,7 +44,6 @@ LONG_CALL = 20_000
 NN_MODULE = "nn.Module: "
 """What torch's profilers put before the name of a module that calls."""
 
-
 BACKWARD, OPTIMIZER = "autograd::engine::evaluate_function", "Optimizer.step#"
 """How torch names what autograd runs, and the step of an optimizer."""
 
