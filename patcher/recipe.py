@@ -49,8 +49,9 @@ class Loop(NamedTuple):
 class Around(NamedTuple):
     """In front of and behind the one statement that is nothing but ``call``, or assigns what it gives.
 
-    ``call`` is written as the statement of ``Before`` is. ``after`` goes behind it, and is not reached where it
-    raises. The statement stands at the top level of the method or, where it is ``nested``, at any depth.
+    ``call`` is written as the statement of ``Before`` is, and may be one with a body. ``after`` goes behind it, and is
+    not reached where it raises. The statement stands at the top level of the method or, where it is ``nested``, at any
+    depth.
     """
 
     call: str

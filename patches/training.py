@@ -9,9 +9,9 @@ from patcher.recipe import Probe
 from patches import recording
 from patches.probes import ranges
 from patches.probes.members import ForeignLoops, Loops
-from patches.probes.training import TrainingSteps
+from patches.probes.training import TrainingSteps, WholeCall
 
-MICRO, MINI = "micro-batch", "mini-batch"
+MICRO, MINI, CALL = "micro-batch", "mini-batch", "call"
 ROLES = {
     "update-policy": ("actor",),
     "compute-log-prob": ("actor", "ref"),
@@ -41,10 +41,15 @@ def settings(roles: tuple[str, ...], *identity: str) -> Callable[[ProfileConfig[
     return attributes
 
 
+def plural(unit: str) -> str:
+    """What several of a unit are called."""
+    return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
+
+
 def summary(config: ProfileConfig[TrainingStage]) -> str:
     """One line for the reader of the patched file."""
     stage = config.stage
-    name = stage.window.unit.replace("batch", "batches")
+    name = plural(stage.window.unit)
     role = f" for the {stage.role}" if stage.role else ""
     on_demand = f"{name} that `rlpatch trigger` asks for"
     if stage.window.none:
@@ -72,28 +77,33 @@ def probe(
     roles: tuple[str, ...],
     logger: str,
     shared: type = TrainingSteps,
-    members: type = Loops,
+    members: tuple[type, ...] = (Loops,),
     versioned: Callable[[str], bool] | None = None,
 ) -> Probe:
     """The probe that counts the units of a stage; ``recorder`` tells whose call it is.
 
     The stages of one class have ``shared`` in common, and all from which that derives. ``members`` go into the
-    target class itself. ``versioned`` tells of a release whether the worker knows the training steps of the log.
+    target class itself. ``versioned`` tells of a release whether the worker knows the training steps of the log. In a
+    window of calls a unit reaches from ``enter`` to ``leave``.
     """
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> dict[str, object]:
         return {**recording.constants(config), **({"VERSIONED": versioned(release)} if versioned else {})}
 
-    return recording.probe(
+    def layers(config: ProfileConfig[TrainingStage]) -> tuple[tuple[type, ...], ...]:
+        whole = ((WholeCall,),) if config.stage.window.unit == CALL else ()
+        return (*recording.layers(config, (ranges.Markers, ranges.TrainingMarkers)), *whole)
+
+    counted = recording.probe(
         recorder,
-        (members,),
+        members,
         logger=logger,
         settings=settings(roles, *(("parameter_version",) if versioned else ())),
         constants=constants,
         summary=summary,
-        markers=(ranges.Markers, ranges.TrainingMarkers),
         shared=(shared,),
     )
+    return counted._replace(layers=layers)
 
 
 FOREIGN_LOOPS = Probe(members=(ForeignLoops,), summary=summary)

@@ -126,8 +126,9 @@ class TrainingStage(WindowedStage):
 
     @property
     def marked(self) -> tuple[str, ...]:
-        """The unit of the window, with markers all that a training stage has."""
-        return tuple(unit.name for unit in self.UNITS) if self.ranges.markers else (self.window.unit,)
+        """The unit of the window, with markers all that the loops of a training stage have."""
+        loops = tuple(unit.name for unit in self.UNITS if unit.loop)
+        return loops if self.ranges.markers and self.window.unit in loops else (self.window.unit,)
 
 
 @dataclass(frozen=True, kw_only=True)

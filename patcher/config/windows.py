@@ -19,13 +19,17 @@ OPEN_END = 10**9
 
 
 class WindowUnit(NamedTuple):
-    """What a window counts, from ``first`` on; ``before`` and ``instead`` are the message for a window before it."""
+    """What a window counts, from ``first`` on; ``before`` and ``instead`` are the message for a window before it.
+
+    Units of a ``loop`` are marked together: those of one lie in those of another.
+    """
 
     name: str
     about: str
     first: int = 0
     before: str = ""
     instead: str = ""
+    loop: bool = True
 
 
 ROLLOUT_UNITS = (
@@ -42,6 +46,7 @@ ROLLOUT_UNITS = (
 TRAINING_UNITS = (
     WindowUnit("micro-batch", "Micro-batches A to B-1 of a training stage, from 0."),
     WindowUnit("mini-batch", "Mini-batches A to B-1 of an update, from 0."),
+    WindowUnit("call", "Calls A to B-1 of a training stage in a training step, from 0, each as a whole.", loop=False),
 )
 UNITS = {unit.name: unit for unit in (*ROLLOUT_UNITS, *TRAINING_UNITS)}
 

@@ -72,7 +72,7 @@ class AnchorSearch(NamedTuple):
             found = [node for node in top if _matches(node, pattern)]
         else:
             what = f"statements of “{where.call}” alone{'' if where.nested else ' at the top level'}"
-            call = cst.parse_expression(where.call)
+            call = _value(cst.parse_statement(where.call))
             among = _statements(method.body) if where.nested else top
             found = [node for node in among if _matches(_value(node), call)]
         return self._one(found, f"{what} in {insertion.method}")

@@ -84,7 +84,7 @@ FAMILIES = {
         r"step\[\w+ bs=(?P<requests>\d{1,9})(?: toks=(?P<tokens>\d{1,12}))?"
         r"(?:[^\]]* g_sk=(?P<context>\d{1,12}))?[^\]]*\]"
     ),
-    "mark": r"(?:decode|prefill|iteration|mini-batch|micro-batch) (?P<number>\d{1,18})",
+    "mark": r"(?:decode|prefill|iteration|mini-batch|micro-batch|call) (?P<number>\d{1,18})",
     UNCOUNTED: re.escape(UNCOUNTED) + "|uncounted(?: decode| prefill| iteration)?",
 }
 """Family of marks → the pattern of a name; the first family in a trace gives its units.

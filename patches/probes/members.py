@@ -118,15 +118,42 @@ class NamedReplica:
                         os.environ["VERL_REPLICA_RANK"] = number[1]
 
 
-class ScheduledLoop(ForeignLoops):
-    """MindSpeed-RL's ``BaseTrainingEngine``, whose micro-batches Megatron takes out of an iterator.
+class Schedule:
+    """For micro-batches that Megatron's schedule takes out of an iterator.
 
-    The schedule never asks for one more than there are, so what ends the last one stands behind it.
+    It never asks for one more than there are, so what ends the last one stands behind it.
     """
 
     def _rlpatch_stage_ended(self, units: Any) -> None:
         if hasattr(units, "close"):  # a generator of ours
             next(units, None)
+
+
+class ScheduledLoop(Schedule, ForeignLoops):
+    """MindSpeed-RL's ``BaseTrainingEngine``."""
+
+
+class MegatronSchedule(Schedule):
+    """verl, whose engine or worker makes that iterator itself.
+
+    In a pipeline, and where the experts' communication overlaps with computing, forward and backward of several
+    micro-batches are interleaved, so none of them has a beginning and an end (``megatron/core/pipeline_parallel``).
+    """
+
+    _rlpatch_stage_units: Any
+
+    def _rlpatch_stage_scheduled(self, unit: str, units: Any, mpu: Any, chunks: Any, last: bool = False) -> Any:
+        loop = self._rlpatch_stage_units(unit, units, last)
+        if loop is units:
+            return units
+        overlaps = getattr(getattr(self, "tf_config", None), "overlap_moe_expert_parallel_comm", False)
+        if max(mpu.get_pipeline_model_parallel_world_size(), len(chunks)) == 1 and (last or not overlaps):
+            return iter(loop)
+        probe = loop.call.__self__._rlpatch_stage_probe
+        if probe and unit == probe.UNIT:
+            instead = "--call can be had" if last else "--mini-batch or --call can be had"
+            loop.call("leave", "Megatron's schedule interleaves the %ses, %s," % (unit, instead))
+        return units
 
 
 class HostedWorker(Calls):

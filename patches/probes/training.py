@@ -206,6 +206,19 @@ class TrainingSteps(CountedUnits):
         return 0
 
 
+class WholeCall(TrainingSteps):
+    """A unit is the call itself, from its beginning to its end."""
+
+    def enter(self, *call: Any) -> None:
+        super().enter(*call)
+        self.start("call", call[0] if call else None)
+
+    def leave(self, why: str = "the call ends", last: bool = False) -> None:
+        if not last:
+            self.stop("call")
+        super().leave(why, last)
+
+
 class OneRole(TrainingSteps):
     """A class that works for one role only."""
 
@@ -245,6 +258,24 @@ class MegatronActor(TrainingSteps):
     def framework(self) -> str:
         own = getattr(self.worker, "prof", None)
         return "verl's own torch profiler is switched on" if own is not None and own.check() else ""
+
+
+class MegatronLogProb(TrainingSteps):
+    """The same actor where it only goes forward: the reference has no optimizer.
+
+    With LoRA (0.7.1) the actor's object computes the reference, too, and Megatron-Bridge switches its adapters off
+    (``megatron/bridge/peft/adapter_wrapper.py``).
+    """
+
+    def whose(self) -> str:
+        if self.worker.actor_optimizer is None:
+            return "ref"
+        modules = (module for chunk in self.worker.actor_module for module in chunk.modules())
+        without = any(getattr(module, "_adapter_enabled", True) is False for module in modules)
+        return "ref" if without else "actor"
+
+    def framework(self) -> str:
+        return ""
 
 
 class Trainer(TrainingSteps):

@@ -96,7 +96,7 @@ _LOG_PROBS = (
 
 def _update_probe() -> Probe:
     probe = training.probe(
-        TrainerUpdate, shared=TrainerSteps, members=TransformersLoop, roles=("actor",), logger=_LOGGER
+        TrainerUpdate, shared=TrainerSteps, members=(TransformersLoop,), roles=("actor",), logger=_LOGGER
     )
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> Any:
@@ -150,7 +150,7 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
         method=method,
         windows=(MICRO,),
         probe=training.probe(
-            LogProbs, shared=TrainerSteps, members=Calls, roles=ROLES["compute-log-prob"], logger=_LOGGER
+            LogProbs, shared=TrainerSteps, members=(Calls,), roles=ROLES["compute-log-prob"], logger=_LOGGER
         ),
         insertions=_LOG_PROBS,
         structures=structures,

@@ -2,204 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-from patcher.messages.notes import Note
 from patcher.processes import Processes
-from patcher.recipe import Before, Gap, Head, Insertion, Loop, Probe, Recipe, Structure, Upstream
+from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import training
-from patches.probes.members import Inherited
-from patches.probes.training import DataParallelActor, MegatronActor, OneRole, Trainer, WorkerUpdate
+from patches.probes.members import ForeignLoops, Inherited, MegatronSchedule
+from patches.probes.training import Trainer, WorkerUpdate
 from patches.releases import Releases
-from patches.training import MICRO, MINI, ROLES, UPDATES
-from patches.verl import PROJECT, RELEASES, timeline, weights
+from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
+from patches.verl import PROJECT, RELEASES, timeline, weights, workers
 from patches.verl.profiling import PROFILING
+from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, LOGGER, REMOVE, WHY, leave, loop, scheduled
 from patches.verl.switches import SWITCHES
 
-_LEGACY = RELEASES.until("0.7.1")
+# --- the engine workers, from 0.7.0 on; those before them are in workers.py ---
+
 _ENGINES = RELEASES.since("0.7.0")
-
-_LOGGER = "verl.rlpatch"
-_REMOVE = "verl's own profiler takes a window of micro-batches, and of mini-batches on NPUs, in every stage"
-_WHY = (
-    "the guides put torch_npu.profiler with a schedule into these loops by hand: off by one, on every rank and for"
-    " every role, and without a trace where a loop has fewer turns than the schedule"
-)
-_DYNAMIC = Note(
-    "with use_dynamic_bsz the first micro-batch is not representative",
-    "from 0.6.0 on verl puts the smallest micro-batches at both ends of the loop then",
-)
-_SCHEDULE = Note(
-    "the schedule interleaves its micro-batches",
-    "Megatron runs the micro-batches inside its pipeline schedule, which MindSpeed's engine inherits: forward and"
-    " backward of several are interleaved, so none of them has a separate start or end there. --mini-batch can be had"
-    " in updates",
-)
-
-_COUNTED = "calls are counted as training steps, because no global_steps reaches this place in every release"
-
-
-def _loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple[str, ...] = ()) -> Insertion:
-    return Insertion(
-        method,
-        where=Loop(names),
-        line=f'{{units}} = self._rlpatch_stage_units("{unit}", {{units}}{", last=True" if last else ""})',
-        why=f"each turn is {_TURNS[unit]}",
-        windows=windows,
-    )
-
-
-_TURNS = {MICRO: "a micro-batch, forward and backward", MINI: "a mini-batch with its optimizer step"}
-
-
-# --- the workers that have the loops themselves: dp_*.py and megatron_*.py, up to 0.7.1 ---
-
-
-class _Loops(NamedTuple):
-    """The loops of a stage in one method, and what can be counted in them."""
-
-    insertions: tuple[Insertion, ...]
-    windows: tuple[str, ...]
-    shape: str
-
-
-def _once(method: str) -> _Loops:
-    return _Loops(
-        (_enter(method), _loop(method, MICRO, "micro_batches", last=True)),
-        (MICRO,),
-        "one loop over the micro-batches",
-    )
-
-
-def _scheduled(method: str) -> _Loops:
-    return _Loops(
-        (_enter(method), _loop(method, MINI, "dataloader", last=True)),
-        (MINI,),
-        "one loop over the mini-batches; Megatron's schedule has the micro-batches",
-    )
-
-
-def _nested(method: str) -> _Loops:
-    return _Loops(
-        (
-            _enter(method),
-            _loop(method, MINI, "mini_batches", "dataloader"),
-            _loop(method, MICRO, "micro_batches", windows=(MICRO,)),
-            Insertion(
-                method,
-                where=Before("return ..."),
-                line='self._rlpatch_stage("leave")',
-                why="the epochs are over",
-            ),
-        ),
-        (MICRO, MINI),
-        "a loop over the micro-batches in one over the mini-batches, from 0.3.0.post0 on in one over the epochs",
-    )
-
-
-def _enter(method: str) -> Insertion:
-    return Insertion(method, where=Head(), line='self._rlpatch_stage("enter")', why=_COUNTED)
-
-
-class _Worker(NamedTuple):
-    """A class of workers that has the loops itself."""
-
-    name: str
-    strategy: str
-    file: str
-    class_name: str
-
-
-_FSDP_ACTOR = _Worker("FSDP worker", "fsdp", "verl/workers/actor/dp_actor.py", "DataParallelPPOActor")
-_FSDP_CRITIC = _Worker("FSDP worker", "fsdp", "verl/workers/critic/dp_critic.py", "DataParallelPPOCritic")
-_MEGATRON_ACTOR = _Worker("Megatron worker", "megatron", "verl/workers/actor/megatron_actor.py", "MegatronPPOActor")
-_MEGATRON_CRITIC = _Worker("Megatron worker", "megatron", "verl/workers/critic/megatron_critic.py", "MegatronPPOCritic")
-
-
-def _in_loops(
-    worker: _Worker, stage: str, loops_of: Callable[[str], _Loops], *, role: type, fingerprints: tuple[str, ...]
-) -> Recipe:
-    """A stage of ``worker`` in the method of its name; ``role`` is the part of the probe that tells its role."""
-    method = stage.replace("-", "_")
-    loops = loops_of(method)
-    return Recipe(
-        name=worker.name,
-        stage=stage,
-        class_name=worker.class_name,
-        method=method,
-        windows=loops.windows,
-        probe=training.probe(role, roles=ROLES[stage], logger=_LOGGER),
-        insertions=loops.insertions,
-        structures=(Structure("", _LEGACY, worker.file, fingerprints, loops.shape),),
-        why=_WHY,
-        how="the loops run over their units wrapped: the wrapper starts, steps and saves the profiler between two"
-        " turns, and saves it also where the loop raises",
-        upstream=f"{worker.file}, {_LEGACY[0]} to {_LEGACY[-1]}",
-        remove_when="nobody runs releases below 0.8.0 any more",
-        strategies=(worker.strategy,),
-        roles=ROLES[stage],
-        unit_notes={MICRO: _DYNAMIC} if MICRO in loops.windows else {},
-    )
-
-
-_FSDP_UPDATE_POLICY = _in_loops(
-    _FSDP_ACTOR,
-    "update-policy",
-    _nested,
-    role=OneRole,
-    fingerprints=(
-        "38fada88526e", "f8c334a3f269", "7d3f4edbad65", "47f168a73526", "2a25d198b74f", "094a963ce4d8",
-        "ac72ea292268", "d194a6763b97", "b7a34a566c39",
-    ),
-)  # fmt: skip
-_MEGATRON_UPDATE_POLICY = _in_loops(
-    _MEGATRON_ACTOR,
-    "update-policy",
-    _scheduled,
-    role=MegatronActor,
-    fingerprints=(
-        "1c5d0579d370", "68c43c3f800f", "852adec64a57", "02fca28a8380", "0c66a6163710", "fbe909dc904f",
-        "6a76258258f3", "9c3a430747f3",
-    ),
-)  # fmt: skip
-_FSDP_LOG_PROB = _in_loops(
-    _FSDP_ACTOR,
-    "compute-log-prob",
-    _once,
-    role=DataParallelActor,
-    fingerprints=(
-        "b247e88ebe38", "3690a88279fc", "87782a30aa03", "747994be98da", "d463407c4619", "cd8c049a7d88",
-        "8eb1ad96921f",
-    ),
-)  # fmt: skip
-_FSDP_UPDATE_CRITIC = _in_loops(
-    _FSDP_CRITIC,
-    "update-critic",
-    _nested,
-    role=OneRole,
-    fingerprints=(
-        "833cc3e1aca3", "fd510348cdb1", "a13a7a592d4c", "b63adfcf9f36", "72ef82fdd291", "a8934e955a51",
-        "60cb2d469ff8",
-    ),
-)  # fmt: skip
-_MEGATRON_UPDATE_CRITIC = _in_loops(
-    _MEGATRON_CRITIC,
-    "update-critic",
-    _scheduled,
-    role=OneRole,
-    fingerprints=("fea37f92c35d", "b683456591af", "42d1286fd19a", "a212d84a329c"),
-)
-_FSDP_VALUES = _in_loops(
-    _FSDP_CRITIC,
-    "compute-values",
-    _once,
-    role=OneRole,
-    fingerprints=("fcc5484c4e2f", "f32e8d1f8dc7", "60cb36a6818d", "59e7dd531cf1", "684aec9f22f1"),
-)
-
-# --- the engine workers, from 0.7.0 on ---
-
 _WORKER = "verl/workers/engine_workers.py"
 
 
@@ -234,7 +53,7 @@ _INFER = ("44b14b46f947", "202d7480d619", "b550dda0ff6b")
 
 
 def _worker_name(unit: str) -> str:
-    return f"engine worker, {unit.replace('batch', 'batches')}"
+    return f"engine worker, {training.plural(unit)}"
 
 
 _VERSION = Insertion(
@@ -281,7 +100,8 @@ def _worker(*, stage: str, unit: str) -> Recipe:
     end = Insertion(
         "train_batch", where=Before("return ..."), line='self._rlpatch_stage("end_batch")', why="and its step is over"
     )
-    minis = _loop(method, MINI, "dataloader", last=True)
+    minis = loop(method, MINI, "dataloader", last=unit != CALL)
+    over = (leave(method, "the call is over"),) if unit == CALL else ()
     return Recipe(
         name=_worker_name(unit),
         stage=stage,
@@ -292,11 +112,12 @@ def _worker(*, stage: str, unit: str) -> Recipe:
             WorkerUpdate if updates else Trainer,
             shared=Trainer,
             roles=ROLES[stage],
-            logger=_LOGGER,
-            versioned=lambda release: release not in _LEGACY,
+            logger=LOGGER,
+            versioned=lambda release: release not in LEGACY,
         ),
         insertions=(
             *((enter, minis, _lend("train_batch"), begin, end) if updates else (_lend(method), enter)),
+            *over,
             _VERSION,
         ),
         structures=(
@@ -308,13 +129,13 @@ def _worker(*, stage: str, unit: str) -> Recipe:
                 "a loop over the mini-batches of all epochs" if updates else "one call of the engine",
             ),
         ),
-        why=_WHY,
+        why=WHY,
         how="one line at the head tells whose call it is; the probe is one nested class at the end of TrainingWorker",
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
-        remove_when=_REMOVE,
+        remove_when=REMOVE,
         strategies=_strategies(stage, unit),
         roles=ROLES[stage],
-        needs=tuple(engine.class_name for engine in _WITH_LOOPS) if unit == MICRO else (),
+        needs=(*(engine.class_name for engine in _WITH_LOOPS), _MEGATRON_ENGINE) if unit == MICRO else (),
     )
 
 
@@ -322,7 +143,7 @@ def _tinker(unit: str) -> Recipe:
     """The worker that takes an update in parts; it derives from the one that drives an engine."""
     file, releases, method = "verl/workers/engine_workers_tinker.py", RELEASES.since("0.9.0"), "forward_backward"
     return Recipe(
-        name=f"Tinker's worker, {unit.replace('batch', 'batches')}",
+        name=f"Tinker's worker, {training.plural(unit)}",
         stage="update-policy",
         class_name="TinkerTrainingWorker",
         method=method,
@@ -345,10 +166,10 @@ def _tinker(unit: str) -> Recipe:
             ),
         ),
         structures=(Structure("", releases, file, ("e78e523067fc",), "forward and backward in calls of their own"),),
-        why=_WHY,
+        why=WHY,
         how="a line where a part begins, one behind the optimizer step; the rest is inherited from TrainingWorker",
         upstream=f"{file}, from {releases[0]} on",
-        remove_when=_REMOVE,
+        remove_when=REMOVE,
         strategies=_strategies("update-policy", unit),
         roles=ROLES["update-policy"],
         needs=(_worker_name(unit),),
@@ -356,9 +177,8 @@ def _tinker(unit: str) -> Recipe:
 
 
 def _strategies(stage: str, unit: str) -> tuple[str, ...]:
-    if unit == MICRO:
-        return tuple(engine.strategy for engine in _engines(stage))
-    return (*(engine.strategy for engine in _WITH_LOOPS), "megatron", "mindspeed")
+    engines = _engines(stage) if unit == MICRO else _WITH_LOOPS
+    return (*(engine.strategy for engine in engines), *_MEGATRON)
 
 
 def _engines(stage: str) -> tuple[_Engine, ...]:
@@ -377,33 +197,65 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
         windows=(MICRO,),
         marks=(MINI,) if stage in UPDATES else (),
         probe=training.FOREIGN_LOOPS,
-        insertions=(_loop(method, MICRO, "micro_batches", last=stage not in UPDATES),),
+        insertions=(loop(method, MICRO, "micro_batches", last=stage not in UPDATES),),
         structures=(Structure("", engine.releases, file, engine.fingerprints, "one loop over the micro-batches"),),
-        why=_WHY,
+        why=WHY,
         how="the loop runs over its micro-batches wrapped by the worker that drives this engine",
         upstream=f"{file}, from {engine.releases[0]} on",
-        remove_when=_REMOVE,
+        remove_when=REMOVE,
         strategies=(engine.strategy,),
         roles=ROLES[stage],
-        unit_notes={MICRO: _DYNAMIC},
+        unit_notes={MICRO: DYNAMIC},
         needs=(_worker_name(MICRO), _worker_name(MINI)),
     )
 
 
-def _recipes(stage: str, *in_loops: Recipe) -> tuple[Recipe, ...]:
+def _in_megatron(stage: str) -> Recipe:
+    """Megatron's schedule, whose micro-batches the worker counts; MindSpeed's engines inherit it."""
+    method, file = "forward_backward_batch", "verl/workers/engine/megatron/transformer_impl.py"
+    return Recipe(
+        name=_MEGATRON_ENGINE,
+        stage=stage,
+        class_name=_MEGATRON_ENGINE,
+        method=method,
+        windows=(MICRO,),
+        marks=(MINI,) if stage in UPDATES else (),
+        probe=Probe(members=(ForeignLoops, MegatronSchedule), summary=training.summary),
+        insertions=(scheduled(method, "self.module", "forward_backward_func(...)", last=stage not in UPDATES),),
+        structures=(Structure("", _ENGINES, file, _MEGATRON_LOOP, "micro-batches in Megatron's schedule"),),
+        why=WHY,
+        how=ITERATED,
+        upstream=f"{file}, from {_ENGINES[0]} on",
+        remove_when=REMOVE,
+        strategies=_MEGATRON,
+        roles=ROLES[stage],
+        notes=(INTERLEAVED,),
+        unit_notes={MICRO: DYNAMIC},
+        needs=(_worker_name(MICRO), _worker_name(MINI)),
+    )
+
+
+_MEGATRON_ENGINE = "MegatronEngine"
+_MEGATRON_LOOP = ("eeb2b60a7ae0", "469257f4c145", "7aeb6e7e6c3a", "bd86aa090b60", "d16c99b98970")
+_MEGATRON = ("megatron", "mindspeed")
+"""The strategies that run it."""
+
+
+def _recipes(stage: str) -> tuple[Recipe, ...]:
     """The recipes of a stage: of the workers that have the loops themselves, of the engine workers, of the engines."""
-    workers = (_worker(stage=stage, unit=unit) for unit in ((MINI, MICRO) if stage in UPDATES else (MICRO,)))
-    tinker = map(_tinker, (MINI, MICRO)) if stage == "update-policy" else ()
-    return (*in_loops, *workers, *tinker, *(_in_engine(engine, stage) for engine in _engines(stage)))
+    units = (MINI, MICRO, CALL) if stage in UPDATES else (MICRO, CALL)
+    tinker = map(_tinker, units) if stage == "update-policy" else ()
+    engines = (*(_in_engine(engine, stage) for engine in _engines(stage)), _in_megatron(stage))
+    return (*workers.RECIPES[stage], *(_worker(stage=stage, unit=unit) for unit in units), *tinker, *engines)
 
 
 UPSTREAM = Upstream(
     PROJECT,
     recipes=(
-        *_recipes("update-policy", _FSDP_UPDATE_POLICY, _MEGATRON_UPDATE_POLICY),
-        *_recipes("compute-log-prob", _FSDP_LOG_PROB),
-        *_recipes("update-critic", _FSDP_UPDATE_CRITIC, _MEGATRON_UPDATE_CRITIC),
-        *_recipes("compute-values", _FSDP_VALUES),
+        *_recipes("update-policy"),
+        *_recipes("compute-log-prob"),
+        *_recipes("update-critic"),
+        *_recipes("compute-values"),
         *timeline.RECIPES,
         *weights.RECIPES,
     ),
@@ -411,10 +263,6 @@ UPSTREAM = Upstream(
     backend="npu",
     application=PROFILING,
     processes=Processes(modules=("verl.trainer",), titles=("ray::WorkerDict",)),
-    gaps=(
-        Gap("megatron", MICRO, tuple(ROLES), "", _SCHEDULE),
-        Gap("mindspeed", MICRO, tuple(ROLES), ">=0.8.0", _SCHEDULE),
-    ),
     builtin={
         ">=0.4.0,<0.4.1": "Megatron's actor.profile with step_start and step_end records a window of mini-batches of"
         " update_policy with torch.profiler.",

@@ -34,7 +34,7 @@ print(*names(code))
 """
 
 
-WINDOWS = {"decode": "30:60", "micro-batch": "2:6", "mini-batch": "0:1"}
+WINDOWS = {"decode": "30:60", "micro-batch": "2:6", "mini-batch": "0:1", "call": "0:1"}
 RANGES = ("--markers", "--module-ranges", "--module-pattern", "Attention|MLP$")
 
 

@@ -83,6 +83,15 @@ verl/workers/actor/dp_actor.py
         for micro_batch in micro_batches:
     update_policy: self._rlpatch_stage("leave")
         return metrics
+verl/workers/actor/megatron_actor.py
+    forward_backward_batch: batch_generator = self._rlpatch_stage_scheduled("micro-batch", batch_generator, mpu, self.actor_module)
+        if mpu.get_pipeline_model_parallel_world_size() > 1:
+    forward_backward_batch: self._rlpatch_stage_ended(batch_generator)
+        # loss_reduces contains the stats returned from loss_func
+    update_policy: self._rlpatch_stage("enter")
+        metrics = {}
+    update_policy: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
+        for data in dataloader:
 """,
     "verl 0.6.1 update-policy mini-batch": """
 verl/workers/actor/dp_actor.py
@@ -104,6 +113,13 @@ verl/workers/actor/dp_actor.py
         self.actor_module.eval()
     compute_log_prob: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
         for micro_batch in micro_batches:
+verl/workers/actor/megatron_actor.py
+    compute_log_prob: self._rlpatch_stage("enter")
+        use_dynamic_bsz = data.meta_info.get("use_dynamic_bsz", False)
+    forward_backward_batch: batch_generator = self._rlpatch_stage_scheduled("micro-batch", batch_generator, mpu, self.actor_module, last=True)
+        if mpu.get_pipeline_model_parallel_world_size() > 1:
+    forward_backward_batch: self._rlpatch_stage_ended(batch_generator)
+        # loss_reduces contains the stats returned from loss_func
 """,
     "verl 0.6.1 compute-values micro-batch": """
 verl/workers/critic/dp_critic.py
@@ -111,6 +127,13 @@ verl/workers/critic/dp_critic.py
         self.critic_module.eval()
     compute_values: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
         for micro_batch in micro_batches:
+verl/workers/critic/megatron_critic.py
+    compute_values: self._rlpatch_stage("enter")
+        responses = data.batch["responses"]
+    forward_backward_batch: batch_generator = self._rlpatch_stage_scheduled("micro-batch", batch_generator, mpu, self.critic_module, last=True)
+        if mpu.get_pipeline_model_parallel_world_size() > 1:
+    forward_backward_batch: self._rlpatch_stage_ended(batch_generator)
+        # loss_reduces contains the stats returned from loss_func
 """,
     "verl 0.6.1 update-critic micro-batch": """
 verl/workers/critic/dp_critic.py
@@ -122,6 +145,15 @@ verl/workers/critic/dp_critic.py
         for micro_batch in micro_batches:
     update_critic: self._rlpatch_stage("leave")
         return metrics
+verl/workers/critic/megatron_critic.py
+    forward_backward_batch: batch_generator = self._rlpatch_stage_scheduled("micro-batch", batch_generator, mpu, self.critic_module)
+        if mpu.get_pipeline_model_parallel_world_size() > 1:
+    forward_backward_batch: self._rlpatch_stage_ended(batch_generator)
+        # loss_reduces contains the stats returned from loss_func
+    update_critic: self._rlpatch_stage("enter")
+        metrics = {}
+    update_critic: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
+        for data in dataloader:
 """,
     "verl 0.6.1 update-critic mini-batch": """
 verl/workers/critic/dp_critic.py
@@ -191,6 +223,11 @@ verl/workers/engine/torchtitan/transformer_impl.py
 verl/workers/engine/automodel/transformer_impl.py
     forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
         for i, micro_batch in enumerate(micro_batches):
+verl/workers/engine/megatron/transformer_impl.py
+    forward_backward_batch: batch_generator = self._rlpatch_stage_scheduled("micro-batch", batch_generator, mpu, self.module)
+        losses_reduced = forward_backward_func(
+    forward_backward_batch: self._rlpatch_stage_ended(batch_generator)
+        if self.model_config.mtp.enable and mpu.is_pipeline_last_stage(ignore_virtual=True):
 """,
     "verl 0.9.1 update-policy mini-batch": """
 verl/workers/engine_workers.py
@@ -229,6 +266,11 @@ verl/workers/engine/torchtitan/transformer_impl.py
 verl/workers/engine/automodel/transformer_impl.py
     forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
         for i, micro_batch in enumerate(micro_batches):
+verl/workers/engine/megatron/transformer_impl.py
+    forward_backward_batch: batch_generator = self._rlpatch_stage_scheduled("micro-batch", batch_generator, mpu, self.module, last=True)
+        losses_reduced = forward_backward_func(
+    forward_backward_batch: self._rlpatch_stage_ended(batch_generator)
+        if self.model_config.mtp.enable and mpu.is_pipeline_last_stage(ignore_virtual=True):
 """,
     "verl 0.9.1 update-critic micro-batch": """
 verl/workers/engine_workers.py
@@ -249,6 +291,11 @@ verl/workers/engine/fsdp/transformer_impl.py
 verl/workers/engine/veomni/transformer_impl.py
     forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
         for micro_batch in micro_batches:
+verl/workers/engine/megatron/transformer_impl.py
+    forward_backward_batch: batch_generator = self._rlpatch_stage_scheduled("micro-batch", batch_generator, mpu, self.module)
+        losses_reduced = forward_backward_func(
+    forward_backward_batch: self._rlpatch_stage_ended(batch_generator)
+        if self.model_config.mtp.enable and mpu.is_pipeline_last_stage(ignore_virtual=True):
 """,
     "verl 0.9.1 update-critic mini-batch": """
 verl/workers/engine_workers.py
@@ -276,6 +323,95 @@ verl/workers/engine/fsdp/transformer_impl.py
 verl/workers/engine/veomni/transformer_impl.py
     forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
         for micro_batch in micro_batches:
+verl/workers/engine/megatron/transformer_impl.py
+    forward_backward_batch: batch_generator = self._rlpatch_stage_scheduled("micro-batch", batch_generator, mpu, self.module, last=True)
+        losses_reduced = forward_backward_func(
+    forward_backward_batch: self._rlpatch_stage_ended(batch_generator)
+        if self.model_config.mtp.enable and mpu.is_pipeline_last_stage(ignore_virtual=True):
+""",
+    "verl 0.2 update-policy micro-batch": """
+verl/workers/actor/dp_actor.py
+    update_policy: self._rlpatch_stage("enter")
+        self.actor_module.train()
+    update_policy: dataloader = self._rlpatch_stage_units("mini-batch", dataloader)
+        for batch_idx, data in enumerate(dataloader):
+    update_policy: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
+        for data in micro_batches:
+    update_policy: self._rlpatch_stage("leave")
+        return metrics
+verl/workers/actor/megatron_actor.py
+    forward_backward_batch: batch_generator = self._rlpatch_stage_scheduled("micro-batch", batch_generator, mpu, self.actor_module)
+        if mpu.get_pipeline_model_parallel_world_size() > 1:
+    forward_backward_batch: self._rlpatch_stage_ended(batch_generator)
+        # loss_reduces contains the stats returned from loss_func
+    update_policy: self._rlpatch_stage("enter")
+        metrics = {}
+    update_policy: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
+        for data in dataloader:
+""",
+    "verl 0.6.1 compute-log-prob call": """
+verl/workers/actor/dp_actor.py
+    compute_log_prob: self._rlpatch_stage("enter")
+        self.actor_module.eval()
+    compute_log_prob: self._rlpatch_stage("leave")
+        return log_probs, entropys
+verl/workers/actor/megatron_actor.py
+    compute_log_prob: self._rlpatch_stage("enter")
+        use_dynamic_bsz = data.meta_info.get("use_dynamic_bsz", False)
+    compute_log_prob: self._rlpatch_stage("leave")
+        return log_probs, entropys
+""",
+    "verl 0.7.1 update-policy call": """
+verl/workers/actor/dp_actor.py
+    update_policy: self._rlpatch_stage("enter")
+        self.actor_module.train()
+    update_policy: self._rlpatch_stage("leave")
+        return metrics
+verl/workers/actor/megatron_actor.py
+    update_policy: self._rlpatch_stage("enter")
+        metrics = {}
+    update_policy: self._rlpatch_stage("leave")
+        return metrics
+verl/workers/engine_workers.py
+    train_mini_batch: self._rlpatch_stage("enter", data)
+        maybe_fix_3d_position_ids(data)
+    train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader)
+        for batch_idx, mini_batch_td in enumerate(dataloader):
+    train_mini_batch: self._rlpatch_stage("leave")
+        return output
+    train_batch: self._rlpatch_stage("begin_batch", data)
+        assert self.loss_fn is not None, "loss function can't be None when calling train_batch"
+    train_batch: self._rlpatch_stage("end_batch")
+        return final_output
+""",
+    "verl 0.9.1 update-policy call": """
+verl/workers/engine_workers.py
+    train_mini_batch: self._rlpatch_stage("enter", data)
+        maybe_fix_3d_position_ids(data)
+    train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader)
+        for batch_idx, mini_batch_td in enumerate(dataloader):
+    train_mini_batch: self._rlpatch_stage("leave")
+        return output
+    train_batch: self._rlpatch_stage("begin_batch", data)
+        assert self.loss_fn is not None, "loss function can't be None when calling train_batch"
+    train_batch: self._rlpatch_stage("end_batch")
+        return final_output
+    update_weights: if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps
+        effective_mode = mode if mode != "auto" else self.config.rollout.checkpoint_engine.backend
+verl/workers/engine_workers_tinker.py
+    forward_backward: self._rlpatch_stage("begin_batch", data, True)
+        assert self.loss_fn is not None, "loss function can't be None when calling forward_backward"
+    optimizer_step: self._rlpatch_stage("end_batch")
+        return metrics
+""",
+    "verl 0.9.1 compute-values call": """
+verl/workers/engine_workers.py
+    infer_batch: self._rlpatch_stage("enter", data)
+        global_token_num = tu.get(data, key="global_token_num")
+    infer_batch: self._rlpatch_stage("leave")
+        return final_output
+    update_weights: if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps
+        effective_mode = mode if mode != "auto" else self.config.rollout.checkpoint_engine.backend
 """,
     "openrlhf 0.11.2 update-policy mini-batch": """
 openrlhf/trainer/ray/ppo_actor.py

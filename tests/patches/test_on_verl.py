@@ -24,7 +24,7 @@ from fixtures.verl.host import drive
 from patcher.cli import rlpatch
 from tests.fixtures.verl.workers import EVERYTHING, SAMPLE
 from tests.patches.torch_npu_runs import nested
-from tests.patches.verl_runs import OURS, Case, Workers, traces, trees, unique
+from tests.patches.verl_runs import INTERLEAVED, MICRO, OURS, Case, Workers, traces, trees, unique
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 
@@ -71,6 +71,8 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(
     steered = [{**case.run(workers), "env": case.environment(tmp_path)} for case in tree.cases]
     after = drive(workers[0], patched, steered, npu=backend == "npu")
     assert "Traceback" not in after.log
+    pipelines = any("pipeline" in case.settings for case in tree.cases) and MICRO in tree.units.values()
+    assert (INTERLEAVED in after.log) == pipelines
     for case, calls in zip(tree.cases, after.runs, strict=True):
         assert calls == published(workers, case.run(workers)), f"{case.name}: patched and published differ"
         assert dict(traces(tmp_path / case.name)) == case.expected(calls, tree), f"{case.name}: {after.log}"
@@ -92,21 +94,32 @@ def test_mini_batches_hold_their_micro_batches_and_those_their_modules(
     published: Callable[[Workers, dict[str, Any]], Any],
     tmp_path: Path,
 ) -> None:
-    """The window counts mini-batches; what is computed is the same to the bit."""
+    """The window counts mini-batches; what is computed is the same to the bit. A call of the critic is recorded whole."""
     release, _ = marked
     tree = tmp_path / "tree"
     shutil.copytree(releases.release(release, "verl"), tree)
-    words = (
-        "apply", f"verl=={release}", "--path", str(tree), "--stage", "update-policy", "--mini-batch", "1:", "--markers",
-        "--module-ranges", "--module-pattern", pattern, "--backend", "torch", "--contents", "cpu",
-        "--save-path", str(tmp_path / "traces"),
-    )  # fmt: skip
-    done = CliRunner().invoke(rlpatch, words)
-    assert done.exit_code == 0, done.output
+    for stage in (
+        f"update-policy --mini-batch 1: --markers --module-ranges --module-pattern {pattern}",
+        "update-critic --call 0:1 --markers",
+    ):
+        words = (
+            "apply", f"verl=={release}", "--path", str(tree), "--stage", *stage.split(), "--backend", "torch",
+            "--contents", "cpu", "--save-path", str(tmp_path / "traces"),
+        )  # fmt: skip
+        done = CliRunner().invoke(rlpatch, words)
+        assert done.exit_code == 0, done.output
     run = Case("", "").run(marked)
     assert drive(release, tree, [run]).runs == [published(marked, run)]
-    (path,) = trace.find(tmp_path / "traces")
-    found = [item for item in trace.read(path).ranges if item.kind == trace.RANGE and OURS.fullmatch(item.name)]
-    assert re.sub(r"(forward|optimizer) \d+ \d+", r"\1", nested(found)) == (
+    call, path = sorted(trace.find(tmp_path / "traces"), key=lambda path: "policy" in path.name)
+    mini = "forward() forward() optimizer()"
+    held = f"mini-batch 0({mini}) mini-batch 1({mini})" if marked[1] == "engine" else f"{mini} {mini}"
+    assert marks(call) == f"update-critic critic step 1(call 0({held}))"
+    assert marks(path) == (
         f"update-policy actor step 1(mini-batch 1(micro-batch 2({micro}) micro-batch 3({micro}) optimizer()){rest})"
     )
+
+
+def marks(path: Path) -> str:
+    """The ranges of a trace, nested, without the numbers of the driver."""
+    found = [item for item in trace.read(path).ranges if item.kind == trace.RANGE and OURS.fullmatch(item.name)]
+    return re.sub(r"(forward|optimizer) \d+ \d+", r"\1", nested(found))

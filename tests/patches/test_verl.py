@@ -11,10 +11,14 @@ import pytest
 from patcher.recipe import Recipe
 from patches.verl import recipes as verl
 from tests.matrix import of_releases
+from tests.patcher.store.tree import picture
 from tests.patches.command_line import install, run
 
 pytestmark = pytest.mark.usefixtures("unwatched")
-FSDP = {"update-policy": "actor/dp_actor.py", "update-critic": "critic/dp_critic.py"}
+LEGACY = {
+    "update-policy": ["actor/dp_actor.py", "actor/megatron_actor.py"],
+    "update-critic": ["critic/dp_critic.py", "critic/megatron_critic.py"],
+}
 
 
 def development(release: str, root: Path) -> Path:
@@ -26,17 +30,17 @@ def development(release: str, root: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("stage", FSDP)
+@pytest.mark.parametrize("stage", LEGACY)
 @pytest.mark.parametrize(
     ("release", "left_out"),
     of_releases(
         ["0.6.1"],
         [
-            ("0.6.1", ["FSDPEngine: nothing is recorded there without TrainingWorker"]),
+            ("0.6.1", ["FSDPEngine, MegatronEngine: nothing is recorded there without TrainingWorker"]),
             (
                 "0.7.0",
                 [
-                    "FSDPEngine, VeOmniEngine: nothing is recorded there without TrainingWorker",
+                    "FSDPEngine, VeOmniEngine, MegatronEngine: nothing is recorded there without TrainingWorker",
                     "verl/workers/engine_workers.py: not as in any release",
                 ],
             ),
@@ -53,9 +57,9 @@ def test_the_loops_of_the_worker_are_recorded_where_the_engine_worker_is_another
         worker.write_text(worker.read_text().replace("def train_mini_batch", "def update"))
     done = run("apply", "verl", "--stage", stage, "--micro-batch", "0:2", "--json", "--path", root)
     (target,) = json.loads(done.stdout)["result"]["targets"]
-    assert [file["path"] for file in target["files"]] == [f"verl/workers/{FSDP[stage]}"]
+    assert [file["path"] for file in target["files"]] == [f"verl/workers/{file}" for file in LEGACY[stage]]
     said = [note.removeprefix("left out: ") for note in map(str, target["notes"]) if "left out: " in note]
-    assert [note for note in said if "megatron" not in note] == left_out
+    assert said == left_out
     assert b"rlpatch" not in (root / "verl/workers/engine/fsdp/transformer_impl.py").read_bytes()
 
 
@@ -67,28 +71,37 @@ def test_a_strategy_whose_only_place_is_lone_is_refused(tmp_path: Path) -> None:
     assert "left out: FSDPEngine: nothing is recorded there without TrainingWorker" in said.stderr
 
 
-ENGINES = "fsdp veomni torchtitan automodel"
+MEGATRON = "megatron mindspeed"
+ENGINES = f"fsdp veomni torchtitan automodel {MEGATRON}"
+SCHEDULED = {"MegatronEngine": MEGATRON}
 NAMES = {
-    "0.6.1 update-policy micro-batch": {"FSDP worker": "fsdp"},
+    "0.2 update-policy micro-batch": {"FSDP worker": "fsdp", "Megatron worker, micro-batches": "megatron"},
+    "0.2 compute-log-prob call": {"FSDP worker": "fsdp", "Megatron worker": "megatron"},
+    "0.6.1 update-policy micro-batch": {"FSDP worker": "fsdp", "Megatron worker, micro-batches": "megatron"},
     "0.6.1 update-critic mini-batch": {"FSDP worker": "fsdp", "Megatron worker": "megatron"},
     "0.7.0 update-policy micro-batch": {
-        "FSDP worker": "fsdp", "engine worker, micro-batches": ENGINES, "FSDPEngine": "fsdp", "VeOmniEngine": "veomni",
+        "FSDP worker": "fsdp", "Megatron worker, micro-batches": "megatron", "engine worker, micro-batches": ENGINES,
+        "FSDPEngine": "fsdp", "VeOmniEngine": "veomni", **SCHEDULED,
     },
     "0.7.1 update-policy micro-batch": {
-        "FSDP worker": "fsdp", "engine worker, micro-batches": ENGINES, "FSDPEngine": "fsdp", "VeOmniEngine": "veomni",
-        "TorchTitanEngine": "torchtitan",
+        "FSDP worker": "fsdp", "Megatron worker, micro-batches": "megatron", "engine worker, micro-batches": ENGINES,
+        "FSDPEngine": "fsdp", "VeOmniEngine": "veomni", "TorchTitanEngine": "torchtitan", **SCHEDULED,
     },
     "0.7.1 compute-values micro-batch": {
-        "FSDP worker": "fsdp", "engine worker, micro-batches": "fsdp veomni", "FSDPEngine": "fsdp",
+        "FSDP worker": "fsdp", "Megatron worker, micro-batches": "megatron",
+        "engine worker, micro-batches": f"fsdp veomni {MEGATRON}", "FSDPEngine": "fsdp", **SCHEDULED,
     },
     "0.8.0 compute-log-prob micro-batch": {
         "engine worker, micro-batches": ENGINES, "FSDPEngine": "fsdp", "VeOmniEngine": "veomni",
-        "TorchTitanEngine": "torchtitan", "AutomodelEngine": "automodel",
+        "TorchTitanEngine": "torchtitan", "AutomodelEngine": "automodel", **SCHEDULED,
     },
     "0.8.0 compute-values micro-batch": {
-        "engine worker, micro-batches": "fsdp veomni", "FSDPEngine": "fsdp", "VeOmniEngine": "veomni",
+        "engine worker, micro-batches": f"fsdp veomni {MEGATRON}", "FSDPEngine": "fsdp", "VeOmniEngine": "veomni",
+        **SCHEDULED,
     },
-    "0.8.0 update-critic mini-batch": {"engine worker, mini-batches": f"{ENGINES} megatron mindspeed"},
+    "0.8.0 compute-values call": {"engine worker, calls": ENGINES},
+    "0.9.1 update-policy call": {"engine worker, calls": ENGINES, "Tinker's worker, calls": ENGINES},
+    "0.8.0 update-critic mini-batch": {"engine worker, mini-batches": ENGINES},
 }  # fmt: skip
 
 
@@ -105,12 +118,32 @@ WINDOWED = [recipe for recipe in verl.UPSTREAM.recipes if recipe.stage not in ("
 @pytest.mark.parametrize("recipe", WINDOWED, ids=lambda recipe: f"{recipe.stage} {recipe.name}")
 def test_what_is_said_of_micro_batches_is_said_where_their_loop_is(recipe: Recipe) -> None:
     assert bool(recipe.unit_notes) == any('"micro-batch"' in site.line for site in recipe.insertions)
-    assert bool(recipe.marks) == (recipe.name.endswith("Engine") and recipe.stage in FSDP)
+    assert bool(recipe.marks) == (recipe.name.endswith("Engine") and recipe.stage in LEGACY)
 
 
-@pytest.mark.parametrize(
-    ("version", "strategies"),
-    [("0.7.1", ["megatron"]), ("0.8.0", ["megatron", "mindspeed"]), ("main", ["megatron", "mindspeed"])],
-)
-def test_the_strategies_without_micro_batches(version: str, strategies: list[str]) -> None:
-    assert [gap.strategy for gap in verl.UPSTREAM.gaps if gap.exists(version)] == strategies
+REFUSED = [
+    ("--stage compute-values --micro-batch 0:1 --strategy torchtitan", "--strategy torchtitan has no --micro-batch in compute-values"),
+    ("--stage compute-log-prob --mini-batch 0:1", "the stage compute-log-prob of verl has no --mini-batch"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "cause"), REFUSED)
+def test_a_window_that_a_strategy_or_stage_does_not_have_is_refused_with_the_one_that_it_has(
+    words: str, cause: str, tmp_path: Path
+) -> None:
+    root = install(verl.UPSTREAM, "0.9.1", tmp_path / "site")
+    before = picture(root)
+    said = run("apply", "verl", *words.split(), "--path", root, code=2)
+    assert cause in said.stderr
+    assert "--call A:B" in said.stderr
+    assert picture(root) == before
+
+
+@pytest.mark.parametrize("strategy", MEGATRON.split())
+def test_why_a_pipeline_has_no_micro_batches_is_said(strategy: str, tmp_path: Path) -> None:
+    root = install(verl.UPSTREAM, "0.9.1", tmp_path / "site")
+    common = ("verl", "--stage", "compute-log-prob", "--strategy", strategy, "--path", root, "-n", "-v")
+    said = run("apply", "--micro-batch", "0:1", *common).stderr
+    assert "with pipeline parallelism Megatron and MindSpeed have no micro-batches: take --call" in said
+    assert "interleaves forward and backward of several micro-batches" in said
+    assert "pipeline" not in run("apply", "--call", "0:1", *common).stderr

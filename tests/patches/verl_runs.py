@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fixtures import releases
 from fixtures.ascend import trace
 from patcher.cli import rlpatch
-from tests.fixtures.verl.workers import SAMPLE, STAGES, STRATEGIES, UPDATES
+from tests.fixtures.verl.workers import SAMPLE, STAGES, STRATEGIES
 
 STAGE_OF = {
     "compute_log_prob": "compute-log-prob",
@@ -31,7 +31,7 @@ CALLS = (
     (TINKER, 2 * [{"call": "in_parts"}]),
     (ASYNC, 4 * [{"call": "update_policy"}]),
 )
-MICRO, MINI = "micro-batch", "mini-batch"
+MICRO, MINI, CALL = "micro-batch", "mini-batch", "call"
 TRACE = re.compile(r"_(?P<stage>(compute|update)_[a-z_]+)_(?P<role>actor|ref|critic)_step(?P<step>\d+)_rank0_")
 
 Workers = tuple[str, str]
@@ -57,11 +57,10 @@ class Case(NamedTuple):
         for settings, calls in CALLS:
             if self.settings == settings:
                 return calls
-        stages = UPDATES if workers[1] == "megatron" else STAGES
         first = [
-            {**call, "raise_at": self.raise_at} if STAGE_OF[call["call"]] == self.stage else call for call in stages
+            {**call, "raise_at": self.raise_at} if STAGE_OF[call["call"]] == self.stage else call for call in STAGES
         ]
-        return [*first, *max(map(int, self.steps.split(","))) * stages]
+        return [*first, *max(map(int, self.steps.split(","))) * STAGES]
 
     def run(self, workers: Workers) -> dict[str, Any]:
         """What is driven, patched or not."""
@@ -84,6 +83,7 @@ class Case(NamedTuple):
             step = counts[stage, call["role"]] = counts.get((stage, call["role"]), 0) + 1
             asked = stage != "compute-log-prob" or tree.role in ("all", call["role"])
             counted = stage in tree.units and self.stage in ("", stage) and asked
+            counted = counted and not ("pipeline" in self.settings and tree.units[stage] == MICRO)
             if counted and str(step) in self.steps.split(","):
                 first, end = map(int, self.window.split(":"))
                 inside = dict(recorded(call["labels"], tree.units[stage], first, end))
@@ -111,13 +111,15 @@ def recorded(labels: list[str], unit: str, first: int, end: int) -> Iterator[tup
     units: dict[int, list[str]] = {}
     for label in labels:
         forward = label.startswith("forward")
-        if unit == MICRO:
+        if unit == CALL:
+            number = 0
+        elif unit == MICRO:
             number += forward
         elif forward and open_unit:
             number, open_unit = number + 1, False
         elif not forward:
             open_unit = True
-        if first <= number < end and (unit == MINI or forward or number < end - 1):
+        if first <= number < end and (unit != MICRO or forward or number < end - 1):
             units.setdefault(number, []).append(label)
     yield from units.items()
 
@@ -146,8 +148,10 @@ class Tree(NamedTuple):
 
 EPOCHS = {"epochs": 2, "rows": 4, "mini": 2, "micro": 1}
 DYNAMIC = {"dynamic": True, "tokens": 20, "mini": 8}
-BOTH = {"compute-log-prob": MICRO, "compute-values": MICRO}
-OTHERS = [{"strategy": name} for name in ("veomni", "torchtitan", "automodel")]
+OTHERS = [{"strategy": name} for name in ("veomni", "torchtitan", "automodel", "megatron")]
+# The schedule of a worker, and of an engine, that says of itself that it is one of two stages.
+PIPELINES: dict[str, dict[str, Any]] = {"megatron": {"pipeline": 2}, "engine": {"pipeline": 2, "strategy": "megatron"}}
+INTERLEAVED = "not recorded: Megatron's schedule interleaves the micro-batches"
 
 # What every one of the workers is driven through; the rest is for the sample, with --all-releases.
 FIRST_BRIEF = (
@@ -158,15 +162,16 @@ FIRST_BRIEF = (
     *(Case("update-policy", "1:3", settings=settings) for settings in OTHERS),
     Case("update-policy", "1:2", "2", settings=SFT), Case("update-policy", "1:3", "2", settings=TINKER),
     Case("update-policy", "5:7", "2", settings=ASYNC),
+    *(Case("", "1:2", settings=settings) for settings in PIPELINES.values()),
 )  # fmt: skip
 SECOND_BRIEF = (
     Case("update-policy", "1:9"), Case("update-critic", "1:3", "2"), Case("compute-log-prob", "0:1"),
-    Case("compute-log-prob", "1:2", "2", settings={"lora": True}), Case("", "1:2", "1,2,3"),
+    Case("compute-log-prob", "0:1", "2", settings={"lora": True}), Case("", "1:2", "1,2,3"), Case("", "0:1"),
     Case("update-policy", "0:1", "1,2", settings=SFT), Case("update-policy", "0:9", "2", settings=TINKER),
     Case("update-policy", "3:4", "2", settings=ASYNC),
 )  # fmt: skip
 FIRST = Tree(
-    {**BOTH, "update-policy": MICRO, "update-critic": MINI},
+    {"compute-log-prob": MICRO, "compute-values": MICRO, "update-policy": MICRO, "update-critic": MINI},
     "all",
     (
         *FIRST_BRIEF,
@@ -182,13 +187,13 @@ FIRST = Tree(
     ),
 )  # fmt: skip
 SECOND = Tree(
-    {**BOTH, "update-policy": MINI, "update-critic": MICRO},
+    {"compute-log-prob": CALL, "compute-values": CALL, "update-policy": MINI, "update-critic": MICRO},
     "ref",
     (
         *SECOND_BRIEF,
         Case("update-policy", "0:1"), Case("update-policy", "1:2", "2"), Case("update-policy", "1:3", settings=EPOCHS),
         Case("update-policy", "0:2", raise_at=3), Case("update-critic", "0:1"), Case("update-critic", "2:9", "3"),
-        Case("compute-log-prob", "1:3", "2"),
+        Case("compute-log-prob", "0:2", "1,2", raise_at=2), Case("compute-values", "0:1", "1,2"),
     ),
 )  # fmt: skip
 BRIEF = {"first": FIRST_BRIEF, "second": SECOND_BRIEF, "npu": (*FIRST_BRIEF[1:7:4], *FIRST_BRIEF[4:8:3])}
@@ -203,11 +208,6 @@ def trees(workers: Workers, everything: bool) -> dict[str, Tree]:
         found = {name: tree._replace(cases=BRIEF[name]) for name, tree in found.items()}
     if workers in BETWEEN and not everything:
         found = {BETWEEN[workers]: found[BETWEEN[workers]]}
-    if workers[1] == "megatron":
-        found = {
-            name: tree._replace(units={stage: unit for stage, unit in tree.units.items() if unit == MINI})
-            for name, tree in found.items()
-        }
     return {name: tree._replace(cases=tuple(in_order(workers, tree))) for name, tree in found.items()}
 
 
@@ -224,20 +224,22 @@ def known(workers: Workers, tree: Tree, case: Case) -> bool:
         return implementation == "engine" and (case.settings == SFT or release.startswith("0.9."))
     if case.settings == ASYNC:
         return release not in releases.VERL[:12]
+    if "pipeline" in case.settings:
+        return case.settings == PIPELINES.get(implementation)
     if "strategy" in case.settings:
         return implementation == "engine" and case.settings["strategy"] in STRATEGIES[release]
-    if implementation == "megatron":
-        return case.stage in ("", *tree.units) and "dynamic" not in case.settings
+    if implementation == "megatron" and "dynamic" in case.settings:
+        return False
     if "lora" in case.settings:
         return lora(workers)
     return not ("epochs" in case.settings and release.startswith("0.2"))  # which has no epochs
 
 
 def lora(workers: Workers) -> bool:
-    """From 0.4.1 on the workers compute the reference on an actor with adapters, the engine workers from 0.7.1."""
+    """From 0.4.1 on FSDP's workers compute the reference on an actor with adapters, all others from 0.7.1 on."""
     release, implementation = workers
     at = releases.VERL.index(release)
-    return bool(at >= releases.VERL.index("0.7.1" if implementation == "engine" else "0.4.1"))
+    return bool(at >= releases.VERL.index("0.4.1" if implementation == "legacy" else "0.7.1"))
 
 
 def unique(runs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -249,7 +251,7 @@ def unique(runs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 OURS = re.compile(
-    r"update-policy actor step \d+|(mini|micro)-batch \d+|uncounted|(forward|optimizer) \d+ \d+|Model|Linear|\w+RMSNorm"
+    r"update-policy actor step \d+|update-critic critic step \d+|((mini|micro)-batch|call) \d+|uncounted|(forward|optimizer) \d+ \d+|Model|Linear|\w+RMSNorm"
 )
 
 

@@ -592,10 +592,14 @@ def test_the_notes_of_a_plain_apply_are_one_line_each(run, site: Path, monkeypat
 def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
     said = run("explain", "vllm-ascend", "--stage", "graph-capture", "--path", "site").stdout
     assert "  note: with enforce_eager nothing is captured, and there is no trace\n    V0 captures nothing" in said
-    gaps = run("explain", "verl==0.9.1", "--stage", "update-policy").stdout
-    for strategy, detail in (("megatron", "  Megatron runs"), ("mindspeed", "\n")):
-        why = "the schedule interleaves its micro-batches"
-        assert f"--strategy {strategy} --micro-batch cannot be had: {why}\n{detail}" in gaps
+    gaps = run("explain", "areal", "--stage", "update-policy").stdout
+    for strategy, why in (
+        ("megatron", "schedule has the micro-batches\n  --mini"),
+        ("archon", "runner has the micro-batches\n"),
+    ):
+        assert f"--strategy {strategy} --micro-batch cannot be had: its {why}" in gaps
+    verl = run("explain", "verl==0.9.1", "--stage", "update-policy").stdout
+    assert "micro-batches: take --call\n    with pipeline_model_parallel_size above 1" in verl
 
 
 def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site: Path) -> None:
@@ -699,7 +703,7 @@ def test_list_is_the_recipes(run) -> None:
     assert "--decode --prefill --iterations" in said
     rows = json.loads(run("list", "--json").stdout)["result"]["targets"]
     assert {word for row in rows for word in row["windows"]} == {
-        "--decode", "--prefill", "--iterations", "--micro-batch", "--mini-batch"
+        "--decode", "--prefill", "--iterations", "--micro-batch", "--mini-batch", "--call"
     }  # fmt: skip
     assert {role for row in rows if row["stage"] == "compute-log-prob" for role in row["roles"]} == {"actor", "ref"}
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from patches.probes.members import ForeignLoops
+from patches.probes.training import WholeCall
 from tests.patches.rollout_workers import V1Worker, batch
 from tests.patches.standin import Profiler
 from tests.patches.step_metadata import Traces, facts, states
@@ -555,6 +556,99 @@ class TestTwoOfOurs:
         assert stage.recorded == [{1: ["micro 1"]}]
         (error,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
         assert re.fullmatch(r"rlpatch: \w+_dp0_rank0_\d+, rollout: no profile, the run goes on", error)
+
+
+class Whole(Stage):
+    """A window of calls."""
+
+    def __init__(self, **constants: Any) -> None:
+        super().__init__(layers=((WholeCall,),), UNIT="call", **constants)
+
+
+def test_a_call_is_a_unit_from_its_beginning_to_its_end(caplog: Any) -> None:
+    stage = Whole()
+    stage.update()
+    stage.update()
+    assert stage.recorded == [{0: [label for labels in minis(0, 2).values() for label in labels]}]
+    assert "update-policy, actor, call 0:1 of training step 1: complete, recorded 1 of 1 units" in caplog.text
+
+
+def test_a_call_that_raises_is_closed_by_the_next_one(caplog: Any) -> None:
+    stage = Whole(STEPS="1,2")
+    stage._rlpatch_stage("enter")
+    stage.run("that raises")
+    stage.update(minis=1, micros=1)
+    assert stage.recorded == [{0: ["that raises"]}, {0: ["micro 0.0", "step 0"]}]
+    assert caplog.text.count("the call before did not end, recorded 1 of 1 units") == 1
+    assert caplog.text.count("complete, recorded 1 of 1 units") == 1
+
+
+def test_the_second_call_of_a_training_step_that_has_one_is_said(caplog: Any) -> None:
+    stage = Whole(WINDOW="1:2")
+    stage.update()
+    assert "not recorded" not in caplog.text, "its warm-up is the first one"
+    assert "the call ends, recorded 0 of 1 units" in caplog.text
+
+
+class Scheduled(Stage):
+    """Its micro-batches are taken by what plays Megatron's schedule; ``overlap`` is that of the experts."""
+
+    recipe = recipe("Megatron worker, micro-batches", "update-policy")
+    _rlpatch_stage_scheduled: Any
+    _rlpatch_stage_ended: Any
+
+    def drive(self, *, stages: int = 1, chunks: int = 1, overlap: bool = False, last: bool = False) -> None:
+        """Labels as of ``update``."""
+        mpu = SimpleNamespace(get_pipeline_model_parallel_world_size=lambda: stages)
+        self.tf_config = SimpleNamespace(overlap_moe_expert_parallel_comm=overlap)
+        self._rlpatch_stage("enter")
+        for mini in self._rlpatch_stage_units("mini-batch", range(1 if last else 2), last=not last):
+            batches = self._rlpatch_stage_scheduled("micro-batch", iter(range(3)), mpu, [self] * chunks, last)
+            for _ in range(3):
+                self.run(f"micro {mini}.{next(batches)}")
+            self._rlpatch_stage_ended(batches)
+            self.run(f"step {mini}")
+
+
+@pytest.mark.parametrize(
+    ("window", "last", "expected"),
+    [
+        ("0:1", False, {0: ["micro 0.0"]}),
+        ("2:4", False, {2: ["micro 0.2", "step 0"], 3: ["micro 1.0"]}),
+        ("5:6", False, {5: ["micro 1.2"]}),
+        ("2:9", True, {2: ["micro 0.2"]}),
+    ],
+)
+def test_the_micro_batches_that_a_schedule_takes(window: str, last: bool, expected: Any) -> None:
+    stage = Scheduled(WINDOW=window)
+    stage.drive(last=last)
+    assert stage.recorded == [expected]
+
+
+@pytest.mark.parametrize(
+    ("run", "instead"),
+    [
+        ({"stages": 2}, "--mini-batch or --call"),
+        ({"chunks": 2}, "--mini-batch or --call"),
+        ({"overlap": True}, "--mini-batch or --call"),
+        ({"stages": 2, "last": True}, "--call"),
+    ],
+)
+def test_what_a_schedule_interleaves_has_no_micro_batches(run: Any, instead: str, caplog: Any) -> None:
+    stage = Scheduled()
+    stage.drive(**run)
+    assert stage.recorded == []
+    said = f"not recorded: Megatron's schedule interleaves the micro-batches, {instead} can be had, after 0 units"
+    assert [record.message.endswith(said) for record in caplog.records] == [True]
+    other = Scheduled(UNIT="mini-batch")  # with --markers the line is there, too
+    other.drive(**run)
+    assert other.recorded == [minis(0, 1)]
+
+
+def test_a_forward_alone_overlaps_with_nothing() -> None:
+    stage = Scheduled()
+    stage.drive(overlap=True, last=True)
+    assert stage.recorded == [{0: ["micro 0.0"]}]
 
 
 class Megatron(Stage):

@@ -1,0 +1,227 @@
+"""verl: the workers that have the loops themselves, ``dp_*.py`` and ``megatron_*.py`` up to 0.7.1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from patcher.recipe import Head, Insertion, Recipe, Structure
+from patches import training
+from patches.probes.members import Loops, MegatronSchedule
+from patches.probes.training import DataParallelActor, MegatronActor, MegatronLogProb, OneRole
+from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
+from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, LOGGER, WHY, leave, loop, scheduled
+
+_COUNTED = "calls are counted as training steps, because no global_steps reaches this place in every release"
+_REMOVE = "nobody runs releases below 0.8.0 any more"
+
+
+class _Loops(NamedTuple):
+    """The loops of a stage in one method, and what can be counted in them."""
+
+    insertions: tuple[Insertion, ...]
+    windows: tuple[str, ...]
+    shape: str
+
+
+def _once(method: str) -> _Loops:
+    micros = loop(method, MICRO, "micro_batches", last=True, windows=(MICRO,))
+    return _Loops((_enter(method), micros, _end(method)), (MICRO, CALL), "one loop over the micro-batches")
+
+
+def _mini_batches(method: str) -> _Loops:
+    minis = loop(method, MINI, "dataloader", last=True, windows=(MINI,))
+    shape = "one loop over the mini-batches; Megatron's schedule has the micro-batches"
+    return _Loops((_enter(method), minis, _end(method)), (MINI, CALL), shape)
+
+
+def _whole(method: str) -> _Loops:
+    return _Loops((_enter(method), _end(method)), (CALL,), "one call; Megatron's schedule has the micro-batches")
+
+
+def _nested(method: str) -> _Loops:
+    return _Loops(
+        (
+            _enter(method),
+            loop(method, MINI, "mini_batches", "dataloader", windows=(MICRO, MINI)),
+            loop(method, MICRO, "micro_batches", windows=(MICRO,)),
+            leave(method, "the epochs are over"),
+        ),
+        (MICRO, MINI, CALL),
+        "a loop over the micro-batches in one over the mini-batches, from 0.3.0.post0 on in one over the epochs",
+    )
+
+
+def _enter(method: str) -> Insertion:
+    return Insertion(method, where=Head(), line='self._rlpatch_stage("enter")', why=_COUNTED)
+
+
+def _end(method: str) -> Insertion:
+    return leave(method, "the call is over", windows=(CALL,))
+
+
+class _Worker(NamedTuple):
+    """A class of workers that has the loops itself."""
+
+    name: str
+    strategy: str
+    file: str
+    class_name: str
+
+
+_FSDP_ACTOR = _Worker("FSDP worker", "fsdp", "verl/workers/actor/dp_actor.py", "DataParallelPPOActor")
+_FSDP_CRITIC = _Worker("FSDP worker", "fsdp", "verl/workers/critic/dp_critic.py", "DataParallelPPOCritic")
+_MEGATRON_ACTOR = _Worker("Megatron worker", "megatron", "verl/workers/actor/megatron_actor.py", "MegatronPPOActor")
+_MEGATRON_CRITIC = _Worker("Megatron worker", "megatron", "verl/workers/critic/megatron_critic.py", "MegatronPPOCritic")
+
+
+def _in_loops(
+    worker: _Worker, stage: str, loops_of: Callable[[str], _Loops], *, role: type, fingerprints: tuple[str, ...]
+) -> Recipe:
+    """A stage of ``worker`` in the method of its name; ``role`` is the part of the probe that tells its role."""
+    method = stage.replace("-", "_")
+    loops = loops_of(method)
+    return Recipe(
+        name=worker.name,
+        stage=stage,
+        class_name=worker.class_name,
+        method=method,
+        windows=loops.windows,
+        probe=training.probe(role, roles=ROLES[stage], logger=LOGGER),
+        insertions=loops.insertions,
+        structures=(Structure("", LEGACY, worker.file, fingerprints, loops.shape),),
+        why=WHY,
+        how="the loops run over their units wrapped: the wrapper starts, steps and saves the profiler between two"
+        " turns, and saves it also where the loop raises",
+        upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
+        remove_when=_REMOVE,
+        strategies=(worker.strategy,),
+        roles=ROLES[stage],
+        unit_notes={MICRO: DYNAMIC} if MICRO in loops.windows else {},
+    )
+
+
+def _in_schedule(worker: _Worker, stage: str, chunks: str, *, role: type, fingerprints: tuple[str, ...]) -> Recipe:
+    """The micro-batches of a stage, where Megatron's schedule runs them; ``chunks`` are those of the model."""
+    method, update = stage.replace("-", "_"), stage in UPDATES
+    minis = (loop(method, MINI, "dataloader", last=True),) if update else ()
+    schedule = "if mpu.get_pipeline_model_parallel_world_size() > 1: ..."
+    return Recipe(
+        name=f"{worker.name}, {training.plural(MICRO)}",
+        stage=stage,
+        class_name=worker.class_name,
+        method="forward_backward_batch",
+        windows=(MICRO,),
+        probe=training.probe(role, members=(Loops, MegatronSchedule), roles=ROLES[stage], logger=LOGGER),
+        insertions=(
+            _enter(method),
+            *minis,
+            scheduled("forward_backward_batch", f"self.{chunks}", schedule, last=not update),
+        ),
+        structures=(Structure("", LEGACY, worker.file, fingerprints, "micro-batches in Megatron's schedule"),),
+        why=WHY,
+        how=ITERATED,
+        upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
+        remove_when=_REMOVE,
+        strategies=(worker.strategy,),
+        roles=ROLES[stage],
+        notes=(INTERLEAVED,),
+        unit_notes={MICRO: DYNAMIC},
+    )
+
+
+_FSDP_UPDATE_POLICY = _in_loops(
+    _FSDP_ACTOR,
+    "update-policy",
+    _nested,
+    role=OneRole,
+    fingerprints=(
+        "38fada88526e", "f8c334a3f269", "7d3f4edbad65", "47f168a73526", "2a25d198b74f", "094a963ce4d8",
+        "ac72ea292268", "d194a6763b97", "b7a34a566c39",
+    ),
+)  # fmt: skip
+_MEGATRON_UPDATE_POLICY = _in_loops(
+    _MEGATRON_ACTOR,
+    "update-policy",
+    _mini_batches,
+    role=MegatronActor,
+    fingerprints=(
+        "1c5d0579d370", "68c43c3f800f", "852adec64a57", "02fca28a8380", "0c66a6163710", "fbe909dc904f",
+        "6a76258258f3", "9c3a430747f3",
+    ),
+)  # fmt: skip
+_FSDP_LOG_PROB = _in_loops(
+    _FSDP_ACTOR,
+    "compute-log-prob",
+    _once,
+    role=DataParallelActor,
+    fingerprints=(
+        "b247e88ebe38", "3690a88279fc", "87782a30aa03", "747994be98da", "d463407c4619", "cd8c049a7d88",
+        "8eb1ad96921f",
+    ),
+)  # fmt: skip
+_FSDP_UPDATE_CRITIC = _in_loops(
+    _FSDP_CRITIC,
+    "update-critic",
+    _nested,
+    role=OneRole,
+    fingerprints=(
+        "833cc3e1aca3", "fd510348cdb1", "a13a7a592d4c", "b63adfcf9f36", "72ef82fdd291", "a8934e955a51",
+        "60cb2d469ff8",
+    ),
+)  # fmt: skip
+_MEGATRON_UPDATE_CRITIC = _in_loops(
+    _MEGATRON_CRITIC,
+    "update-critic",
+    _mini_batches,
+    role=OneRole,
+    fingerprints=("fea37f92c35d", "b683456591af", "42d1286fd19a", "a212d84a329c"),
+)
+_FSDP_VALUES = _in_loops(
+    _FSDP_CRITIC,
+    "compute-values",
+    _once,
+    role=OneRole,
+    fingerprints=("fcc5484c4e2f", "f32e8d1f8dc7", "60cb36a6818d", "59e7dd531cf1", "684aec9f22f1"),
+)
+
+_MEGATRON_LOG_PROB = _in_loops(
+    _MEGATRON_ACTOR,
+    "compute-log-prob",
+    _whole,
+    role=MegatronLogProb,
+    fingerprints=(
+        "c2c77e24b18a", "ad41142a689f", "87ff9bb61611", "a04e4784c98f", "3877dbbbb514", "87fd67e9bf72",
+    ),
+)  # fmt: skip
+_MEGATRON_VALUES = _in_loops(
+    _MEGATRON_CRITIC,
+    "compute-values",
+    _whole,
+    role=OneRole,
+    fingerprints=("448c00465391", "04b953a51cb1", "ee8e87c0dff4", "c4be0ce0bafe", "cbfaccbdda0e"),
+)
+_ACTOR_SCHEDULE = (
+    "68441e8660f3", "709cc66f2aa3", "80e074cf64a3", "110f85192f96", "94a9bf5a6b82", "1a70ce2884f7", "467f7ffe80b1",
+    "3c5c14b0cf90", "a90eda089aaa",
+)  # fmt: skip
+_CRITIC_SCHEDULE = (
+    "116c88e22887", "ed28e793225c", "4b1356d951f7", "5805302903b8", "73ae71e99daf", "6d2c2afa1ca5", "c149784b1c49",
+)  # fmt: skip
+_MEGATRON_MICRO = {
+    stage: _in_schedule(worker, stage, chunks, role=role, fingerprints=fingerprints)
+    for stage, worker, chunks, role, fingerprints in (
+        ("update-policy", _MEGATRON_ACTOR, "actor_module", MegatronActor, _ACTOR_SCHEDULE),
+        ("compute-log-prob", _MEGATRON_ACTOR, "actor_module", MegatronLogProb, _ACTOR_SCHEDULE),
+        ("update-critic", _MEGATRON_CRITIC, "critic_module", OneRole, _CRITIC_SCHEDULE),
+        ("compute-values", _MEGATRON_CRITIC, "critic_module", OneRole, _CRITIC_SCHEDULE),
+    )
+}
+
+RECIPES = {
+    "update-policy": (_FSDP_UPDATE_POLICY, _MEGATRON_UPDATE_POLICY, _MEGATRON_MICRO["update-policy"]),
+    "compute-log-prob": (_FSDP_LOG_PROB, _MEGATRON_LOG_PROB, _MEGATRON_MICRO["compute-log-prob"]),
+    "update-critic": (_FSDP_UPDATE_CRITIC, _MEGATRON_UPDATE_CRITIC, _MEGATRON_MICRO["update-critic"]),
+    "compute-values": (_FSDP_VALUES, _MEGATRON_VALUES, _MEGATRON_MICRO["compute-values"]),
+}
+"""Those of each stage."""
