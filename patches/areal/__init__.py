@@ -17,5 +17,13 @@ PROJECT = Project(
         "areal/trainer/ppo/actor.py",
         "areal/trainer/ppo/critic.py",
         "areal/engine/fsdp_engine.py",
+        "areal/__init__.py",
+        "areal/api/reward_api.py",
+        "areal/engine/megatron_engine.py",
+        "areal/infra/controller/train_controller.py",
+        "areal/infra/remote_inf_engine.py",
+        "areal/infra/workflow_executor.py",
+        "areal/utils/stats_logger.py",
+        "areal/utils/stats_tracker.py",
     ),
 )
