@@ -25,7 +25,7 @@ DYNAMIC = Note(
     "from 0.6.0 on verl puts the smallest micro-batches at both ends of the loop then",
 )
 INTERLEAVED = Note(
-    "with pipeline parallelism Megatron and MindSpeed have no micro-batches: take --call",
+    "with a pipeline Megatron and MindSpeed have no micro-batches: take --call",
     "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves forward and"
     " backward of several micro-batches, and with overlap_moe_expert_parallel_comm it does so in updates without a"
     " pipeline, too: none of them has a place of its own. Nothing is recorded then, and the log says so; --call can be"

@@ -12,6 +12,7 @@ import pytest
 from click.testing import Result
 
 from patcher.cli import configured
+from patcher.cli.nearest import nearest
 from patcher.messages.errors import Problem
 
 Run = Callable[..., Result]
@@ -167,3 +168,16 @@ def test_a_value_is_typed(table: dict[str, Any], words: tuple[str, ...]) -> None
 def test_targets_are_texts() -> None:
     with pytest.raises(Problem, match="targets is neither a text nor a number"):
         configured.read(Path("/team/rlpatch.toml"), {"targets": [{}]})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_folder_above_that_is_closed_is_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "closed/own").mkdir(parents=True)
+    (tmp_path / "closed/own").chmod(0o755)
+    monkeypatch.chdir(tmp_path / "closed/own")
+    (tmp_path / "closed").chmod(0o600)
+    os.seteuid(65534)
+    try:
+        assert nearest() is None
+    finally:
+        os.seteuid(0)

@@ -192,7 +192,12 @@ def test_the_notes_of_every_recipe_fit_a_line() -> None:
     """On a terminal of 80 columns, behind what says that it is a note."""
     from patches.projects import upstreams
 
-    recipes = [note for upstream in upstreams() for recipe in upstream.recipes for note in recipe.notes]
+    recipes = [
+        note
+        for upstream in upstreams()
+        for recipe in upstream.recipes
+        for note in (*recipe.notes, *recipe.unit_notes.values())
+    ]
     near = [note for upstream in upstreams() for note in upstream.neighbours.values()]
     assert all(len(note.text) <= 80 - len("note: ") for note in (*recipes, *near)), recipes
     for upstream in upstreams():
