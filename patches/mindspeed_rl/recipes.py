@@ -12,7 +12,7 @@ from patches.mindspeed_rl.switches import SWITCHES
 from patches.probes.members import HostedWorker, ScheduledLoop
 from patches.probes.mindspeed import HostedRollout, StageOfWorker
 from patches.releases import Releases
-from patches.training import MICRO, MINI, ROLES, UPDATES
+from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
 _WITH_CRITIC = RELEASES.since("2.2.0")
 
@@ -23,9 +23,9 @@ _WHY = (
     " fewer layers: another run than the one that is to be understood"
 )
 _PIPELINE = Note(
-    "with pipeline parallelism nothing is recorded; --mini-batch can be had",
-    "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the micro-batches; the"
-    " log says so then",
+    "with pipeline parallelism there are no micro-batches: take --call, in updates --mini-batch can be had, too",
+    "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the micro-batches:"
+    " nothing is recorded then, and the log says so",
 )
 _DISPATCH = Note(
     "a rollout is one turn of generating; a training step may have several",
@@ -153,7 +153,7 @@ def _worker(
         stage=stage,
         class_name=class_name,
         method=method,
-        windows=(MICRO, MINI) if stage in UPDATES else (MICRO,),
+        windows=(MICRO, MINI, CALL) if stage in UPDATES else (MICRO, CALL),
         probe=training.probe(StageOfWorker, roles=ROLES[stage], logger=_LOGGER),
         insertions=(
             Insertion(

@@ -59,7 +59,7 @@ def test_there_and_back(tree: Tree, tmp_path: Path) -> None:
     if not tree.version:
         warned = "is not a release that rlpatch was tested with"
     asked = [(stage, unit) for stage, unit in windows(tree) if unit not in ("prefill", "iterations")]
-    assert len(asked) == (7 if tree.critic else 4)
+    assert len(asked) == (11 if tree.critic else 6)
     for stage, unit in asked:
         there_and_back(UPSTREAM, tree.version, stage, unit, root, tmp_path, shape=tree.shape, warned=warned)
 

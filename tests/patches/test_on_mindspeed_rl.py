@@ -23,7 +23,7 @@ from tests.patches import mindspeed
 from tests.patches.command_line import run as rlpatch
 from tests.patches.mindspeed import Tree
 
-MICRO, MINI = "micro-batch", "mini-batch"
+MICRO, MINI, CALL = "micro-batch", "mini-batch", "call"
 STAGES = {
     "compute_log_prob": ("compute-log-prob", "actor"),
     "compute_ref_log_prob": ("compute-log-prob", "ref"),
@@ -119,10 +119,10 @@ def recorded(labels: list[str], unit: str, first: int, end: int) -> Iterator[tup
     units: dict[int, list[str]] = {}
     for label in labels:
         kind = label.partition(" ")[0]
-        if kind == "forward" and (unit == MICRO or after_step):
+        if kind == "forward" and (unit == MICRO or (after_step and unit == MINI) or number < 0):
             number += 1
         after_step = kind == "optimizer"
-        if first <= number < end and (unit == MINI or kind != "optimizer" or number < end - 1):
+        if first <= number < end and (unit != MICRO or kind != "optimizer" or number < end - 1):
             units.setdefault(number, []).append(label)
     yield from units.items()
 
@@ -154,13 +154,14 @@ CASES = (
     ),
     Case("pipeline", STEP, settings={"pipeline": 2}, said=("not recorded: a pipeline interleaves the micro-batches",)),
     Case("chunks", [UPDATE], settings={"chunks": 2}),
+    Case("whole", STEP, settings={"pipeline": 2}, window="0:1"),
 )  # fmt: skip
 WITH_CRITIC = (
     Case("critic", [*CRITIC, *CRITIC], window="1:2", steps="2"),
     Case("critic-raises", [{**CRITIC[1], "raise_at": 3}, CRITIC[0]], window="0:9", said=("the loop was left",)),
 )
 EVERY = frozenset(case.name for case in (*CASES, *WITH_CRITIC))
-BRIEF = frozenset({"two-steps", "parts", "epochs", "raised", "critic-raises", "pipeline"})
+BRIEF = frozenset({"two-steps", "parts", "epochs", "raised", "critic-raises", "pipeline", "whole"})
 # What is counted does not depend on the profiler: on torch_npu these show how it is opened, closed and left.
 ON_NPU = frozenset({"two-steps", "raised", "critic-raises"})
 
@@ -171,12 +172,13 @@ class Patched(NamedTuple):
     name: str
     update: str
     critic: str
+    infer: str = MICRO
     cases: frozenset[str] = EVERY
     npu: bool = False
 
     @property
     def units(self) -> dict[str, str]:
-        inferred = dict.fromkeys(("compute-log-prob", "compute-values"), MICRO)
+        inferred = dict.fromkeys(("compute-log-prob", "compute-values"), self.infer)
         return {**inferred, "update-policy": self.update, "update-critic": self.critic}
 
     def apply(self, tree: Tree, root: Path) -> dict[str, str]:
@@ -210,7 +212,7 @@ def published(tree: Tree, names: frozenset[str]) -> dict[str, Any]:
 PATCHED = (
     Patched("first", MICRO, MINI),
     Patched("npu", MICRO, MICRO, cases=ON_NPU, npu=True),
-    Patched("second", MINI, MICRO, cases=BRIEF),
+    Patched("second", MINI, MICRO, CALL, cases=BRIEF),
 )
 
 
