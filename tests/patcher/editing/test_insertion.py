@@ -526,3 +526,15 @@ def test_comments_of_any_depth_draw_the_block_nowhere_else(text: str) -> None:
     assert markers.strip(after) == before
     (worker,) = (node for node in ast.parse(after).body if isinstance(node, ast.ClassDef) and node.name == "Worker")
     assert "_probe" in [getattr(node, "name", "") for node in worker.body]
+
+
+@pytest.mark.parametrize("rest", ["", "        else:\n            used = 1\n"])
+def test_a_line_may_go_behind_a_statement_with_a_body(rest: str) -> None:
+    source = START.replace("        # what is left\n", f"{rest}        # what is left\n")
+    site = Insertion(
+        "start", where=Around("if not self.eager: ...", after="leave()", nested=False), line="enter()", why="captures"
+    )
+    after = started(source, site)
+    assert "enter()  # rlpatch: vllm-ascend rollout\n        if not self.eager:\n" in after
+    assert f"{rest}        leave()  # rlpatch: vllm-ascend rollout\n        # what is left\n" in after
+    assert markers.strip(after.encode()).decode() == source
