@@ -48,7 +48,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     # All stages of the newest release, and of the oldest one those that nothing else is like.
     oldest, newest = ends(published)
     seen = {newest: set(windows), oldest: {("update-policy", "mini-batch"), ("compute-log-prob", "micro-batch")}}
-    seen["0.7.1"] = {("update-critic", "micro-batch"), ("update-policy", "call")}  # which has workers and engines
     short = [case for case in plain if case[1:3] in seen.get(case[0], ())]
     metafunc.parametrize(("version", "stage", "unit", "options"), thinned_rows([*plain, *ranged], short))
 
