@@ -242,11 +242,19 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(Payload):
     """One collective of one rank: the ``index``-th of its ``group`` in the unit that launched it.
 
-    ``transit_ns``, ``wait_ns`` and ``idle_ns`` are the vendor's own parts of it, None where it has none.
+    ``transit_ns``, ``wait_ns`` and ``idle_ns`` are the vendor's own parts of it, None where it has none. The fields
+    from ``kind`` to ``ranks`` are those of a `Message`. ``waits_ns`` is how much longer it took this rank than the one
+    that came last, None where the reported ranks do not tell; ``usual_ns`` how long it takes by its neighbours without
+    waiting, None where there are too few.
     """
+
+    KEYS = (
+        "name", "kind", "group", "ranks", "unit", "index", "ns", "bytes", "sent_bytes", "gb_per_s", "usual_ns",
+        "waits_ns", "transit_ns", "wait_ns", "idle_ns",
+    )  # fmt: skip
 
     group: str
     index: int
@@ -256,6 +264,32 @@ class Collective:
     wait_ns: int | None = None
     idle_ns: int | None = None
     unit: int = 0
+    kind: str = ""
+    bytes: int | None = None
+    sent_bytes: int | None = None
+    ranks: int | None = None
+    waits_ns: int | None = None
+    usual_ns: int | None = None
+
+    @property
+    def size(self) -> int | None:
+        """The bytes by which it is compared with others: those of its message, else those that went over links."""
+        return self.bytes or self.sent_bytes
+
+    @property
+    def moving_ns(self) -> int:
+        """Its time without waiting for the last rank, as far as the ranks or the vendor tell how long that was."""
+        return max(self.ns - (self.wait_ns or 0 if self.waits_ns is None else self.waits_ns), 0)
+
+    @property
+    def gb_per_s(self) -> float | None:
+        """Its size by its time without waiting; None without a size."""
+        return round(self.size / self.moving_ns, 3) if self.size and self.moving_ns else None
+
+    @property
+    def excess_ns(self) -> int:
+        """How much longer it took than by its neighbours, waiting left out; 0 where that is not known."""
+        return max(self.moving_ns - self.usual_ns, 0) if self.usual_ns else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.messages.errors import Kind, Problem
+from patcher.traces.messages import Message
 from patcher.traces.model import KINDS
 from patcher.traces.sidecar import Metadata
 
@@ -249,6 +250,7 @@ class Timeline:
         self.functions: dict[int, RangeColumns] = {}
         self.marks: list[tuple[int, Mark]] = []
         self.groups: dict[int, str] = {}
+        self.messages: dict[int, Message] = {}
         self.transits: dict[int, tuple[int, int, int]] = {}
         self.vendor: dict[str, dict[str, int]] | None = None
         self.metadata: Metadata | None = None

@@ -31,6 +31,14 @@ def duration(ns: float, places: int = 2) -> str:
     return f"{ns:,.0f} ns" if ns else "0"
 
 
+def size(number: float) -> str:
+    """Bytes as people read them, in powers of 1000."""
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= factor:
+            return f"{number / factor:,.1f} {unit}"
+    return f"{number:,.0f} B"
+
+
 def signed(ns: float) -> str:
     """A difference of nanoseconds as people read them."""
     return f"{sign(ns)}{duration(abs(ns))}"

@@ -16,6 +16,7 @@ from patcher.traces import model
 from patcher.traces.analysis.gaps import GapSums
 from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.segments import Segment, Split, split
+from patcher.traces.messages import Message
 from patcher.traces.sidecar import UnitMetadata
 from patcher.traces.timeline import UNKNOWN, Timeline
 
@@ -175,7 +176,8 @@ def _collectives(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts:
             index, ns = numbers[owner, group], tasks.end[at] - tasks.begin[at]
             numbers[owner, group] += 1
             transit, wait, idle = found.transits.get(at, (None, None, None))
-            yield model.Collective(group, index, name, ns, transit, wait, idle, units[owner].number)
+            kind, *sizes = found.messages.get(at, Message())
+            yield model.Collective(group, index, name, ns, transit, wait, idle, units[owner].number, kind, *sizes)
 
 
 def _lanes(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Lanes]:

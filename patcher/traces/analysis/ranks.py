@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.traces.model import Collective, Rank, RankProfile
 
+Key = tuple[str, int, str, int]
+"""What names a collective within a report: the source of its profile, unit, group, and which one it is there."""
+
 
 def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     """Who waited for whom, from the n-th collective of each group in each unit; and whether the groups are known.
@@ -15,16 +18,10 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     All ranks of a collective end together, so how much longer it took one rank than the one that came last is what
     that rank waited. A unit in which the ranks differ in the collectives of a group is left out.
     """
-    ranks = [profile.rank for profile in profiles]
-    if len(profiles) < 2 or len(set(ranks)) < len(ranks):  # several profiles of one rank did not meet
-        return (), True
-    # Unit and group → source of a profile → its collectives there.
-    together: dict[tuple[int, str], dict[str, list[Collective]]] = defaultdict(lambda: defaultdict(list))
-    for profile in profiles:
-        for one in profile.collectives:
-            together[one.unit, one.group][profile.source].append(one)
+    together = _together(profiles)
     sums = count, waits, awaited, last = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    for times in _meetings(filter(_alike, together.values())):
+    for meeting in _meetings(filter(_alike, together.values())):
+        times = {source: one.ns for source, one in meeting.items()}
         shortest = min(times.values())
         came_last = [source for source, ns in times.items() if ns == shortest]
         count.update(times.keys())
@@ -42,11 +39,30 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     return tuple(ordered), all(group for _, group in together)
 
 
-def _meetings(groups: Iterable[Mapping[str, Sequence[Collective]]]) -> Iterator[dict[str, int]]:
-    """Of each collective the time that it took each profile, by source."""
+def waits(profiles: Sequence[RankProfile]) -> dict[Key, int]:
+    """For how long each collective that several ranks have waited for the last of them."""
+    return {
+        (source, one.unit, one.group, one.index): one.ns - min(other.ns for other in meeting.values())
+        for meeting in _meetings(filter(_alike, _together(profiles).values())) for source, one in meeting.items()
+    }  # fmt: skip
+
+
+def _together(profiles: Sequence[RankProfile]) -> Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]]:
+    """Unit and group → source of a profile → its collectives there; nothing where the profiles did not meet."""
+    together: dict[tuple[int, str], dict[str, list[Collective]]] = defaultdict(lambda: defaultdict(list))
+    ranks = [profile.rank for profile in profiles]
+    if len(profiles) > 1 and len(set(ranks)) == len(ranks):  # several profiles of one rank did not meet
+        for profile in profiles:
+            for one in profile.collectives:
+                together[one.unit, one.group][profile.source].append(one)
+    return together
+
+
+def _meetings(groups: Iterable[Mapping[str, Sequence[Collective]]]) -> Iterator[dict[str, Collective]]:
+    """Each collective as each profile has it, by source."""
     for members in groups:
         for turn in zip(*members.values(), strict=True):
-            yield {source: one.ns for source, one in zip(members, turn, strict=True)}
+            yield dict(zip(members, turn, strict=True))
 
 
 def missing(profiles: Sequence[RankProfile]) -> list[int]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from patcher.store.filesystem.opened import reading
 from patcher.traces.formats.chrome import nanoseconds
+from patcher.traces.messages import Message
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
 from patcher.traces.timeline import Timeline, several
 
@@ -31,6 +32,10 @@ COLUMNS = {
 
 DETAILS = "kernel_details.csv"
 """The table of all kernels."""
+
+_NOTHING = Message()
+LINKS = ("SDMA", "RDMA")
+"""Of the transports of a collective: the vendor sums those within a node up under SDMA."""
 
 _SILENT = re.compile(
     r"EVENT|NOTIFY|WRITE.?VALUE|PLACE_HOLDER|PROFILING|MODEL|LABEL|SWITCH|GOTO|SET_|GET_|STREAM|CMO|CAPTURE|NOP|BARRIER"
@@ -58,17 +63,21 @@ def is_known(task_type: str) -> bool:
     return any(pattern.search(task_type) for pattern in (_SILENT, _COPIES, _WORKING))
 
 
-Transits = dict[str, list[tuple[int, int, int]]]
-"""Collective → its transit, waiting and idle time in nanoseconds, in the order of their begin."""
+Transits = dict[str, list[tuple[tuple[int, int, int], int | None]]]
+"""Collective → its transit, waiting and idle time in nanoseconds, with the bytes that went over links (None: none are
+known), in the order of their begin."""
 
 
 def add_collective(
-    found: Timeline, span: tuple[int, int], name: str, group: str, transits: Transits, key: int | None
-) -> None:
+    found: Timeline, span: tuple[int, int], name: str, group: str, transits: Transits, key: int | None,
+    carried: Message = _NOTHING,
+) -> None:  # fmt: skip
     """Add a collective to a timeline: ``hcom_allReduce__586_0_1`` is allReduce of 586, short for its ``group``."""
     operator, short = parted(name)
     if known := transits.get(name):
-        found.transits[len(found.tasks)] = known.pop(0)
+        found.transits[len(found.tasks)], sent = known.pop(0)
+        carried = carried._replace(sent_bytes=sent)
+    found.messages[len(found.tasks)] = carried
     found.groups[len(found.tasks)] = group or short
     found.add_task(*span, COMMUNICATION, operator, f"group {short or group}", key)
 
@@ -135,14 +144,21 @@ def rows(file: Path) -> Iterator[Mapping[str, str]]:
             yield from csv.DictReader(line.replace("\0", "") for line in lines)
 
 
+_INFOS = ("Time", "Bandwidth")
+
+
 class TimedStep(NamedTuple):
-    """A collective of ``communication.json``, in nanoseconds; ``parts`` are its transit, waiting and idle time."""
+    """A collective of ``communication.json``, in nanoseconds; ``parts`` are its transit, waiting and idle time.
+
+    ``sent`` are the bytes that it moved over links, None where none are known.
+    """
 
     step: int
     name: str
     begin: int
     ns: int
     parts: tuple[int, int, int]
+    sent: int | None = None
 
 
 def timed(output: Path) -> Iterator[TimedStep]:
@@ -151,19 +167,21 @@ def timed(output: Path) -> Iterator[TimedStep]:
         number = re.fullmatch(r"step(\d{1,18})", step)
         for kind in ("collective", "p2p"):
             for name, details in mapping(mapping(kinds).get(kind)).items():
-                times = mapping(mapping(details).get("Communication Time Info"))
+                times, links = (mapping(mapping(details).get(f"Communication {what} Info")) for what in _INFOS)
                 values = [_milliseconds(times.get(f"{column} Time(ms)")) for column in ("Transit", "Wait", "Idle")]
                 begin, ns = (_milliseconds(times.get(key)) for key in ("Start Timestamp(us)", "Elapse Time(ms)"))
                 if "@" in name and None not in values:
                     parts = tuple(values)
-                    yield TimedStep(int(number[1]) if number else 0, name, begin or 0, ns or 0, parts)  # type: ignore[arg-type]
+                    sent = sum(bytes_of(mapping(links.get(link)).get("Transit Size(MB)")) for link in LINKS)
+                    at = int(number[1]) if number else 0
+                    yield TimedStep(at, name, begin or 0, ns or 0, parts, sent or None)  # type: ignore[arg-type]
 
 
 def transits(output: Path) -> Transits:
     """The times of the collectives in ``communication.json``."""
     found: Transits = {}
     for one in sorted(timed(output), key=lambda one: (one.begin, one.parts)):
-        found.setdefault(one.name.partition("@")[0], []).append(one.parts)
+        found.setdefault(one.name.partition("@")[0], []).append((one.parts, one.sent))
     return found
 
 
@@ -191,3 +209,8 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 def _milliseconds(value: object) -> int | None:
     return round(value * 1_000_000) if isinstance(value, int | float) and abs(value) < 1e15 else None
+
+
+def bytes_of(megabytes: object) -> int:
+    """The bytes of a size of the vendor's, whose MB are millions; 0 for none."""
+    return round(megabytes * 1_000_000) if isinstance(megabytes, int | float) and 0 <= megabytes < 1e9 else 0

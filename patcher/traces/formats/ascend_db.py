@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend, database
+from patcher.traces.messages import message
 from patcher.traces.model import COMPUTE
 from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import (
@@ -187,14 +188,19 @@ class DatabaseTimeline(Timeline):
             self.add_task(begin, end, kind, operator or task_type, f"stream {stream}", connection)
 
     def _add_collectives(self, db: sqlite3.Connection) -> None:
-        transits = _transits(self.analysis)
+        transits, types = _transits(self.analysis), {}
+        counts = {"count", "dataType"} <= self.tables["COMMUNICATION_OP"] and "ENUM_HCCL_DATA_TYPE" in self.tables
+        if counts:
+            types = dict(db.execute("SELECT id, name FROM ENUM_HCCL_DATA_TYPE"))
+        columns = "o.count, o.dataType" if counts else "NULL, NULL"
         rows = db.execute(
-            "SELECT o.startNs, o.endNs, o.connectionId, n.value, g.value FROM COMMUNICATION_OP o"
+            f"SELECT o.startNs, o.endNs, o.connectionId, n.value, g.value, {columns} FROM COMMUNICATION_OP o"  # noqa: S608
             " LEFT JOIN STRING_IDS n ON n.id = o.opName LEFT JOIN STRING_IDS g ON g.id = o.groupName ORDER BY o.startNs"
         )
-        for begin, end, connection, name, group in rows:
+        for begin, end, connection, name, group, elements, dtype in rows:
             span, texts = (begin, end), (str(name or "collective"), str(group or ""))
-            ascend.add_collective(self, span, *texts, transits, connection)
+            carried = message("", elements, None, types.get(dtype), None)
+            ascend.add_collective(self, span, *texts, transits, connection, carried)
 
     def _add_operators(self, db: sqlite3.Connection) -> None:
         """Take their names, threads and times, and of marks and modules all."""
@@ -274,9 +280,22 @@ def _vendor(analysis: Path) -> dict[str, dict[str, int]] | None:
 
 def _transits(analysis: Path) -> ascend.Transits:
     found: ascend.Transits = {}
-    query = "SELECT hccl_op_name, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
-    for name, *values in database.rows(analysis, f"{query} ORDER BY start_timestamp") or ():
+    query = "SELECT hccl_op_name, step, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
+    sent = _sent(analysis)
+    for name, step, *values in database.rows(analysis, f"{query} ORDER BY start_timestamp") or ():
         if all(isinstance(value, int | float) for value in values):
             transit, wait, idle = (round(value * 1_000_000) for value in values)
-            found.setdefault(str(name).partition("@")[0], []).append((transit, wait, idle))
+            parts = (transit, wait, idle)
+            found.setdefault(str(name).partition("@")[0], []).append((parts, sent.get((name, step))))
+    return found
+
+
+def _sent(analysis: Path) -> dict[tuple[object, object], int]:
+    """Collective and step → the bytes that it moved over links: a row for each size of packages repeats the sum."""
+    links = " OR ".join(f"transport_type = '{link}'" for link in ascend.LINKS)
+    query = f"SELECT hccl_op_name, step, MAX(transit_size) FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608
+    found: dict[tuple[object, object], int] = {}
+    for name, step, size in database.rows(analysis, f"{query} GROUP BY hccl_op_name, step, transport_type") or ():
+        if moved := ascend.bytes_of(size):
+            found[name, step] = found.get((name, step), 0) + moved
     return found

@@ -15,6 +15,7 @@ from pathlib import Path
 from patcher.progress import Progress, ignore
 from patcher.traces.formats import ascend
 from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
+from patcher.traces.messages import message
 from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import (
     LONG_CALL,
@@ -106,7 +107,8 @@ class _Reader:
                 call = found.names[event.name.rpartition("@")[2]]
                 self.long.setdefault(thread, RangeColumns()).add(*times(event), call)
         elif args.connection is not None:
-            ascend.add_collective(found, times(event), event.name, "", self.transits, args.connection)
+            carried = message("", args.count, None, args.type, None)
+            ascend.add_collective(found, times(event), event.name, "", self.transits, args.connection, carried)
         elif args.domain is not None:
             begin, end = times(event)
             thread = found.thread(event.pid, event.tid)

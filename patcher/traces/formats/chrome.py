@@ -59,6 +59,8 @@ _PRINTABLE = bytes(max(byte, 0x20) for byte in range(256))
 
 _ARGS = {
     "connection": "connection_id", "task": "Task Type", "forward": "Fwd thread id", "group": "Process Group Name",
+    "collective": "Collective name", "sent": "In msg nelems", "received": "Out msg nelems", "ranks": "Group size",
+    "type": "data_type",
 }  # fmt: skip
 """Field → its name in the ``args`` of an event, where that is another."""
 
@@ -77,10 +79,17 @@ class Event:
         self.args = Args(args) if isinstance(args, Mapping) else None
 
 
+_Scalar = int | float | str | None
+"""What a profiler writes otherwise than expected is no reason to read a block the slow way."""
+
+
 class Args:
     """The fields that are read of the ``args`` of an event; None where one is missing, or not of its type."""
 
-    __slots__ = ("connection", "correlation", "device", "domain", "forward", "group", "level", "stream", "task")
+    __slots__ = (
+        "collective", "connection", "correlation", "count", "device", "domain", "dtype", "forward", "group", "level",
+        "ranks", "received", "sent", "stream", "task", "type",
+    )  # fmt: skip
 
     correlation: int | None
     stream: int | str | None
@@ -91,6 +100,13 @@ class Args:
     forward: int | None
     domain: str | None
     group: str | None
+    collective: _Scalar
+    sent: _Scalar
+    received: _Scalar
+    ranks: _Scalar
+    dtype: _Scalar
+    count: _Scalar
+    type: _Scalar
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         for name in self.__slots__:

@@ -176,6 +176,9 @@ class _Reader:
         found.add_task(begin, end, kind, event.name, f"stream {stream}", args.correlation)
         if args.group is not None:
             found.groups[len(found.tasks) - 1] = str(args.group)
+        if args.collective is not None:
+            carried = message(args.collective, args.sent, args.received, args.dtype, args.ranks)
+            found.messages[len(found.tasks) - 1] = carried
         if category == _KERNEL:
             rank.devices.add(event.pid if args.device is None else args.device)
 

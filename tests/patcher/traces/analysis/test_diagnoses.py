@@ -369,6 +369,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "kernels",
         "operators",
         "modules",
+        "collectives",
         "vendor",
         "gaps",
     ]

@@ -147,14 +147,36 @@ def test_the_vendors_steps_and_transits_are_read_from_db(tmp_path: Path) -> None
     with closing(sqlite3.connect(output(folder) / "analysis.db")) as db, db:
         db.execute(f"CREATE TABLE StepTraceTime (step, {columns})")
         db.execute("INSERT INTO StepTraceTime (step, computing, stage) VALUES ('7', 1.5, 2)")
+        name = "hcom_allReduce__586_2_1"
         db.execute(
-            "CREATE TABLE CommAnalyzerTime (hccl_op_name, transit_time, wait_time, idle_time, start_timestamp, type)"
+            "CREATE TABLE CommAnalyzerTime (hccl_op_name, step, transit_time, wait_time, idle_time, start_timestamp, type)"
         )
-        db.execute("INSERT INTO CommAnalyzerTime VALUES ('hcom_allReduce__586_2_1', 1, 2, 4, 5, 'collective')")
+        db.execute("INSERT INTO CommAnalyzerTime VALUES (?, 'step7', 1, 2, 4, 5, 'collective')", (name,))
+        db.execute(
+            "CREATE TABLE CommAnalyzerBandwidth (hccl_op_name, step, transport_type, transit_size, package_size)"
+        )
+        links = [("HCCS", 3, 1), ("SDMA", 3, 1), ("SDMA", 3, 2), ("RDMA", 0.5, 1), ("PCIE", None, 1)]
+        db.executemany(
+            "INSERT INTO CommAnalyzerBandwidth VALUES (?, 'step7', ?, ?, ?)", [(name, *one) for one in links]
+        )
     found = read(folder)
     assert found.vendor == {"7": {"computing_ns": 1500, "stage_ns": 2000}}
     (one,) = analysis.attributed(found).profile.collectives
-    assert (one.transit_ns, one.wait_ns, one.idle_ns) == (MS, 2 * MS, 4 * MS)
+    assert (one.transit_ns, one.wait_ns, one.idle_ns, one.sent_bytes) == (MS, 2 * MS, 4 * MS, 3_500_000)
+
+
+def test_what_a_collective_carries_is_read_from_both(tmp_path: Path) -> None:
+    text = MET.text(tmp_path / "rank0_ascend_pt")
+    file = output(text) / "trace_view.json"
+    file.write_text(file.read_text().replace('"data_type": "FP32"', '"data_type": "BFP16", "count": 1000'))
+    db = changed(
+        MET.db(tmp_path / "rank1_ascend_pt"), "CREATE TABLE ENUM_HCCL_DATA_TYPE (id, name)",
+        "INSERT INTO ENUM_HCCL_DATA_TYPE VALUES (11, 'BFP16')", "ALTER TABLE COMMUNICATION_OP ADD COLUMN count",
+        "ALTER TABLE COMMUNICATION_OP ADD COLUMN dataType", "UPDATE COMMUNICATION_OP SET count = 1000, dataType = 11",
+    )  # fmt: skip
+    for folder in (text, db):
+        (one,) = analysis.attributed(read(folder)).profile.collectives
+        assert (one.name, one.bytes, one.sent_bytes, one.gb_per_s) == ("hcom_allReduce", 2000, None, 0)
 
 
 def test_an_analysis_of_another_schema_is_passed_over(tmp_path: Path) -> None:
@@ -166,17 +188,15 @@ def test_an_analysis_of_another_schema_is_passed_over(tmp_path: Path) -> None:
 def test_transits_and_types_are_read_from_text(tmp_path: Path) -> None:
     folder = MET.text(tmp_path / "rank0_ascend_pt")
     times = {"Start Timestamp(us)": 5.0, "Transit Time(ms)": 1.0, "Wait Time(ms)": 2.0, "Idle Time(ms)": 4.0}
-    told = {
-        "step7": {
-            "p2p": {},
-            "collective": {"hcom_allReduce__586_2_1@17": {"Communication Time Info": times}, "Total Op Info": {}},
-        }
-    }
+    links = {"HCCS": {"Transit Size(MB)": 3}, "SDMA": {"Transit Size(MB)": 3}, "RDMA": {"Transit Size(MB)": 0.5}}
+    row = {"Communication Time Info": times, "Communication Bandwidth Info": links}
+    told = {"step7": {"p2p": {}, "collective": {"hcom_allReduce__586_2_1@17": row, "Total Op Info": {}}}}
     (output(folder) / "communication.json").write_text(json.dumps(told))
     with (output(folder) / "kernel_details.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["Name", "Type"], ["MatMul", "MatMulV2"], ["", ""]])
     found = analysis.attributed(read(folder)).profile
     assert [(one.transit_ns, one.wait_ns, one.idle_ns) for one in found.collectives] == [(MS, 2 * MS, 4 * MS)]
+    assert [one.sent_bytes for one in found.collectives] == [3_500_000]
     assert [kernel.name for kernel in found.kernels] == ["hcom_allReduce", "MatMulV2"]
 
 

@@ -112,3 +112,25 @@ def test_a_rank_of_two_devices_is_refused(tmp_path: Path) -> None:
     file.write_text(json.dumps(content))
     with pytest.raises(Problem, match="several devices"):
         formats.read(file)
+
+
+def test_what_a_collective_carries_is_read(tmp_path: Path) -> None:
+    """As torch 2.4 and later write it; what is odd is unknown, and stops nothing."""
+    told = {
+        "Collective name": "_allgather_base",
+        "In msg nelems": 100,
+        "Out msg nelems": 800,
+        "dtype": "BFloat16",
+        "Group size": 8,
+    }
+    odd = {"Collective name": 7, "In msg nelems": "many", "dtype": 1.5, "Group size": "[0, 1]"}
+    file = tmp_path / "run.json"
+    content = loaded(waiting(40), file)
+    kernels = [one for one in content["traceEvents"] if one["name"] == "ncclAllReduce"]
+    for kernel, args in zip(kernels, (told, odd), strict=True):
+        kernel["args"] |= args
+    file.write_text(json.dumps(content))
+    (found,) = profiles(file)
+    assert [(one.kind, one.bytes, one.ranks, one.ns) for one in found.collectives] == [
+        ("_allgather_base", 1600, 8, 40), ("", None, None, 40),
+    ]  # fmt: skip

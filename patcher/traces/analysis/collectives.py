@@ -1,0 +1,124 @@
+"""How long collectives take for what they carry: which one stands out among those of its kind, and why.
+
+Of a kind and a group, a larger message takes no less time than a smaller one, and moves no fewer bytes in a
+nanosecond. So each neighbour bounds from above how long a message needs: as long as itself, times how many times as
+large that is. What is usual is the lower median of the bounds by those that are nearest in size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from patcher.traces.analysis.ranks import Key
+from patcher.traces.model import Collective, Diagnosis, RankProfile, lower_median
+from patcher.traces.words import duration, in_ms, short, size
+
+SLOW = 2.0
+"""A collective that takes so many times what is usual stands out."""
+
+FEWEST, NEAREST = 3, 9
+"""Collectives of a kind below which nothing is usual, and how many of them are compared with one, or more of a size."""
+
+NOTABLE = 0.05
+"""The share of the time from which on it is worth a finding."""
+
+TITLE = "A collective takes much longer than its neighbours"
+
+
+def sized(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) -> list[RankProfile]:
+    """The profiles with what is usual for each of their collectives, and for how long it waited for the last rank."""
+    return [dataclasses.replace(one, collectives=tuple(_sized(one, waits))) for one in profiles]
+
+
+def _sized(profile: RankProfile, waits: Mapping[Key, int]) -> Iterator[Collective]:
+    kinds: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    every = [
+        dataclasses.replace(one, waits_ns=waits.get((profile.source, one.unit, one.group, one.index)))
+        for one in profile.collectives
+    ]
+    for one in every:
+        if one.size and one.moving_ns:
+            kinds[_kind(one)][one.size].append(one.moving_ns)
+    usual = {kind: _usual(times) for kind, times in kinds.items()}
+    for one in every:
+        yield dataclasses.replace(one, usual_ns=usual.get(_kind(one), {}).get(one.size or 0))
+
+
+def _kind(one: Collective) -> tuple[str, str]:
+    """What those have in common that are compared with each other: what they do, and their group."""
+    return one.kind or one.name, one.group
+
+
+def _usual(times: Mapping[int, list[int]]) -> dict[int, int]:
+    """Size → how long a collective of a kind usually takes; nothing where there are too few. ``times`` by size."""
+    if sum(map(len, times.values())) < FEWEST:
+        return {}
+    sizes = sorted(times)
+    return {own: lower_median(list(_bounds(sizes, at, times))) for at, own in enumerate(sizes)}
+
+
+def _bounds(sizes: Sequence[int], at: int, times: Mapping[int, Sequence[int]]) -> Iterator[int]:
+    """How long a message of the ``at``-th size takes at most by each of its neighbours, from the nearest size on."""
+    own, count, low, high = sizes[at], 0, at, at + 1
+    while count < NEAREST and (low >= 0 or high < len(sizes)):
+        smaller = own / sizes[low] if low >= 0 else float("inf")
+        larger = sizes[high] / own if high < len(sizes) else float("inf")
+        near = sizes[low] if smaller <= larger else sizes[high]
+        low, high = (low - 1, high) if smaller <= larger else (low, high + 1)
+        count += len(times[near])
+        yield from (round(ns * max(own / near, 1)) for ns in times[near])
+
+
+def outlier(profile: RankProfile) -> Diagnosis | None:
+    """The collective that took most of what is not usual, with what all such could save in a unit at most.
+
+    Never more than what of a unit is communication that nothing hides.
+    """
+    slow = [one for one in profile.collectives if one.usual_ns and one.moving_ns > SLOW * one.usual_ns]
+    more: Counter[int] = Counter()
+    for one in slow:
+        more[one.unit] += one.excess_ns
+    exposed = {unit.number: unit.communication_ns for unit in profile.units}
+    saving = sum(min(ns, exposed.get(unit, 0)) for unit, ns in more.items())
+    if saving < NOTABLE * profile.total_ns or not slow:
+        return None
+    worst = max(slow, key=lambda one: one.excess_ns)
+    evidence = (
+        f"{short(worst.kind or worst.name)} of {size(worst.size or 0)} in unit {worst.unit} took {duration(worst.ns)}"
+        f"{_neighbour(profile.collectives, worst)}.{_split(worst)} At the rate of its neighbours it would be"
+        f" {duration(worst.excess_ns)} less."
+    )
+    if others := len(slow) - 1:
+        evidence += f" {others:,} more of {len(profile.collectives):,} stand{'s' * (others == 1)} out."
+    return Diagnosis(
+        "collective-outlier", "warning", evidence, saving // len(profile.units), "upper bound; by its neighbours",
+        TITLE, _advice(worst), profile.source,
+    )  # fmt: skip
+
+
+def _neighbour(every: Iterable[Collective], worst: Collective) -> str:
+    """The fastest one of its kind that carries no less, as an example."""
+    alike = [one for one in every if _kind(one) == _kind(worst) and (one.size or 0) >= (worst.size or 0)]
+    best = min(alike, key=lambda one: (one.ns, -(one.size or 0)), default=worst)
+    return f", one of {size(best.size or 0)} {duration(best.ns)}" if best is not worst else ""
+
+
+def _split(one: Collective) -> str:
+    """How much of it is waiting for the last rank, and how much transfer, by the ranks or by the vendor."""
+    if one.transit_ns is not None:
+        parts = ((one.transit_ns, "transit"), (one.wait_ns or 0, "waiting"), (one.idle_ns or 0, "idle"))
+        shown = ", ".join(f"{in_ms(ns)} {what}" for ns, what in parts)
+        return f" Of that {shown}, says the vendor."
+    if one.waits_ns is not None:
+        return f" Of that it waited {in_ms(one.waits_ns)} for the last rank; {in_ms(one.moving_ns)} is transfer."
+    return " Whether it waited for another rank cannot be told from this one."
+
+
+def _advice(one: Collective) -> str:
+    if one.waits_ns is None and one.transit_ns is None:
+        return "report all ranks, which tells waiting from transfer; then look at what shares the link"
+    if 2 * (one.idle_ns or 0) > one.ns:
+        return "the network is not what takes the time: look at what the device and the other ranks do meanwhile"
+    return "look at what shares the link then: another collective, a copy, another job"

@@ -1,0 +1,45 @@
+"""How much a collective carries: the bytes of its message, from the elements and the type that profilers write."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+_SIZES = {
+    "bool": 1, "byte": 1, "char": 1, "uint8": 1, "int8": 1, "unsigned char": 1, "signed char": 1, "hif8": 1,
+    "short": 2, "int16": 2, "uint16": 2, "half": 2, "float16": 2, "fp16": 2, "bfloat16": 2, "bf16": 2, "bfp16": 2,
+    "int": 4, "int32": 4, "uint32": 4, "float": 4, "float32": 4, "fp32": 4,
+    "long": 8, "long int": 8, "int64": 8, "uint64": 8, "double": 8, "float64": 8, "fp64": 8, "int128": 16,
+}  # fmt: skip
+"""Bytes of an element, by how torch (Float, c10::BFloat16), HCCL (BFP16) and CANN (DT_BF16) write its type."""
+
+
+class Message(NamedTuple):
+    """What a collective carries.
+
+    ``kind`` is what it does as the trace calls it, "" where its name alone tells. ``bytes`` are those of its tensors on
+    one rank, the larger of what goes in and what comes out; ``sent_bytes`` is what this rank moved over links, as the
+    vendor counts it. ``ranks`` is the size of the group. None is what nobody wrote down.
+    """
+
+    kind: str = ""
+    bytes: int | None = None
+    sent_bytes: int | None = None
+    ranks: int | None = None
+
+
+def element_size(dtype: str) -> int | None:
+    """The bytes of an element of a type; None for one that is not known."""
+    name = dtype.lower().removeprefix("c10::").removeprefix("dt_")
+    return 1 if name.startswith("float8") else _SIZES.get(name)
+
+
+@functools.lru_cache(maxsize=1 << 12)  # a trace repeats few of them, and they are kept
+def message(kind: object, elements: object, received: object, dtype: object, ranks: object) -> Message:
+    """The message of a collective of so many elements that go in, and come out; what is of no use counts as unknown."""
+    counts = [value for value in (elements, received) if type(value) is int and 0 <= value < 1 << 48]
+    size = element_size(dtype) if isinstance(dtype, str) else None
+    known = max(counts) * size if counts and size else None
+    return Message(
+        kind if isinstance(kind, str) else "", known or None, None, ranks if type(ranks) is int and ranks > 0 else None
+    )

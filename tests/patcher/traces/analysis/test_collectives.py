@@ -1,0 +1,178 @@
+"""Collectives among those of their kind: which stands out, by how much, and what of it is waiting."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patcher.commands.reports import reporting
+from patcher.traces import analysis, page
+from patcher.traces.analysis import collectives
+from patcher.traces.model import Check, Collective, Diagnosis, RankProfile, RecordedUnit
+from tests.patcher.traces.recorded import MS, SHARED, shared
+
+MB = 1_000_000
+
+
+def made(*times: tuple[float, float], kind: str = "allreduce", **more: object) -> tuple[Collective, ...]:
+    """Collectives of so many MB and ms."""
+    return tuple(
+        replace(Collective("586", at, "nccl", round(ms * MS), kind=kind, bytes=round(size * MB), unit=30), **more)  # type: ignore[arg-type]
+        for at, (size, ms) in enumerate(times)
+    )
+
+
+def profile(*found: Collective, exposed: float = 200, rank: int = 0, checks: tuple[Check, ...] = ()) -> RankProfile:
+    unit = RecordedUnit(number=30, host_ns=MS, kernels=9, compute_ns=100 * MS, communication_ns=round(exposed * MS))
+    return RankProfile(
+        f"/rank{rank}", "torch", rank, "H100", (unit,), label=f"rank {rank}", collectives=found, checks=checks
+    )
+
+
+def usual(*found: Collective) -> list[float | None]:
+    (sized,) = collectives.sized([profile(*found)], {})
+    return [one.usual_ns and one.usual_ns / MS for one in sized.collectives]
+
+
+def finding(*profiles: RankProfile) -> Diagnosis | None:
+    return next((one for one in analysis.reported(profiles).findings if one.id == "collective-outlier"), None)
+
+
+@pytest.mark.parametrize(
+    ("times", "known"),
+    [
+        ([(10, 1), (10, 3), (10, 2)], [2, 2, 2]),
+        ([(10, 1), (10, 3)], [None, None]),
+        # A larger one bounds a smaller one by its time, a smaller one a larger one by its rate.
+        ([(16.4, 79), (67, 2.2), (151, 2.4), (9.9, 22)], [2.4, 2.4, 151 / 67 * 2.2, 2.4]),
+        ([(10, 1)] * 9 + [(1000, 1)], [1] * 9 + [100]),
+        # Nine of a size are enough: what is far from it in size does not count.
+        ([(10, 5)] * 9 + [(11, 1)] * 20, [5] * 9 + [1] * 20),
+    ],
+)  # fmt: skip
+def test_what_is_usual_follows_from_those_nearest_in_size(
+    times: list[tuple[float, float]], known: list[float | None]
+) -> None:
+    assert usual(*made(*times)) == [want and pytest.approx(want, rel=1e-6) for want in known]
+
+
+def test_other_kinds_and_groups_and_what_has_no_size_are_not_compared() -> None:
+    found = (*made((10, 1), (10, 2)), *made((10, 3), kind="broadcast"), replace(*made((10, 9)), group="tp"))
+    assert usual(*found) == [None] * 4
+    assert usual(*(replace(one, bytes=None) for one in made((10, 1), (10, 1), (10, 1)))) == [None] * 3
+    assert usual(*(replace(one, bytes=None, sent_bytes=MB) for one in made((10, 1), (10, 4), (10, 5)))) == [4] * 3
+
+
+SLOW = ((264, 2.5), (117, 2.3), (28.6, 86.5), (264, 2.4))
+
+
+def test_the_outlier_is_named_with_its_size_and_a_neighbour() -> None:
+    found = finding(profile(*made(*SLOW)))
+    assert found is not None
+    assert found.evidence == (
+        "allreduce of 28.6 MB in unit 30 took 86.50 ms, one of 117.0 MB 2.30 ms. Whether it waited for another rank cannot be"
+        " told from this one. At the rate of its neighbours it would be 84.10 ms less."
+    )
+    assert (found.saving_ns, found.source, found.title) == (84_100_000, "/rank0", collectives.TITLE)
+    assert found.advice.startswith("report all ranks")
+    assert finding(profile(*made(*SLOW[:2], *SLOW[3:], (28.6, 4.4)))) is None
+
+
+def test_what_the_vendor_calls_waiting_is_no_outlier() -> None:
+    parts: dict[str, Any] = {"transit_ns": MS, "wait_ns": 0, "idle_ns": MS}
+    fast = made(*SLOW[:2], **parts)
+    waiting, idle = (replace(*made(SLOW[2], **parts), **{name: 85 * MS}) for name in ("wait_ns", "idle_ns"))
+    assert finding(profile(*fast, waiting)) is None
+    found = finding(profile(*fast, idle))
+    assert found is not None
+    assert "Of that 1.00 ms transit, 0.00 ms waiting, 85.00 ms idle, says the vendor." in found.evidence
+    assert found.advice.startswith("the network is not")
+    both = finding(profile(*fast, waiting, idle))
+    assert both is not None
+    assert "of 4 stand" not in both.evidence
+
+
+def test_other_ranks_tell_waiting_from_transfer() -> None:
+    """Rank 1 comes last in the third one: what rank 0 took longer is waiting, what both took is not."""
+    ranks = [profile(*made(*SLOW[:2], (28.6, ms)), rank=rank) for rank, ms in enumerate((86.5, 46.5))]
+    found = finding(*ranks)
+    assert found is not None
+    assert found.saving_ns == 44 * MS
+    assert "Of that it waited 40.00 ms for the last rank; 46.50 ms is transfer." in found.evidence
+    first, second = analysis.reported(ranks).captures
+    assert [one.waits_ns for one in (*first.collectives, *second.collectives)] == [0, 0, 40 * MS, 0, 0, 0]
+    assert first.collectives[2].gb_per_s == second.collectives[2].gb_per_s == pytest.approx(28.6 / 46.5, abs=1e-3)
+    alike = [profile(*made(*SLOW[:2], (28.6, ms)), rank=rank) for rank, ms in enumerate((86.5, 4))]
+    assert finding(*alike) is None
+
+
+def test_no_more_is_gained_than_nothing_hides_and_a_check_allows() -> None:
+    found = finding(profile(*made(*SLOW), exposed=30))
+    assert found is not None
+    assert found.saving_ns == 30 * MS
+    assert finding(profile(*made(*SLOW), exposed=4)) is None
+    failed = Check("exposed", False, "more than all", ("communication", "collective-outlier"))
+    assert finding(profile(*made(*SLOW), checks=(failed,))) is None
+
+
+def test_the_page_has_a_row_for_each() -> None:
+    text = page.page(analysis.reported([profile(*made(*SLOW))]))
+    table = text.partition("<h2>Collectives</h2>")[2].partition("</table>")[0]
+    assert re.findall(r'class="name"[^>]*>([^<]*)</td>', table)[:2] == ["allreduce", "586"]
+    rows = re.findall(r"<tr>(.*?)</tr>", table)[1:]
+    assert re.findall(r">([^<]*)</td>", rows[0]) == [
+        "allreduce", "586", "#30", "3", "28.6 MB", "86.50 ms", "0.33", "2.40 ms", "84.10 ms",
+    ]  # fmt: skip
+    assert "Collectives</h2>" not in page.page(
+        analysis.reported([profile(*(replace(one, bytes=None) for one in made(*SLOW)))])
+    )
+
+
+def reported(path: Path) -> list[RankProfile]:
+    found = reporting.report([path], reporting.ReadOptions()).data
+    return list(found.captures)
+
+
+@shared
+def test_the_bytes_of_nccl_are_those_of_the_json() -> None:
+    file = SHARED / "gpu" / "nccl_data.json.gz"
+    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    rows = [one["args"] | one for one in events if one.get("cat") == "kernel" and "Collective name" in one["args"]]
+    sizes = {"Float": 4, "Long": 8}
+    (found,) = reported(file)
+    assert sum(one.bytes or 0 for one in found.collectives) == sum(
+        row["In msg nelems"] * sizes[row["dtype"]] for row in rows
+    )
+    assert sorted((one.kind, one.ranks, one.ns) for one in found.collectives) == sorted(
+        (row["Collective name"], row["Group size"], round(row["dur"] * 1000)) for row in rows
+    )
+
+
+@shared
+@pytest.mark.parametrize("form", ["text", "db"])
+def test_the_collective_that_is_idle_is_named_in_both_exports(form: str) -> None:
+    """16.4 MB took 79 ms where 67 MB took 2.3: bytes and links as in the vendor's files."""
+    folder = SHARED / "npu" / f"{form}-level1"
+    profiles = reported(folder)
+    for one in profiles:
+        assert [found.bytes for found in one.collectives] == [
+            4 * count for count in (4_097_000, 16_781_312, 37_752_832, 2_469_696)
+        ]
+        assert [found.sent_bytes for found in one.collectives] == [28_647_232, 117_440_512, 264_241_152, 17_267_200]
+    if form == "text":
+        text = (folder / "rank0_ascend_pt" / "ASCEND_PROFILER_OUTPUT" / "communication.json").read_text()
+        own = json.loads(text)["step50"]["collective"]
+        links = [row["Communication Bandwidth Info"] for name, row in own.items() if "@" in name]
+        assert [row["SDMA"]["Transit Size(MB)"] for row in links] == pytest.approx(
+            [(found.sent_bytes or 0) / MB for found in profiles[0].collectives]
+        )
+    found = finding(*profiles)
+    assert found is not None
+    assert found.evidence.startswith("rank 0: hcom_allReduce of 16.4 MB in unit 50 took ")
+    assert ", one of 67.1 MB 2." in found.evidence
