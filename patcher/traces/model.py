@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from patcher.traces import names
+from patcher.traces.measured import KernelUse
 from patcher.traces.sidecar import Metadata, UnitMetadata
 
 SCHEMA = 1
@@ -326,6 +327,7 @@ class RankProfile(Payload):
     marks: str = ""
     lanes: tuple[Lanes, ...] = ()
     collectives: tuple[Collective, ...] = ()
+    kernel_uses: tuple[KernelUse, ...] = ()
     prompt_share: float | None = None
     gaps: tuple[Gap, ...] = ()
 

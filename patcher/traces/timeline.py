@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.messages.errors import Kind, Problem
+from patcher.traces.measured import KernelUse
 from patcher.traces.messages import Message
 from patcher.traces.model import KINDS
 from patcher.traces.sidecar import Metadata
@@ -93,6 +94,9 @@ FAMILIES = {
 The groups are the number and the contents of a mark; those that differ in a digit are summed.
 """
 
+
+NUMBERED = "ProfilerStep#"
+"""The family of marks that carry the number of a unit as the profiler, and our probe, count it."""
 
 WANTED = "--marks"
 """The family of marks whose names somebody typed as a pattern: where it is there, it gives the units."""
@@ -299,6 +303,13 @@ class Timeline:
         for begin, end in (*columns, (self.tasks.begin, self.tasks.end)):
             if begin:
                 yield min(begin), max(end)
+
+    def kernel_uses(self, _owner: Sequence[int], _units: Mapping[int, int]) -> tuple[KernelUse, ...]:
+        """What was measured of the kernels of the units (number by segment), where a reader knows that.
+
+        The first argument is the segment of each task.
+        """
+        return ()
 
     def in_order(self) -> Sequence[int]:
         """The tasks in the order of their begin.

@@ -40,8 +40,9 @@ def tabled(found: RankProfile, doubts: Sequence[str], only: tuple[int, int] | No
     chosen = [unit for unit in found.units if only is None or only[0] <= unit.number < only[1]]
     numbers = {unit.number for unit in chosen}
     collectives = tuple(one for one in found.collectives if one.unit in numbers)
-    kernels = found.kernels if len(chosen) == len(found.units) else ()
-    known = dataclasses.replace(found, units=tuple(chosen), collectives=collectives, kernels=kernels)
+    known = dataclasses.replace(found, units=tuple(chosen), collectives=collectives)
+    if len(chosen) < len(found.units):
+        known = dataclasses.replace(known, kernels=(), kernel_uses=())
     unknown = "the tables hold no launch, and their Free counts copies: why the device was free is not known"
     checks = [Check("launches", False, unknown, HOST), _exposed_check(known)]
     if known.facts or doubts:

@@ -12,13 +12,10 @@ from patcher.traces import sidecar
 from patcher.traces.formats import ascend_db, ascend_tables, ascend_text, torch
 from patcher.traces.model import RankProfile
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import Timeline
+from patcher.traces.timeline import NUMBERED, Timeline
 
 _TEXTS = ("trace_view", "msprof_")
 """How the text of CANN is called, by torch_npu and by msprof."""
-
-_NUMBERED = "ProfilerStep#"
-"""Marks that carry the number of a unit as the probe counts it."""
 
 
 def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[Timeline]:
@@ -55,7 +52,7 @@ def _complete(found: Timeline, path: Path) -> None:
     place = path.parent.parent if path.parent.name == OUTPUT else path
     if place != path:
         found.source = str(place)
-    steps = {mark.number for _, mark in found.marks if mark.number is not None and mark.family == _NUMBERED}
+    steps = {mark.number for _, mark in found.marks if mark.number is not None and mark.family == NUMBERED}
     form = "torch" if found.form == "torch" else "npu"
     found.metadata, found.doubts = sidecar.checked(place, form, sorted(steps) or None)
     if found.metadata:

@@ -33,6 +33,9 @@ COLUMNS = {
 DETAILS = "kernel_details.csv"
 """The table of all kernels."""
 
+COMMUNICATING = ("HCCL", "COMMUNICATION")
+"""How tables of kernels call what is a collective, by release of CANN."""
+
 _NOTHING = Message()
 LINKS = ("SDMA", "RDMA")
 """Of the transports of a collective: the vendor sums those within a node up under SDMA."""
@@ -138,10 +141,18 @@ def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
 
 
 def rows(file: Path) -> Iterator[Mapping[str, str]]:
-    """The rows of a table; none where there is no file."""
+    """The rows of a small table; none where there is no file."""
+    found = cells(file)
+    heads = next(found, [])
+    for row in found:
+        yield dict(zip(heads, row, strict=False))
+
+
+def cells(file: Path) -> Iterator[list[str]]:
+    """The cells of each row of a table, its heads first, up to what is no table; nothing where there is no file."""
     if file.is_file():
-        with file.open(encoding="utf-8", errors="replace", newline="") as lines:
-            yield from csv.DictReader(line.replace("\0", "") for line in lines)
+        with file.open(encoding="utf-8", errors="replace", newline="") as lines, contextlib.suppress(csv.Error):
+            yield from filter(None, csv.reader(line.replace("\0", "") for line in lines))
 
 
 _INFOS = ("Time", "Bandwidth")
@@ -187,10 +198,21 @@ def transits(output: Path) -> Transits:
 
 def types(output: Path) -> dict[str, str]:
     """The type of each kernel of ``kernel_details.csv`` by its name: MatMulV2 for what aclnn calls by where it is."""
-    found = {row["Name"]: row["Type"] for row in rows(output / DETAILS) if row.get("Name") and row.get("Type")}
+    found = dict(_pairs(output / DETAILS, "Name", "Type"))
     for file in output.glob("op_summary_*.csv"):  # what msprof exports by itself
-        found |= {row["Op Name"]: row["OP Type"] for row in rows(file) if row.get("Op Name") and row.get("OP Type")}
+        found |= _pairs(file, "Op Name", "OP Type")
     return found
+
+
+def _pairs(file: Path, first: str, second: str) -> Iterator[tuple[str, str]]:
+    """The cells of two columns, of rows that have both."""
+    found = cells(file)
+    heads = next(found, [])
+    if {first, second} <= set(heads):
+        one, other = heads.index(first), heads.index(second)
+        for row in found:
+            if len(row) > max(one, other) and row[one] and row[other]:
+                yield row[one], row[other]
 
 
 def loaded(file: Path) -> object:

@@ -6,13 +6,15 @@ task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend, database
+from patcher.traces.formats.ascend_db_kernels import AlikeTasks
+from patcher.traces.measured import KernelUse
 from patcher.traces.messages import message
 from patcher.traces.model import COMPUTE
 from patcher.traces.names import OUTPUT
@@ -75,6 +77,7 @@ class DatabaseTimeline(Timeline):
         self.span: tuple[int, int] | None = None
         self.ordered = True
         self.tables: dict[str, set[str]] = {}
+        self.alike = AlikeTasks()
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
@@ -106,6 +109,13 @@ class DatabaseTimeline(Timeline):
                         threads.setdefault(thread, []).append((begin, end, numbers[name]))
                 for thread, rows in threads.items():
                     yield self.thread(0, thread), rows
+
+    def kernel_uses(self, owner: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
+        """What was measured of the kernels that the units launched; ratios are those of the first few alike ones."""
+        if not self.alike.kinds:
+            return ()
+        with self.opened() as db:
+            return self.alike.uses(db, self.tasks, owner, units)
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """From when to when there are operators, and tasks."""
@@ -171,14 +181,15 @@ class DatabaseTimeline(Timeline):
         devices = _column(db, "SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
         if len(devices) > 1:
             raise several(self.file, "devices", devices)
-        columns, join, types = "NULL, NULL", "", "SELECT taskType FROM TASK"
+        columns, join, types = f"NULL, NULL, {self.alike.columns}", "", "SELECT taskType FROM TASK"
         computing = "COMPUTE_TASK_INFO" in self.tables and _column(db, "SELECT 1 FROM COMPUTE_TASK_INFO LIMIT 1")
         if computing:
-            columns, join = "i.opType, i.globalTaskId", _COMPUTING
+            self.alike.look(self.tables)
+            columns, join = f"i.opType, i.globalTaskId, {self.alike.columns}", _COMPUTING
             types += " UNION SELECT opType FROM COMPUTE_TASK_INFO"
         texts = _texts(db, types)
         query = f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, t.taskType, {columns} FROM TASK t {join}"  # noqa: S608
-        for begin, end, stream, connection, type_id, operator_id, computed in db.execute(query):
+        for begin, end, stream, connection, type_id, operator_id, computed, *alike in db.execute(query):
             task_type, operator = texts.get(type_id, ""), texts.get(operator_id)
             kind = COMPUTE if computed is not None else ascend.kind_of(task_type)
             if kind is None or (kind == COMPUTE and computed is None and computing):  # the vendor counts neither
@@ -186,6 +197,7 @@ class DatabaseTimeline(Timeline):
             if computed is None and not ascend.is_known(task_type):
                 self.unknown.add(task_type)
             self.add_task(begin, end, kind, operator or task_type, f"stream {stream}", connection)
+            self.alike.add(computed, tuple(alike))
 
     def _add_collectives(self, db: sqlite3.Connection) -> None:
         transits, types = _transits(self.analysis), {}

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from patcher.messages.errors import Kind, Problem
-from patcher.traces.formats import ascend
+from patcher.traces.formats import ascend, ascend_kernels
 from patcher.traces.formats.chrome import nanoseconds
 from patcher.traces.model import COMMUNICATION, COMPUTE, Collective, Kernel, RankProfile, RecordedUnit
 
@@ -39,7 +39,7 @@ def read(file: Path) -> RankProfile:
     return RankProfile(
         str(folder), "ascend-tables", ascend.rank_of(folder), "Ascend NPU", tuple(units), kernels=kernels,
         world=ascend.world_of(folder), settings=ascend.settings_of(folder), vendor=vendor, marks="ProfilerStep#",
-        collectives=collectives,
+        collectives=collectives, kernel_uses=ascend_kernels.uses(output, None),
     )  # fmt: skip
 
 

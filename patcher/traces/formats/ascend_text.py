@@ -14,6 +14,7 @@ from pathlib import Path
 
 from patcher.progress import Progress, ignore
 from patcher.traces.formats import ascend
+from patcher.traces.formats.ascend_kernels import TextTimeline
 from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.messages import message
 from patcher.traces.names import OUTPUT

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from patcher.page.markup import Content
+from patcher.traces.measured import BUSY, KernelUse, pipe_name
 from patcher.traces.model import Collective, RankProfile
 from patcher.traces.page.tables import Cell, PageLimits, table, timed
-from patcher.traces.words import cut, size
+from patcher.traces.words import cut, micros, millis, percent, size
 
 _TIMES = {
     "usual_ns": "by its neighbours", "excess_ns": "longer by", "waits_ns": "waits for the last rank",
@@ -28,6 +29,36 @@ def collectives(profile: RankProfile, limits: PageLimits) -> Content:
         " of its kind and group that are nearest in size."
     )
     return table("Collectives", heads, rows, limits, about, names=2)
+
+
+def kernel_uses(profile: RankProfile, limits: PageLimits) -> Content:
+    """Kernels of an NPU by shape, with what kept them busy."""
+    longest = max((one.ns for one in profile.kernel_uses), default=1) or 1
+    rows = [_used(one, len(profile.units) or 1, longest) for one in profile.kernel_uses]
+    heads = [
+        "name", "shapes", "types", "core", "blocks", "ms per unit", "calls per unit", "average µs", "bound by",
+        "busiest pipes", "cube utilization",
+    ]  # fmt: skip
+    if not any(one.cube_utilization for one in profile.kernel_uses):
+        del heads[-1]
+    about = (
+        "For how much of a core's cycles its pipes worked, on average over alike kernels. A pipe bounds a kernel from"
+        f" {percent(BUSY, 0)} on; where none does, it is too small for the core, or the pipes wait for each other."
+    )
+    return table("Kernels by shape", heads, [row[: len(heads)] for row in rows], limits, about, names=2)
+
+
+def _used(one: KernelUse, units: int, longest: int) -> tuple[str | Cell, ...]:
+    average, cubes = one.ns / (one.calls or 1), one.cube_utilization or 0
+    busiest = sorted(one.ratios.items(), key=lambda pipe: -pipe[1])[:3]
+    shown = ", ".join(f"{pipe_name(pipe)} {percent(ratio, 0)}" for pipe, ratio in busiest)
+    return (
+        cut(one.name), cut(one.shapes), cut(one.types), one.core,
+        Cell("" if one.block_dim is None else one.block_dim, one.block_dim or 0),
+        Cell(millis(one.ns / units), one.ns, (one.ns / longest, "compute")),
+        Cell(f"{one.calls / units:,.1f}", one.calls), Cell(micros(average), average), one.bound or "",
+        Cell(shown, busiest[0][1] if busiest else 0), Cell(percent(cubes) if cubes else "", cubes),
+    )  # fmt: skip
 
 
 def _measured(one: Collective) -> tuple[str | Cell | int, ...]:

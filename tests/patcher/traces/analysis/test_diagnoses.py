@@ -370,6 +370,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "operators",
         "modules",
         "collectives",
+        "kernel_uses",
         "vendor",
         "gaps",
     ]

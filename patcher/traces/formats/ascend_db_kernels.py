@@ -1,0 +1,104 @@
+"""What CANN measured of each kernel, in a database: ``COMPUTE_TASK_INFO`` and ``TASK_PMU_INFO``.
+
+Tasks with the same type, shapes and blocks are alike. Only the number of their kind is kept of each, and of a kind the
+first few tasks: a table of 28 rows for each task, without a key, is walked for the ratios of these alone.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from patcher.traces.formats.ascend_kernels import MOST, RATIO, ordered, used
+from patcher.traces.measured import KernelUse
+from patcher.traces.timeline import UNKNOWN, Tasks
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_INFO, _PMU = "COMPUTE_TASK_INFO", "TASK_PMU_INFO"
+_COLUMNS = ("opType", "taskType", "inputShapes", "inputDataTypes", "blockDim")
+"""What alike tasks have in common; all but the last are numbers of texts."""
+
+_SAMPLES, _RATED = 8, 2000
+"""Tasks of a kind of which ratios are read, and kinds: those that take longest."""
+
+Key = tuple[Any, ...]
+
+
+class AlikeTasks:
+    """The kind of each task that is read, by the values of ``_COLUMNS``: of no kind is what does not compute."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[Key, int] = {}
+        self.samples: list[list[int]] = []
+        self.of = array("i")
+        self.columns = ", ".join("NULL" for _ in _COLUMNS)
+
+    def look(self, tables: Mapping[str, Collection[str]]) -> None:
+        """Take the columns that the database has."""
+        known = tables.get(_INFO, ())
+        self.columns = ", ".join(f"i.{name}" if name in known else "NULL" for name in _COLUMNS)
+
+    def add(self, task: int | None, key: Key) -> None:
+        """The kind of the next task, which has this number if it computes."""
+        if task is None:
+            self.of.append(UNKNOWN)
+            return
+        kind = self.kinds.get(key)
+        if kind is None:
+            key = key if len(self.kinds) < MOST else (*key[:2], None, None, None)
+            kind = self.kinds.setdefault(key, len(self.kinds))
+        if kind == len(self.samples):
+            self.samples.append([])
+        if len(self.samples[kind]) < _SAMPLES:
+            self.samples[kind].append(task)
+        self.of.append(kind)
+
+    def uses(
+        self, db: sqlite3.Connection, tasks: Tasks, owner: Sequence[int], units: Mapping[int, int]
+    ) -> tuple[KernelUse, ...]:
+        """The alike tasks of the units, those that take longest first."""
+        calls, ns = Counter[int](), Counter[int]()
+        for kind, segment, begin, end in zip(self.of, owner, tasks.begin, tasks.end, strict=False):
+            if kind != UNKNOWN and segment in units:
+                calls[kind] += 1
+                ns[kind] += end - begin
+        wanted = {kind: key for key, kind in self.kinds.items() if calls[kind]}
+        texts = _texts(db, {number for key in wanted.values() for number in key[:-1]})
+        means = self._means(db, [kind for kind, _ in ns.most_common(_RATED)])
+        found = []
+        for kind, (*numbers, blocks) in wanted.items():
+            name, core, shapes, types = (texts.get(number, "") for number in numbers)
+            blocks = blocks if isinstance(blocks, int) else None
+            found.append(used(name, core, shapes, types, blocks, calls[kind], ns[kind], means[kind]))
+        return ordered(found)
+
+    def _means(self, db: sqlite3.Connection, kinds: Sequence[int]) -> Mapping[int, Mapping[str, float]]:
+        """Kind → pipe → the mean of its ratios; nothing where they were not recorded."""
+        means: dict[int, dict[str, float]] = defaultdict(dict)
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_PMU,)).fetchone():
+            return means
+        texts = db.execute("SELECT id, value FROM STRING_IDS WHERE value GLOB '*_ratio'")
+        pipes = {number: found[1] for number, text in texts if (found := RATIO.fullmatch(text))}
+        whose = {task: kind for kind in kinds for task in self.samples[kind]}
+        query = (
+            f"SELECT globalTaskId, name, value FROM {_PMU}"  # noqa: S608
+            f" WHERE value > 0 AND typeof(value) != 'text' AND globalTaskId IN ({_listed(whose)})"
+            f" AND name IN ({_listed(pipes)})"
+        )
+        for task, pipe, value in db.execute(query):
+            own, kind = means[whose[task]], whose[task]
+            own[pipes[pipe]] = own.get(pipes[pipe], 0.0) + value / len(self.samples[kind])
+        return means
+
+
+def _texts(db: sqlite3.Connection, numbers: Collection[Any]) -> dict[Any, str]:
+    query = f"SELECT id, value FROM STRING_IDS WHERE id IN ({_listed(numbers)})"  # noqa: S608
+    return {number: str(text) for number, text in db.execute(query)}
+
+
+def _listed(numbers: Collection[Any]) -> str:
+    return ", ".join(str(number) for number in numbers if isinstance(number, int))
