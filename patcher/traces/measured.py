@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from patcher.traces.words import percent, short
 
 BUSY = 0.8
 """The share of its cycles from which on a pipe of an AI Core bounds a kernel: the limit of msprof-analyze's advisor."""
@@ -37,6 +40,48 @@ class KernelUse:
     bound: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorRate:
+    """All calls of an operator of a GPU with the same shapes and types within the units.
+
+    ``calls`` launched ``kernels``, which took ``ns``. ``flops`` and ``bytes`` are those of one call by its shapes.
+    ``least_ns`` is what all calls take at least by the device's roofline, and ``bound`` what sets that, compute or
+    memory; None for a device, or a type, of which no peak is known.
+    """
+
+    operator: str
+    shapes: tuple[tuple[int, ...], ...]
+    types: tuple[str, ...]
+    calls: int
+    kernels: int
+    ns: int
+    flops: int
+    bytes: int
+    least_ns: int | None
+    bound: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields, and the rates."""
+        share = None if self.share is None else round(self.share, 4)
+        rates = {"tflops": round(self.tflops, 3), "tb_per_s": round(self.tb_per_s, 4), "share": share}
+        return asdict(self) | rates
+
+    @property
+    def tflops(self) -> float:
+        """Operations per second, in millions of millions."""
+        return self.flops * self.calls / self.ns / 1e3
+
+    @property
+    def tb_per_s(self) -> float:
+        """Bytes per second, likewise."""
+        return self.bytes * self.calls / self.ns / 1e3
+
+    @property
+    def share(self) -> float | None:
+        """The share of the roofline that it reached: above 1 where data lay in a cache; None without one."""
+        return None if self.least_ns is None else self.least_ns / self.ns
+
+
 def bound_of(ratios: Mapping[str, float]) -> str | None:
     """The pipe that bounds kernels with such ratios."""
     if not ratios:
@@ -59,3 +104,20 @@ def bounds(uses: Iterable[KernelUse]) -> dict[str, float]:
             sums[one.bound] += one.ns
     whole = sum(sums.values()) or 1
     return {bound: ns / whole for bound, ns in sums.most_common()}
+
+
+def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
+    """How fast matmuls, and other operators, ran all in all, and which share of the roofline of ``device`` that is."""
+    every = list(rates)
+    for what, own in (
+        ("matmuls", [one for one in every if one.flops]),
+        ("element by element, sums and norms", [one for one in every if not one.flops]),
+    ):
+        ns = sum(one.ns for one in own)
+        if not ns:
+            continue
+        done = sum((one.flops or one.bytes) * one.calls for one in own) / ns / 1e3
+        known = [one for one in own if one.least_ns is not None]
+        share = sum(one.least_ns or 0 for one in known) / (sum(one.ns for one in known) or 1)
+        by = f"{percent(share, 0)} of the roofline" if known else f"no roofline is known of {short(device)}"
+        yield f"{what}: {done:,.{1 if done < 100 else 0}f} {'TFLOPS' if own[0].flops else 'TB/s'}, {by}"

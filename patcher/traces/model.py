@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from patcher.traces import names
-from patcher.traces.measured import KernelUse
+from patcher.traces.measured import KernelUse, OperatorRate
 from patcher.traces.sidecar import Metadata, UnitMetadata
 
 SCHEMA = 1
@@ -328,6 +328,7 @@ class RankProfile(Payload):
     lanes: tuple[Lanes, ...] = ()
     collectives: tuple[Collective, ...] = ()
     kernel_uses: tuple[KernelUse, ...] = ()
+    rates: tuple[OperatorRate, ...] = ()
     prompt_share: float | None = None
     gaps: tuple[Gap, ...] = ()
 

@@ -110,9 +110,13 @@ class StringTable(dict[str, int]):
         self.texts: list[str] = []
 
     def __missing__(self, text: str) -> int:
-        self.texts.append(text)
-        self[text] = len(self.texts) - 1
+        self[text] = self.again(text)
         return self[text]
+
+    def again(self, text: str) -> int:
+        """A number more for a text, for what has it as a name and is yet another thing."""
+        self.texts.append(text)
+        return len(self.texts) - 1
 
 
 class RangeColumns:
@@ -254,6 +258,7 @@ class Timeline:
         self.functions: dict[int, RangeColumns] = {}
         self.marks: list[tuple[int, Mark]] = []
         self.groups: dict[int, str] = {}
+        self.shapes: dict[int, tuple[str, str]] = {}
         self.messages: dict[int, Message] = {}
         self.transits: dict[int, tuple[int, int, int]] = {}
         self.vendor: dict[str, dict[str, int]] | None = None

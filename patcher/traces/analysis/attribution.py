@@ -15,6 +15,7 @@ from typing import NamedTuple
 from patcher.traces import model
 from patcher.traces.analysis.gaps import GapSums
 from patcher.traces.analysis.hosts import HostSums
+from patcher.traces.analysis.rates import rated
 from patcher.traces.analysis.segments import Segment, Split, split
 from patcher.traces.messages import Message
 from patcher.traces.sidecar import UnitMetadata
@@ -63,6 +64,7 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
     units = {at: _unit(cuts.segments[at], parts[at], hosts.times[at], known) for at in chosen}
     lanes = tuple(_lanes(found, units, cuts))
     kernels, launches, prompt = _kernels(found, cuts.owner, units)
+    shaped = {(found.names.texts[at], *found.shapes[at]): row for at, row in hosts.own.items() if at in found.shapes}
     profile = model.RankProfile(
         source=found.source, form=found.form, rank=found.rank, device=found.device, units=tuple(units.values()),
         kernels=kernels, operators=hosts.operators, modules=hosts.modules, metadata=found.metadata, world=found.world,

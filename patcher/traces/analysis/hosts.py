@@ -225,5 +225,9 @@ def _due(
 
 def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
     """The names that were called, that with the longest time on the device first."""
-    rows = [CallSums(texts[name], *values) for name, values in sums.items() if values[0]]
+    named: dict[str, list[int]] = {}
+    for number, values in sums.items():
+        if values[0]:  # operators of one name with different shapes have several numbers
+            named[texts[number]] = list(map(operator.add, named.get(texts[number], (0, 0, 0, 0)), values))
+    rows = [CallSums(name, *values) for name, values in named.items()]
     return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))

@@ -60,9 +60,12 @@ _PRINTABLE = bytes(max(byte, 0x20) for byte in range(256))
 _ARGS = {
     "connection": "connection_id", "task": "Task Type", "forward": "Fwd thread id", "group": "Process Group Name",
     "collective": "Collective name", "sent": "In msg nelems", "received": "Out msg nelems", "ranks": "Group size",
-    "type": "data_type",
+    "type": "data_type", "dims": "Input Dims", "kinds": "Input type",
 }  # fmt: skip
 """Field → its name in the ``args`` of an event, where that is another."""
+
+
+_UNREAD = ("dims", "kinds")
 
 
 class Event:
@@ -84,11 +87,14 @@ _Scalar = int | float | str | None
 
 
 class Args:
-    """The fields that are read of the ``args`` of an event; None where one is missing, or not of its type."""
+    """The fields that are read of the ``args`` of an event; None where one is missing, or not of its type.
+
+    ``dims`` and ``kinds`` are the text of their JSON, which few events need.
+    """
 
     __slots__ = (
-        "collective", "connection", "correlation", "count", "device", "domain", "dtype", "forward", "group", "level",
-        "ranks", "received", "sent", "stream", "task", "type",
+        "collective", "connection", "correlation", "count", "device", "dims", "domain", "dtype", "forward", "group",
+        "kinds", "level", "ranks", "received", "sent", "stream", "task", "type",
     )  # fmt: skip
 
     correlation: int | None
@@ -107,12 +113,16 @@ class Args:
     dtype: _Scalar
     count: _Scalar
     type: _Scalar
+    dims: bytes | None
+    kinds: bytes | None
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         for name in self.__slots__:
             value = fields.get(_ARGS.get(name, name))
             if name in ("correlation", "connection", "forward") and not isinstance(value, int):
                 value = int(value) if isinstance(value, str) and value.isdigit() else None
+            if name in _UNREAD and value is not None:
+                value = json.dumps(value).encode()
             setattr(self, name, value)
 
 
@@ -414,7 +424,8 @@ def _decoder() -> Callable[[bytes], list[Event]]:
         import msgspec
     except ImportError:
         return _decoded_by_json
-    columns = [(name, kind, None) for name, kind in get_type_hints(Args).items()]
+    hints = get_type_hints(Args) | dict.fromkeys(_UNREAD, msgspec.Raw)
+    columns = [(name, kind, None) for name, kind in hints.items()]
     args = msgspec.defstruct("Args", columns, rename=_ARGS, gc=False)
     texts = [(name, str, "") for name in ("ph", "cat", "name")]
     numbers = [(name, int | str, 0) for name in ("pid", "tid", "id")]

@@ -31,6 +31,10 @@ from patcher.traces.timeline import (
     module_class,
     several,
 )
+from patcher.traces.work import WORK
+
+MOST_SHAPES, LONGEST = 20_000, 2000
+"""Operators with shapes of their own that are told apart, and bytes of such shapes: what is beyond goes by its name."""
 
 Append = Callable[[int], None]
 _Columns = tuple[int, Append, Append, Append, "_Rank"]
@@ -93,6 +97,7 @@ class _Reader:
         self.source, self.wanted = ChromeEvents(path, progress), wanted
         self.category_of = functools.cache(self._marked) if wanted else _category
         self.names = StringTable()
+        self.shaped: dict[tuple[str, bytes, bytes], int] = {}
         self.ranks: dict[str, _Rank] = {}  # by label; "" where nobody merged anything
         self.processes: dict[object, _Rank] = {}
         self.take_other = {
@@ -120,11 +125,23 @@ class _Reader:
                     raise OverflowError(f"no duration: {event.dur}")
                 add_begin(begin)
                 add_end(end)
-                add_name(numbers[name])
+                add_name(self._shaped(name, event.args) if name in WORK and event.args else numbers[name])
                 if event.args is not None and event.args.forward:
                     rank.found.backward.add(thread)
             elif category != UNKNOWN:
                 self.take_other[category](event, category)
+
+    def _shaped(self, name: str, args: Args) -> int:
+        """The number of an operator by its name and its shapes; by its name alone where there are none, or too many."""
+        if not args.dims or not args.kinds:
+            return self.names[name]
+        key = name, bytes(args.dims), bytes(args.kinds)
+        number = self.shaped.get(key)
+        if number is None:
+            if len(self.shaped) >= MOST_SHAPES or max(map(len, key)) > LONGEST:
+                return self.names[name]
+            number = self.shaped[key] = self.names.again(name)
+        return number
 
     def _marked(self, text: str, name: str) -> int:
         """The category of an event, where ranges of the host with certain names are marks."""
@@ -202,11 +219,12 @@ class _Reader:
         fields = distributed if isinstance(distributed, Mapping) else {}
         own, world = (value if type(value := fields.get(name)) is int else None for name in ("rank", "world_size"))
         numbers = _numbers(self.ranks)
+        shapes = {number: (dims.decode(), kinds.decode()) for (_, dims, kinds), number in self.shaped.items()}
         for label, rank in sorted(self.ranks.items()) or [("", self._rank(0))]:
             found = rank.found
             if len(rank.devices) > 1:
                 raise several(self.source.path, "devices", rank.devices)
-            found.cut, found.lost = self.source.cut, self.source.lost
+            found.cut, found.lost, found.shapes = self.source.cut, self.source.lost, shapes
             found.settings = {word: str(header[name]) for name, word in _SETTINGS.items() if name in header}
             found.rank, found.world = numbers.get(label) if label else own, world
             found.device = _device(header, next(iter(rank.devices), None))

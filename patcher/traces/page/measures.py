@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.page.markup import Content
-from patcher.traces.measured import BUSY, KernelUse, pipe_name
+from patcher.traces.measured import BUSY, KernelUse, OperatorRate, pipe_name
 from patcher.traces.model import Collective, RankProfile
 from patcher.traces.page.tables import Cell, PageLimits, table, timed
 from patcher.traces.words import cut, micros, millis, percent, size
@@ -58,6 +58,36 @@ def _used(one: KernelUse, units: int, longest: int) -> tuple[str | Cell, ...]:
         Cell(millis(one.ns / units), one.ns, (one.ns / longest, "compute")),
         Cell(f"{one.calls / units:,.1f}", one.calls), Cell(micros(average), average), one.bound or "",
         Cell(shown, busiest[0][1] if busiest else 0), Cell(percent(cubes) if cubes else "", cubes),
+    )  # fmt: skip
+
+
+def operator_rates(profile: RankProfile, limits: PageLimits) -> Content:
+    """Operators of a GPU by shape, with what they reached of the roofline."""
+    longest = max((one.ns for one in profile.rates), default=1) or 1
+    heads = [
+        "name", "shapes", "types", "ms per unit", "calls per unit", "average µs", "TFLOPS", "TB/s", "of the roofline",
+        "at least, ms per unit", "bound by",
+    ]  # fmt: skip
+    about = (
+        "By shapes: two operations for each product, each tensor read or written once. Above 100 % data lay in a cache."
+    )
+    if not any(one.bound for one in profile.rates):
+        del heads[8:]
+        about += f" No roofline is known of {profile.device or 'this device'}."
+    rows = [_rated(one, len(profile.units) or 1, longest)[: len(heads)] for one in profile.rates]
+    return table("Operators by shape", heads, rows, limits, about, names=2)
+
+
+def _rated(one: OperatorRate, units: int, longest: int) -> tuple[str | Cell, ...]:
+    average, share, least = one.ns / one.calls, one.share or 0, one.least_ns or 0
+    shapes = ", ".join("\N{MULTIPLICATION SIGN}".join(map(str, shape)) for shape in one.shapes if shape)
+    types = ", ".join(name for shape, name in zip(one.shapes, one.types, strict=False) if shape)
+    return (
+        cut(one.operator), cut(shapes), cut(types), Cell(millis(one.ns / units), one.ns, (one.ns / longest, "compute")),
+        Cell(f"{one.calls / units:,.1f}", one.calls), Cell(micros(average), average),
+        Cell(f"{one.tflops:,.1f}" if one.flops else "", one.tflops), Cell(f"{one.tb_per_s:,.3f}", one.tb_per_s),
+        Cell(percent(share) if share else "", share), Cell(millis(least / units) if least else "", least),
+        one.bound or "",
     )  # fmt: skip
 
 

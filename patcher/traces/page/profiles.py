@@ -29,6 +29,7 @@ def described(
         load_charts(profile),
         _kernels(profile, limits),
         kernel_uses(profile, limits),
+        operator_rates(profile, limits),
         collectives(profile, limits),
         _callers("Operators", profile.operators, profile, limits, operators),
         _callers("Modules", profile.modules, profile, limits, "With all that is called within a module."),

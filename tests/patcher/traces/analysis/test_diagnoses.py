@@ -371,6 +371,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "modules",
         "collectives",
         "kernel_uses",
+        "rates",
         "vendor",
         "gaps",
     ]

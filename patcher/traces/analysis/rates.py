@@ -1,0 +1,40 @@
+"""How fast operators of GPUs ran for what they had to do, by their shapes, against the roofline of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from patcher.traces.analysis.devices import Device, device_of
+from patcher.traces.measured import OperatorRate
+from patcher.traces.work import inputs_of, work_of
+
+
+def rated(shaped: Mapping[tuple[str, str, str], Sequence[int]], device_name: str) -> tuple[OperatorRate, ...]:
+    """How fast the operators ran whose shapes are known; those first that take longest.
+
+    ``shaped`` maps operator, shapes and types to calls, kernels, their time, and the time on the host.
+    """
+    device = device_of(device_name)
+    found = []
+    for (name, shapes, types), (calls, kernels, ns, _) in shaped.items():
+        inputs = inputs_of(shapes, types)
+        # A call on tensors of the host launches nothing.
+        worked = min(calls, kernels)
+        if ns and worked and inputs and (known := work_of(name, inputs)):
+            operations, moved, size = known
+            least, bound = _least(device, operations, moved, size)
+            least = None if least is None else round(least * worked)
+            done = (worked, kernels, ns, operations, moved, least, bound)
+            found.append(OperatorRate(name, inputs.shapes, inputs.types, *done))
+    return tuple(sorted(found, key=lambda one: (-one.ns, one.operator, one.shapes)))
+
+
+def _least(device: Device | None, operations: int, moved: int, size: int) -> tuple[float | None, str | None]:
+    """The nanoseconds that a call takes at least, and what bounds it; None where that is not known."""
+    if device is None:
+        return None, None
+    peak, memory = device.tflops(size), moved / device.tb_per_s / 1e3
+    if operations and not peak:
+        return None, None
+    compute = operations / peak / 1e3 if operations else 0.0
+    return max(compute, memory), "compute" if compute > memory else "memory"

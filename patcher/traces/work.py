@@ -1,0 +1,126 @@
+"""What an operator has to do at least, by the shapes of its inputs.
+
+Two operations for each product of a matmul, and each tensor read or written once: what lies in a cache, or is one row
+that is repeated, takes less. The inputs stand in the order of the operator's schema, as kineto writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from patcher.traces.messages import element_size
+
+Shape = tuple[int, ...]
+
+
+class Inputs(NamedTuple):
+    """The inputs of a call: what is no tensor has no dimensions. ``sizes`` are the bytes of an element, 0: unknown."""
+
+    shapes: tuple[Shape, ...]
+    types: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def bytes(self, *tensors: int) -> int:
+        """Those of some tensors; of one that is not there none."""
+        return sum(
+            math.prod(self.shapes[at]) * self.sizes[at] for at in tensors if at < len(self.shapes) and self.shapes[at]
+        )
+
+    @property
+    def every(self) -> int:
+        """The bytes of all tensors."""
+        return self.bytes(*range(len(self.shapes)))
+
+    @property
+    def widest(self) -> int:
+        """The bytes of the result of an operation element by element, with the type of the first input."""
+        return max(map(math.prod, filter(None, self.shapes)), default=0) * self.sizes[0]
+
+
+Work = tuple[int, int]
+"""Operations, and bytes that have to be moved."""
+
+
+def _matmul(first: int) -> Callable[[Inputs], Work]:
+    """A product of the tensors ``first`` and the next one: rows by columns, or a batch of these."""
+
+    def work(call: Inputs) -> Work:
+        left, right = call.shapes[first], call.shapes[first + 1]
+        if len(left) != len(right) or len(left) not in (2, 3) or left[-1] != right[-2] or left[:-2] != right[:-2]:
+            raise ValueError("no such product")
+        rows = math.prod(left[:-1])
+        return 2 * rows * left[-1] * right[-1], call.every + rows * right[-1] * call.sizes[first]
+
+    return work
+
+
+def _linear(call: Inputs) -> Work:
+    left, right = call.shapes[:2]
+    if len(right) != 2 or left[-1] != right[-1]:
+        raise ValueError("no such product")
+    rows = math.prod(left[:-1])
+    return 2 * rows * right[0] * right[1], call.every + rows * right[0] * call.sizes[0]
+
+
+def _mapped(call: Inputs) -> Work:
+    """Each element of the inputs is read, and each of a new result written."""
+    return 0, call.every + call.widest
+
+
+def _changed(call: Inputs) -> Work:
+    """All inputs are read, and as much as the first one is written: over it, or beside it."""
+    return 0, call.every + call.bytes(0)
+
+
+def _doubly_changed(call: Inputs) -> Work:
+    """All inputs are read, and the first two are written."""
+    return 0, call.every + call.bytes(0, 1)
+
+
+def _moved(call: Inputs) -> Work:
+    """Each tensor is read or written once: a sum, or what writes into a tensor that it is given."""
+    return 0, call.every
+
+
+_MAPPED = (
+    "add", "sub", "mul", "div", "neg", "pow", "exp", "rsqrt", "sigmoid", "silu", "gelu", "relu", "tanh", "clamp",
+    "clamp_min", "where", "threshold_backward", "sigmoid_backward", "silu_backward", "gelu_backward", "_softmax",
+    "_log_softmax",
+)  # fmt: skip
+_CHANGED = ("add_", "sub_", "mul_", "div_", "clamp_", "clamp_min_", "relu_", "sigmoid_", "native_layer_norm")
+_MOVED = ("sum", "mean", "_softmax_backward_data", "_log_softmax_backward_data")
+
+WORK: Mapping[str, Callable[[Inputs], Work]] = {
+    "aten::mm": _matmul(0), "aten::bmm": _matmul(0), "aten::_scaled_mm": _matmul(0), "aten::addmm": _matmul(1),
+    "aten::baddbmm": _matmul(1), "aten::linear": _linear,
+    **{f"aten::{name}": _mapped for name in _MAPPED}, **{f"aten::{name}": _changed for name in _CHANGED},
+    **{f"aten::{name}": _moved for name in _MOVED},
+    "_C::rms_norm": _moved, "_C::silu_and_mul": _moved, "_C::fused_add_rms_norm": _doubly_changed,
+}  # fmt: skip
+"""Operator → the work of a call, by its inputs in the order of its schema."""
+
+
+def inputs_of(shapes: str, types: str) -> Inputs | None:
+    """The inputs that kineto wrote in JSON; None for what it does not write."""
+    try:
+        dims, names = json.loads(shapes), tuple(map(str, json.loads(types)))
+        tensors = [dim if isinstance(dim, list) and all(type(one) is int for one in dim) else () for dim in dims]
+    except (ValueError, TypeError, RecursionError):
+        return None
+    sizes = [element_size(name) or 0 for name in names] + [0] * (len(tensors) - len(names))
+    return Inputs(tuple(map(tuple, tensors)), names, tuple(sizes[: len(tensors)]))
+
+
+def work_of(operator: str, inputs: Inputs) -> tuple[int, int, int] | None:
+    """Operations and bytes of a call, and the bytes of an element; None where its inputs do not tell."""
+    try:
+        operations, moved = WORK[operator](inputs)
+        elements = {size for shape, size in zip(inputs.shapes, inputs.sizes, strict=True) if shape}
+    except (KeyError, IndexError, ValueError):
+        return None
+    if 0 in elements or not 0 < moved < 1 << 60 or not 0 <= operations < 1 << 80:
+        return None
+    return operations, moved, next(size for shape, size in zip(inputs.shapes, inputs.sizes, strict=True) if shape)

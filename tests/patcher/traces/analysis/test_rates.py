@@ -1,0 +1,178 @@
+"""Operators of GPUs against the roofline of their device."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patcher.commands.reports import reporting
+from patcher.messages.report import json_of
+from patcher.traces import page
+from patcher.traces.analysis.devices import DEVICES, device_of
+from patcher.traces.analysis.rates import rated
+from patcher.traces.formats import chrome, torch
+from patcher.traces.model import RankProfile
+from tests.patcher.traces.recorded import SHARED, Range, Run, Task, shared
+
+HALF = '["c10::BFloat16", "c10::BFloat16"]'
+LARGE, NARROW = "[[8192, 8192], [8192, 8192]]", "[[8, 8192], [8192, 8192]]"
+FLOPS = 2 * 8192**3
+
+
+@pytest.mark.parametrize(
+    ("name", "half", "tb_per_s"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989.4, 3.35), ("NVIDIA H100 PCIe", 756, 2.0), ("NVIDIA H100 NVL", 835, 3.9),
+        ("NVIDIA H800", None, None), ("NVIDIA H200", 989.4, 4.8), ("NVIDIA H20", 148, 4.0), ("NVIDIA B200", 2250, 8.0),
+        ("NVIDIA A100-SXM4-80GB", 312, 2.039), ("NVIDIA A100 80GB PCIe", 312, 1.935), ("NVIDIA A100-PG509-200", 312, 1.555),
+        ("NVIDIA A800-SXM4-80GB", 312, 2.039), ("Tesla V100-SXM2-16GB", 125, 0.9), ("NVIDIA L40S", 362, 0.864),
+        ("AMD Instinct MI300X VF", 1307.4, 5.3), ("AMD Instinct MI325X", 1307.4, 6.0), ("NVIDIA GB200", None, None),
+        ("NVIDIA GeForce RTX 4090", None, None), ("", None, None), ("CPU", None, None),
+    ],
+)  # fmt: skip
+def test_a_device_is_known_by_its_name(name: str, half: float | None, tb_per_s: float | None) -> None:
+    found = device_of(name)
+    assert (found and found.half, found and found.tb_per_s) == (half, tb_per_s)
+
+
+def test_every_device_has_its_source_and_is_reached() -> None:
+    assert all(one.source and one.tb_per_s < 10 and one.half > one.single for one in DEVICES)
+    assert len({one.pattern for one in DEVICES}) == len(DEVICES)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "types", "bound", "least_us"),
+    [
+        (LARGE, HALF, "compute", FLOPS / 989.4e6),
+        (NARROW, HALF, "memory", 2 * (8 * 8192 * 2 + 8192**2) / 3.35e6),
+        (LARGE, '["float", "float"]', "compute", FLOPS / 494.7e6),
+        (LARGE, '["double", "double"]', None, None),
+    ],
+)
+def test_the_roofline_is_the_later_of_compute_and_memory(
+    shapes: str, types: str, bound: str | None, least_us: float | None
+) -> None:
+    (one,) = rated({("aten::mm", shapes, types): (3, 3, 9_000_000, 0)}, "NVIDIA H100 80GB HBM3")
+    assert (one.bound, one.least_ns) == (bound, least_us and pytest.approx(3000 * least_us, abs=1))
+    assert one.tflops == pytest.approx(3 * one.flops / 9e9)
+    assert one.share == (least_us and pytest.approx(least_us / 3000, abs=1e-6))
+
+
+def test_calls_on_the_host_and_of_unknown_work_do_not_count() -> None:
+    rows = {
+        ("aten::mm", LARGE, HALF): (9, 6, 12_000_000, 0), ("aten::mm", NARROW, HALF): (9, 0, 0, 5),
+        ("aten::mm", "[[1]]", HALF): (1, 1, 50, 5), ("aten::add", "[[4]]", '["float"]'): (2, 4, 50, 0),
+    }  # fmt: skip
+    assert [(one.operator, one.calls, one.ns, one.bound) for one in rated(rows, "a device that nobody knows")] == [
+        ("aten::mm", 6, 12_000_000, None), ("aten::add", 2, 50, None),
+    ]  # fmt: skip
+
+
+def recorded(
+    folder: Path, shapes: Sequence[str], device: str = "NVIDIA H100 80GB HBM3", *, indent: int | None = None
+) -> Path:
+    """A step of matmuls of these shapes, each 2 ms on the device, called from a linear without any."""
+    ms = 1_000_000
+    tasks = tuple(Task(at * 2 * ms + 10, at * 2 * ms + 10 + 2 * ms, launch=at * 10 + 5) for at in range(len(shapes)))
+    calls = tuple(Range("aten::mm", at * 10 + 4, at * 10 + 8) for at in range(len(shapes)))
+    run = Run(tasks, (Range("ProfilerStep#1", 0, 5000),), (Range("aten::linear", 3, 4000), *calls))
+    file = folder / "run.json"
+    content = json.loads(run.torch(file).read_text(), parse_float=str)
+    matmuls = [event for event in content["traceEvents"] if event["name"] == "aten::mm"]
+    for event, own in zip(matmuls, shapes, strict=True):
+        event["args"] |= {"Input Dims": json.loads(own), "Input type": json.loads(HALF)} if own else {}
+    content["deviceProperties"][0]["name"] = device
+    file.write_text(re.sub(r'"((?:ts|dur)": )"([\d.]+)"', r'"\1\2', json.dumps(content, indent=indent)))
+    return file
+
+
+def reported(path: Path) -> RankProfile:
+    (found,) = reporting.report([path], reporting.ReadOptions()).data.captures
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("reader", ["msgspec", "json"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_operators_are_told_apart_by_their_shapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, indent: int | None
+) -> None:
+    if reader == "json":
+        monkeypatch.setattr(chrome, "_decoder", lambda: chrome._decoded_by_json)
+    found = reported(recorded(tmp_path, [LARGE, NARROW, LARGE, ""], indent=indent))
+    assert [(one.shapes, one.types, one.calls, one.ns) for one in found.rates] == [
+        (((8192, 8192), (8192, 8192)), ("c10::BFloat16", "c10::BFloat16"), 2, 4_000_000),
+        (((8, 8192), (8192, 8192)), ("c10::BFloat16", "c10::BFloat16"), 1, 2_000_000),
+    ]
+    assert [(one.name, one.calls, one.kernels, one.ns) for one in found.operators] == [
+        ("aten::mm", 4, 4, 8_000_000), ("aten::linear", 1, 0, 0),
+    ]  # fmt: skip
+
+
+def test_more_shapes_than_are_kept_go_by_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "MOST_SHAPES", 1)
+    found = reported(recorded(tmp_path, [LARGE, NARROW, LARGE]))
+    assert [one.calls for one in found.rates] == [2]
+    assert [(one.name, one.calls) for one in found.operators] == [("aten::mm", 3), ("aten::linear", 1)]
+
+
+def test_json_page_and_terminal_have_them(tmp_path: Path) -> None:
+    result = reporting.report([recorded(tmp_path, [LARGE, NARROW])], reporting.ReadOptions())
+    (capture,) = json_of(result.data)["captures"]
+    first, second = sorted(capture["rates"], key=lambda one: -one["flops"])
+    assert first | {"least_ns": 0, "share": 0} == {
+        "operator": "aten::mm", "shapes": [[8192, 8192], [8192, 8192]], "types": ["c10::BFloat16"] * 2, "calls": 1,
+        "kernels": 1, "ns": 2_000_000, "flops": FLOPS, "bytes": 3 * 2 * 8192**2, "least_ns": 0, "bound": "compute",
+        "tflops": round(FLOPS / 2e9, 3), "tb_per_s": round(6 * 8192**2 / 2e9, 4), "share": 0,
+    }  # fmt: skip
+    assert second["bound"] == "memory"
+    assert "  matmuls: 275 TFLOPS, 29 % of the roofline" in result.lines
+    text = page.page(result.data).partition("<h2>Operators by shape</h2>")[2].partition("</table>")[0]
+    for shown in ("8192×8192, 8192×8192", "c10::BFloat16, c10::BFloat16", "549.8", "55.6 %", "memory"):
+        assert f">{shown}</td>" in text
+    other = reporting.report([recorded(tmp_path, [LARGE], "Fancy \x1b[31m GPU")], reporting.ReadOptions())
+    assert "  matmuls: 550 TFLOPS, no roofline is known of Fancy ?[31m GPU" in other.lines
+    assert "of the roofline</button>" not in page.page(other.data)
+
+
+@shared
+@pytest.mark.parametrize(("name", "device"), [("tracelens-mi300-qwen", "MI300X"), ("hta-trace_diff-test", "V100")])
+def test_the_rates_of_real_matmuls_are_those_of_their_rows(name: str, device: str) -> None:
+    """By the whole JSON: the kernels whose launch lies within a call, and the products of its shapes."""
+    file = SHARED / "gpu" / f"{name}.json.gz"
+    events = [one for one in json.loads(gzip.decompress(file.read_bytes()))["traceEvents"] if one.get("ph") == "X"]
+    marks = [
+        one for one in events if str(one["name"]).startswith("ProfilerStep") and one.get("cat") == "user_annotation"
+    ]
+    launches: dict[Any, list[tuple[float, int]]] = defaultdict(list)
+    kernels = {one["args"]["correlation"]: one["dur"] for one in events if one.get("cat") == "kernel"}
+    for one in events:
+        if str(one.get("cat")) == "cuda_runtime" and one["args"].get("correlation") in kernels:
+            launches[one["tid"]].append((one["ts"], one["args"]["correlation"]))
+    times: dict[object, float] = defaultdict(float)
+    works: dict[object, int] = defaultdict(int)
+    for one in events:
+        if one["name"] == "aten::mm" and any(mark["ts"] <= one["ts"] < mark["ts"] + mark["dur"] for mark in marks):
+            own = [kernels[at] for ts, at in launches[one["tid"]] if one["ts"] <= ts < one["ts"] + one["dur"]]
+            (rows, inner), (_, columns) = one["args"]["Input Dims"]
+            times[rows, inner, columns] += sum(own) * 1000
+            works[rows, inner, columns] += 2 * rows * inner * columns * bool(own)
+    found = {}
+    for one in reported(file).rates:
+        if one.operator == "aten::mm":
+            (rows, inner), (_, columns) = one.shapes
+            found[rows, inner, columns] = one
+    assert len(found) > 2
+    for key, one in found.items():
+        assert one.tflops == pytest.approx(works[key] / times[key] / 1e3, rel=0.02)
+        assert one.share is not None
+        assert 0 < one.share < 1.0
+    assert device in reported(file).device
+    assert replace(one, ns=2 * one.ns).share == pytest.approx(one.share / 2)
