@@ -128,7 +128,8 @@ def used(
     """Alike kernels with the means of what was measured; a pipe that never worked is left out."""
     ratios = {pipe: round(mean, 4) for pipe, mean in sorted(means.items()) if 0 < mean < 100 and pipe != _CUBE}
     cube = round(means.get(_CUBE, 0) / 100, 4) if "aic_mac" in ratios else 0
-    return KernelUse(name, core, shapes.strip('"'), types, blocks, calls, ns, ratios, cube or None, bound_of(ratios))
+    shapes, types = (text.strip('"').replace("N/A", "") for text in (shapes, types))
+    return KernelUse(name, core, shapes, types, blocks, calls, ns, ratios, cube or None, bound_of(ratios))
 
 
 def ordered(found: Iterable[KernelUse]) -> tuple[KernelUse, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from patcher.page.markup import Content
 from patcher.traces.measured import BUSY, KernelUse, OperatorRate, pipe_name
 from patcher.traces.model import Collective, RankProfile
@@ -36,8 +38,8 @@ def kernel_uses(profile: RankProfile, limits: PageLimits) -> Content:
     longest = max((one.ns for one in profile.kernel_uses), default=1) or 1
     rows = [_used(one, len(profile.units) or 1, longest) for one in profile.kernel_uses]
     heads = [
-        "name", "shapes", "types", "core", "blocks", "ms per unit", "calls per unit", "average µs", "bound by",
-        "busiest pipes", "cube utilization",
+        "name", "shapes", "types", "ms per unit", "bound by", "busiest pipes", "blocks", "core", "calls per unit",
+        "average µs", "cube utilization",
     ]  # fmt: skip
     if not any(one.cube_utilization for one in profile.kernel_uses):
         del heads[-1]
@@ -52,27 +54,31 @@ def _used(one: KernelUse, units: int, longest: int) -> tuple[str | Cell, ...]:
     average, cubes = one.ns / (one.calls or 1), one.cube_utilization or 0
     busiest = sorted(one.ratios.items(), key=lambda pipe: -pipe[1])[:3]
     shown = ", ".join(f"{pipe_name(pipe)} {percent(ratio, 0)}" for pipe, ratio in busiest)
+    blocks = Cell("" if one.block_dim is None else one.block_dim, one.block_dim or 0)
     return (
-        cut(one.name), cut(one.shapes), cut(one.types), one.core,
-        Cell("" if one.block_dim is None else one.block_dim, one.block_dim or 0),
-        Cell(millis(one.ns / units), one.ns, (one.ns / longest, "compute")),
-        Cell(f"{one.calls / units:,.1f}", one.calls), Cell(micros(average), average), one.bound or "",
-        Cell(shown, busiest[0][1] if busiest else 0), Cell(percent(cubes) if cubes else "", cubes),
+        cut(one.name), cut(one.shapes), _distinct(one.types.split(";")),
+        Cell(millis(one.ns / units), one.ns, (one.ns / longest, "compute")), one.bound or "",
+        Cell(shown, busiest[0][1] if busiest else 0), blocks, one.core,
+        Cell(f"{one.calls / units:,.1f}", one.calls), Cell(micros(average), average),
+        Cell(percent(cubes) if cubes else "", cubes),
     )  # fmt: skip
+
+
+def _distinct(types: Iterable[str]) -> str:
+    """Each type once, and without the namespace of torch."""
+    return cut(", ".join(dict.fromkeys(name.removeprefix("c10::") for name in types if name)))
 
 
 def operator_rates(profile: RankProfile, limits: PageLimits) -> Content:
     """Operators of a GPU by shape, with what they reached of the roofline."""
     longest = max((one.ns for one in profile.rates), default=1) or 1
-    heads = [
-        "name", "shapes", "types", "ms per unit", "calls per unit", "average µs", "TFLOPS", "TB/s", "of the roofline",
-        "at least, ms per unit", "bound by",
-    ]  # fmt: skip
+    heads = ["name", "shapes", "types", "ms per unit", "TFLOPS", "TB/s", "calls per unit", "average µs"]
     about = (
         "By shapes: two operations for each product, each tensor read or written once. Above 100 % data lay in a cache."
     )
-    if not any(one.bound for one in profile.rates):
-        del heads[8:]
+    if any(one.bound for one in profile.rates):
+        heads += ["of the roofline", "at least, ms per unit", "bound by"]
+    else:
         about += f" No roofline is known of {profile.device or 'this device'}."
     rows = [_rated(one, len(profile.units) or 1, longest)[: len(heads)] for one in profile.rates]
     return table("Operators by shape", heads, rows, limits, about, names=2)
@@ -81,11 +87,11 @@ def operator_rates(profile: RankProfile, limits: PageLimits) -> Content:
 def _rated(one: OperatorRate, units: int, longest: int) -> tuple[str | Cell, ...]:
     average, share, least = one.ns / one.calls, one.share or 0, one.least_ns or 0
     shapes = ", ".join("\N{MULTIPLICATION SIGN}".join(map(str, shape)) for shape in one.shapes if shape)
-    types = ", ".join(name for shape, name in zip(one.shapes, one.types, strict=False) if shape)
+    types = _distinct(name for shape, name in zip(one.shapes, one.types, strict=False) if shape)
     return (
-        cut(one.operator), cut(shapes), cut(types), Cell(millis(one.ns / units), one.ns, (one.ns / longest, "compute")),
-        Cell(f"{one.calls / units:,.1f}", one.calls), Cell(micros(average), average),
+        cut(one.operator), cut(shapes), types, Cell(millis(one.ns / units), one.ns, (one.ns / longest, "compute")),
         Cell(f"{one.tflops:,.1f}" if one.flops else "", one.tflops), Cell(f"{one.tb_per_s:,.3f}", one.tb_per_s),
+        Cell(f"{one.calls / units:,.1f}", one.calls), Cell(micros(average), average),
         Cell(percent(share) if share else "", share), Cell(millis(least / units) if least else "", least),
         one.bound or "",
     )  # fmt: skip

@@ -173,7 +173,7 @@ def test_json_page_and_terminal_have_them(tmp_path: Path) -> None:
     }  # fmt: skip
     assert "  kernel time by what bounds it: cube 87.0 %, mte2 8.6 %, nothing 4.3 %" in result.lines
     text = page.page(result.data).partition("<h2>Kernels by shape</h2>")[2].partition("</table>")[0]
-    for shown in ("8,64;64,8", "cube 85 %, mte2 60 %", "85.0 %", "DT_BF16;DT_BF16"):
+    for shown in ("8,64;64,8", "cube 85 %, mte2 60 %", "85.0 %", "DT_BF16"):
         assert f">{shown}</td>" in text
     assert reported(folder, units=(30, 31)).kernel_uses[0].calls == 1
 
@@ -215,7 +215,7 @@ def test_the_kernels_of_a_real_folder_are_those_of_its_tables(
     times: dict[object, float] = defaultdict(float)
     ratios: dict[object, list[float]] = defaultdict(list)
     for (kind, shapes, types, blocks), ns, ratio in rows(folder / OUTPUT):
-        key: object = kind, shapes.strip('"')[:900], types, blocks
+        key: object = kind, shapes.strip('"').replace("N/A", "")[:900], types.replace("N/A", ""), blocks
         times[key] += ns
         ratios[key].append(ratio)
     uses = reported(folder).kernel_uses
