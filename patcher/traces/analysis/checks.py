@@ -21,7 +21,8 @@ LINKED, ALONE, FEW, MANY, EARLY, LONGER = 0.95, 0.90, 0.5, 2.0, 0.01, 2.0
 and a unit's time on the host to that on the device."""
 
 HOST = ("dispatch", "waiting")
-DEVICE = ("communication", "collective-idle", "collective-outlier", "copies", "compute", "waiting", "slow-rank")
+_COMMUNICATION = ("communication", "collective-idle", "collective-outlier", "pipeline-bubble", "slow-rank")
+DEVICE = (*_COMMUNICATION, "copies", "compute", "waiting")
 EVERY = ("dispatch", "outlier", "lead-in", *DEVICE)
 ON_DEVICE = tuple(name for name in EVERY if name != "outlier")
 """The diagnoses that rest on the host's times, on a device's, all that a check withdraws, and of it what needs one."""
@@ -148,8 +149,7 @@ def _exposed_check(profile: RankProfile) -> Check:
         exposed, whole = row.get("communication_not_overlapped_ns", 0), row.get("communication_ns", 0)
         if exposed > whole:
             evidence = f"the vendor's step {step or '?'} has more communication not overlapped ({in_ms(exposed)}) than"
-            withdraws = ("communication", "collective-idle", "collective-outlier", "slow-rank")
-            return Check("exposed", False, f"{evidence} communication ({in_ms(whole)})", withdraws)
+            return Check("exposed", False, f"{evidence} communication ({in_ms(whole)})", _COMMUNICATION)
     unknown = "" if profile.vendor else ": the vendor does not say"
     return Check("exposed", True, f"exposed communication is not above communication{unknown}", ("communication",))
 

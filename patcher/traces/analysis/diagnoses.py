@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 
 from patcher.traces import model
-from patcher.traces.analysis import collectives
+from patcher.traces.analysis import collectives, pipelines
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met, missing
 from patcher.traces.places import first_place
@@ -27,6 +27,7 @@ TITLES = {
     "communication": "Communication that nothing hides",
     "collective-idle": "The device is idle within collectives",
     "collective-outlier": collectives.TITLE,
+    "pipeline-bubble": pipelines.TITLE,
     "dispatch": "Dispatch: the device waits for the host",
     "lead-in": "The device waits for the first kernel",
     "waiting": "Launched, but not started",
@@ -64,7 +65,11 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
     """The report of one stage; what is found is ``named`` by its profile where it is not the only one."""
     ranks, exact = met(profiles)
     profiles = collectives.sized(profiles, waits(profiles))
-    found = [one for profile in profiles for one in _diagnoses(profile, ranks) if one.id not in profile.withdrawn]
+    found = [
+        one for profile in profiles
+        for one in (*_diagnoses(profile, ranks), pipelines.bubble(profile, profiles))
+        if one is not None and one.id not in profile.withdrawn
+    ]  # fmt: skip
     slow = _slow_rank(ranks, exact=exact)
     if slow is not None and not any(slow.id in profile.withdrawn for profile in profiles):
         found.append(slow)

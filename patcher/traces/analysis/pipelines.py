@@ -1,0 +1,53 @@
+"""The bubble of a pipeline: how long a stage is in sends and receives, and how unequally stages compute.
+
+The vendor's own Bubble counts ``hcom_receive`` alone, and is 0 where a stage sends and receives at once. A kernel of
+NCCL does not say whether its SendRecv is one of two ranks or an all-to-all: there the name that kineto writes decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from patcher.traces.model import Collective, Diagnosis, RankProfile
+from patcher.traces.words import in_ms, percent
+
+NOTABLE = 0.10
+"""The share of the time from which on it is worth a finding."""
+
+UNEQUAL = 1.1
+"""Stages are unequal where one computes so many times as long as another."""
+
+TITLE = "The bubble of the pipeline: a stage waits for another"
+
+_KINDS = re.compile(r"send|recv|hcom_(?:send|receive|batchSendRecv)", re.ASCII)
+
+
+def between_two(one: Collective) -> bool:
+    """Whether a collective is a send or a receive between two ranks."""
+    return bool(_KINDS.fullmatch(one.kind or one.name))
+
+
+def bubble(profile: RankProfile, profiles: Sequence[RankProfile]) -> Diagnosis | None:
+    """How long a stage is in sends and receives that nothing hides, and what the stages of ``profiles`` compute."""
+    own = [one for one in profile.collectives if between_two(one)]
+    times: Counter[int] = Counter()
+    for one in own:
+        times[one.unit] += one.ns
+    waits = sum(min(times[unit.number], unit.communication_ns) for unit in profile.units)
+    if not own or waits < NOTABLE * profile.total_ns:
+        return None
+    evidence = (
+        f"For up to {percent(waits / profile.total_ns)} of the time it is in sends and receives that nothing hides"
+        f" ({len(own) / len(profile.units):,.0f} per unit)."
+    )
+    advice = "more micro-batches, or an interleaved schedule: the transfer itself is the smaller part"
+    stages = [(one.sum_ns("compute_ns", "overlap_ns") // len(one.units), one) for one in profiles]
+    (least, fast), (most, slow) = (pick(stages, key=lambda stage: stage[0]) for pick in (min, max))
+    if len(profiles) > 1 and most > UNEQUAL * least:
+        evidence += f" {slow.label} computes {in_ms(most)} per unit, {fast.label} {in_ms(least)}."
+        advice = "give the stage that computes longest fewer layers; then more micro-batches"
+    saving = waits // len(profile.units)
+    certainty = "upper bound; the transfer is in it"
+    return Diagnosis("pipeline-bubble", "warning", evidence, saving, certainty, TITLE, advice, profile.source)
