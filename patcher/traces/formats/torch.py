@@ -109,7 +109,7 @@ class _Reader:
     def take(self, events: Iterator[Event]) -> None:
         """Add the events; ValueError, OverflowError or TypeError at one whose time is no number."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
-        category_of, ranges, numbers = self.category_of, self.ranges, self.names
+        category_of, ranges, numbers, shaped, work = self.category_of, self.ranges, self.names, self._shaped, WORK
         for event in events:
             if event.ph != "X":
                 continue
@@ -125,20 +125,22 @@ class _Reader:
                     raise OverflowError(f"no duration: {event.dur}")
                 add_begin(begin)
                 add_end(end)
-                add_name(self._shaped(name, event.args) if name in WORK and event.args else numbers[name])
-                if event.args is not None and event.args.forward:
+                args = event.args
+                if args is None:
+                    add_name(numbers[name])
+                    continue
+                add_name(shaped(name, args) if name in work and args.dims else numbers[name])
+                if args.forward:
                     rank.found.backward.add(thread)
             elif category != UNKNOWN:
                 self.take_other[category](event, category)
 
     def _shaped(self, name: str, args: Args) -> int:
-        """The number of an operator by its name and its shapes; by its name alone where there are none, or too many."""
-        if not args.dims or not args.kinds:
-            return self.names[name]
-        key = name, bytes(args.dims), bytes(args.kinds)
+        """The number of an operator by its name and shapes; by its name alone where these are too many, or untyped."""
+        key = name, bytes(args.dims or b""), bytes(args.kinds or b"")
         number = self.shaped.get(key)
         if number is None:
-            if len(self.shaped) >= MOST_SHAPES or max(map(len, key)) > LONGEST:
+            if len(self.shaped) >= MOST_SHAPES or max(map(len, key)) > LONGEST or not args.kinds:
                 return self.names[name]
             number = self.shaped[key] = self.names.again(name)
         return number
