@@ -7,6 +7,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from patcher.traces.formats import ascend_db_kernels, ascend_kernels
 from patcher.traces.measured import KernelUse, bound_of, bounds
 from patcher.traces.model import RankProfile
 from patcher.traces.names import OUTPUT
-from tests.patcher.traces.recorded import MS, SHARED, shared, steps
+from tests.patcher.traces.recorded import MS, SHARED, Range, Task, shared, steps
 
 HEADS = (
     "Step Id,Name,Type,Accelerator Core,Duration(us),Block Dim,Input Shapes,Input Data Types,aic_mac_ratio,aic_mte2_ratio,"
@@ -176,6 +177,37 @@ def test_json_page_and_terminal_have_them(tmp_path: Path) -> None:
     for shown in ("8,64;64,8", "cube 85 %, mte2 60 %", "85.0 %", "DT_BF16"):
         assert f">{shown}</td>" in text
     assert reported(folder, units=(30, 31)).kernel_uses[0].calls == 1
+
+
+@pytest.mark.parametrize(
+    ("annotations", "marks", "calls"),
+    [
+        ((), None, {30: 1, 31: 1}),
+        ((Range("rlpatch:uncounted", 9 * MS, 9 * MS + 5),), None, {30: 1, 31: 1}),
+        ((), "decode", {30: 2, 31: 2}),  # the vendor's steps are not those
+    ],
+)
+def test_the_steps_of_a_table_are_the_units_where_these_are_its_steps(
+    tmp_path: Path, annotations: tuple[Range, ...], marks: str | None, calls: dict[int, int]
+) -> None:
+    run = replace(steps(2), annotations=annotations)
+    if marks:
+        run = replace(
+            run, marks=tuple(replace(one, name=one.name.replace("ProfilerStep#", "decode ")) for one in run.marks)
+        )
+    folder = run.text(tmp_path / "rank0_ascend_pt")
+    written(folder / OUTPUT, *ROWS)
+    for step, count in calls.items():
+        found = reported(folder, units=(step, step + 1))
+        assert sum(one.calls for one in found.kernel_uses if one.shapes == "8,64;64,8") == count
+
+
+def test_copies_between_kernels_of_a_database_are_none_of_them(tmp_path: Path) -> None:
+    run = steps(2)
+    copies = [Task(one.end, one.end + 5, "copy", "copy", 7, one.launch, one.ask) for one in run.tasks]
+    tasks = tuple(task for pair in zip(run.tasks, copies, strict=True) for task in pair)
+    found = reported(replace(run, tasks=tasks).db(tmp_path / "rank0_ascend_pt")).kernel_uses
+    assert [(one.name, one.calls, one.ns) for one in found] == [(f"kernel{at}", 2, MS) for at in range(10)]
 
 
 Row = tuple[tuple[str, str, str, int], float, float]
