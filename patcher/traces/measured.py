@@ -110,7 +110,7 @@ def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
     """How fast matmuls, and other operators, ran all in all, and which share of the roofline of ``device`` that is."""
     every = list(rates)
     for what, own in (
-        ("matmuls", [one for one in every if one.flops]),
+        ("matmuls and attention", [one for one in every if one.flops]),
         ("element by element, sums and norms", [one for one in every if not one.flops]),
     ):
         ns = sum(one.ns for one in own)

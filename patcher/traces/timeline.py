@@ -258,7 +258,7 @@ class Timeline:
         self.functions: dict[int, RangeColumns] = {}
         self.marks: list[tuple[int, Mark]] = []
         self.groups: dict[int, str] = {}
-        self.shapes: dict[int, tuple[str, str]] = {}
+        self.shapes: dict[int, tuple[str, ...]] = {}
         self.messages: dict[int, Message] = {}
         self.transits: dict[int, tuple[int, int, int]] = {}
         self.vendor: dict[str, dict[str, int]] | None = None

@@ -17,11 +17,15 @@ Shape = tuple[int, ...]
 
 
 class Inputs(NamedTuple):
-    """The inputs of a call: what is no tensor has no dimensions. ``sizes`` are the bytes of an element, 0: unknown."""
+    """The inputs of a call: what is no tensor has no dimensions.
+
+    ``sizes`` are the bytes of an element, 0 where that is not known, ``values`` what is no tensor, as text.
+    """
 
     shapes: tuple[Shape, ...]
     types: tuple[str, ...]
     sizes: tuple[int, ...]
+    values: tuple[str, ...] = ()
 
     def bytes(self, *tensors: int) -> int:
         """Those of some tensors; of one that is not there none."""
@@ -85,6 +89,40 @@ def _moved(call: Inputs) -> Work:
     return 0, call.every
 
 
+def _attention(
+    first: int, causal: int, *, heads: int = 2, times: float = 1, lengths: int = 0
+) -> Callable[[Inputs], Work]:
+    """Attention whose query, key and value are the tensors from ``first`` on, and whose value ``causal`` says if it is.
+
+    ``heads`` is the dimension of heads, ``times`` how many times the forward's operations it takes, and where
+    ``lengths`` is a tensor the sequences have lengths that no shape tells. A causal one ends with the last key.
+    """
+
+    def work(call: Inputs) -> Work:
+        query, key, value = call.shapes[first : first + 3]
+        if not len(query) == len(key) == len(value) == 4 or (lengths and call.shapes[lengths]):
+            raise ValueError("no such attention")
+        asking, asked = query[3 - heads], key[3 - heads]
+        pairs = asking * asked
+        if call.values[causal] in ("True", "1", "2"):
+            if asking > asked:
+                raise ValueError("queries without a key")
+            pairs -= asking * (asking - 1) // 2
+        elif call.values[causal] not in ("False", "0"):
+            raise ValueError("nobody says whether it is causal")
+        each = 2 * pairs * query[0] * query[heads]
+        return round(times * each * (query[3] + value[3])), call.every + call.bytes(first)
+
+    return work
+
+
+CONCRETE = {
+    "aten::_flash_attention_forward": _attention(0, 8, lengths=3),
+    "aten::_flash_attention_backward": _attention(1, 11, times=2.5, lengths=6),
+    "aten::_scaled_dot_product_cudnn_attention": _attention(0, 6, heads=1),
+}
+"""Operator → the work of a call, of those of which a value has to be known, too."""
+
 _MAPPED = (
     "add", "sub", "mul", "div", "neg", "pow", "exp", "rsqrt", "sigmoid", "silu", "gelu", "relu", "tanh", "clamp",
     "clamp_min", "where", "threshold_backward", "sigmoid_backward", "silu_backward", "gelu_backward", "_softmax",
@@ -95,7 +133,7 @@ _MOVED = ("sum", "mean", "_softmax_backward_data", "_log_softmax_backward_data")
 
 WORK: Mapping[str, Callable[[Inputs], Work]] = {
     "aten::mm": _matmul(0), "aten::bmm": _matmul(0), "aten::_scaled_mm": _matmul(0), "aten::addmm": _matmul(1),
-    "aten::baddbmm": _matmul(1), "aten::linear": _linear,
+    "aten::baddbmm": _matmul(1), "aten::linear": _linear, **CONCRETE,
     **{f"aten::{name}": _mapped for name in _MAPPED}, **{f"aten::{name}": _changed for name in _CHANGED},
     **{f"aten::{name}": _moved for name in _MOVED},
     "_C::rms_norm": _moved, "_C::silu_and_mul": _moved, "_C::fused_add_rms_norm": _doubly_changed,
@@ -103,15 +141,15 @@ WORK: Mapping[str, Callable[[Inputs], Work]] = {
 """Operator → the work of a call, by its inputs in the order of its schema."""
 
 
-def inputs_of(shapes: str, types: str) -> Inputs | None:
+def inputs_of(shapes: str, types: str, values: str = "") -> Inputs | None:
     """The inputs that kineto wrote in JSON; None for what it does not write."""
     try:
-        dims, names = json.loads(shapes), tuple(map(str, json.loads(types)))
+        dims, names, known = json.loads(shapes), tuple(map(str, json.loads(types))), json.loads(values or "[]")
         tensors = [dim if isinstance(dim, list) and all(type(one) is int for one in dim) else () for dim in dims]
     except (ValueError, TypeError, RecursionError):
         return None
     sizes = [element_size(name) or 0 for name in names] + [0] * (len(tensors) - len(names))
-    return Inputs(tuple(map(tuple, tensors)), names, tuple(sizes[: len(tensors)]))
+    return Inputs(tuple(map(tuple, tensors)), names, tuple(sizes[: len(tensors)]), tuple(map(str, known or ())))
 
 
 def work_of(operator: str, inputs: Inputs) -> tuple[int, int, int] | None:

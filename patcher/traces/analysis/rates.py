@@ -9,15 +9,15 @@ from patcher.traces.measured import OperatorRate
 from patcher.traces.work import inputs_of, work_of
 
 
-def rated(shaped: Mapping[tuple[str, str, str], Sequence[int]], device_name: str) -> tuple[OperatorRate, ...]:
+def rated(shaped: Mapping[tuple[str, ...], Sequence[int]], device_name: str) -> tuple[OperatorRate, ...]:
     """How fast the operators ran whose shapes are known; those first that take longest.
 
-    ``shaped`` maps operator, shapes and types to calls, kernels, their time, and the time on the host.
+    ``shaped`` maps an operator and its inputs to calls, kernels, their time, and the time on the host.
     """
     device = device_of(device_name)
     found = []
-    for (name, shapes, types), (calls, kernels, ns, _) in shaped.items():
-        inputs = inputs_of(shapes, types)
+    for (name, *texts), (calls, kernels, ns, _) in shaped.items():
+        inputs = inputs_of(*texts)
         # A call on tensors of the host launches nothing.
         worked = min(calls, kernels)
         if ns and worked and inputs and (known := work_of(name, inputs)):

@@ -61,11 +61,12 @@ _ARGS = {
     "connection": "connection_id", "task": "Task Type", "forward": "Fwd thread id", "group": "Process Group Name",
     "collective": "Collective name", "sent": "In msg nelems", "received": "Out msg nelems", "ranks": "Group size",
     "type": "data_type", "dims": "Input Dims", "kinds": "Input type",
+    "concrete": "Concrete Inputs",
 }  # fmt: skip
 """Field → its name in the ``args`` of an event, where that is another."""
 
 
-_UNREAD = ("dims", "kinds")
+_UNREAD = ("dims", "kinds", "concrete")
 
 
 class Event:
@@ -89,12 +90,12 @@ _Scalar = int | float | str | None
 class Args:
     """The fields that are read of the ``args`` of an event; None where one is missing, or not of its type.
 
-    ``dims`` and ``kinds`` are the text of their JSON, which few events need.
+    ``dims``, ``kinds`` and ``concrete`` are the text of their JSON, which few events need.
     """
 
     __slots__ = (
-        "collective", "connection", "correlation", "count", "device", "dims", "domain", "dtype", "forward", "group",
-        "kinds", "level", "ranks", "received", "sent", "stream", "task", "type",
+        "collective", "concrete", "connection", "correlation", "count", "device", "dims", "domain", "dtype", "forward",
+        "group", "kinds", "level", "ranks", "received", "sent", "stream", "task", "type",
     )  # fmt: skip
 
     correlation: int | None
@@ -115,6 +116,7 @@ class Args:
     type: _Scalar
     dims: bytes | None
     kinds: bytes | None
+    concrete: bytes | None
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         for name in self.__slots__:

@@ -31,7 +31,7 @@ from patcher.traces.timeline import (
     module_class,
     several,
 )
-from patcher.traces.work import WORK
+from patcher.traces.work import CONCRETE, WORK
 
 MOST_SHAPES, LONGEST = 20_000, 2000
 """Operators with shapes of their own that are told apart, and bytes of such shapes: what is beyond goes by its name."""
@@ -97,7 +97,7 @@ class _Reader:
         self.source, self.wanted = ChromeEvents(path, progress), wanted
         self.category_of = functools.cache(self._marked) if wanted else _category
         self.names = StringTable()
-        self.shaped: dict[tuple[str, bytes, bytes], int] = {}
+        self.shaped: dict[tuple[str, bytes, bytes, bytes], int] = {}
         self.ranks: dict[str, _Rank] = {}  # by label; "" where nobody merged anything
         self.processes: dict[object, _Rank] = {}
         self.take_other = {
@@ -137,7 +137,8 @@ class _Reader:
 
     def _shaped(self, name: str, args: Args) -> int:
         """The number of an operator by its name and shapes; by its name alone where these are too many, or untyped."""
-        key = name, bytes(args.dims or b""), bytes(args.kinds or b"")
+        concrete = bytes(args.concrete or b"") if name in CONCRETE else b""
+        key = name, bytes(args.dims or b""), bytes(args.kinds or b""), concrete
         number = self.shaped.get(key)
         if number is None:
             if len(self.shaped) >= MOST_SHAPES or max(map(len, key)) > LONGEST or not args.kinds:
@@ -221,7 +222,7 @@ class _Reader:
         fields = distributed if isinstance(distributed, Mapping) else {}
         own, world = (value if type(value := fields.get(name)) is int else None for name in ("rank", "world_size"))
         numbers = _numbers(self.ranks)
-        shapes = {number: (dims.decode(), kinds.decode()) for (_, dims, kinds), number in self.shaped.items()}
+        shapes = {number: tuple(text.decode() for text in inputs) for (_, *inputs), number in self.shaped.items()}
         for label, rank in sorted(self.ranks.items()) or [("", self._rank(0))]:
             found = rank.found
             if len(rank.devices) > 1:

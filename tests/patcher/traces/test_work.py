@@ -50,6 +50,35 @@ def test_the_work_of_a_call(operator: str, shapes: object, types: object, work: 
     assert work_of(operator, inputs) == work
 
 
+QUERY, KEY = [2, 64, 8, 16], [2, 96, 4, 16]
+
+
+@pytest.mark.parametrize(
+    ("operator", "tensors", "values", "flops"),
+    [
+        ("aten::_flash_attention_forward", [QUERY, QUERY, QUERY], {8: "False"}, 2 * 64 * 64 * 16 * 32),
+        ("aten::_flash_attention_forward", [QUERY, QUERY, QUERY], {8: "True"}, 64 * 65 * 16 * 32),
+        ("aten::_flash_attention_forward", [QUERY, KEY, KEY], {8: "True"}, 2 * (64 * 96 - 64 * 63 // 2) * 16 * 32),
+        ("aten::_flash_attention_backward", [QUERY] * 4, {11: "False"}, 5 * 64 * 64 * 16 * 32),
+        ("aten::_scaled_dot_product_cudnn_attention", [[2, 8, 64, 16]] * 3, {6: "False"}, 2 * 64 * 64 * 16 * 32),
+        ("aten::_flash_attention_forward", [KEY, QUERY, QUERY], {8: "True"}, None),
+        ("aten::_flash_attention_forward", [QUERY, QUERY, QUERY], {8: ""}, None),
+        ("aten::_flash_attention_forward", [QUERY, QUERY, QUERY], {}, None),
+        ("aten::_flash_attention_forward", [QUERY, QUERY, QUERY, [3]], {8: "True"}, None),  # lengths of their own
+        ("aten::_flash_attention_forward", [QUERY[1:]] * 3, {8: "True"}, None),
+    ],
+)
+def test_the_work_of_attention(
+    operator: str, tensors: list[list[int]], values: dict[int, str], flops: int | None
+) -> None:
+    shapes = [*tensors, *[[]] * (12 - len(tensors))]
+    known = [values.get(at, "") for at in range(max(values, default=-1) + 1)]
+    inputs = inputs_of(json.dumps(shapes), json.dumps([HALF if one else "" for one in shapes]), json.dumps(known))
+    assert inputs is not None
+    work = work_of(operator, inputs)
+    assert (work and work[0]) == flops
+
+
 def test_lists_of_tensors_are_no_shapes() -> None:
     inputs = inputs_of('[[[8, 4], [8, 4]], [8, true], "x", null, [3]]', '["TensorList"]')
     assert inputs is not None

@@ -60,14 +60,15 @@ def test_every_device_has_its_source_and_is_reached() -> None:
 def test_the_roofline_is_the_later_of_compute_and_memory(
     shapes: str, types: str, bound: str | None, least_us: float | None
 ) -> None:
-    (one,) = rated({("aten::mm", shapes, types): (3, 3, 9_000_000, 0)}, "NVIDIA H100 80GB HBM3")
+    rows: dict[tuple[str, ...], tuple[int, ...]] = {("aten::mm", shapes, types): (3, 3, 9_000_000, 0)}
+    (one,) = rated(rows, "NVIDIA H100 80GB HBM3")
     assert (one.bound, one.least_ns) == (bound, least_us and pytest.approx(3000 * least_us, abs=1))
     assert one.tflops == pytest.approx(3 * one.flops / 9e9)
     assert one.share == (least_us and pytest.approx(least_us / 3000, abs=1e-6))
 
 
 def test_calls_on_the_host_and_of_unknown_work_do_not_count() -> None:
-    rows = {
+    rows: dict[tuple[str, ...], tuple[int, ...]] = {
         ("aten::mm", LARGE, HALF): (9, 6, 12_000_000, 0), ("aten::mm", NARROW, HALF): (9, 0, 0, 5),
         ("aten::mm", "[[1]]", HALF): (1, 1, 50, 5), ("aten::add", "[[4]]", '["float"]'): (2, 4, 50, 0),
     }  # fmt: skip
@@ -133,13 +134,38 @@ def test_json_page_and_terminal_have_them(tmp_path: Path) -> None:
         "tflops": round(FLOPS / 2e9, 3), "tb_per_s": round(6 * 8192**2 / 2e9, 4), "share": 0,
     }  # fmt: skip
     assert second["bound"] == "memory"
-    assert "  matmuls: 275 TFLOPS, 29 % of the roofline" in result.lines
+    assert "  matmuls and attention: 275 TFLOPS, 29 % of the roofline" in result.lines
     text = page.page(result.data).partition("<h2>Operators by shape</h2>")[2].partition("</table>")[0]
     for shown in ("8192×8192, 8192×8192", "BFloat16", "549.8", "55.6 %", "memory"):
         assert f">{shown}</td>" in text
     other = reporting.report([recorded(tmp_path, [LARGE], "Fancy \x1b[31m GPU")], reporting.ReadOptions())
-    assert "  matmuls: 550 TFLOPS, no roofline is known of Fancy ?[31m GPU" in other.lines
+    assert "  matmuls and attention: 550 TFLOPS, no roofline is known of Fancy ?[31m GPU" in other.lines
     assert "of the roofline</button>" not in page.page(other.data)
+
+
+def test_attention_is_told_apart_by_its_values(tmp_path: Path) -> None:
+    """Of the same shapes one call is causal, and the other is not."""
+    file = recorded(tmp_path, [LARGE, LARGE])
+    content = json.loads(file.read_text(), parse_float=str)
+    calls = [event for event in content["traceEvents"] if event["name"] == "aten::mm"]
+    query = [[2, 64, 8, 16]] * 3 + [[]] * 6
+    for event, causal in zip(calls, ("True", "False"), strict=True):
+        values = ["", "", "", "", "", "64", "64", "0.", causal]
+        event["name"] = "aten::_flash_attention_forward"
+        event["args"] |= {"Input Dims": query, "Input type": [*["c10::Half"] * 3, *[""] * 6], "Concrete Inputs": values}
+    file.write_text(re.sub(r'"((?:ts|dur)": )"([\d.]+)"', r'"\1\2', json.dumps(content)))
+    pairs = sorted(one.flops // (2 * 2 * 8 * 32) for one in reported(file).rates)
+    assert pairs == [64 * 65 // 2, 64 * 64]
+
+
+@shared
+def test_the_attention_of_a_real_trace() -> None:
+    (one,) = (
+        rate for rate in reported(SHARED / "gpu" / "tracelens-mi300-qwen.json.gz").rates if "attention" in rate.operator
+    )
+    # 24 layers, causal, 16 sequences of 559 tokens with 16 heads of 64
+    assert (one.calls, one.flops) == (24, 2 * (559 * 560 // 2) * 16 * 16 * (64 + 64))
+    assert one.tflops == pytest.approx(24 * one.flops / one.ns / 1000)
 
 
 @shared
