@@ -236,6 +236,10 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
     longest = ", ".join(f"{name} ({percent(kernel.ns / whole, 0)})" for kernel, name in shown)
     advice = "faster or fewer kernels: fusion, another precision, larger batches"
     evidence = f"{percent(share)} of the time is computing. The longest kernels: {longest}."
+    above = sum(max(one.ns - one.least_ns, 0) for one in profile.rates if one.least_ns is not None)
+    if above:
+        less = min(above, profile.sum_ns("compute_ns", "overlap_ns")) // len(profile.units)
+        evidence += f" At the roofline of the device, operators of known work would take {in_ms(less)} less per unit."
     return model.Diagnosis("compute", "note", evidence, None, "exact", TITLES["compute"], advice, profile.source)
 
 

@@ -143,6 +143,16 @@ def test_json_page_and_terminal_have_them(tmp_path: Path) -> None:
     assert "of the roofline</button>" not in page.page(other.data)
 
 
+def test_what_is_above_the_roofline_is_a_number_of_the_finding(tmp_path: Path) -> None:
+    (found,) = reporting.report([recorded(tmp_path, [LARGE, LARGE])], reporting.ReadOptions()).data.findings
+    less = 4 - 2 * FLOPS / 989.4e9
+    assert found.evidence.endswith(
+        f"At the roofline of the device, operators of known work would take {less:.2f} ms less per unit."
+    )
+    (found,) = reporting.report([recorded(tmp_path, [LARGE, LARGE], "other")], reporting.ReadOptions()).data.findings
+    assert "roofline" not in found.evidence
+
+
 def test_attention_is_told_apart_by_its_values(tmp_path: Path) -> None:
     """Of the same shapes one call is causal, and the other is not."""
     file = recorded(tmp_path, [LARGE, LARGE])
