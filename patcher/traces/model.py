@@ -306,8 +306,8 @@ class RankProfile(Payload):
     """
 
     KEYS = (
-        "source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules", "vendor",
-        "gaps",
+        "source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules",
+        "collectives", "kernel_uses", "rates", "vendor", "gaps",
     )  # fmt: skip
 
     source: str

@@ -234,11 +234,13 @@ class Timeline:
     ``threads`` are numbered as they come: ``operators`` and ``modules`` hold the ranges of each, ``backward`` those on
     which autograd runs, and ``marks`` what may be a unit, with its thread. ``calls`` are the long calls of the device's
     runtime, by thread, UNKNOWN for threads that run nothing else, ``functions`` those of Python's built-in ones.
-    ``groups`` and ``transits`` map a task to the group of the collective that it is, and to how much of it the vendor
-    calls transit, waiting and idle. ``cut`` says why the end is missing, ``lost`` counts what could not be read,
-    ``unknown`` names types of tasks that are in no table of ours. ``doubts`` are the contradictions between it and the
-    ``metadata`` that a probe wrote beside it. A range in whose name ``wanted`` is found is a mark; its group
-    ``number``, if it has one, is the unit's.
+    ``shapes`` maps the number of a name to the shapes, the types and, where they tell the work, the values of the
+    inputs that operators of this number have, in JSON. ``groups``, ``messages`` and ``transits`` map a task to the
+    group of the collective that it is, to what that carries, and to how much of it the vendor calls transit, waiting
+    and idle. ``cut`` says why the end is missing, ``lost`` counts what could not be read, ``unknown`` names types of
+    tasks that are in no table of ours. ``doubts`` are the contradictions between it and the ``metadata`` that a probe
+    wrote beside it. A range in whose name ``wanted`` is found is a mark; its group ``number``, if it has one, is the
+    unit's.
     """
 
     def __init__(self, source: str, form: str, wanted: re.Pattern[str] | None = None) -> None:

@@ -70,7 +70,8 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
         kernels=kernels, operators=hosts.operators, modules=hosts.modules, metadata=found.metadata, world=found.world,
         settings=found.settings, vendor=found.vendor, marks=cuts.family, lanes=lanes,
         collectives=tuple(_collectives(found, units, cuts)), prompt_share=prompt,
-        gaps=gaps.gaps(units, {one.number for one in lanes}),
+        gaps=gaps.gaps(units, {one.number for one in lanes}), rates=rated(shaped, found.device),
+        kernel_uses=found.kernel_uses(cuts.owner, {at: unit.number for at, unit in units.items()}),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[at] for at in chosen), launches)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from patcher.traces import model
 from patcher.traces.analysis import collectives, pipelines
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
-from patcher.traces.analysis.ranks import met, missing
+from patcher.traces.analysis.ranks import met, missing, waits
 from patcher.traces.places import first_place
 from patcher.traces.words import apart, cold_unit, in_ms, listed, percent, short
 
@@ -126,7 +126,9 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
             if first := first_place(profile, part):
                 advice = f"{advice}; the largest share lies {first}"
             yield model.Diagnosis(name, "warning", shown, saving, certainty, TITLES[name], advice, profile.source)
-    yield from filter(None, (_outlier(profile), _compute(profile), _host_operators(profile)))
+    yield from filter(
+        None, (collectives.outlier(profile), _outlier(profile), _compute(profile), _host_operators(profile))
+    )
 
 
 def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> tuple[str, str]:

@@ -8,6 +8,7 @@ asked for before.
 from __future__ import annotations
 
 import heapq
+import operator
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

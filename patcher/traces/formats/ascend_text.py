@@ -45,7 +45,7 @@ class _Reader:
         output = file.parent
         folder = output.parent if output.name == OUTPUT else output
         self.source = ChromeEvents(file, progress)
-        self.found = Timeline(str(file), "ascend-text", wanted)
+        self.found: Timeline = TextTimeline(file, wanted)
         self.found.rank, self.found.world = ascend.rank_of(folder), ascend.world_of(folder)
         self.found.device, self.found.settings = "Ascend NPU", ascend.settings_of(folder)
         self.found.vendor = ascend.vendor_steps(output)

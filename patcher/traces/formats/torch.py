@@ -17,6 +17,7 @@ from typing import Any
 
 from patcher.progress import Progress, ignore
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
+from patcher.traces.messages import message
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, CPU
 from patcher.traces.timeline import (
     LONG_CALL,
