@@ -9,6 +9,7 @@ import operator
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from patcher.traces.formats import ascend
 from patcher.traces.formats.chrome import nanoseconds
@@ -66,27 +67,22 @@ class _Sums:
         """The rows of a table; none where a column is missing, or it has others than the tables before."""
         rows = ascend.cells(file)
         heads = next(rows, [])
-        places = {head: at for at, head in enumerate(heads)}
-        known = [next((places[head] for head in names if head in places), -1) for names in (*_ALIKE, _STEP, _TOOK)]
-        *alike, step, took = known
-        measures = {found[1]: at for head, at in places.items() if (found := RATIO.fullmatch(head))}
-        measures |= {_CUBE: places[_CUBE]} if _CUBE in places else {}
-        if alike[0] < 0 or took < 0 or (self.alike and self.measures != (*measures,)):
+        places = _places(heads)
+        if places is None or (self.alike and self.measures != (*places.measures,)):
             return
-        self.measures = (*measures,)
-        values = [*measures.values()]
+        self.measures = (*places.measures,)
+        values = [*places.measures.values()]
         for row in rows:
-            if len(row) < len(heads) or (self.steps is not None and step >= 0 and row[step] not in self.steps):
+            if len(row) < len(heads) or not self._wanted(row, places.step):
                 continue
-            own = self._own(tuple(row[at][:_LONGEST] if at >= 0 else "" for at in alike))
+            own = self._own(tuple(row[at][:_LONGEST] if at >= 0 else "" for at in places.alike))
             if own is not None:
                 own[0][0] += 1
-                own[0][1] += _nanoseconds(row[took])
-                try:
-                    numbers = [float(row[at]) for at in values]
-                except ValueError:
-                    numbers = [_number(row[at]) for at in values]
-                own[1][:] = map(operator.add, own[1], numbers)
+                own[0][1] += _nanoseconds(row[places.took])
+                own[1][:] = map(operator.add, own[1], _numbers(row, values))
+
+    def _wanted(self, row: Sequence[str], step: int) -> bool:
+        return self.steps is None or step < 0 or row[step] in self.steps
 
     def _own(self, key: tuple[str, ...]) -> tuple[list[int], list[float]] | None:
         """The sums of a kernel; None for a collective, which stands in this table, too."""
@@ -107,8 +103,35 @@ class _Sums:
             yield used(name, core, shapes, types, blocks_used, calls, ns, means)
 
 
+class _Places(NamedTuple):
+    """Where the columns of a table are: what alike kernels have in common (-1: not there), step, time, measures."""
+
+    alike: tuple[int, ...]
+    step: int
+    took: int
+    measures: Mapping[str, int]
+
+
+def _places(heads: Sequence[str]) -> _Places | None:
+    """The columns of a table; None for one without a name or a time."""
+    places = {head: at for at, head in enumerate(heads)}
+    *alike, step, took = (
+        next((places[head] for head in names if head in places), -1) for names in (*_ALIKE, _STEP, _TOOK)
+    )
+    measures = {found[1]: at for head, at in places.items() if (found := RATIO.fullmatch(head))}
+    measures |= {_CUBE: places[_CUBE]} if _CUBE in places else {}
+    return _Places(tuple(alike), step, took, measures) if alike[0] >= 0 and took >= 0 else None
+
+
+def _numbers(row: Sequence[str], places: Sequence[int]) -> list[float]:
+    """What a row has in these places; 0 for N/A: nothing was recorded there."""
+    try:
+        return [float(row[at]) for at in places]
+    except ValueError:
+        return [_number(row[at]) for at in places]
+
+
 def _number(text: str) -> float:
-    """0 for N/A: nothing was recorded there."""
     try:
         return float(text)
     except ValueError:
