@@ -47,8 +47,8 @@ def to_add(said: str) -> list[str]:
 KNOWN = (
     ("vllm-ascend", "0.30.0rc2", 7),
     ("vllm-ascend", "0.9.1", 7),
-    ("verl", "0.6.1", 34),
-    ("verl", "0.9.1", 57),
+    ("verl", "0.6.1", 40),
+    ("verl", "0.9.1", 66),
     ("sglang", "0.5.23", 8),
 )
 
