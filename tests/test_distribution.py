@@ -32,7 +32,10 @@ def test_the_wheel_holds_the_packages_and_nothing_else(built: Path) -> None:
     assert wheel.name == f"rlpatch-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert {name.partition("/")[0] for name in names} == {"patcher", "patches", f"rlpatch-{__version__}.dist-info"}
+    manual = f"rlpatch-{__version__}.data/data/share/man/man1/rlpatch.1"
+    folders = {name.partition("/")[0] for name in names if name != manual}
+    assert folders == {"patcher", "patches", f"rlpatch-{__version__}.dist-info"}
+    assert manual in names
     sources = {
         str(path.relative_to(REPOSITORY))
         for package in ("patcher", "patches")
