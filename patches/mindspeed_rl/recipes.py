@@ -23,7 +23,7 @@ _WHY = (
     " fewer layers: another run than the one that is to be understood"
 )
 _PIPELINE = Note(
-    "with pipeline parallelism there are no micro-batches: take --call, in updates --mini-batch can be had, too",
+    "with a pipeline there are no micro-batches: take --call, or --mini-batch",
     "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the micro-batches:"
     " nothing is recorded then, and the log says so",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -11,6 +10,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from patcher.messages.errors import Kind, Problem
@@ -136,13 +136,18 @@ def _sdist(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted)
 
 def _python() -> str:
     """An interpreter that has pip: environments of uv have none. Raises Problem (ENVIRONMENT)."""
-    if importlib.util.find_spec("pip"):
+    if _pip_is_here():
         return sys.executable
     for found in filter(None, (shutil.which("python3", path=folder) for folder in os.get_exec_path())):
         if not subprocess.run([found, "-c", "import pip"], capture_output=True).returncode:
             return found
     cause = "pip, which downloads the release, is neither beside rlpatch nor beside a python3 on PATH"
     raise Problem(Kind.ENVIRONMENT, cause, hint="uv pip install pip, or uvx --with pip …")
+
+
+def _pip_is_here() -> bool:
+    # Not by importlib's find_spec: setuptools takes the search for the start of pip, and changes its distutils for it.
+    return PathFinder.find_spec("pip") is not None
 
 
 def _pip_download(arguments: Sequence[str], scratch: Path, **variables: str) -> subprocess.CompletedProcess[str]:

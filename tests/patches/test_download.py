@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.cache import REPOSITORY
 from patcher.messages.errors import Kind, Problem
 from patches.survey.download import download, listed
 from tests.matrix import MATRIX
@@ -110,7 +112,7 @@ def test_where_rlpatch_has_no_pip_that_of_python3_is_taken(
 ) -> None:
     wheel(index, "toy")
     (tmp_path / "python3").symlink_to(sys.executable)
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setattr("patches.survey.download._pip_is_here", lambda: False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with monkeypatch.context() as alone:
         alone.setattr("patches.survey.download.sys.executable", "/nowhere/python")
@@ -121,3 +123,10 @@ def test_where_rlpatch_has_no_pip_that_of_python3_is_taken(
     ) as caught:
         listed("toy")
     assert caught.value.hint == "uv pip install pip, or uvx --with pip …"
+
+
+def test_setuptools_keeps_its_distutils_where_pip_is_looked_for(index: Path) -> None:
+    wheel(index, "toy")
+    code = "from patches.survey.download import listed; listed('toy'); import setuptools"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
