@@ -20,9 +20,9 @@ _LANE = 16
 
 
 def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
-    """A stacked bar for each unit, or for each few of them, with its time on the host."""
+    """A stacked bar for each unit, or for each few of them, with its time on the host; nothing where there is one."""
     units = profile.units
-    if not units:
+    if len(units) < 2:
         return None
     each = math.ceil(len(units) / limits.bars)
     groups = [units[at : at + each] for at in range(0, len(units), each)]

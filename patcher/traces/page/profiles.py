@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from patcher.page.markup import Content, faint, section, tag
-from patcher.traces.model import FORMS, KINDS, CallSums, RankProfile, Side
+from patcher.traces.model import FORMS, KINDS, PARTS, CallSums, RankProfile, Side
 from patcher.traces.page.drawings import device_lanes, load_charts, unit_bars
 from patcher.traces.page.gaps import free_places
 from patcher.traces.page.measures import collectives, kernel_uses, operator_rates
@@ -24,6 +24,7 @@ def described(
     inner = (
         profile.cold is not None and faint(f"{cold_unit(profile.cold)}."),
         unit_bars(profile, limits),
+        _only_unit(profile, limits),
         device_lanes(profile, limits),
         free_places(profile, limits),
         _phases(profile),
@@ -53,6 +54,19 @@ def named(profile: RankProfile) -> str:
 def origin(source: str, recorded: RankProfile | Side, *more: str | None) -> str:
     """Where something was recorded, by which profiler, on which device, and ``more`` that is known of it."""
     return " · ".join(filter(None, (source, FORMS.get(recorded.form, recorded.form), recorded.device, *more)))
+
+
+def _only_unit(profile: RankProfile, limits: PageLimits) -> Content:
+    """The parts of a unit that is the only one, so that there is nothing to draw it beside."""
+    if len(profile.units) != 1 or not profile.total_ns:
+        return None
+    (unit,), total = profile.units, profile.total_ns
+    rows = [
+        (PARTS[part], timed(ns), Cell(percent(ns / total), ns, (ns / total, part)))
+        for part, ns in unit.parts.items() if ns
+    ]  # fmt: skip
+    about = f"They add up to its {duration(total)}; on the host it took {duration(unit.host_ns)}."
+    return table("The parts of the unit", ("part", "time", "share"), rows, limits, about)
 
 
 def _phases(profile: RankProfile) -> Content:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from patcher.page.markup import Content, alert, faint, section, tag
 from patcher.traces.model import Diagnosis, Rank, RankProfile, TraceReport
@@ -56,16 +56,12 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
         return faint("No unit was found.")
     title = many and tag("h2", f"{named(profile)}, the slowest one")
     count = (str(len(units)), f"unit{'s' * (len(units) > 1)}, {profile.span}")
+    median = "median unit time" if len(units) > 1 else "unit time"
     if not profile.total_ns:
-        on_host = (duration(profile.host_median_ns), "median unit time on the host")
+        on_host = (duration(profile.host_median_ns), f"{median} on the host")
         return (title, faint("Nothing ran on a device."), tiled([count, on_host]))
-    slowest = profile.slowest_unit
-    ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0
-    tiles = [
-        count,
-        (duration(profile.median_ns), "median unit time"),
-        (duration(profile.percentile95_ns), "95th percentile"),
-        (f"{ratio:.2f} \N{MULTIPLICATION SIGN}", "slowest unit / median"),
+    tiles = [count, (duration(profile.median_ns), median), *_spread(profile)]
+    tiles += [
         (percent(profile.share("compute_ns", "overlap_ns")), "computing"),
         (percent(profile.share("communication_ns")), "communication, not hidden"),
         (percent(profile.free_share), "free (copies counted in, as in step_trace_time)"),
@@ -74,6 +70,15 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
     if lead_in := profile.sum_ns("lead_in_ns"):
         tiles.append((duration(lead_in), "before the first kernel"))
     return (title, tiled(tiles))
+
+
+def _spread(profile: RankProfile) -> Iterator[tuple[str, str]]:
+    """How far the units lie apart: nothing of one, whose time is all of these."""
+    if len(profile.units) > 1:
+        slowest = profile.slowest_unit
+        ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0
+        yield duration(profile.percentile95_ns), "95th percentile"
+        yield f"{ratio:.2f} \N{MULTIPLICATION SIGN}", "slowest unit / median"
 
 
 def _diagnoses(report: TraceReport) -> Content:

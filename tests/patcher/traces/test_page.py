@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
+import math
 import re
 from dataclasses import replace
+from operator import mul
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -105,6 +108,33 @@ def comparison(name: str = "aten::mm", **more: object) -> Comparison:
     return Comparison(*sides, (70 * MS, 66 * MS), notes=(name,), reports=((capture(name),), (capture(name),)), **known)  # type: ignore[arg-type]
 
 
+def lightness(color: str) -> tuple[float, float, float]:
+    """A colour of the style in CIE L*a*b*, whose distances are those that people see: about 2 is just seen."""
+    digits = color if len(color) == 7 else "#" + "".join(2 * digit for digit in color[1:])
+    linear = [
+        one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4
+        for one in (int(digits[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    ]
+    rows = ((0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0177, 0.1095, 0.8728))  # XYZ of D65, each up to 1
+    x, y, z = (
+        one ** (1 / 3) if one > 0.008856 else 7.787 * one + 16 / 116
+        for one in (sum(map(mul, row, linear)) for row in rows)
+    )
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_no_two_parts_of_a_unit_look_alike(scheme: int):
+    text = page.page(report())
+    colors = dict(re.findall(r"--([\w-]+): (#\w+)", re.findall(r":root \{(.*?)\}", text, re.DOTALL)[scheme]))
+    used = dict(re.findall(r"\.(\w+_ns)[\w, .-]*\{ fill: var\(--([\w-]+)\)", text))
+    assert set(used) == set(PARTS)
+    seen = {name: lightness(colors[name]) for name in [*used.values(), "back"]}
+    alike = {pair: math.dist(*map(seen.__getitem__, pair)) for pair in itertools.combinations(seen, 2)}
+    assert {pair: distance for pair, distance in alike.items() if distance < 18} == {}
+    assert alike["late", "waiting"] > 50
+
+
 PAGES = {
     "one": lambda name: page.page(report(name)),
     "ranks": lambda name: page.page(report(name, ranks=3)),
@@ -197,6 +227,20 @@ def test_the_numbers_of_the_tables():
     assert cells(page.page(TraceReport((on_host,), (), Verdict("a verdict"))), "Operators", 1) == [
         ("x 1", None, None), ("0.083", "1000000", None), ("1.0", "12", None)
     ]  # fmt: skip
+
+
+def test_one_unit_is_a_table_of_its_parts_and_no_card_repeats_it():
+    text = page.page(report("x", units=1))
+    assert [cells(text, "The parts of the unit", row)[0][0] for row in range(7)] == list(PARTS.values())[:-1]
+    assert cells(text, "The parts of the unit", 0)[1:] == [
+        ("40.00 ms", "40000000", None),
+        ("57.1 %", "40000000", "57.1"),
+    ]
+    assert "They add up to its 70.00 ms; on the host it took 68.00 ms." in text
+    assert not drawn(text, "Each unit")
+    seen = Seen(text).text
+    assert "unit time70.00 ms" in seen
+    assert not any(word in seen for word in ("median unit time", "95th percentile", "slowest unit / median"))
 
 
 def drawn(text: str, title: str) -> str:
