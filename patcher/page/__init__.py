@@ -15,8 +15,7 @@ from patcher.page.markup import Content, Markup, tag
 
 def document(title: str, body: Content, *, language: str = "en", style: str = "", script: str = "") -> str:
     """A page with the style and the script that all have, and with ``style`` and ``script`` of its own behind them."""
-    shared = (Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    style, script = (text + more for text, more in zip(shared, (style, script), strict=True))
+    style, script = _shared("page.css") + style, _shared("page.js") + _shared("zoom.js") + script
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     policy = "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
     head = tag(
@@ -30,3 +29,7 @@ def document(title: str, body: Content, *, language: str = "en", style: str = ""
     )
     made = tag("html", head, tag("body", tag("main", body), Markup(f"<script>{script}</script>")), lang=language)
     return f"<!doctype html>\n{made}\n"
+
+
+def _shared(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")

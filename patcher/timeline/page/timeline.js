@@ -6,21 +6,8 @@ if (picture) {
   const run = JSON.parse(find("#run").textContent);
   const plot = find(".plot"), bars = find(".bars"), over = find(".over"), about = find(".about"), choice = find("select");
   const height = +bars.getAttribute("height");
-  const least = run.ticks / 1000;
-  let from = 0, to = run.ticks, width = 1, waiting = false;
+  let from = 0, to = run.ticks, width = 1;
 
-  const make = (name, attributes, text) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    if (text !== undefined) made.textContent = text;
-    return made;
-  };
-  const cut = (text, room, least = 5) => {  // in the middle: both ends of a name say what it is
-    const wide = [...text].filter((one) => one > "\u2e7f").length;  // a Chinese character has the room of two letters
-    if (text.length + wide <= room) return text;
-    const kept = Math.floor(room * text.length / (text.length + wide)) - 1;
-    return kept < least ? "" : `${text.slice(0, Math.ceil(kept / 2))}…${text.slice(text.length - Math.floor(kept / 2))}`;
-  };
   const length = (seconds) => seconds >= 100 ? `${Math.round(seconds)} s` : seconds >= 0.9995 ? `${+seconds.toPrecision(3)} s`
     : seconds >= 1e-3 ? `${+(seconds * 1e3).toPrecision(3)} ms` : `${Math.round(seconds * 1e6)} µs`;
   const inSeconds = (ticks) => ticks / run.ticks * run.seconds;  // of a length
@@ -121,9 +108,7 @@ if (picture) {
     });
   };
   const drawTimes = () => {
-    const seconds = inSeconds(to - from), rough = seconds / Math.max(width / 110, 2);
-    const ten = 10 ** Math.floor(Math.log10(rough));
-    const step = ten * [1, 2, 5, 10].find((more) => ten * more >= rough);
+    const step = roundStep(inSeconds(to - from) / Math.max(width / 110, 2));
     const times = [], first = Math.ceil(when(from) / step - 1e-9);
     for (let i = first; i * step <= when(to); i++) {
       const at = x((i * step - run.start) / run.seconds * run.ticks);
@@ -132,9 +117,8 @@ if (picture) {
     }
     over.querySelector(".times").replaceChildren(...times);
   };
-  const draw = () => {
-    waiting = false;
-    width = Math.max(plot.clientWidth, 1);
+  const draw = (view) => {
+    ({ from, to, width } = view);
     bars.setAttribute("viewBox", `0 0 ${width} ${height}`);
     const labels = [];
     drawStrokes(labels); drawLines(); drawHeads(); drawTimes();
@@ -142,14 +126,6 @@ if (picture) {
     const shown = run.steps.find(([, start, end]) => Math.abs(start - from) + Math.abs(end - to) < (to - from) / 5);
     choice.value = shown && to - from < run.ticks ? shown[0] : "";
   };
-  const show = (a, b) => {
-    const wide = Math.min(Math.max(b - a, least), run.ticks);
-    from = Math.min(Math.max(a + (b - a - wide) / 2, 0), run.ticks - wide);
-    to = from + wide;
-    if (!waiting) { waiting = true; requestAnimationFrame(draw); }
-  };
-  const zoom = (factor, at = (from + to) / 2) => show(at - (at - from) * factor, at + (to - at) * factor);
-  const pan = (share) => show(from + (to - from) * share, to + (to - from) * share);
   const showStep = (number) => {
     const step = run.steps.find(([one]) => one === +number);
     if (!step) return;
@@ -162,12 +138,6 @@ if (picture) {
     const step = run.steps[Math.min(Math.max(at + by, 0), run.steps.length - 1)];
     if (step) showStep(step[0]);
   };
-  const does = {
-    whole: () => show(0, run.ticks), closer: () => zoom(0.5), farther: () => zoom(2), earlier: () => pan(-0.3), later: () => pan(0.3),
-    next: () => next(1), before: () => next(-1),
-  };
-  const keys = { "+": "closer", "=": "closer", "-": "farther", "−": "farther", ArrowLeft: "earlier", ArrowRight: "later",
-    0: "whole", Home: "whole", n: "next", p: "before" };
 
   // What lies under the pointer: the bar there or next to it, and who was waited for then.
   const under = (px, py) => {
@@ -196,42 +166,17 @@ if (picture) {
     return said.join("\n");
   };
 
-  const pointers = new Map();
-  const place = (event) => event.clientX - plot.getBoundingClientRect().left;
-  plot.addEventListener("pointerdown", (event) => { pointers.set(event.pointerId, place(event)); plot.setPointerCapture(event.pointerId); });
   plot.addEventListener("pointermove", (event) => {
-    const px = place(event), box = plot.getBoundingClientRect();
-    const before = pointers.get(event.pointerId);
-    if (before === undefined) { about.textContent = under(px, event.clientY - box.top); return; }
-    const scale = (to - from) / width;
-    const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
-    if (other === undefined) show(from - (px - before) * scale, to - (px - before) * scale);
-    else if (Math.abs(px - other) > 8) zoom(Math.abs(before - other) / Math.abs(px - other), from + other * scale);
-    pointers.set(event.pointerId, px);
+    const box = plot.getBoundingClientRect();
+    if (!event.buttons) about.textContent = under(event.clientX - box.left, event.clientY - box.top);
   });
-  for (const name of ["pointerup", "pointercancel"]) plot.addEventListener(name, (event) => pointers.delete(event.pointerId));
   plot.addEventListener("click", (event) => {
     const box = plot.getBoundingClientRect();
     about.textContent = under(event.clientX - box.left, event.clientY - box.top);
   });
-  plot.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey && !event.metaKey && document.activeElement !== plot) return;  // the page scrolls
-    event.preventDefault();
-    const scale = (to - from) / width;
-    if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) show(from + event.deltaX * scale, to + event.deltaX * scale);
-    else zoom(Math.exp(Math.max(Math.min(event.deltaY, 100), -100) / 300), from + place(event) * scale);
-  }, { passive: false });
-  plot.addEventListener("dblclick", (event) => zoom(0.4, from + place(event) / width * (to - from)));
-  plot.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in keys)) return;
-    event.preventDefault();
-    does[keys[event.key]]();
-  });
-  for (const button of picture.querySelectorAll("[data-do]")) button.addEventListener("click", () => does[button.dataset.do]());
-  choice.addEventListener("change", () => choice.value ? showStep(choice.value) : does.whole());
+  choice.addEventListener("change", () => choice.value ? showStep(choice.value) : show(0, run.ticks));
   const follow = () => { if (location.hash.startsWith("#step-")) showStep(location.hash.slice(6)); };
   addEventListener("hashchange", follow);
-  addEventListener("beforeprint", draw);
   for (const link of document.querySelectorAll('a[href^="#step-"]')) {
     link.addEventListener("click", (event) => {  // also where the address is the same again
       event.preventDefault();
@@ -240,9 +185,10 @@ if (picture) {
       picture.scrollIntoView({ block: "nearest" });
     });
   }
-  for (const element of picture.querySelectorAll("[hidden]")) element.hidden = false;
-  new ResizeObserver(draw).observe(plot);
-  draw();
+  const show = zoomable(picture, {
+    whole: run.ticks, least: run.ticks / 1000, draw,
+    does: { next: () => next(1), before: () => next(-1) }, keys: { n: "next", p: "before" },
+  });
   follow();
 }
 
