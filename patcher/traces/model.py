@@ -52,6 +52,9 @@ COMPUTE, COMMUNICATION, COPY = "compute", "communication", "copy"
 KINDS = (COMPUTE, COMMUNICATION, COPY)
 """What a task of the device does."""
 
+MARK, CALL, LAUNCH = "mark", "call", "launch"
+"""What is drawn of the host: the mark of a unit, long calls, and when tasks were launched."""
+
 CPU = "CPU"
 """The device of a run that has none."""
 
@@ -219,7 +222,7 @@ class Check(Payload):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of one stream that is drawn as one: ``count`` tasks of one kind, ``begin_ns`` after the unit's.
+    """A stretch of one row that is drawn as one: ``count`` tasks of one kind, ``begin_ns`` after the unit's.
 
     ``own`` is False where another unit launched them. Spans are merged to what a page can show.
     """
@@ -234,12 +237,16 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What ran on the device in one unit: stream → its spans in order. ``why`` is median or slowest."""
+    """What ran on the device in one unit: stream → its spans in order. ``why`` is median or slowest.
+
+    ``host`` has rows of what the host did meanwhile, by the trace's own clock; none where the trace does not tell.
+    """
 
     number: int
     why: str
     device_ns: int
     streams: Mapping[str, tuple[Span, ...]]
+    host: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from patcher.traces import model
 from patcher.traces.analysis.gaps import GapSums
 from patcher.traces.analysis.hosts import HostSums
+from patcher.traces.analysis.lanes import lanes
 from patcher.traces.analysis.rates import rated
 from patcher.traces.analysis.segments import Segment, Split, split
 from patcher.traces.messages import Message
@@ -26,9 +27,6 @@ PROMPT_NS = 20_000
 
 EARLY_NS = 10_000
 """A kernel that starts this long before its launch: the clocks of host and device were not aligned well."""
-
-_PIXELS = 1200
-"""Spans that are nearer to each other than this part of their unit are drawn as one."""
 
 _COMPUTE, _COMMUNICATION, _COPY = (model.KINDS.index(kind) for kind in (model.COMPUTE, model.COMMUNICATION, model.COPY))
 
@@ -62,15 +60,16 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
     hosts = HostSums(found, cuts.segments, cuts.owner, chosen, gaps.places)
     known = found.metadata.units if found.metadata else {}
     units = {at: _unit(cuts.segments[at], parts[at], hosts.times[at], known) for at in chosen}
-    lanes = tuple(_lanes(found, units, cuts))
+    calls = {"calls": gaps.calls.columns, "Python": gaps.functions.columns}
+    drawn = tuple(lanes(found, units, cuts, calls))
     kernels, launches, prompt = _kernels(found, cuts.owner, units)
     shaped = {(found.names.texts[at], *found.shapes[at]): row for at, row in hosts.own.items() if at in found.shapes}
     profile = model.RankProfile(
         source=found.source, form=found.form, rank=found.rank, device=found.device, units=tuple(units.values()),
         kernels=kernels, operators=hosts.operators, modules=hosts.modules, metadata=found.metadata, world=found.world,
-        settings=found.settings, vendor=found.vendor, marks=cuts.family, lanes=lanes,
+        settings=found.settings, vendor=found.vendor, marks=cuts.family, lanes=drawn,
         collectives=tuple(_collectives(found, units, cuts)), prompt_share=prompt,
-        gaps=gaps.gaps(units, {one.number for one in lanes}), rates=rated(shaped, found.device),
+        gaps=gaps.gaps(units, {one.number for one in drawn}), rates=rated(shaped, found.device),
         kernel_uses=found.kernel_uses(cuts.owner, {at: unit.number for at, unit in units.items()}),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[at] for at in chosen), launches)
@@ -181,45 +180,3 @@ def _collectives(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts:
             transit, wait, idle = found.transits.get(at, (None, None, None))
             kind, *sizes = found.messages.get(at, Message())
             yield model.Collective(group, index, name, ns, transit, wait, idle, units[owner].number, kind, *sizes)
-
-
-def _lanes(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Lanes]:
-    """The streams in the median unit and, if it is another one, in the slowest; ``units`` by segment."""
-    if not units:
-        return
-    times = {at: model.duration_of(unit) for at, unit in units.items()}
-    ran = [at for at, unit in units.items() if unit.device_ns] or [*units]
-    pictures = {model.lower_median(ran, times.__getitem__): "median"}
-    pictures.setdefault(max(times, key=times.__getitem__), "slowest")
-    for at, why in pictures.items():
-        if units[at].device_ns:
-            yield model.Lanes(units[at].number, why, units[at].device_ns, _streams(found, cuts, at))
-
-
-def _streams(found: Timeline, cuts: Split, segment: int) -> dict[str, tuple[model.Span, ...]]:
-    """Stream → what ran there while a segment was on the device, merged to what can be seen."""
-    first, last = cuts.segments[segment].leads, cuts.segments[segment].ends
-    tasks, texts, near = found.tasks, found.names.texts, (last - first) // _PIXELS
-    streams: dict[str, list[model.Span]] = {}
-    for at in cuts.order:
-        begin, end = max(tasks.begin[at], first), min(tasks.end[at], last)
-        if begin >= end:
-            continue
-        name, kind = texts[tasks.name[at]], model.KINDS[tasks.kind[at]]
-        span = model.Span(begin - first, end - begin, kind, name, cuts.owner[at] == segment)
-        spans = streams.setdefault(texts[tasks.stream[at]], [])
-        if spans and (merged := _merged(spans[-1], span, near)):
-            spans[-1] = merged
-        else:
-            spans.append(span)
-    return {stream: tuple(spans) for stream, spans in streams.items()}
-
-
-def _merged(last: model.Span, span: model.Span, near: int) -> model.Span | None:
-    """Two spans that follow each other as one, if they are of one kind, near, and one of them is short."""
-    alike = (last.kind, last.own) == (span.kind, span.own)
-    if not alike or span.begin_ns - last.begin_ns - last.ns > near or min(last.ns, span.ns) > 4 * near:
-        return None
-    until = max(last.begin_ns + last.ns, span.begin_ns + span.ns)
-    name = last.name if last.name == span.name else ""
-    return model.Span(last.begin_ns, until - last.begin_ns, last.kind, name, last.own, last.count + 1)

@@ -6,6 +6,8 @@ no data stands within the script.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from patcher.page import document
 from patcher.traces.model import Comparison, TraceReport
 from patcher.traces.page import comparisons, reports
@@ -17,10 +19,10 @@ LIMIT = 1_000_000
 
 def page(found: TraceReport | Comparison) -> str:
     """The page of a report or of a comparison, below ``LIMIT`` bytes: details give way before it is reached."""
-    text = ""
+    text, script = "", Path(__file__).with_name("lanes.js").read_text(encoding="utf-8")
     for limits in PAGE_LIMITS:
         made = comparisons.content(found, limits) if isinstance(found, Comparison) else reports.content(found, limits)
-        text = document(*made)
+        text = document(*made, script=script)
         if len(text.encode()) < LIMIT:
             break
     return text

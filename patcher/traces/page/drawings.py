@@ -1,22 +1,20 @@
-"""What is drawn: the bars of the units, the lanes of the device, units against their load, and a waterfall."""
+"""What is drawn: the bars of the units, units against their load, and a waterfall."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from patcher.page.markup import Content, Markup, faint, section, tag
-from patcher.traces.model import KINDS, PARTS, Comparison, Lanes, RankProfile, RecordedUnit, Span
+from patcher.page.markup import Content, Markup, section, tag
+from patcher.traces.model import PARTS, Comparison, RankProfile, RecordedUnit
 from patcher.traces.page import svg
-from patcher.traces.page.gaps import frames
 from patcher.traces.page.svg import WIDTH, Scale
 from patcher.traces.page.tables import PageLimits
 from patcher.traces.words import cut, duration, signed, tick
 
 _LEFT = 62  # of the drawing, for the labels of its axis
 _TOP = 12
-_LANE = 16
 
 
 def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
@@ -77,66 +75,9 @@ def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float
 
 def _axis(up: Scale) -> Iterator[Content]:
     """Lines of the scale of time, from 0 at the bottom up to the top of the drawing."""
-    for value in _ticks(up.high):
+    for value in svg.ticks(up.high):
         yield svg.rule(_LEFT, up(value), "axis")
         yield svg.shape("text", tick(value), x=_LEFT - 6, y=up(value) + 4, text_anchor="end")
-
-
-def _ticks(top: float) -> list[float]:
-    """Round numbers from 0 to ``top``, four or so."""
-    step = 10 ** math.floor(math.log10(top / 4)) if top > 0 else 1.0
-    step = next((step * more for more in (1, 2, 2.5, 5, 10) if step * more * 5 >= top), step * 10)
-    return [step * at for at in range(int(top / step) + 1)]
-
-
-def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
-    """The streams of the device in the median unit, and in the slowest."""
-    if not profile.lanes:
-        return None
-    drawn = []
-    for lanes in profile.lanes:
-        caption = f"The {lanes.why} unit, #{lanes.number}: {duration(lanes.device_ns)}"
-        drawn.append(tag("figure", tag("figcaption", caption), _lanes(profile, lanes, limits)))
-    others = any(not span.own for lanes in profile.lanes for spans in lanes.streams.values() for span in spans)
-    return section("On the device", drawn, others and faint("Paler: what another unit launched."))
-
-
-def _lanes(profile: RankProfile, lanes: Lanes, limits: PageLimits) -> Markup:
-    busiest = sorted(lanes.streams, key=lambda name: -sum(span.ns for span in lanes.streams[name]))[:16]
-    streams = {name: spans for name, spans in lanes.streams.items() if name in busiest}
-    across = Scale(0, lanes.device_ns or 1, _LEFT, WIDTH)
-    longest = sorted((span.ns for spans in streams.values() for span in spans), reverse=True)
-    named = longest[: limits.spans][-1] if longest else 0
-    content: list[Content] = []
-    for row, (name, spans) in enumerate(streams.items()):
-        y = row * _LANE
-        content.append(svg.shape("text", cut(name, 10), x=_LEFT - 6, y=y + 12, text_anchor="end"))
-        content.append(svg.rule(_LEFT, y + _LANE - 1.5, "axis"))
-        content += _spans(spans, across, y, named)
-    y = len(streams) * _LANE
-    content += frames(profile, lanes, across, y)
-    for value in _ticks(lanes.device_ns):
-        anchor = "middle" if value else "start"
-        content.append(svg.shape("text", tick(value), x=across(value), y=y + 14, text_anchor=anchor))
-    return svg.drawing(content, y + 20, f"The streams in unit {lanes.number}")
-
-
-def _spans(spans: Iterable[Span], across: Scale, y: int, named: int) -> Iterable[Markup]:
-    """The spans of one stream: those that are long enough to point at with their names, the others in one path."""
-    small: dict[str, list[str]] = {}
-    for span in spans:
-        ends = (across(span.begin_ns), across(span.begin_ns + span.ns))
-        begin, end = (float(min(max(at, _LEFT), WIDTH)) for at in ends)
-        wide = max(end - begin, 0.6)
-        kind = f"{span.kind if span.kind in KINDS else 'compute'}{'' if span.own else ' others'}"
-        if span.ns >= named and wide > 1.5:
-            count = f", {span.count} tasks" if span.count > 1 else ""
-            title = f"{cut(span.name)}\n{duration(span.ns)} at {duration(span.begin_ns)}{count}"
-            yield svg.shape("rect", title=title, x=begin, y=y, width=wide, height=_LANE - 4, class_=kind)
-        else:
-            small.setdefault(kind, []).append(svg.box(begin, y, wide, _LANE - 4))
-    for kind, drawn in small.items():
-        yield svg.path(drawn, kind)
 
 
 def load_charts(profile: RankProfile) -> Content:

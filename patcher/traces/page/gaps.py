@@ -49,7 +49,7 @@ def frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> 
         if lanes.number in gap.spots:
             begin, ns = gap.spots[lanes.number]
             title = f"{at + 1}: {cut(place_of(gap))}\n{cut(why(gap))}\n{duration(ns)} at {duration(begin)}"
-            wide = max(across.length(ns), 1.5)
+            wide = max(across.length(ns), 1.0)
             name = _name(profile, at, lanes.number)
             yield svg.shape("rect", title=title, id=name, x=across(begin), y=0, width=wide, height=height, class_="gap")
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from patcher.page.markup import Content, faint, section, tag
 from patcher.traces.model import FORMS, KINDS, PARTS, CallSums, RankProfile, Side
-from patcher.traces.page.drawings import device_lanes, load_charts, unit_bars
+from patcher.traces.page.drawings import load_charts, unit_bars
 from patcher.traces.page.gaps import free_places
+from patcher.traces.page.lanes import device_lanes
 from patcher.traces.page.measures import collectives, kernel_uses, operator_rates
 from patcher.traces.page.tables import PAGE_LIMITS, Cell, PageLimits, table, timed
 from patcher.traces.sidecar import CONTENTS

@@ -5,6 +5,7 @@ Whole numbers are written as they are, others with one decimal: a tenth of a uni
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -75,6 +76,13 @@ def icon(content: Markup, width: int = 10, **attributes: object) -> Markup:
 def swatch(class_: str, width: str | int = 10, **attributes: object) -> Markup:
     """The rectangle of an icon."""
     return tag("rect", width=width, height=10, **attributes, class_=class_)
+
+
+def ticks(top: float) -> list[float]:
+    """Round numbers from 0 to ``top``, four or so."""
+    step = 10 ** math.floor(math.log10(top / 4)) if top > 0 else 1.0
+    step = next((step * more for more in (1, 2, 2.5, 5, 10) if step * more * 5 >= top), step * 10)
+    return [step * at for at in range(int(top / step) + 1)]
 
 
 def _number(value: object) -> object:

@@ -20,7 +20,7 @@ class PageLimits(NamedTuple):
 
 
 PAGE_LIMITS = (
-    PageLimits(400, 400, 1500, 8), PageLimits(200, 200, 500, 6), PageLimits(80, 120, 200, 4),
+    PageLimits(400, 400, 1000, 8), PageLimits(200, 200, 500, 6), PageLimits(80, 120, 200, 4),
     PageLimits(40, 60, 100, 2), PageLimits(15, 40, 40, 1),
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from patcher.traces.model import FREE, RecordedUnit
-from patcher.traces.timeline import Timeline
+from patcher.traces.timeline import RangeColumns, Timeline
 
 SHARED = Path(os.environ.get("RLPATCH_TEST_SHARED") or Path(__file__).resolve().parents[4] / "shared") / "traces"
 """Real traces of real devices, where they are there: no part of the repository."""
@@ -325,6 +325,11 @@ def timeline(run: Run) -> Timeline:
         found.mark(one.name, one.begin, one.end, found.thread(1, one.thread))
     for one in run.operators:
         found.operators[found.thread(1, one.thread)].add(one.begin, one.end, found.names[one.name])
+    for one in run.calls:
+        found.add_call(one.name, one.begin, one.end, found.thread(1, one.thread))
+    for one in run.functions:
+        columns = found.functions.setdefault(found.thread(1, one.thread), RangeColumns())
+        columns.add(one.begin, one.end, found.names[one.name])
     for task in run.tasks:
         found.tasks.add(task.begin, task.end, task.kind, found.names[task.name], found.names[f"stream {task.stream}"])
         if task.launch is not None:

@@ -20,7 +20,10 @@ from hypothesis import strategies as st
 from fixtures import browser
 from patcher.traces import page
 from patcher.traces.model import (
+    CALL,
     KINDS,
+    LAUNCH,
+    MARK,
     PARTS,
     CallSums,
     Check,
@@ -41,7 +44,7 @@ from patcher.traces.model import (
     TraceReport,
     Verdict,
 )
-from patcher.traces.page import drawings, svg
+from patcher.traces.page import lanes
 from patcher.traces.sidecar import parsed
 from tests.matrix import examples
 from tests.pages import HOSTILE, Seen, shape
@@ -69,6 +72,13 @@ def gap(name: str, at: int) -> Gap:
     )  # fmt: skip
 
 
+def host(name: str) -> dict[str, tuple[Span, ...]]:
+    """The rows of the host in a unit of 70 ms: its mark, calls, and launches."""
+    launches = tuple(Span(at * MS, 1, LAUNCH, "", at < 60, 3) for at in range(0, 70, 2))
+    mark = (Span(0, 68 * MS, MARK, name), Span(68 * MS, 2 * MS, MARK, name, own=False))
+    return {"unit": mark, name: (Span(40 * MS, 20 * MS, CALL, name),), "launches": launches}
+
+
 def capture(
     name: str = "aten::mm", *, rank: int | None = 0, units: int = 12, kernels: int = 12, slow: int = 3
 ) -> RankProfile:
@@ -83,7 +93,10 @@ def capture(
         checks=(Check(name, True, name), Check("kernel-count", False, name)),
         metadata=parsed({"target": name, "window": name, "rollout": 3, "units": [{"number": 30}], "ok": True}),
         vendor={name: {"Computing": MS, name: 2 * MS}}, label=name, marks=name,
-        lanes=(Lanes(31, "median", 70 * MS, {name: spans, "another stream": spans[:9]}), Lanes(35, name, 210 * MS, {"1": spans})),
+        lanes=(
+            Lanes(31, "median", 70 * MS, {name: spans, "another stream": spans[:9]}, host(name)),
+            Lanes(35, name, 210 * MS, {"1": spans}),
+        ),
         gaps=tuple(gap(name, at) for at in range(4)),
         collectives=tuple(Collective(name, at, name, draw.randint(1, 9) * MS) for at in range(4)),
     )  # fmt: skip
@@ -194,7 +207,7 @@ def test_what_a_report_says():
     for said in (
         "units, #30 to #4112", "median unit time70.00 ms", "slowest unit / median3.00 \N{MULTIPLICATION SIGN}", "computing64.3 %",
         "At most 8.00 ms per unit to gain (11 %).", "torch.profiler", "rollout 3", "The median unit, #31",
-        "Unit time against requests", "Unit time against tokens of context", "Paler: what another unit launched.",
+        "Unit time against requests", "Unit time against tokens of context", "Paler: the mark and the launches of another unit, and what it launched.",
         "forward30.000", "failed kernel-count", "What the profiler's own step file says",
     ):  # fmt: skip
         assert said in text, said
@@ -253,17 +266,29 @@ def test_tasks_are_drawn_where_they_ran_and_within_their_unit():
         Span(-5 * MS, 15 * MS, "compute", "before", False), Span(20 * MS, 40 * MS, "communication", "within", True, 3),
         Span(90 * MS, 20 * MS, "odd", "behind", True),
     )  # fmt: skip
-    made = replace(capture("x"), lanes=(Lanes(31, "median", 100 * MS, {"7": spans}),))
+    made = replace(capture("x"), lanes=(Lanes(31, "median", 100 * MS, {"7": spans}, host("x")),))
     text = drawn(page.page(TraceReport((made,), (), Verdict("a verdict"))), "On the device")
-    left, across = drawings._LEFT, (svg.WIDTH - drawings._LEFT) / 100
     found = re.findall(
-        r'<rect x="([\d.-]+)" y="0" width="([\d.]+)"[^>]* class="([^"]*)"><title>(.*?)\n(.*?)</title>', text
+        r'<rect x="(\d+)" y="(\d+)" width="(\d+)"[^>]* class="([^"]*)"><title>(.*?)\n(.*?)</title>', text
     )
+    each = lanes.TICKS // 100
     assert found == [
-        (f"{left:.1f}", f"{10 * across:.1f}", "compute others", "before", "15.00 ms at -5.00 ms"),
-        (f"{left + 20 * across:.1f}", f"{40 * across:.1f}", "communication", "within", "40.00 ms at 20.00 ms, 3 tasks"),
-        (f"{left + 90 * across:.1f}", f"{10 * across:.1f}", "compute", "behind", "20.00 ms at 90.00 ms"),
-    ]
+        (f"{begin * each}", f"{row * lanes.LANE}", f"{wide * each}", kind, name, shown)
+        for row, begin, wide, kind, name, shown in (
+            (0, 0, 68, "mark", "x", "68.00 ms at 0"), (0, 68, 2, "mark others", "x", "2.00 ms at 68.00 ms"),
+            (1, 40, 20, "call", "x", "20.00 ms at 40.00 ms"),
+            (3, 0, 10, "compute others", "before", "15.00 ms at -5.00 ms"),
+            (3, 20, 40, "communication", "within", "40.00 ms at 20.00 ms, 3 tasks"),
+            (3, 90, 10, "compute", "behind", "20.00 ms at 90.00 ms"),
+        )
+    ]  # fmt: skip
+    launches = {
+        kind: re.findall(r"M(\d+) 32h", d) for d, kind in re.findall(r'<path d="([^"]*)" class="(launch.*?)"', text)
+    }
+    assert launches == {
+        "launch": [f"{at * each}" for at in range(0, 60, 2)], "launch others": [f"{at * each}" for at in range(60, 70, 2)]
+    }  # fmt: skip
+    assert re.findall(r"<text[^>]*>(\w+)<title>", text) == ["unit", "x", "launches", "7"]
 
 
 @pytest.mark.parametrize(("units", "numbers"), [(3, [30, 31, 32]), (24, [*range(30, 54)]), (48, [*range(30, 78, 2)])])
@@ -278,7 +303,7 @@ def test_where_the_device_was_free_is_framed_where_it_is_drawn():
     frames = re.findall(r'<rect id="([^"]*)" x="([^"]*)" y="0" width="([^"]*)"', drawn(text, "On the device"))
     assert frames == [(place, shown, wide) for _, shown, wide in frames]
     ((_, begin, wide),) = frames
-    assert [float(begin), float(wide)] == pytest.approx([62 + 938 * 20 / 70, 938 * 10 / 70], abs=0.1)
+    assert [float(begin), float(wide)] == pytest.approx([lanes.TICKS * 20 / 70, lanes.TICKS * 10 / 70], abs=0.1)
     assert [cell for cell, *_ in cells(text, "Where the device was free", 0)] == [
         "before x on x", "the host came out of x (x in x)", "3.333", "4.1 %", "2", "#31 at 20.00 ms", "4", "11.00 ms",
         "the host was late", "behind x",
@@ -440,6 +465,66 @@ def test_in_a_browser(tab: browser.Page, tmp_path: Path, made, width: int, dark:
     tab.screenshot(tmp_path / "page.png")
     assert tab.said == []
     assert tab.requests == [file.as_uri()]
+
+
+VIEW = "document.querySelector('.lanes .bars').getAttribute('viewBox').split(' ').slice(0, 3).map(Number)"
+PLOT = "document.querySelector('.lanes .plot')"
+FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def view(tab: browser.Page) -> list[float]:
+    """From which tick on how many are drawn, once the browser has done so."""
+    tab.call("Runtime.evaluate", expression=FRAMES, awaitPromise=True)
+    first, _, count = tab.value(VIEW)
+    return [first, count]
+
+
+def test_the_lanes_are_drawn_closer_in_a_browser(tab: browser.Page, tmp_path: Path):
+    tab.said.clear()
+    file = tmp_path / "page.html"
+    file.write_text(page.page(report("mm")), encoding="utf-8")
+    tab.open(file)
+    whole = [0, lanes.TICKS]
+    texts = "[...document.querySelector('.lanes').querySelectorAll('.{} text')].map(one => one.textContent)"
+    assert view(tab) == whole
+    assert tab.value(texts.format("times"))[:2] == ["0", "10 ms"]
+    assert tab.value(texts.format("labels"))[0] == "mm"  # the mark, whose bar is long
+    wide = "document.querySelector('.lanes .call').getBoundingClientRect().width"
+    before = tab.value(wide)
+
+    def press(key: str) -> list[float]:
+        tab.value(f"{PLOT}.dispatchEvent(new KeyboardEvent('keydown', {{ key: '{key}', bubbles: true }}))")
+        return view(tab)
+
+    assert press("+") == [lanes.TICKS / 4, lanes.TICKS / 2]
+    assert tab.value(wide) == pytest.approx(2 * before, abs=2)
+    assert tab.value(texts.format("times"))[:2] == ["20 ms", "25 ms"]
+    assert press("ArrowLeft") == [lanes.TICKS / 10, lanes.TICKS / 2]
+    assert press("0") == whole
+    point = "document.querySelector('.lanes .call').getBoundingClientRect()"
+    x, y = tab.value(f"{PLOT}.scrollIntoView(), [{point}.left, {point}.top]")
+    for kind in ("mousePressed", "mouseReleased"):
+        tab.call("Input.dispatchMouseEvent", type=kind, x=x + 20, y=y + 5, button="left", clickCount=1)
+    assert tab.value("document.querySelector('.about').textContent") == "mm \N{MIDDLE DOT} 20.00 ms at 40.00 ms"
+    tab.value("document.querySelector('.lanes [data-do=closer]').click()")
+    assert view(tab)[1] == lanes.TICKS / 2
+    tab.value("document.querySelector('td a[href]').click()")  # to the place of a gap of a seventh of the unit
+    assert view(tab) == pytest.approx([0, 5 / 7 * lanes.TICKS], abs=1)
+    assert tab.said == []
+
+
+def test_the_lanes_are_readable_without_a_script(tab: browser.Page, tmp_path: Path):
+    tab.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        file = tmp_path / "page.html"
+        file.write_text(page.page(report("mm", ranks=3)), encoding="utf-8")
+        tab.open(file, 400)
+        tab.call("Emulation.setScriptExecutionDisabled", value=False)
+        assert tab.value("getComputedStyle(document.querySelector('.controls')).display") == "none"
+        assert len(tab.value("[...document.querySelector('.times').querySelectorAll('text')].map(one => 1)")) > 3
+        assert tab.value("document.querySelector('.lanes .compute').getBoundingClientRect().width") > 50
+    finally:
+        tab.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
 def test_filter_and_sort_in_a_browser(tab: browser.Page, tmp_path: Path):

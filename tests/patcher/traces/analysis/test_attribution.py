@@ -155,7 +155,7 @@ def test_the_gaps_add_up_to_what_is_free(run: Run) -> None:
 def test_what_is_drawn_lies_within_its_unit(run: Run) -> None:
     found = analysis.attributed(timeline(run)).profile
     for lanes in found.lanes:
-        for spans in lanes.streams.values():
+        for spans in (*lanes.streams.values(), *lanes.host.values()):
             assert all(0 <= span.begin_ns <= span.begin_ns + span.ns <= lanes.device_ns for span in spans)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from patcher.traces.model import PARTS, Comparison, Lanes, PartChange, RankProfile, RecordedUnit, Side, Span
-from patcher.traces.page import drawings
+from patcher.traces.page import drawings, lanes
 from patcher.traces.page.svg import WIDTH, Scale
 from patcher.traces.page.tables import PAGE_LIMITS
 
@@ -79,13 +79,13 @@ def test_the_bars_share_the_width() -> None:
 
 def test_the_spans_of_a_lane_lie_where_the_axis_says() -> None:
     spans = (Span(0, 25 * MS, "compute", "a"), Span(50 * MS, 10 * MS, "copy", "b"))
-    lanes = Lanes(3, "median", 100 * MS, {"7": spans})
-    text = str(drawings.device_lanes(replace(profile(), lanes=(lanes,)), PAGE_LIMITS[0]))
-    ticks = {label: float(x) for x, label in re.findall(r'<text x="([\d.]+)" y="30"[^>]*>([^<]*)<', text)}
-    assert (ticks["0"], ticks["100 ms"]) == (62, WIDTH)
-    across = (WIDTH - 62) / (100 * MS)
-    drawn = [tuple(map(float, found)) for found in re.findall(r'<rect x="([\d.]+)" y="0" width="([\d.]+)"', text)]
-    assert drawn == [pytest.approx((62 + one.begin_ns * across, one.ns * across), abs=NEAR) for one in spans]
+    drawn = (Lanes(3, "median", 100 * MS, {"7": spans}),)
+    text = str(lanes.device_lanes(replace(profile(), lanes=drawn), PAGE_LIMITS[0]))
+    ticks = {label: float(x) for x, label in re.findall(r'<text x="([\d.]+)%"[^>]*>([^<]*)<', text)}
+    assert ticks == {"0": 0, "20 ms": 20, "40 ms": 40, "60 ms": 60, "80 ms": 80}
+    found = [tuple(map(int, one)) for one in re.findall(r'<rect x="(\d+)" y="0" width="(\d+)"', text)]
+    each = lanes.TICKS // 100
+    assert found == [(0, 25 * each), (50 * each, 10 * each)]
 
 
 def test_the_dots_of_a_chart_lie_at_their_values_and_times() -> None:

@@ -1,0 +1,121 @@
+"""What is drawn of a unit: the streams of the device, and beside them what the host did meanwhile.
+
+All of it is on the trace's one clock, from where the unit begins on the device to where it ends there. Spans that are
+too short or too near to be told apart are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from patcher.traces import model
+from patcher.traces.analysis.holds import CallColumns
+from patcher.traces.analysis.segments import Split
+from patcher.traces.timeline import Timeline
+
+_PIXELS = 12_000  # Spans that are nearer to each other than this part of their unit are drawn as one: ten screens wide
+_THREADS = 2  # that are drawn of those with long calls: what launches, and what runs backward
+
+HostCalls = Mapping[str, Mapping[int, CallColumns]]
+"""What the rows of calls are called → the long ones of each thread."""
+
+
+class _Window(NamedTuple):
+    """What is drawn of a timeline: ``segment`` is the unit's, from ``begin`` to ``end`` it is on the device."""
+
+    found: Timeline
+    cuts: Split
+    segment: int
+    begin: int
+    end: int
+
+    def span(self, begin: int, end: int, kind: str, name: str, *, own: bool) -> model.Span | None:
+        """What lies in the window of a stretch of time; None where nothing does."""
+        first, last = max(begin, self.begin), min(end, self.end)
+        return model.Span(first - self.begin, last - first, kind, name, own) if first < last else None
+
+    def merged(self, spans: Iterable[model.Span | None]) -> tuple[model.Span, ...]:
+        """Spans of one row, in order, with neighbours made one where nobody can tell them apart."""
+        made: list[model.Span] = []
+        near = (self.end - self.begin) // _PIXELS
+        for span in spans:
+            if span is None:
+                continue
+            if made and (one := _merged(made[-1], span, near)):
+                made[-1] = one
+            else:
+                made.append(span)
+        return tuple(made)
+
+
+def lanes(
+    found: Timeline, units: Mapping[int, model.RecordedUnit], cuts: Split, calls: HostCalls
+) -> Iterator[model.Lanes]:
+    """The median unit and, if it is another one, the slowest; ``units`` by segment."""
+    if not units:
+        return
+    times = {at: model.duration_of(unit) for at, unit in units.items()}
+    ran = [at for at, unit in units.items() if unit.device_ns] or [*units]
+    pictures = {model.lower_median(ran, times.__getitem__): "median"}
+    pictures.setdefault(max(times, key=times.__getitem__), "slowest")
+    for at, why in pictures.items():
+        if units[at].device_ns:
+            window = _Window(found, cuts, at, cuts.segments[at].leads, cuts.segments[at].ends)
+            streams, launches = _device(window)
+            host = {"unit": _marks(window), **dict(_calls(window, calls)), "launches": launches}
+            shown = {name: spans for name, spans in host.items() if spans}
+            yield model.Lanes(units[at].number, why, units[at].device_ns, streams, shown)
+
+
+def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[model.Span, ...]]:
+    """Stream → what ran there, and when tasks were launched."""
+    tasks, texts = window.found.tasks, window.found.names.texts
+    streams: dict[str, list[model.Span | None]] = {}
+    launched: list[tuple[int, bool]] = []
+    for at in window.cuts.order:
+        own = window.cuts.owner[at] == window.segment
+        if window.begin <= tasks.launched[at] < window.end:
+            launched.append((tasks.launched[at], own))
+        if tasks.begin[at] < window.end and tasks.end[at] > window.begin:
+            name, kind = texts[tasks.name[at]], model.KINDS[tasks.kind[at]]
+            span = window.span(tasks.begin[at], tasks.end[at], kind, name, own=own)
+            streams.setdefault(texts[tasks.stream[at]], []).append(span)
+    launches = (window.span(time, time + 1, model.LAUNCH, "", own=own) for time, own in sorted(launched))
+    return {stream: window.merged(spans) for stream, spans in streams.items()}, window.merged(launches)
+
+
+def _marks(window: _Window) -> tuple[model.Span, ...]:
+    """The marks of the units on the host; none where the trace has none."""
+    named = ((at, one, one.mark) for at, one in enumerate(window.cuts.segments) if one.mark and window.cuts.family)
+    return window.merged(
+        window.span(one.begin, min(mark.end, one.end), model.MARK, mark.name, own=at == window.segment)
+        for at, one, mark in named
+    )
+
+
+def _calls(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[model.Span, ...]]]:
+    """Row → the long calls of a thread, those within others left out: of each kind the threads with most of them."""
+    texts = window.found.names.texts
+    for kind, threads in calls.items():
+        rows = []
+        for columns in threads.values():
+            spans, until = [], window.begin
+            for begin, end, name in zip(columns.begin, columns.end, columns.name, strict=True):
+                if end > until and begin < window.end:
+                    spans.append(window.span(max(begin, until), end, model.CALL, texts[name], own=True))
+                    until = end
+            rows.append(window.merged(spans))
+        rows.sort(key=lambda row: -sum(span.ns for span in row))
+        for number, row in enumerate(rows[:_THREADS]):
+            yield f"{kind} {number + 1}" if number else kind, row
+
+
+def _merged(last: model.Span, span: model.Span, near: int) -> model.Span | None:
+    """Two spans that follow each other as one, if they are of one kind, near, and one of them is short."""
+    alike = (last.kind, last.own) == (span.kind, span.own)
+    if not alike or span.begin_ns - last.begin_ns - last.ns > near or min(last.ns, span.ns) > 4 * near:
+        return None
+    until = max(last.begin_ns + last.ns, span.begin_ns + span.ns)
+    name = last.name if last.name == span.name else ""
+    return model.Span(last.begin_ns, until - last.begin_ns, last.kind, name, last.own, last.count + 1)

@@ -1,0 +1,167 @@
+"""The lanes of a unit: the host and the streams of the device below each other, which the script draws closer.
+
+The bars lie in a drawing of their own that is as wide as the unit, in ticks: at any scale they keep their length, and
+a thin outline shows those that are too short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from patcher.page.markup import Content, Markup, faint, section, tag
+from patcher.traces.model import CALL, COMMUNICATION, COMPUTE, COPY, KINDS, LAUNCH, MARK, Lanes, RankProfile, Span
+from patcher.traces.page import svg
+from patcher.traces.page.gaps import frames
+from patcher.traces.page.svg import Scale, ticks
+from patcher.traces.page.tables import PageLimits
+from patcher.traces.words import cut, duration, tick
+
+TICKS = 100_000
+"""Of the whole picture: a tick is the least that is drawn."""
+
+LANE = 16
+"""The height of a row, in pixels."""
+
+LEGEND = {
+    MARK: "the mark of a unit on the host", CALL: "long calls on the host", LAUNCH: "launches",
+    COMPUTE: "computing", COMMUNICATION: "communicating", COPY: "copying",
+}  # fmt: skip
+"""Kind of a span → what its colour means, in the order of the rows."""
+
+_BAR = 12
+_AXIS = 20
+_LABEL = 15  # characters of the name of a row
+_STREAMS = 16
+_HINT = (
+    "Draw it closer with + and \N{MINUS SIGN}, with two fingers, or with the wheel and Ctrl (alone after a click); move"
+    " it by dragging or with the arrows; 0 shows all of it."
+)
+
+
+class Row(NamedTuple):
+    """A row of a picture: its label, and its bars, drawn from the top of the picture on."""
+
+    label: str
+    bars: Sequence[Content]
+
+
+def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
+    """The host and the streams of the device in the median unit, and in the slowest."""
+    if not profile.lanes:
+        return None
+    figures = []
+    for at, lanes in enumerate(profile.lanes):
+        name = f"The {lanes.why} unit" if len(profile.units) > 1 else "The unit"
+        across = _across(lanes.device_ns)
+        rows = _rows(lanes, across, limits)
+        marked = frames(profile, lanes, across, LANE * len(rows))
+        drawn = picture(rows, lanes.device_ns, f"The streams in unit {lanes.number}", marked, hint=not at)
+        figures.append(tag("figure", tag("figcaption", f"{name}, #{lanes.number}: {duration(lanes.device_ns)}"), drawn))
+    spans = [span for one in profile.lanes for rows in (one.host, one.streams) for own in rows.values() for span in own]
+    about = "Paler: the mark and the launches of another unit, and what it launched." if _others(spans) else ""
+    return section("On the device", legend(spans), figures, about and faint(about))
+
+
+def legend(spans: Iterable[Span]) -> Markup:
+    """What the colours of ``spans`` mean."""
+    kinds = {_kind(span) for span in spans}
+    shown = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in LEGEND.items() if kind in kinds]
+    return tag("ul", shown, class_="legend")
+
+
+def picture(rows: Sequence[Row], ns: int, label: str, under: Iterable[Markup] = (), *, hint: bool = True) -> Markup:
+    """Rows on the same scale of ``ns`` nanoseconds, what lies behind all of them, and the controls of the script."""
+    height = LANE * len(rows) + _AXIS
+    names = [
+        tag("text", cut(row.label, _LABEL), tag("title", cut(row.label)), x=0, y=at * LANE + 11)
+        for at, row in enumerate(rows)
+    ]
+    lines = svg.path([f"M0 {at * LANE + LANE - 1}H{TICKS}" for at in range(len(rows))], "axis")
+    labels = [
+        tag("text", tick(at), x=f"{100 * at / (ns or 1):.2f}%", y=height - 6, text_anchor="middle" if at else None)
+        for at in ticks(ns) if at < 0.97 * ns or not at
+    ]  # fmt: skip
+    bars = tag(
+        "svg", lines, under, [row.bars for row in rows], class_="bars", viewBox=f"0 0 {TICKS} {height}", height=height,
+        preserveAspectRatio="none", role="img", aria_label=label,
+    )  # fmt: skip
+    beside = tag("svg", tag("g", labels, class_="times"), tag("g", class_="labels"), class_="over", height=height)
+    plot = tag("div", bars, beside, class_="plot", tabindex=0, role="group", aria_label=label)
+    view = tag("div", tag("svg", names, class_="names", height=height), plot, class_="view")
+    return tag(
+        "div",
+        _controls(),
+        view,
+        tag("p", hint and _HINT, class_="faint about", hidden=True),
+        class_="lanes",
+        data_ns=ns,
+    )
+
+
+def strokes(spans: Iterable[tuple[float, float]], top: int, height: int, kind: str, title: str = "") -> Content:
+    """Bars of one kind, from begin to end in ticks and in order, as one path; nothing without bars."""
+    drawn = [svg.box(begin, top, max(end - begin, 1), height) for begin, end in spans]
+    return drawn and tag("path", title and tag("title", title), d="".join(drawn), class_=kind)
+
+
+def joined(spans: Iterable[tuple[float, float]], near: float) -> list[tuple[int, int]]:
+    """Ranges in order of their begin, in whole ticks: those with less than ``near`` between them as one."""
+    made: list[tuple[int, int]] = []
+    for begin, end in spans:
+        first, last = round(min(max(begin, 0), TICKS)), round(min(max(end, 0), TICKS))
+        if made and first <= made[-1][1] + near:
+            made[-1] = made[-1][0], max(made[-1][1], last)
+        else:
+            made.append((first, last))
+    return made
+
+
+def _across(ns: int) -> Scale:
+    return Scale(0, ns or 1, 0, TICKS)
+
+
+def _kind(span: Span) -> str:
+    return span.kind if span.kind in LEGEND else COMPUTE
+
+
+def _others(spans: Iterable[Span]) -> bool:
+    return any(not span.own for span in spans)
+
+
+def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[Row]:
+    """The host's rows, and below them the busiest streams."""
+    busiest = sorted(lanes.streams, key=lambda name: -sum(span.ns for span in lanes.streams[name]))[:_STREAMS]
+    rows = [*lanes.host.items(), *((name, spans) for name, spans in lanes.streams.items() if name in busiest)]
+    longest = sorted((span.ns for _, spans in rows for span in spans), reverse=True)
+    named = longest[: limits.spans][-1] if longest else 0
+    near = TICKS / (10 * limits.spans)
+    return [Row(name, list(_spans(spans, across, at * LANE, named, near))) for at, (name, spans) in enumerate(rows)]
+
+
+def _spans(spans: Iterable[Span], across: Scale, y: int, named: int, near: float) -> Iterable[Content]:
+    """The spans of one row: those that are long enough to point at with their names, the others in one path."""
+    small: dict[str, list[tuple[float, float]]] = {}
+    for span in spans:
+        ends = (across(span.begin_ns), across(span.begin_ns + span.ns))
+        kind = f"{_kind(span)}{'' if span.own else ' others'}"
+        if span.ns >= named and span.kind != LAUNCH:
+            ((begin, end),) = joined([ends], 0)
+            count = f", {span.count} {'tasks' if span.kind in KINDS else 'of them'}" if span.count > 1 else ""
+            title = f"{cut(span.name)}\n{duration(span.ns)} at {duration(span.begin_ns)}{count}"
+            yield svg.shape("rect", title=title, x=begin, y=y, width=max(end - begin, 1), height=_BAR, class_=kind)
+        else:
+            small.setdefault(kind, []).append(ends)
+    for kind, drawn in small.items():
+        yield strokes(joined(drawn, near), y, _BAR, kind)
+
+
+def _controls() -> Markup:
+    """Buttons for the script, which shows them."""
+    signs = {
+        "earlier": "\N{LEFTWARDS ARROW}", "later": "\N{RIGHTWARDS ARROW}", "farther": "\N{MINUS SIGN}", "closer": "+",
+    }  # fmt: skip
+    buttons = [
+        tag("button", sign, type="button", data_do=name, title=name, aria_label=name) for name, sign in signs.items()
+    ]
+    return tag("div", buttons, tag("button", "all", type="button", data_do="whole"), class_="controls", hidden=True)

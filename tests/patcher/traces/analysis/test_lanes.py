@@ -1,0 +1,52 @@
+"""The rows of the host beside the streams of the device: marks, long calls and launches, on the trace's own clock."""
+
+from __future__ import annotations
+
+from patcher.traces import analysis
+from patcher.traces.model import CALL, LAUNCH, MARK, Lanes, Span
+from tests.patcher.traces.recorded import MS, Range, Run, Task, timeline
+
+
+def lanes(run: Run) -> Lanes:
+    (found,) = analysis.attributed(timeline(run)).profile.lanes
+    return found
+
+
+def shown(spans: tuple[Span, ...]) -> list[tuple[int, int, str, str, bool]]:
+    """Begin and length in ms, kind, name, and whether it is the unit's own."""
+    return [(one.begin_ns // MS, one.ns // MS, one.kind, one.name, one.own) for one in spans]
+
+
+TASKS = tuple(Task(at * MS, (at + 5) * MS, launch=(at - 5) * MS) for at in (10, 20, 30, 60))
+"""Each is launched 5 ms before it begins, the last one in the second unit."""
+
+MARKS = (Range("ProfilerStep#3", 0, 50 * MS), Range("ProfilerStep#4", 50 * MS, 70 * MS))
+
+
+def test_the_host_is_drawn_from_where_the_unit_begins_to_where_it_ends() -> None:
+    calls = (
+        Range("outer", 11 * MS, 18 * MS), Range("within it", 12 * MS, 13 * MS), Range("short", 40 * MS, 40 * MS + 1),
+        Range("of another thread", 30 * MS, 34 * MS, thread=2), Range("a third one's", 30 * MS, 31 * MS, thread=3),
+    )  # fmt: skip
+    functions = (Range("<built-in function sleep>", 35 * MS, 45 * MS),)
+    mark = Range("ProfilerStep#3", 0, 70 * MS)
+    found = lanes(Run(TASKS, (mark,), calls=calls, functions=functions))
+    assert found.device_ns == 65 * MS
+    assert {name: shown(spans) for name, spans in found.host.items()} == {
+        "unit": [(0, 65, MARK, "ProfilerStep#3", True)],
+        "calls": [(11, 7, CALL, "outer", True)],
+        "calls 2": [(30, 4, CALL, "of another thread", True)],
+        "Python": [(35, 10, CALL, "<built-in function sleep>", True)],
+        "launches": [(at, 0, LAUNCH, "", True) for at in (5, 15, 25, 55)],
+    }
+
+
+def test_what_another_unit_did_is_not_its_own() -> None:
+    median = analysis.attributed(timeline(Run(TASKS, MARKS))).profile.lanes[-1]
+    assert (median.number, median.why) == (3, "slowest")
+    assert [own for *_, own in shown(median.host["unit"])] == [True, False]
+    assert [own for *_, own in shown(median.host["launches"])] == [True] * 3 + [False]
+
+
+def test_a_trace_that_tells_nothing_of_the_host_has_no_rows_of_it() -> None:
+    assert lanes(Run((Task(0, 5 * MS), Task(6 * MS, 9 * MS)), ())).host == {}
