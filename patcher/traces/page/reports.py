@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from patcher.page.markup import Content, alert, faint, section, tag
 from patcher.traces.model import Diagnosis, Rank, RankProfile, TraceReport
 from patcher.traces.page.profiles import described, named, origin
+from patcher.traces.page.ranks import heat_map, ranks_below_each_other
 from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
 from patcher.traces.words import duration, percent
 
@@ -35,6 +36,8 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
         ordered and _tiles(ordered[0], many),
         _diagnoses(report),
         many and _ranks(report.ranks, limits),
+        many and heat_map(profiles, limits),
+        many and ranks_below_each_other(profiles, limits),
         many and _collectives(profiles, limits),
         [described(one, limits, opened=not at, alone=not many) for at, one in enumerate(shown)],
         rest > 0 and faint(f"{rest} more are left out here: `rlpatch report` of one of them shows it."),

@@ -1,0 +1,179 @@
+"""Several ranks beside each other: a unit of each on one scale, and a map of all their units."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from patcher.page.markup import Content, Markup, faint, section, tag
+from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, Lanes, RankProfile, RecordedUnit
+from patcher.traces.page import svg
+from patcher.traces.page.lanes import LANE, TICKS, Row, joined, legend, picture, strokes
+from patcher.traces.page.svg import WIDTH
+from patcher.traces.page.tables import PageLimits
+from patcher.traces.words import cut, duration, percent, sign
+
+MOST = 64
+"""Ranks that are drawn."""
+
+FEWEST = 3
+"""Ranks and units that a map has: of two none is the one that differs."""
+
+STEPS = (0.01, 0.03, 0.1, 0.3)
+"""Deviations from the median of a unit at which the colour of a map changes."""
+
+_LEFT = 84
+_CELL = 14
+_LABEL = 12  # characters of a name
+_CELLS = 1200  # of a map
+_BARS = 12_000  # of all ranks together
+
+
+def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
+    """The unit that most ranks have drawn, of each rank from where it begins there, on one scale.
+
+    No clock is compared: ranks need not have the same.
+    """
+    drawn = [one for one in _chosen(profiles) if one.lanes]
+    if len(drawn) < 2:
+        return None
+    counts = Counter(lanes.number for one in drawn for lanes in one.lanes)
+    number = max(counts, key=lambda one: (counts[one], one))
+    shown = [(one, next((lanes for lanes in one.lanes if lanes.number == number), one.lanes[0])) for one in drawn]
+    longest = max(lanes.device_ns for _, lanes in shown)
+    near = TICKS / min(1.5 * limits.spans, _BARS / len(shown))
+    rows = [
+        Row(f"{_name(one)} #{lanes.number}", list(_bars(one, lanes, longest, at * LANE, near)))
+        for at, (one, lanes) in enumerate(shown)
+    ]
+    about = (
+        f"Unit #{number} of each rank, or its median unit where that one is not kept. Each begins where it begins on"
+        " that rank: clocks are not compared. Computing above, communication and copies below."
+    )
+    spans = [span for _, lanes in shown for own in lanes.streams.values() for span in own]
+    figure = tag("figure", picture(rows, longest, "The ranks, one below the other"))
+    return section("Ranks below each other", legend(spans), figure, faint(about), _left_out(profiles))
+
+
+def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: float) -> Iterator[Content]:
+    each = TICKS / longest
+    for kind, below in ((COMPUTE, 0), (COPY, 6), (COMMUNICATION, 6)):
+        found = sorted(
+            (span.begin_ns * each, (span.begin_ns + span.ns) * each)
+            for spans in lanes.streams.values() for span in spans if span.kind == kind
+        )  # fmt: skip
+        title = f"{_name(profile)}, #{lanes.number}: {duration(lanes.device_ns)}"
+        yield strokes(joined(found, near), top + below, 6, kind, title)
+
+
+class Measure(NamedTuple):
+    """A time of units that a map compares."""
+
+    title: str
+    about: str
+    of: Callable[[RecordedUnit], int]
+
+
+MEASURES = (
+    Measure("Unit time", "The time of each unit on the device.", lambda unit: unit.device_ns),
+    Measure(
+        "Unit time on the host", "The time of each unit on the host: nothing ran on a device.",
+        lambda unit: unit.host_ns,
+    ),
+    Measure(
+        "Computing", "How long each computed: in that no rank waits for another.",
+        lambda unit: unit.compute_ns + unit.overlap_ns,
+    ),
+)  # fmt: skip
+
+
+def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
+    """The time of each unit on each rank, by how far it is from the median of that unit; None for a few of them."""
+    chosen = _chosen(profiles)
+    numbers = sorted({unit.number for one in chosen for unit in one.units})
+    if min(len(chosen), len(numbers)) < FEWEST:
+        return None
+    on_device = any(one.total_ns for one in chosen)
+    waits = any(one.sum_ns("communication_ns", "overlap_ns") for one in chosen)
+    measures = (MEASURES[0], *MEASURES[2:][:waits]) if on_device else MEASURES[1:2]
+    each = math.ceil(len(numbers) * len(chosen) / min(8 * limits.bars, _CELLS))
+    columns = [numbers[at : at + each] for at in range(0, len(numbers), each)]
+    figures = [
+        tag("figure", tag("figcaption", f"{one.title}. {one.about}"), _map(chosen, columns, one)) for one in measures
+    ]
+    about = (
+        "A row for each rank, a column for each unit. The colour shows by how much, at least, a time differs from the"
+        " median of all ranks in that unit; the numbers stand where the mouse is."
+    )
+    if each > 1:
+        about += f" A column stands for {each} units: of each rank for the one that differs most."
+    return section("Ranks and units", _legend(), figures, faint(about), _left_out(profiles))
+
+
+def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
+    wide = min((WIDTH - _LEFT) / len(columns), 60.0)
+    times = [{unit.number: measure.of(unit) for unit in one.units} for one in profiles]
+    middles = {number: median(_known(times, number)) for numbers in columns for number in numbers}
+    drawn: list[Content] = []
+    for row, (profile, own) in enumerate(zip(profiles, times, strict=True)):
+        changes = {number: ns / middles[number] - 1 if middles[number] else 0.0 for number, ns in own.items()}
+        for at, numbers in enumerate(columns):
+            number = max((one for one in numbers if one in own), key=lambda one: abs(changes[one]), default=None)
+            if number is not None:
+                change = changes[number]
+                title = f"{_name(profile)}, #{number}: {duration(own[number])}, {sign(change)}{percent(abs(change))}"
+                drawn.append(svg.shape(
+                    "rect", title=title, x=_LEFT + at * wide, y=row * _CELL, width=wide - min(1, wide / 5),
+                    height=_CELL - 1, class_=shade(change),
+                ))  # fmt: skip
+    height = len(profiles) * _CELL
+    names = [
+        svg.shape("text", cut(_name(one), _LABEL), x=_LEFT - 6, y=row * _CELL + 11, text_anchor="end")
+        for row, one in enumerate(profiles)
+    ]
+    every = math.ceil(len(columns) / 24)
+    below = [
+        svg.shape("text", numbers[0], x=_LEFT + (every * at + 0.5) * wide, y=height + 14, text_anchor="middle")
+        for at, numbers in enumerate(columns[::every])
+    ]
+    label = f"{measure.title} of {len(profiles)} ranks, as far as it is from the median of each unit"
+    return tag("div", svg.drawing((drawn, names, below), height + 20, label), class_="heat")
+
+
+def _known(times: Sequence[Mapping[int, int]], number: int) -> list[int]:
+    return [row[number] for row in times if number in row]
+
+
+def shade(change: float) -> str:
+    """The class of a deviation: how far it is, and to which side."""
+    step = sum(abs(change) >= one for one in STEPS)
+    return f"{'more' if change > 0 else 'less'} s{step}" if step else "s0"
+
+
+def _legend() -> Markup:
+    steps = [(step + 1, percent(least, 0)) for step, least in enumerate(STEPS)]
+    shown = [
+        *((f"less s{step}", f"\N{MINUS SIGN}{least}") for step, least in reversed(steps)),
+        ("s0", f"within {percent(STEPS[0], 0)}"),
+        *((f"more s{step}", f"+{least}") for step, least in steps),
+    ]
+    items = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in shown]
+    return tag("ul", items, class_="legend heat")
+
+
+def _chosen(profiles: Sequence[RankProfile]) -> list[RankProfile]:
+    """Those that are drawn, by rank: of too many the slowest ones."""
+    slowest = sorted(profiles, key=lambda one: -one.median_ns)[:MOST]
+    return sorted(slowest, key=lambda one: (one.rank is None, one.rank or 0, _name(one)))
+
+
+def _left_out(profiles: Sequence[RankProfile]) -> Content:
+    left = len(profiles) - MOST
+    return left > 0 and faint(f"The {MOST} slowest ranks; {left} more are left out here.")
+
+
+def _name(profile: RankProfile) -> str:
+    return cut(profile.label or profile.rank_name or profile.source, 24)
