@@ -338,6 +338,8 @@ def test_what_several_ranks_say():
     assert "came last" in text
     assert "the slowest one" in text
     assert text.count("median unit 70.00 ms") == 3
+    assert all(title in text for title in ("Ranks and units", "Ranks below each other"))
+    assert text.count("x, #35: 210.00 ms, \N{PLUS-MINUS SIGN}0.0 %") == 3
 
 
 @pytest.mark.parametrize(

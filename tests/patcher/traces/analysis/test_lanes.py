@@ -25,7 +25,7 @@ MARKS = (Range("ProfilerStep#3", 0, 50 * MS), Range("ProfilerStep#4", 50 * MS, 7
 
 def test_the_host_is_drawn_from_where_the_unit_begins_to_where_it_ends() -> None:
     calls = (
-        Range("outer", 11 * MS, 18 * MS), Range("within it", 12 * MS, 13 * MS), Range("short", 40 * MS, 40 * MS + 1),
+        Range("outer", 11 * MS, 18 * MS), *(Range("within it", at * MS, (at + 1) * MS) for at in (12, 14)), Range("short", 40 * MS, 40 * MS + 1),
         Range("of another thread", 30 * MS, 34 * MS, thread=2), Range("a third one's", 30 * MS, 31 * MS, thread=3),
     )  # fmt: skip
     functions = (Range("<built-in function sleep>", 35 * MS, 45 * MS),)
