@@ -190,7 +190,8 @@ def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: 
         warnings.append(Note(f"{differing.text}: read the diff", detail))
     seen = editing.fingerprint(pristine, recipe.class_name, recipe.method)
     if place.structure and place.structure.fingerprints and seen not in place.structure.fingerprints:
-        seen_as = f"{recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
+        function = ".".join(filter(None, (recipe.class_name, recipe.method)))
+        seen_as = f"{function} is not the one that was released as {target.version}"
         warnings.append(Note(seen_as, f"it stands in {path}"))
     return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
@@ -316,7 +317,7 @@ def _unfit(
     hint = f"rlpatch list shows the releases; rlpatch explain {name} the places that were looked for"
     problems = [problem for _, problem in failures] or [_no_file(target, recipe) for recipe in lacking if fitting]
     if not problems:
-        cause = f"{name} {version} has no place for {_typed(stage)}"
+        cause = f"{' '.join(filter(None, (name, version)))} has no place for {_typed(stage)}"
         return Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(lone))
     known = [release for release in upstream.releases if any(recipe.structure(release) for recipe in recipes)]
     cause = (

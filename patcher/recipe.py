@@ -129,7 +129,8 @@ class Probe(NamedTuple):
     ``recorder`` is the class that counts; with that of the backend in ``backends`` it becomes one nested class. The
     classes in ``shared``, and all from which they derive, go into a class of their own below it, which the patches of
     a target class have in common. ``layers`` gives what goes on top for a configuration: the classes of each layer are
-    flattened into one that derives from those below. ``members`` are appended to the target class itself.
+    flattened into one that derives from those below. ``members`` are appended to the target class itself; where the
+    recipe has none, one object has them in the place of ``self``, and functions call them by their names alone.
 
     ``beside`` is a line below all that, with the names of the patch: of a recipe without a class the recorder stands in
     the module, and this makes one. ``callers`` are the lines of other recipes that call it.

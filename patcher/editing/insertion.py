@@ -39,13 +39,19 @@ def insert(
     methods = _by_method(search, units)
     if recipe.insertions and not methods:
         raise search.unlike(f"none of {', '.join(dict.fromkeys(one.method for one in recipe.insertions))}")
-    pieces = [_changed(name, insertions, patch, search) for name, insertions in methods.items()]
     block = [
         line
         for owner, text in blocks
         for line in (markers.begin(owner, tool), markers.note(owner), *text, markers.end(owner))
     ]
-    after = search.file.written(pieces, target, block)
+    *inner, outermost = _passes(methods) or [[]]
+    changing = search
+    for names in inner:
+        pieces = [_changed(name, methods[name], patch, changing) for name in names]
+        text = changing.file.written(pieces, changing.only_owner(), ())
+        changing = changing._replace(file=sources.read(text, where))
+    pieces = [_changed(name, methods[name], patch, changing) for name in outermost]
+    after = changing.file.written(pieces, changing.only_owner(), block)
     for owner, _ in blocks:
         after = markers.seal(after, owner)
     _verify(search, after, [owner for owner, _ in blocks], ours)
@@ -63,6 +69,12 @@ def _by_method(search: AnchorSearch, units: Collection[str]) -> dict[str, list[I
         if counted and there:
             found.setdefault(one.method, []).append(one)
     return found
+
+
+def _passes(methods: Collection[str]) -> list[list[str]]:
+    """The methods in the order in which they change: a function within another one before that, whose text has it."""
+    depths = {name: sum(name.startswith(f"{other}.") for other in methods) for name in methods}
+    return [[name for name in methods if depths[name] == depth] for depth in sorted({*depths.values()}, reverse=True)]
 
 
 def _parameters(node: Function) -> set[str]:

@@ -45,6 +45,8 @@ def render(
     """
     probe = recipe.probe
     members = _members(probe.members)
+    if members and not recipe.class_name:
+        members = _for_functions(members, recorded=probe.recorder is not None)
     members += [probe.beside] if probe.beside else []
     if probe.recorder is None:
         return Rendered(tuple(map(patch.rename, members)))
@@ -122,6 +124,21 @@ def _members(kinds: Sequence[type]) -> list[str]:
             text = Specialiser(source.text, {}).rewritten(node)
             lines += [*([""] if lines and isinstance(node, ast.FunctionDef) else []), *text]
     return lines
+
+
+def _for_functions(members: Sequence[str], *, recorded: bool) -> list[str]:
+    """Members where the lines stand in functions: those of an object, which the module calls by their names."""
+    names = [found[1] for line in members if (found := re.match(r"def (\w+)", line))]
+    return [
+        "class _RlpatchStageMembers:",
+        '    """What the functions of this module call, as methods call the members of their object."""',
+        "",
+        *(["    _RlpatchStage = _RlpatchStage"] if recorded else []),
+        *(f"    {line}" if line else "" for text in members for line in text.split("\n")),
+        "",
+        "_rlpatch_stage_members = _RlpatchStageMembers()",
+        *(f"{name} = _rlpatch_stage_members.{name}" for name in names),
+    ]
 
 
 # --- the recorder ---

@@ -364,6 +364,32 @@ def test_a_line_may_go_behind_a_statement_of_the_top_level_too() -> None:
         started(START, site)  # it is nested there
 
 
+MODULE = """\
+def train(batches):
+    step = 0
+
+    def forward(batch):
+        return batch
+
+    return [forward(batch) for batch in batches]
+"""
+
+
+def test_lines_go_into_functions_of_a_module_and_into_those_within_them() -> None:
+    heads = [Insertion(path, where=Head(), line=f"{name}()", why="") for path, name in
+             (("train", "begins"), ("train.forward", "starts"))]  # fmt: skip
+    ends = Insertion("train", where=Before("return ..."), line="ends()", why="")
+    for sites in ((*heads, ends), (ends, *reversed(heads))):
+        recipe = RECIPE._replace(class_name="", method="train", insertions=sites)
+        after = editing.insert(
+            MODULE.encode(), recipe, [(PATCH, ["pass"])], "1", units=(), where="/x/steps.py"
+        ).decode()
+        ours = [line.strip() for line in after.splitlines() if line.endswith("# rlpatch: vllm-ascend rollout")]
+        assert [line.partition("  ")[0] for line in ours] == ["begins()", "starts()", "ends()"]
+        assert "        starts()  # rlpatch: vllm-ascend rollout\n        return batch\n" in after
+        assert markers.strip(after.encode()).decode() == MODULE
+
+
 def test_a_line_carries_the_name_of_its_patch() -> None:
     after = updated(UPDATE, patch=PatchId("verl", "compute-log-prob", "ref"))
     assert (

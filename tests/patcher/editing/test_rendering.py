@@ -18,6 +18,7 @@ from patcher.changes.change import SHARED, PatchId
 from patcher.config import BACKENDS, WHOLE, ProfileConfig
 from patcher.editing.rendering import Rendered, render, source_of
 from patches import probes
+from patches.probes.members import Loops
 from patches.projects import upstreams
 from patches.vllm_ascend.recipes import V1
 from tests.choices import config as recorded
@@ -241,6 +242,16 @@ class Twice(V1.probe.recorder):  # type: ignore[name-defined]
 
     def setting(self, name: str, default: str, pattern: str) -> str:
         return default
+
+
+@pytest.mark.parametrize("recorder", [V1.probe.recorder, None])
+def test_functions_of_a_module_call_the_members_of_an_object_by_their_names(recorder: type | None) -> None:
+    probe = V1.probe._replace(members=(Loops,), recorder=recorder)
+    text = "\n".join(render_for(V1._replace(class_name="", insertions=(), probe=probe)).own)
+    module: dict[str, Any] = {"_RlpatchRecorder": object}
+    exec(text, module)
+    assert module["_rlpatch_rollout_units"].__self__ is module["_rlpatch_rollout"].__self__
+    assert hasattr(module["_rlpatch_rollout"].__self__, "_RlpatchRollout") == bool(recorder)
 
 
 def test_a_method_that_two_classes_define_is_an_error() -> None:
