@@ -17,7 +17,8 @@ class Project(NamedTuple):
     the same package is published, ``checkout`` where the package lies in a git checkout (``""``: at the top);
     ``version_files`` are text files below the root that hold just the version, and ``files`` those in which
     patches may stand, by any release. ``placeholders`` are versions that its metadata bears whatever the release,
-    ``releases`` those that were published, as far as they are known, oldest first.
+    ``releases`` those that were published, as far as they are known, oldest first. What the package index has under the
+    name of a project that is not ``on_index``, if anything, is something else.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Project(NamedTuple):
     files: tuple[str, ...] = ()
     placeholders: tuple[str, ...] = ()
     releases: tuple[str, ...] = ()
+    on_index: bool = True
 
 
 class Target(NamedTuple):

@@ -51,6 +51,9 @@ def _survey(word: str, path: Path | None) -> list[str]:
     if path is None and version is None:
         hint = f"{AGAIN} {name}=={upstream.project.releases[-1]}, or {AGAIN} {name} --path DIR"
         raise Problem(Kind.USAGE, f"{word}: which release?", hint=hint)
+    if path is None and not upstream.project.on_index:
+        hint = f"{AGAIN} {name} --path DIR, with DIR a checkout of the release"
+        raise Problem(Kind.USAGE, f"{name} is not on the package index", hint=hint)
     with tempfile.TemporaryDirectory() as scratch:
         folder = path or fits.fetch(upstream.project, version or "", Path(scratch) / "release")
         target = find.find(upstream.project, path=folder, version=version, again=lambda text: f"{AGAIN} {text}")
@@ -62,6 +65,9 @@ def _new(word: str | None) -> int:
     names = [find.parse(word, projects())[0]] if word else [project.name for project in projects()]
     found = False
     for project in (project for project in projects() if project.name in names):
+        if not project.on_index:
+            click.echo(f"{project.name}: not on the package index")
+            continue
         versions = fits.unknown(project)
         found = found or bool(versions)
         if not versions:

@@ -13,6 +13,7 @@ import pytest
 
 from fixtures import releases
 from fixtures.mindspeed_rl import trees
+from fixtures.slime import trees as slime
 from patcher import editing
 from patcher.changes.change import PatchId
 from patches.projects import upstream
@@ -514,6 +515,30 @@ mindspeed_rl/models/base/base_training_engine.py
     _forward_backward_batch: self._rlpatch_stage_ended(data_iter)
         if self.use_dynamic_bsz and forward_only and post_process:
 """,
+    "slime 0.3.1 update-policy micro-batch": """
+slime/backends/megatron_utils/model.py
+    forward_step: next(_rlpatch_stage_micros, None)
+        batch = data_iterator.get_next(["tokens"])
+    train_one_step: _rlpatch_stage_micros = _rlpatch_stage_scheduled("micro-batch", iter(data_iterator[:1] * num_microbatches), mpu, model)
+        losses_reduced = forward_backward_func(
+    train_one_step: _rlpatch_stage_ended(_rlpatch_stage_micros)
+        update_successful, grad_norm, _ = optimizer.step()
+    train: _rlpatch_stage("enter", model)
+        for iterator in data_iterator:
+    train: _rlpatch_stage("start", "mini-batch", None)
+        loss_dict, grad_norm = train_one_step(
+    train: _rlpatch_stage("stop", "mini-batch")
+        if mpu.get_data_parallel_rank(with_context_parallel=True) == 0:
+    train: _rlpatch_stage("leave")
+        if pre_hook_enabled:
+""",
+    "slime 0.3.1 compute-log-prob call": """
+slime/backends/megatron_utils/model.py
+    forward_only: _rlpatch_stage("enter", model, store_prefix)
+        for iterator in data_iterator:
+    forward_only: _rlpatch_stage("leave")
+        rollout_data = {}
+""",
     "mindspeed-rl 2.3.0 rollout decode": """
 mindspeed_rl/models/rollout/vllm_engine.py
     __init__: self._rlpatch_stage_attend(self.llm.llm_engine.model_executor.driver_worker.worker)
@@ -532,7 +557,10 @@ def test_every_line_stands_in_its_method(asked: str, tmp_path: Path) -> None:
 def lines(asked: str, scratch: Path) -> Iterator[str]:
     """File by file: each line of ours with its method, and deeper the line of upstream's that comes next."""
     name, version, stage, unit = asked.split()
-    root = trees.checkout(version, scratch / "tree") if name == "mindspeed-rl" else releases.release(version, name)
+    if name == "mindspeed-rl":
+        root = trees.checkout(version, scratch / "tree")
+    else:
+        root = slime.checkout(scratch / "tree") if name == "slime" else releases.release(version, name)
     for recipe in upstream(name).recipes:
         structure = recipe.structure(version)
         if structure and recipe.stage == stage and unit in recipe.windows:
@@ -544,10 +572,15 @@ def lines(asked: str, scratch: Path) -> Iterator[str]:
 
 
 def _lines(source: str, name: str) -> Iterator[str]:
-    method, ours = "", False
+    ours = False
+    functions: dict[int, str] = {}  # by their margins, those around the line
     for line in filter(None, map(str.rstrip, source.splitlines())):
-        if found := re.match(r"    (?:async )?def (\w+)", line):
-            method = found[1]
+        margin = len(line) - len(line.lstrip())
+        if not line.lstrip().startswith(")"):  # of parameters
+            functions = {at: function for at, function in functions.items() if at < margin}
+        method = ["", *functions.values()][-1]
+        if found := re.match(r" *(?:async )?def (\w+)", line):
+            functions[margin] = found[1]
         code, _, mark = line.strip().partition("  # rlpatch: ")
         if mark:
             yield f"    {method}: {code.replace(name, '_rlpatch_stage')}"

@@ -1,4 +1,4 @@
-"""Every command line of README and docs on the real releases; those of MindSpeed-RL on a tree of its shape."""
+"""Every command line of README and docs on the real releases; those of MindSpeed-RL and slime on trees of their shapes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from fixtures import releases
 from fixtures.cache import REPOSITORY
 from fixtures.mindspeed_rl import trees
+from fixtures.slime import trees as slime
 from fixtures.timeline.small import small
 from patcher.cluster.nodes import Nodes
 from patcher.commands.finding import SearchOptions
@@ -51,7 +52,7 @@ LOOKS = [
     for line in LINES
     if line not in (*COMMANDS, *RUNS, *OF_TRACES, *OF_WORKERS, *BUNDLES, *TIMELINES, *NAMES_ALONE)
 ]
-NEWEST = {project.name: project.releases[-1] for project in projects() if project.name != "mindspeed-rl"}
+NEWEST = {project.name: project.releases[-1] for project in projects() if project.on_index}
 
 
 @pytest.fixture(autouse=True)
@@ -78,11 +79,13 @@ def test_there_are_commands() -> None:
 def test_what_the_readme_shows_can_be_done(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(command)
     monkeypatch.chdir(tmp_path)
-    where = Path("MindSpeed-RL") if "--path" in words else Path("site")
+    where = Path(words[words.index("--path") + 1] if "--path" in words else "site")
     for word in words[1:]:
         name, _, version = word.partition("==")
         if name == "mindspeed-rl":
             trees.checkout(trees.RELEASES[-1], where)
+        elif name == "slime" and not where.exists():
+            slime.checkout(where)
         elif name in NEWEST:
             shutil.copytree(releases.release(version or NEWEST[name], name), where, dirs_exist_ok=True)
     done = run(*words, *(() if "--path" in words else ("--path", where)))

@@ -137,7 +137,7 @@ ERRORS = {
     "metrics at level 0": (("apply", "vllm-ascend", "--decode", "1:2", "--level", "level0", "--aic-metrics", "memory", "--path", "site"), 2, "from level1 on", "--level level1"),
     "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--backend", "torch", "--mstx", "--path", "site"), 2, "does not exist in torch.profiler", "--backend npu"),
     "an odd save path": (("apply", "vllm-ascend", "--decode", "1:2", "--save-path", 'x"; import os', "--path", "site"), 2, "torch_npu refuses this path", "--save-path /tmp"),
-    "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "vllm-ascend has no stage update-policy; it is one of areal, mindspeed-rl, openrlhf, trl, verl", "one of: rollout, graph-capture, builtin"),
+    "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "vllm-ascend has no stage update-policy; it is one of areal, mindspeed-rl, openrlhf, slime, trl, verl", "one of: rollout, graph-capture, builtin"),
     "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "vllm-ascend has no stage rolout: no target has this stage", "--stage rollout"),
     "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "vllm-ascend has no --mini-batch", "--decode A:B"),
     "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch 0:1: no target counts it", "rlpatch list"),
@@ -547,7 +547,7 @@ def test_what_depends_on_files_that_are_not_here_is_unknown_and_not_off(run) -> 
     everything = run("check")
     assert "  unknown verl's own profiler, " in everything.stdout
     assert everything.stderr.startswith(
-        "note: not found here: areal, mindspeed-rl, openrlhf, sglang, trl, verl, vllm, vllm-ascend\n"
+        "note: not found here: areal, mindspeed-rl, openrlhf, sglang, slime, trl, verl, vllm, vllm-ascend\n"
     )
     assert len(everything.stderr.splitlines()) == 2
 

@@ -1,0 +1,33 @@
+"""slime: whose batches a function of its Megatron backend computes, and what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from patches.probes.training import TrainingSteps
+
+
+class ModelSteps(TrainingSteps):
+    """``train`` and ``forward_only`` (``backends/megatron_utils/model.py``): a training step is one call.
+
+    They are functions, and get the chunks of the model; the first one bears the role. Other weights in the actor's
+    chunks, those of a reference or a teacher, are told by the prefix that their results get.
+    """
+
+    def whose(self, model: Any, prefix: str = "") -> str:
+        self.worker.tf_config = model[0].config  # what Megatron's schedule goes by
+        return prefix.rstrip("_") or getattr(model[0], "role", "actor")
+
+    def framework(self) -> str:
+        return ""
+
+    def contents(self, batch: Any) -> Mapping[str, object]:
+        import contextlib
+
+        held: dict[str, object] = {}
+        with contextlib.suppress(Exception):  # an iterator of another form
+            chosen = batch.micro_batch_indices[batch.offset]
+            lengths = batch.rollout_data["total_lengths"]
+            held.update(sequences=len(chosen), tokens=sum(lengths[number] for number in chosen))
+        return held or super().contents(batch)

@@ -1,0 +1,101 @@
+"""slime: a checkout patched and put back, and what else bears its name.
+
+It is installed from checkouts, and the package index has another project of its name. So the tests run on a checkout
+of the same shape (``fixtures/slime``).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fixtures.slime import trees
+from patches.slime import recipes as slime
+from tests.patcher.store.tree import picture
+from tests.patches.command_line import run, there_and_back
+
+UPSTREAM = slime.UPSTREAM
+WINDOWS = [(recipe.stage, unit) for recipe in UPSTREAM.recipes for unit in recipe.windows]
+
+
+@pytest.mark.usefixtures("unwatched")
+@pytest.mark.parametrize("tag", [f"v{trees.RELEASE}", ""], ids=["release", "main"])
+def test_there_and_back(tag: str, tmp_path: Path) -> None:
+    root = trees.checkout(tmp_path / "checkout", tag)
+    warned = "is not the one that was released as" if tag else "is not a release that rlpatch was tested with"
+    version = trees.RELEASE if tag else ""
+    assert len(WINDOWS) == 10
+    for stage, unit in WINDOWS:
+        there_and_back(UPSTREAM, version, stage, unit, root, tmp_path, shape=trees.RELEASE, warned=warned)
+
+
+def test_all_stages_stand_in_one_file_and_go_in_any_order(tmp_path: Path) -> None:
+    root = trees.checkout(tmp_path / "checkout")
+    pristine, common = picture(root), ("--path", root)
+    stages = [("--stage", recipe.stage, "--micro-batch", "0:1") for recipe in UPSTREAM.recipes]
+    order = random.Random(0)
+    for words in order.sample(stages, len(stages)):
+        run("apply", "slime", *words, *common)
+    patches = json.loads(run("status", "--json", *common).stdout)["result"]["patches"]
+    assert len(patches) == len(stages)
+    assert {file["state"] for patch in patches for file in patch["files"]} == {"intact"}
+    compile((root / trees.MODEL).read_bytes(), trees.MODEL, "exec")
+    for words in order.sample(stages, len(stages)):
+        run("revert", "slime", *words[:2], *common)
+    assert picture(root) == pristine
+
+
+def _another_project(root: Path) -> tuple[int, str]:
+    (root / trees.MODEL).unlink()
+    return 3, "slime has no place for --micro-batch in update-policy"
+
+
+def _another_schedule(root: Path) -> tuple[int, str]:
+    model = root / trees.MODEL
+    model.write_text(model.read_text().replace("losses_reduced = forward_backward_func(", "losses_reduced = run("))
+    return 4, "0 statements of “forward_backward_func(...)” alone"
+
+
+@pytest.mark.parametrize("change", [_another_project, _another_schedule])
+def test_what_has_another_structure_is_refused(change: Callable[[Path], tuple[int, str]], tmp_path: Path) -> None:
+    root = trees.checkout(tmp_path / "checkout", "")
+    code, said_of_it = change(root)
+    pristine = picture(root)
+    said = run("apply", "slime", "--micro-batch", "0:1", "--path", root, code=code)
+    assert said_of_it in said.stderr
+    assert picture(root) == pristine
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "said_of_it"),
+    [
+        ("0.1.0", 3, "slime 0.1.0 has no place for --mini-batch in update-policy"),
+        (trees.RELEASE, 4, "there is no model.py here"),
+    ],
+)
+def test_a_distribution_of_the_same_name_is_refused_whatever_its_version(
+    version: str, code: int, said_of_it: str, tmp_path: Path
+) -> None:
+    site = tmp_path / "site-packages"
+    for folder in ("slime", f"slime-{version}.dist-info"):
+        (site / folder).mkdir(parents=True)
+    (site / "slime/__init__.py").write_text("def squeeze(): ...\n")
+    info = site / f"slime-{version}.dist-info"
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: slime\nVersion: {version}\n")
+    (info / "RECORD").write_text("slime/__init__.py,,\n")
+    pristine = picture(site)
+    said = run("apply", "slime", "--mini-batch", "0:1", "--path", site, code=code)
+    assert said_of_it in said.stderr
+    assert picture(site) == pristine
+
+
+def test_it_is_explained(tmp_path: Path) -> None:
+    said = run("explain", "slime", "--path", trees.checkout(tmp_path / "checkout")).stdout
+    for stage, unit in WINDOWS:
+        assert f"{stage}: " in said
+        assert f"--{unit} A:B" in said
+    assert "train_one_step.forward_step" in said
