@@ -14,7 +14,7 @@ _SIZES = {
 """Bytes of an element, by how torch (Float, c10::BFloat16), HCCL (BFP16) and CANN (DT_BF16) write its type."""
 
 
-class Message(NamedTuple):
+class CollectiveMessage(NamedTuple):
     """What a collective carries.
 
     ``kind`` is what it does as the trace calls it, "" where its name alone tells. ``bytes`` are those of its tensors on
@@ -35,11 +35,11 @@ def element_size(dtype: str) -> int | None:
 
 
 @functools.lru_cache(maxsize=1 << 12)  # a trace repeats few of them, and they are kept
-def message(kind: object, elements: object, received: object, dtype: object, ranks: object) -> Message:
+def message(kind: object, elements: object, received: object, dtype: object, ranks: object) -> CollectiveMessage:
     """The message of a collective of so many elements that go in, and come out; what is of no use counts as unknown."""
     counts = [value for value in (elements, received) if type(value) is int and 0 <= value < 1 << 48]
     size = element_size(dtype) if isinstance(dtype, str) else None
     known = max(counts) * size if counts and size else None
-    return Message(
+    return CollectiveMessage(
         kind if isinstance(kind, str) else "", known or None, None, ranks if type(ranks) is int and ranks > 0 else None
     )

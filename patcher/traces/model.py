@@ -169,7 +169,7 @@ class CallSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap(Payload):
+class FreeGap(Payload):
     """Where the device was free, over all units: at one place (``kind`` "place"), or short times at "several".
 
     A place lies between the kernels ``before`` and ``after``, which runs on ``stream``; ``graph`` says how it lies to
@@ -254,9 +254,9 @@ class Collective(Payload):
     """One collective of one rank: the ``index``-th of its ``group`` in the unit that launched it.
 
     ``transit_ns``, ``wait_ns`` and ``idle_ns`` are the vendor's own parts of it, None where it has none. The fields
-    from ``kind`` to ``ranks`` are those of a `Message`. ``waits_ns`` is how much longer it took this rank than the one
-    that came last, None where the reported ranks do not tell; ``usual_ns`` how long it takes by its neighbours without
-    waiting, None where there are too few.
+    from ``kind`` to ``ranks`` are those of a `CollectiveMessage`. ``waits_ns`` is how much longer it took this rank
+    than the one that came last, None where the reported ranks do not tell; ``usual_ns`` how long it takes by its
+    neighbours without waiting, None where there are too few.
     """
 
     KEYS = (
@@ -337,7 +337,7 @@ class RankProfile(Payload):
     kernel_uses: tuple[KernelUse, ...] = ()
     rates: tuple[OperatorRate, ...] = ()
     prompt_share: float | None = None
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[FreeGap, ...] = ()
 
     def setting(self, name: str) -> str:
         """One of its settings; "" where it is not known."""

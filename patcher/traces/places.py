@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.traces.model import FREE, PARTS, Gap, RankProfile
+from patcher.traces.model import FREE, PARTS, FreeGap, RankProfile
 from patcher.traces.words import apart, in_ms, percent, short
 
 _SHORT = {
@@ -21,7 +21,7 @@ _GRAPH = {
 _ROOM = 60
 
 
-def place_of(gap: Gap, room: int = _ROOM) -> str:
+def place_of(gap: FreeGap, room: int = _ROOM) -> str:
     """Before which kernel it lies; of short ones, between which. As long as there is ``room``."""
     if gap.kind == "place":
         stream = f" on {short(gap.stream, 20)}"
@@ -29,7 +29,7 @@ def place_of(gap: Gap, room: int = _ROOM) -> str:
     return "within replayed graphs" if gap.graph else _SHORT.get(gap.part, "between kernels without a launch")
 
 
-def behind(gap: Gap) -> str:
+def behind(gap: FreeGap) -> str:
     """Behind which kernel it lies, and how to the replay of a graph; of short ones, how many they are."""
     if gap.kind != "place":
         return f"{gap.count:,} short gap{'s' * (gap.count != 1)}"
@@ -37,17 +37,17 @@ def behind(gap: Gap) -> str:
     return ", ".join(filter(None, (gap.before and f"behind {before}", _GRAPH.get(gap.graph, ""))))
 
 
-def why(gap: Gap) -> str:
+def why(gap: FreeGap) -> str:
     """What the host did meanwhile, and what else is known of the reason."""
     return ", ".join(filter(None, (reason_of(gap), host_of(gap))))
 
 
-def reason_of(gap: Gap) -> str:
+def reason_of(gap: FreeGap) -> str:
     """The reason of the part of the unit that it is of."""
     return FREE.get(gap.part) or PARTS[gap.part].partition(",")[0]
 
 
-def host_of(gap: Gap) -> str:
+def host_of(gap: FreeGap) -> str:
     """What the host was in; "" where that is not known."""
     operator, module = (short(name) for name in (gap.operator, gap.module))
     around = " in ".join(filter(None, (operator, module)))
@@ -69,6 +69,6 @@ def first_place(profile: RankProfile, part: str) -> str:
     return f"{known}: {in_ms(gap.ns / count)} per unit, in {gap.units:,} of {count:,} units"
 
 
-def share_of(gap: Gap, profile: RankProfile) -> str:
+def share_of(gap: FreeGap, profile: RankProfile) -> str:
     """Its share of the time of all units."""
     return percent(gap.ns / (profile.total_ns or 1))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from patcher.messages.errors import Kind, Problem
 from patcher.traces.measured import KernelUse
-from patcher.traces.messages import Message
+from patcher.traces.messages import CollectiveMessage
 from patcher.traces.model import KINDS
 from patcher.traces.sidecar import Metadata
 
@@ -261,7 +261,7 @@ class Timeline:
         self.marks: list[tuple[int, Mark]] = []
         self.groups: dict[int, str] = {}
         self.shapes: dict[int, tuple[str, ...]] = {}
-        self.messages: dict[int, Message] = {}
+        self.messages: dict[int, CollectiveMessage] = {}
         self.transits: dict[int, tuple[int, int, int]] = {}
         self.vendor: dict[str, dict[str, int]] | None = None
         self.metadata: Metadata | None = None

@@ -33,6 +33,6 @@ def gaps(profile: model.RankProfile, of: str) -> Iterator[str]:
         yield f"  {len(profile.gaps):,} places in all: -o FILE.html and --json have them"
 
 
-def _most(gap: model.Gap) -> str:
+def _most(gap: model.FreeGap) -> str:
     """The unit that has most of it, where not every one has as much."""
     return f"most in #{gap.unit}" if gap.units > 1 and 2 * gap.unit_ns > gap.ns else f"#{gap.unit}" * (gap.units == 1)

@@ -18,7 +18,7 @@ from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.lanes import lanes
 from patcher.traces.analysis.rates import rated
 from patcher.traces.analysis.segments import Segment, Split, split
-from patcher.traces.messages import Message
+from patcher.traces.messages import CollectiveMessage
 from patcher.traces.sidecar import UnitMetadata
 from patcher.traces.timeline import UNKNOWN, Timeline
 
@@ -178,5 +178,5 @@ def _collectives(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts:
             index, ns = numbers[owner, group], tasks.end[at] - tasks.begin[at]
             numbers[owner, group] += 1
             transit, wait, idle = found.transits.get(at, (None, None, None))
-            kind, *sizes = found.messages.get(at, Message())
+            kind, *sizes = found.messages.get(at, CollectiveMessage())
             yield model.Collective(group, index, name, ns, transit, wait, idle, units[owner].number, kind, *sizes)

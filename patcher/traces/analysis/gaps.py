@@ -32,8 +32,8 @@ SHOWN = 100
 _NEAR = 8  # tasks to both sides among which others of a replay are looked for
 
 
-class Place(NamedTuple):
-    """Numbers of names, UNKNOWN in what is not at one place: see `model.Gap`."""
+class GapPlace(NamedTuple):
+    """Numbers of names, UNKNOWN in what is not at one place: see `model.FreeGap`."""
 
     graph: str
     before: int
@@ -42,16 +42,16 @@ class Place(NamedTuple):
     part: str
 
 
-class Around(NamedTuple):
+class HostAround(NamedTuple):
     """The operator and the module at a moment of the host: numbers of names."""
 
     operator: int
     module: int
 
 
-NOWHERE = Around(UNKNOWN, UNKNOWN)
+NOWHERE = HostAround(UNKNOWN, UNKNOWN)
 
-_Key = tuple[Place, Around, int, bool]
+_Key = tuple[GapPlace, HostAround, int, bool]
 """The place, what was around it on the host, the call, and whether the host was within the operator."""
 
 
@@ -66,7 +66,7 @@ class GapSums:
         self.places = HostPlaces()
         self.sums: dict[_Key, _Sum] = defaultdict(_Sum)
         self.short: dict[tuple[str, str], _Sum] = {}
-        self.rest: dict[Place, _Sum] = defaultdict(_Sum)
+        self.rest: dict[GapPlace, _Sum] = defaultdict(_Sum)
         keys = found.tasks.key
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
         self.calls = HostHolds(found, cuts, found.calls)
@@ -115,7 +115,7 @@ class GapSums:
         graph = "within" if self.replays and self._continues(gap) else ""
         known = self.short.get((graph, gap.part))
         if known is None:
-            place = Place(graph, UNKNOWN, UNKNOWN, UNKNOWN, gap.part)
+            place = GapPlace(graph, UNKNOWN, UNKNOWN, UNKNOWN, gap.part)
             known = self.short[graph, gap.part] = self.sums[place, NOWHERE, UNKNOWN, False]
         known.add(gap)
 
@@ -144,27 +144,29 @@ class GapSums:
         ahead = own != UNKNOWN and after.count(own) >= REPLAYED
         return {(True, True): "between", (True, False): "behind", (False, True): "before"}.get((behind, ahead), "")
 
-    def _place(self, gap: Idle) -> Place:
+    def _place(self, gap: Idle) -> GapPlace:
         tasks, task = self.found.tasks, self.cuts.order[gap.place]
         before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
-        return Place(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
+        return GapPlace(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
 
-    def gaps(self, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]) -> tuple[model.Gap, ...]:
+    def gaps(self, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]) -> tuple[model.FreeGap, ...]:
         """The places at which the units were free, that with the most time first.
 
         ``units`` are by segment, ``drawn`` the numbers of those in which one wants to see the places.
         """
         tasks, order, places = self.found.tasks, self.cuts.order, self.places
-        around = map(Around, places.operator, places.module)
+        around = map(HostAround, places.operator, places.module)
         for (gap, held), launch, meanwhile in zip(self.asked, around, around, strict=True):
             task = order[gap.place]
             within = held is None and meanwhile.operator != UNKNOWN
             if held is None and not within and self.found.functions:
-                held, meanwhile = self.functions.held_in(gap), Around(UNKNOWN, launch.module)
+                held, meanwhile = self.functions.held_in(gap), HostAround(UNKNOWN, launch.module)
             call = held.name if held else UNKNOWN
             host = launch
             if held or within:
-                host = Around(meanwhile.operator, launch.module if meanwhile.module == UNKNOWN else meanwhile.module)
+                host = HostAround(
+                    meanwhile.operator, launch.module if meanwhile.module == UNKNOWN else meanwhile.module
+                )
             place = self._place(gap)
             # Whatever the host does while the device waits is not what its place is known by.
             waits = 2 * (tasks.launched[task] - gap.begin) <= gap.ns
@@ -180,14 +182,16 @@ class GapSums:
 
     def _add_rest(self) -> None:
         """What was not looked at counts with what was, where its kernels are met with one state of the host alone."""
-        known: dict[Place, list[_Key]] = defaultdict(list)
+        known: dict[GapPlace, list[_Key]] = defaultdict(list)
         for key in self.sums:
             known[key[0]].append(key)
         for place, one in self.rest.items():
             (key, *others) = known[place] or [(place, NOWHERE, UNKNOWN, False)]
             self.sums[(place, NOWHERE, UNKNOWN, False) if others else key].take(one)
 
-    def _gap(self, key: _Key, one: _Sum, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]) -> model.Gap:
+    def _gap(
+        self, key: _Key, one: _Sum, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]
+    ) -> model.FreeGap:
         texts = self.found.names.texts
         place, host, call, within = key
         (call, around), held = max(one.held.items(), key=lambda item: item[1], default=((call, host), 0))
@@ -201,7 +205,7 @@ class GapSums:
             unit.number: (gap.begin - unit.begin_ns, gap.ns) for at, (_, gap) in one.units.items()
             if (unit := units[at]).number in drawn and place.stream != UNKNOWN
         }  # fmt: skip
-        return model.Gap(
+        return model.FreeGap(
             **shown, kind="several" if place.stream == UNKNOWN else "place", graph=place.graph, part=place.part,
             within=within, call_ns=held, ns=one.ns, count=one.count, units=len(one.units),
             unit=units[most].number, unit_ns=most_ns, longest_ns=longest.ns, spots=spots,
@@ -215,7 +219,7 @@ class _Sum:
     def __init__(self) -> None:
         self.ns = self.count = 0
         self.units: dict[int, tuple[int, Idle]] = {}
-        self.held: dict[tuple[int, Around], int] = {}
+        self.held: dict[tuple[int, HostAround], int] = {}
 
     def add(self, gap: Idle) -> None:
         """One more."""

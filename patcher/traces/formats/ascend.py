@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from patcher.store.filesystem.opened import reading
 from patcher.traces.formats.chrome import nanoseconds
-from patcher.traces.messages import Message
+from patcher.traces.messages import CollectiveMessage
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
 from patcher.traces.timeline import Timeline, several
 
@@ -36,7 +36,7 @@ DETAILS = "kernel_details.csv"
 COMMUNICATING = ("HCCL", "COMMUNICATION")
 """How tables of kernels call what is a collective, by release of CANN."""
 
-_NOTHING = Message()
+_NOTHING = CollectiveMessage()
 LINKS = ("SDMA", "RDMA")
 """Of the transports of a collective: the vendor sums those within a node up under SDMA."""
 
@@ -73,7 +73,7 @@ known), in the order of their begin."""
 
 def add_collective(
     found: Timeline, span: tuple[int, int], name: str, group: str, transits: Transits, key: int | None,
-    carried: Message = _NOTHING,
+    carried: CollectiveMessage = _NOTHING,
 ) -> None:  # fmt: skip
     """Add a collective to a timeline: ``hcom_allReduce__586_0_1`` is allReduce of 586, short for its ``group``."""
     operator, short = parted(name)

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 
 from patcher.page.markup import Content, Markup, tag
-from patcher.traces.model import Gap, Lanes, RankProfile
+from patcher.traces.model import FreeGap, Lanes, RankProfile
 from patcher.traces.page import svg
 from patcher.traces.page.svg import Scale
 from patcher.traces.page.tables import Cell, PageLimits, table, timed
@@ -35,7 +35,7 @@ def free_places(profile: RankProfile, limits: PageLimits) -> Content:
     return table("Where the device was free", heads, rows, limits, about, names=2)
 
 
-def _seen(profile: RankProfile, at: int, gap: Gap) -> Content:
+def _seen(profile: RankProfile, at: int, gap: FreeGap) -> Content:
     """The unit that has most of it, or the link to where it is drawn."""
     drawn = next((lanes.number for lanes in profile.lanes if lanes.number in gap.spots), None)
     if drawn is None or at >= MARKED:

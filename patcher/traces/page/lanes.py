@@ -39,7 +39,7 @@ _HINT = (
 )
 
 
-class Row(NamedTuple):
+class LaneRow(NamedTuple):
     """A row of a picture: its label, and its bars, drawn from the top of the picture on."""
 
     label: str
@@ -70,7 +70,7 @@ def legend(spans: Iterable[Span]) -> Markup:
     return tag("ul", shown, class_="legend")
 
 
-def picture(rows: Sequence[Row], ns: int, label: str, under: Iterable[Markup] = (), *, hint: bool = True) -> Markup:
+def picture(rows: Sequence[LaneRow], ns: int, label: str, under: Iterable[Markup] = (), *, hint: bool = True) -> Markup:
     """Rows on the same scale of ``ns`` nanoseconds, what lies behind all of them, and the controls of the script."""
     height = LANE * len(rows) + _AXIS
     names = [
@@ -129,14 +129,14 @@ def _others(spans: Iterable[Span]) -> bool:
     return any(not span.own for span in spans)
 
 
-def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[Row]:
+def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[LaneRow]:
     """The host's rows, and below them the busiest streams."""
     busiest = sorted(lanes.streams, key=lambda name: -sum(span.ns for span in lanes.streams[name]))[:_STREAMS]
     rows = [*lanes.host.items(), *((name, spans) for name, spans in lanes.streams.items() if name in busiest)]
     longest = sorted((span.ns for _, spans in rows for span in spans), reverse=True)
     named = longest[: limits.spans][-1] if longest else 0
     near = TICKS / (10 * limits.spans)
-    return [Row(name, list(_spans(spans, across, at * LANE, named, near))) for at, (name, spans) in enumerate(rows)]
+    return [LaneRow(name, list(_spans(spans, across, at * LANE, named, near))) for at, (name, spans) in enumerate(rows)]
 
 
 def _spans(spans: Iterable[Span], across: Scale, y: int, named: int, near: float) -> Iterable[Content]:

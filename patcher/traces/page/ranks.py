@@ -11,7 +11,7 @@ from typing import NamedTuple
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, Lanes, RankProfile, RecordedUnit
 from patcher.traces.page import svg
-from patcher.traces.page.lanes import LANE, TICKS, Row, joined, legend, picture, strokes
+from patcher.traces.page.lanes import LANE, TICKS, LaneRow, joined, legend, picture, strokes
 from patcher.traces.page.svg import WIDTH
 from patcher.traces.page.tables import PageLimits
 from patcher.traces.words import cut, duration, percent, sign
@@ -46,7 +46,7 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
     longest = max(lanes.device_ns for _, lanes in shown)
     near = TICKS / min(1.5 * limits.spans, _BARS / len(shown))
     rows = [
-        Row(f"{_name(one)} #{lanes.number}", list(_bars(one, lanes, longest, at * LANE, near)))
+        LaneRow(f"{_name(one)} #{lanes.number}", list(_bars(one, lanes, longest, at * LANE, near)))
         for at, (one, lanes) in enumerate(shown)
     ]
     about = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patcher.traces.messages import Message, element_size, message
+from patcher.traces.messages import CollectiveMessage, element_size, message
 
 
 @pytest.mark.parametrize(
@@ -21,14 +21,16 @@ def test_an_element_has_the_size_of_its_type(dtype: str, size: int | None) -> No
 @pytest.mark.parametrize(
     ("fields", "known"),
     [
-        (("allreduce", 1000, 1000, "Float", 8), Message("allreduce", 4000, None, 8)),
-        (("_allgather_base", 1000, 8000, "BFloat16", 8), Message("_allgather_base", 16_000, None, 8)),
-        (("_reduce_scatter_base", 8000, 1000, "Half", 8), Message("_reduce_scatter_base", 16_000, None, 8)),
-        (("", 1000, None, "FP16", None), Message("", 2000)),
-        (("barrier", 0, 0, "Byte", 8), Message("barrier", None, None, 8)),
-        (("allreduce", 1000, 1000, "Quantum", 8), Message("allreduce", None, None, 8)),
-        ((7, "many", 1 << 60, 4, -1), Message()),
+        (("allreduce", 1000, 1000, "Float", 8), CollectiveMessage("allreduce", 4000, None, 8)),
+        (("_allgather_base", 1000, 8000, "BFloat16", 8), CollectiveMessage("_allgather_base", 16_000, None, 8)),
+        (("_reduce_scatter_base", 8000, 1000, "Half", 8), CollectiveMessage("_reduce_scatter_base", 16_000, None, 8)),
+        (("", 1000, None, "FP16", None), CollectiveMessage("", 2000)),
+        (("barrier", 0, 0, "Byte", 8), CollectiveMessage("barrier", None, None, 8)),
+        (("allreduce", 1000, 1000, "Quantum", 8), CollectiveMessage("allreduce", None, None, 8)),
+        ((7, "many", 1 << 60, 4, -1), CollectiveMessage()),
     ],
 )
-def test_a_message_is_the_larger_of_what_goes_in_and_comes_out(fields: tuple[object, ...], known: Message) -> None:
+def test_a_message_is_the_larger_of_what_goes_in_and_comes_out(
+    fields: tuple[object, ...], known: CollectiveMessage
+) -> None:
     assert message(*fields) == known

@@ -31,7 +31,7 @@ from patcher.traces.model import (
     Comparison,
     Diagnosis,
     EqualLoad,
-    Gap,
+    FreeGap,
     Kernel,
     Lanes,
     PartChange,
@@ -62,10 +62,10 @@ def unit(number: int, *, scale: int = 1, load: int | None = None) -> RecordedUni
     )  # fmt: skip
 
 
-def gap(name: str, at: int) -> Gap:
+def gap(name: str, at: int) -> FreeGap:
     """The first one in the unit that is drawn, the second of many short ones, the others elsewhere."""
     place = "" if at == 1 else name
-    return Gap(
+    return FreeGap(
         kind="place" if place else "several", before=place, after=place, stream=place, part="free_host_late_ns",
         ns=(40 - at) * MS, count=4, units=2, unit=33, unit_ns=20 * MS, longest_ns=11 * MS, begin_ns=5 * MS, call=name,
         call_ns=at * 10 * MS, operator=name, module=name, spots={31: (20 * MS, 10 * MS)} if at == 0 else {},
