@@ -15,7 +15,7 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 _FILE = "slime/backends/megatron_utils/model.py"
 _LOGGER = "slime.rlpatch"
 _INTERLEAVED = Note(
-    "with a pipeline there are no micro-batches: take --call, in updates --mini-batch can be had, too",
+    "with a pipeline there are no micro-batches: take --call, or --mini-batch",
     "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves forward and"
     " backward of several micro-batches, and with overlap_moe_expert_parallel_comm it does so in updates without a"
     " pipeline, too. Nothing is recorded then, and the log says so",
@@ -26,11 +26,11 @@ _COUNTED = Note(
     " for its critic (num_critic_only_steps) begins later",
 )
 _REUSED = Note(
-    "with one mini-batch per rollout slime takes the actor's log-probs out of its update: no call is recorded then",
-    "from 0.3.0 on: see can_reuse_log_probs_in_loss in slime/backends/megatron_utils/actor.py; the reference is"
-    " computed all the same",
+    "with one mini-batch a rollout, no call computes the actor's log-probs",
+    "from 0.3.0 on slime takes them out of its update then: see can_reuse_log_probs_in_loss in"
+    " slime/backends/megatron_utils/actor.py; the reference is computed all the same",
 )
-_DYNAMIC = Note("with use_dynamic_batch_size micro-batches differ: one says little of the others")
+_DYNAMIC = Note("with use_dynamic_batch_size one micro-batch says little of the others")
 
 
 def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:
