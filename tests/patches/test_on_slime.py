@@ -16,7 +16,7 @@ import pytest
 from fixtures.ascend import trace
 from fixtures.slime import trees
 from fixtures.slime.host import drive
-from tests.matrix import thinned
+from tests.matrix import MATRIX
 from tests.patches.command_line import run as rlpatch
 
 MICRO, MINI, CALL = "micro-batch", "mini-batch", "call"
@@ -121,7 +121,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {case.name: calls for case, calls in zip(CASES, found.runs, strict=True)}
 
 
-@pytest.mark.parametrize("unit", thinned([*PATCHED], [MICRO]))
+@MATRIX
+@pytest.mark.parametrize("unit", PATCHED)
 def test_every_bit_is_as_before_and_the_trace_holds_the_window(
     unit: str, published: dict[str, Any], tmp_path: Path
 ) -> None:
