@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from patcher.page.markup import Content, Markup, section, tag
@@ -11,7 +12,10 @@ from patcher.traces.model import PARTS, Comparison, RankProfile, RecordedUnit
 from patcher.traces.page import svg
 from patcher.traces.page.svg import WIDTH, Scale
 from patcher.traces.page.tables import PageLimits
-from patcher.traces.words import cut, duration, signed, tick
+from patcher.traces.words import cut, duration, percent, signed, tick
+
+FITTED = 7
+"""Units from which on a line through their times says something."""
 
 _LEFT = 62  # of the drawing, for the labels of its axis
 _TOP = 12
@@ -92,8 +96,30 @@ def load_charts(profile: RankProfile) -> Content:
             before.append(values)
             times = [unit.device_ns if on_device else unit.host_ns for unit in known]
             points = list(zip(values, times, (unit.number for unit in known), strict=True))
-            drawn.append(tag("figure", tag("figcaption", f"Unit time{clock} against {about}"), _scatter(points, about)))
+            caption = f"Unit time{clock} against {about}{_explained(values, times)}"
+            drawn.append(tag("figure", tag("figcaption", caption), _scatter(points, about)))
     return section("What the units held", drawn) if drawn else None
+
+
+def _explained(values: Sequence[int], times: Sequence[int]) -> str:
+    """The line of least squares in words; "" where too few units, or times that are all alike, tell nothing."""
+    if len(values) < FITTED or len(set(times)) < 2:
+        return ""
+    slope = statistics.linear_regression(values, times).slope
+    explains = percent(statistics.correlation(values, times) ** 2, 0)
+    return (
+        f": {duration(abs(slope))} {'less' if slope < 0 else 'more'} for each, which explains {explains} of the spread"
+    )
+
+
+def _fit(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Markup | None:
+    """The line of least squares, from the least value to the most."""
+    values, times = [value for value, _, _ in points], [time for _, time, _ in points]
+    if not _explained(values, times):
+        return None
+    slope, start = statistics.linear_regression(values, times)
+    low, high = (min(max(start + slope * value, up.low), up.high) for value in (min(values), max(values)))
+    return svg.shape("line", class_="fit", x1=across(min(values)), y1=up(low), x2=across(max(values)), y2=up(high))
 
 
 def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
@@ -113,7 +139,7 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
     ends = [
         svg.shape("text", f"{value:,}", x=across(value), y=bottom + 16, text_anchor="middle") for value in (low, high)
     ]
-    return svg.drawing((_axis(up), dots, ends), bottom + 22, f"Unit time against {about}")
+    return svg.drawing((_axis(up), _fit(points, across, up), dots, ends), bottom + 22, f"Unit time against {about}")
 
 
 def waterfall(comparison: Comparison) -> Content:

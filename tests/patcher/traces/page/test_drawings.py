@@ -102,6 +102,28 @@ def test_the_dots_of_a_chart_lie_at_their_values_and_times() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("loads", "more", "said"),
+    [
+        ((1, 2, 3, 4, 5, 6, 7), (0, 0, 0, 0, 0, 0, 0), ": 5.00 ms more for each, which explains 100 % of the spread"),
+        ((7, 6, 5, 4, 3, 2, 1), (0, 0, 0, 0, 0, 0, 0), ": 5.00 ms less for each, which explains 100 % of the spread"),
+        ((1, 2, 3, 4, 3, 2, 1), (0, 9, 1, 9, 1, 9, 0), "explains "),
+        ((1, 2, 3, 4, 5, 6), (0, 0, 0, 0, 0, 0), ""),
+    ],
+)
+def test_a_line_goes_through_the_dots_of_many_units(loads: tuple[int, ...], more: tuple[int, ...], said: str) -> None:
+    units = tuple(
+        replace(UNITS[0], number=at, compute_ns=(10 + 5 * at + extra) * MS, requests=load)
+        for at, (load, extra) in enumerate(zip(loads, more, strict=True))
+    )
+    text = str(drawings.load_charts(profile(units)))
+    caption = re.search(r"Unit time against requests([^<]*)<", text)
+    assert caption is not None
+    assert said in caption[1]
+    line = re.search(r'<line x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)" class="fit"|class="fit" x1', text)
+    assert (line is not None) == bool(said)
+
+
 @pytest.mark.parametrize(("after", "begin"), [((10, 90), 0.0), ((62, 43), 98.75)])
 def test_the_steps_of_the_waterfall_add_up(after: tuple[int, int], begin: float) -> None:
     """``begin`` of the axis in ms is above 0 where the change is small beside the unit."""
