@@ -129,6 +129,8 @@ def _members(kinds: Sequence[type]) -> list[str]:
 def _for_functions(members: Sequence[str], *, recorded: bool) -> list[str]:
     """Members where the lines stand in functions: those of an object, which the module calls by their names."""
     names = [found[1] for line in members if (found := re.match(r"def (\w+)", line))]
+    if not names:  # classes, of which the module makes its own objects
+        return [*members]
     return [
         "class _RlpatchStageMembers:",
         '    """What the functions of this module call, as methods call the members of their object."""',

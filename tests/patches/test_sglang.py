@@ -423,12 +423,23 @@ def test_a_server_of_verl_tells_its_schedulers_which_replica_they_are(
     assert os.environ["VERL_REPLICA_RANK"] == (told if told and mode == "worker" else "before")
 
 
-@pytest.mark.engine
-def test_the_processes_of_a_real_actor_inherit_it(tmp_path: Path) -> None:
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A patched SGLang whose package has the block alone, without the rest, which imports the engine."""
     root = install(sglang.UPSTREAM, "0.5.23", tmp_path / "site")
     run("apply", "sglang", "--decode", "30:60", "--save-path", "/tmp/traces", "--path", root)
     block = (root / "sglang/__init__.py").read_text().partition("# >>> rlpatch")[2]
-    (root / "sglang/__init__.py").write_text(f"# >>> rlpatch{block}")  # without the rest, which imports the engine
+    (root / "sglang/__init__.py").write_text(f"# >>> rlpatch{block}")
+    return root
+
+
+def test_the_package_of_a_patched_release_is_imported(root: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", "import sglang"], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.engine
+def test_the_processes_of_a_real_actor_inherit_it(root: Path) -> None:
     names = ("sglang_server_3_0", "sglang_server_decode_2_1", "another")
     command = [str(rays.python(rays.NEWEST)), "-m", "fixtures.rays.replica", *names]
     path = os.pathsep.join(map(str, (root, REPOSITORY)))
