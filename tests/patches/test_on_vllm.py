@@ -58,9 +58,11 @@ def ran(once: Once) -> Callable[[str, str], Report]:
 
 @pytest.mark.parametrize("run", ["ends", "ends-workers"])
 def test_a_window_that_no_process_reached_is_known_when_it_has_ended(
-    run: str, version: str, ran: Callable[[str, str], Report]
+    run: str, version: str, ran: Callable[[str, str], Report], pytestconfig: pytest.Config
 ) -> None:
     """Beside the log, in the state of the worker: `watch` and `traces` say the same, with the code of a lost trace."""
+    if run == "ends-workers" and not pytestconfig.getoption("--thorough"):
+        pytest.skip("--thorough: a minute, for what one process shows, too")
     report, (engine,) = ran(run, version), RUNS[run].engines
     for words in (("watch", "--once"), ("traces",)):
         done = CliRunner().invoke(rlpatch, [*words, str(report.folder / engine.name)])

@@ -55,7 +55,11 @@ KILLER = Path(__file__).with_name("killer.py")
         CRASH,
     ),
 )
-def test_killed_at_any_system_call_it_is_before_or_after(tmp_path: Path, scenario: str) -> None:
+def test_killed_at_any_system_call_it_is_before_or_after(
+    tmp_path: Path, scenario: str, pytestconfig: pytest.Config
+) -> None:
+    if scenario.endswith("twice") and not pytestconfig.getoption("--thorough"):
+        pytest.skip("--thorough: a minute for each")
     run = subprocess.run(
         [sys.executable, str(KILLER), str(tmp_path), *scenario.split()],
         capture_output=True, text=True, check=False,
