@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -238,11 +238,14 @@ ADVICE = {
 """What to do next, by what costs time."""
 
 
-def run_causes(steps: Sequence[TrainingStep]) -> tuple[RunCause, ...]:
-    """What costs the run most over all steps but the first: what stood out, and what could be saved in every step."""
-    counted = [one for one in steps if not one.warm_up] or list(steps)
+def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[RunCause, ...]:
+    """What costs the run most over all steps but the first: what stood out, and what could be saved in every step.
+
+    ``paths`` are what those of the steps were spent on: where a run is long, the steps have them in larger pieces.
+    """
+    counted = list(steps[1:] or steps)
     whole = sum(one.seconds for one in counted)
-    found = [*_lasting(counted), *_outstanding(counted)]
+    found = [*_lasting(counted, paths[1:] or paths), *_outstanding(counted)]
     rows = [
         RunCause(title, round(total, 6), round(total / whole, 4), tuple(numbers), Sentence(ADVICE[advice]), cause)
         for title, total, numbers, advice, cause in found
@@ -290,7 +293,7 @@ def advice(cause: Cause) -> str:
     return "reward" if cause.role == "reward" else "driver"
 
 
-def _lasting(steps: Sequence[TrainingStep]) -> list[_Row]:
+def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> list[_Row]:
     """What every step could do without, beside what made it stand out."""
 
     def over(name: str, title: Sentence, key: str, values: Sequence[float]) -> _Row:
@@ -303,10 +306,10 @@ def _lasting(steps: Sequence[TrainingStep]) -> list[_Row]:
         return [sum(one.saves_seconds for one in step.what_if if one.name == name) for step in steps]
 
     rows = [
-        over("poll", _poll_title(steps), "poll", [step.poll_seconds for step in steps]),
+        over("poll", _poll_title(paths), "poll", [step.poll_seconds for step in steps]),
         over("", Sentence("the tail of the rollout, below a tenth of its requests"), "tail", saved("no tail")),
         over("sync", Sentence("weight sync"), "sync", saved("free weight sync")),
-        over("gap", Sentence("the driver between its phases"), "gap", [_gaps(step) for step in steps]),
+        over("gap", Sentence("the driver between its phases"), "gap", list(map(_gaps, paths))),
         over("", Sentence("waiting for the last replica and the last rank"), "replica", saved("perfect balance")),
     ]
     return [row for row in rows if row[1] > 0]
@@ -321,13 +324,13 @@ def _counted(step: TrainingStep, key: str) -> float:
     return cause.excess_seconds if alike else 0.0
 
 
-def _poll_title(steps: Iterable[TrainingStep]) -> Sentence:
-    names = {one.what for step in steps for one in step.critical_path if one.kind == "poll"}
+def _poll_title(paths: Iterable[Spent]) -> Sentence:
+    names = {one.what for path in paths for one in path.us if one.kind == "poll"}
     return Sentence("polling ({names}) after the last trajectory had ended", names=", ".join(sorted(names)[:2]))
 
 
-def _gaps(step: TrainingStep) -> float:
-    return sum(one.seconds for one in step.critical_path if one.kind == "gap" and one.role == "driver")
+def _gaps(path: Spent) -> float:
+    return seconds(sum(us for one, us in path.us.items() if one.kind == "gap" and one.role == "driver"))
 
 
 def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
@@ -339,14 +342,11 @@ def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
     return Cause(one.role, one.replica, one.rank, one.what, one.phase, one.seconds, 0.0, one.kind)
 
 
-def path_seconds(steps: Sequence[TrainingStep]) -> tuple[Cause, ...]:
+def path_seconds(paths: Sequence[Spent]) -> tuple[Cause, ...]:
     """The critical paths of all steps but the first, summed by what was done; the most first."""
-    sums = defaultdict[tuple[str, str, str, str], float](float)
-    for step in [one for one in steps if not one.warm_up] or steps:
-        for one in step.critical_path:
-            sums[one.role, one.what, one.phase, one.kind] += one.seconds
-    rows = [
-        Cause(role, None, None, what, phase, round(value, 6), 0.0, kind)
-        for (role, what, phase, kind), value in sums.items()
-    ]
-    return tuple(sorted(rows, key=lambda row: -row.seconds))
+    sums = Counter[What]()
+    for path in paths[1:] or paths:
+        sums.update(path.us)
+    return tuple(
+        Cause(one.role, None, None, one.what, one.phase, seconds(us), 0.0, one.kind) for one, us in sums.most_common()
+    )

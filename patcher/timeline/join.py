@@ -100,9 +100,10 @@ class _Join:
         lanes = tuple(lane.built(number) for lane, number in zip(self.lanes, _numbers(self.lanes), strict=True))
         steps = self._judged()
         return RunTimeline(
-            self.run, shares.seconds(end), lanes, steps, causes.run_causes(steps), self.collector.proposals(steps),
+            self.run, shares.seconds(end), lanes, steps, causes.run_causes(steps, self.spent),
+            self.collector.proposals(steps),
             recorded.windows(folder, lanes, self.run, self.origin_wall) if folder else (),
-            tuple(self.curve), self.aligned.clocks, causes.path_seconds(steps), tuple(self._missing()),
+            tuple(self.curve), self.aligned.clocks, causes.path_seconds(self.spent), tuple(self._missing()),
             tuple(self._notes()),
         )  # fmt: skip
 
@@ -215,7 +216,7 @@ class _Join:
             )
         )  # fmt: skip
         if len(self.steps) * self.pieces > MOST_SEGMENTS and self.pieces > FEWEST_PIECES:
-            self.pieces //= 2
+            self.pieces = max(self.pieces // 2, FEWEST_PIECES)
             for at, one in enumerate(self.steps):
                 self.steps[at] = replace(one, critical_path=tuple(thinned(one.critical_path, self.pieces)))
 

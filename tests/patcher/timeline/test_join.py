@@ -10,6 +10,7 @@ from fixtures.timeline.small import small
 from patcher.timeline import join as joining
 from patcher.timeline import runs
 from patcher.timeline.files import paths
+from patcher.timeline.model import RunTimeline
 from patcher.timeline.path import PathPiece
 
 
@@ -34,18 +35,23 @@ def test_the_shortest_pieces_of_a_path_go_to_those_before_them(
     assert [(one.start, one.end) for one in joining.thinned(path, most)] == kept
 
 
-def test_a_long_run_has_shorter_paths_that_sum_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_run_has_shorter_paths_and_the_same_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small(tmp_path, steps=40)
 
-    def paths_of_steps() -> list[tuple[int, float]]:
+    def joined() -> RunTimeline:
         run, processes = runs.survey(paths(tmp_path)).runs[0]
-        steps = joining.join(run, processes).steps
-        assert all(sum(one.seconds for one in step.critical_path) == pytest.approx(step.seconds) for step in steps)
-        return [(len(step.critical_path), step.seconds) for step in steps]
+        found = joining.join(run, processes)
+        for step in found.steps:
+            assert sum(one.seconds for one in step.critical_path) == pytest.approx(step.seconds)
+        return found
 
-    whole = paths_of_steps()
+    whole = joined()
     monkeypatch.setattr(joining, "MOST_SEGMENTS", 150)
     monkeypatch.setattr(joining, "FEWEST_PIECES", 4)
-    bounded = paths_of_steps()
-    assert [seconds for _, seconds in bounded] == [seconds for _, seconds in whole]
-    assert max(count for count, _ in bounded) <= 4 < min(count for count, _ in whole)
+    bounded = joined()
+    assert {len(step.critical_path) for step in bounded.steps} == {4}
+    assert min(len(step.critical_path) for step in whole.steps) > 4
+    assert bounded.path_seconds == whole.path_seconds
+    assert len(whole.path_seconds) > 4
+    for ours, theirs in zip(bounded.causes, whole.causes, strict=True):
+        assert (ours.title, ours.seconds, ours.steps) == (theirs.title, theirs.seconds, theirs.steps)
