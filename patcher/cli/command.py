@@ -107,7 +107,7 @@ class Command(click.Command):
                 return super().parse_args(ctx, args)
             except Problem as problem:
                 note = ctx.meta.get("configured")
-                if note and not problem.where and problem.cause.split(" ")[0] not in typed:
+                if note and not problem.where and problem.cause.split(" ")[0] in note.text.split():
                     raise problem.replace(where=note.detail) from None
                 raise
 
@@ -119,21 +119,19 @@ class Command(click.Command):
         if not {"--path", "--python"} <= {name for param in self.params for name in param.opts}:
             return args
         table = nearest()
-        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        preset = values.get("preset")
         if table is None or table.values is None:
-            if preset is not None:
-                cause = f"--preset {preset}: there is no configuration in this folder, and none above it"
-                raise Problem(Kind.USAGE, cause, hint=CommandLine("config", "--help"))
             if table:
                 ctx.meta["configured"] = Note(f"the {table.file.name} of another user is not read", str(table.file))
             return args
         from patcher.cli import configured  # noqa: PLC0415  (it knows all options, and most folders have no table)
 
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
         typed = {name for param in order if isinstance(param, click.Option) for name in param.opts}
         if isinstance(words := values.get("targets"), tuple) and words:
             typed.add("targets")
-        words, targets = configured.read(table.file, table.values).before(str(self.name), typed, preset)
+        found = configured.read(table.file, table.values)
+        words, targets = found.before(str(self.name), typed, values.get("preset"))
+        ctx.meta["presets"] = True
         if words or targets:
             said = " ".join(map(shlex.quote, (*targets, *words)))
             ctx.meta["configured"] = Note(f"{table.file.name} adds: {said}", str(table.file))

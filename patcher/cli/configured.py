@@ -55,7 +55,7 @@ class Configuration:
         if preset not in self.presets:
             known = ", ".join(self.presets) or "none"
             cause = f"no preset {preset!r} in the configuration: it has {known}"
-            raise Problem(Kind.USAGE, cause, str(self.file), _near(preset, self.presets, "--preset {}"))
+            raise Problem(Kind.USAGE, cause, str(self.file), _near(preset, self.presets, "--preset "))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
 
     def before(self, command: str, typed: Collection[str], preset: str | None) -> tuple[list[str], tuple[str, ...]]:
@@ -104,14 +104,13 @@ def _options(path: Path, table: Mapping[str, object]) -> Iterator[tuple[str, tup
         name = flag(key)
         if name not in _KNOWN:
             cause = f"no option {key} in a configuration"
-            raise Problem(Kind.USAGE, cause, str(path), _near(name, _KNOWN, "{}", key))
+            raise Problem(Kind.USAGE, cause, str(path), _near(name.lstrip("-"), [one.lstrip("-") for one in _KNOWN]))
         if isinstance(value, bool):
-            if not value and not _SWITCHES.get(name):
-                continue
-            yield name, (name if value else flag(f"no_{key}"),)
-            continue
-        text = ",".join(_texts(path, key, value))
-        yield name, (name, _path(path.parent, name, text) if name in _PATHS else text)
+            if value or _SWITCHES.get(name):
+                yield name, (name if value else flag(f"no_{key}"),)
+        else:
+            text = ",".join(_texts(path, key, value))
+            yield name, (name, _path(path.parent, name, text) if name in _PATHS else text)
 
 
 def _path(folder: Path, name: str, text: str) -> str:
@@ -129,7 +128,7 @@ def _texts(path: Path, key: str, value: object) -> Sequence[str]:
     return [str(one) for one in values]
 
 
-def _near(word: str, known: Collection[str], shown: str, key: str = "") -> str:
+def _near(word: str, known: Collection[str], before: str = "") -> str:
+    """What was probably meant, with ``before`` it what is typed there."""
     near = difflib.get_close_matches(word, known, 1, cutoff=0.7)
-    instead = [shown.format(one.lstrip("-") if key else one) for one in near]
-    return f"did you mean {instead[0]}?" if instead else "`rlpatch apply --help` has the options"
+    return f"did you mean {before}{near[0]}?" if near else "`rlpatch apply --help` has the options"

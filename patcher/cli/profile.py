@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import click
+
 from patcher.cli.command import Group, Option
 from patcher.cli.options import click_option, typed_values, typed_words
 from patcher.config import UNITS, Window
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
 from patcher.options.headings import WINDOW
 from patcher.request import OPTIONS, ProfileRequest
 
@@ -19,6 +23,15 @@ def _window_option(unit: str) -> Option:
         return Window.parse(unit, text, *behind[:1])
 
     return Option([f"--{unit}"], heading=WINDOW, type=read, metavar="A:B", help=UNITS[unit].about)
+
+
+def _preset(name: str) -> str:
+    """A name that the configuration has: `Command` has taken the options behind it."""
+    context = click.get_current_context()
+    if not context.resilient_parsing and not context.meta.get("presets"):
+        cause = f"--preset {name}: there is no configuration in this folder, and none above it"
+        raise Problem(Kind.USAGE, cause, hint=CommandLine("config", "--help"))
+    return name
 
 
 def _request(values: Mapping[str, Any]) -> ProfileRequest:
@@ -34,6 +47,10 @@ def only(name: str, about: str) -> Option:
 STAGE = only("stage", "Only this stage.")
 ROLE = only("role", "Only the patches for this role.")
 PRESET = Option(
-    ["--preset"], heading=WINDOW, metavar="NAME", help="Take the options that the configuration has under this name."
+    ["--preset"],
+    heading=WINDOW,
+    type=_preset,
+    metavar="NAME",
+    help="Take the options that the configuration has under this name.",
 )
 PROFILE = Group("request", _request, *map(_window_option, UNITS), PRESET, *map(click_option, OPTIONS.values()))

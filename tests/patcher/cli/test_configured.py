@@ -121,6 +121,13 @@ def test_a_wrong_one_is_named(name: str, content: str, cause: str, hint: str, si
     assert not (site / ".rlpatch").exists()
 
 
+@pytest.mark.parametrize("words", [("--decode", "60:30"), ("--decode=60:30",)], ids=" ".join)
+def test_what_is_typed_wrongly_is_not_laid_upon_the_file(words: tuple[str, ...], team: Path, run: Run) -> None:
+    said = run("apply", *words, code=2).stderr
+    assert "--decode 60:30: the window is empty" in said
+    assert "rlpatch.toml" not in said
+
+
 def test_a_preset_that_is_not_there_is_refused(team: Path, run: Run) -> None:
     said = run("apply", "--preset", "tial", code=2).stderr
     assert "no preset 'tial' in the configuration: it has tail, training" in said
