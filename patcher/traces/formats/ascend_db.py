@@ -187,7 +187,7 @@ class DatabaseTimeline(Timeline):
             self.alike.look(self.tables)
             columns, join = f"i.opType, i.globalTaskId, {self.alike.columns}", _COMPUTING
             types += " UNION SELECT opType FROM COMPUTE_TASK_INFO"
-        texts = _texts(db, types)
+        texts = database.texts(db, types)
         query = f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, t.taskType, {columns} FROM TASK t {join}"  # noqa: S608
         for begin, end, stream, connection, type_id, operator_id, computed, *alike in db.execute(query):
             task_type, operator = texts.get(type_id, ""), texts.get(operator_id)
@@ -216,7 +216,7 @@ class DatabaseTimeline(Timeline):
 
     def _add_operators(self, db: sqlite3.Connection) -> None:
         """Take their names, threads and times, and of marks and modules all."""
-        texts, latest = _texts(db, "SELECT name FROM PYTORCH_API"), dict[int, tuple[int, int]]()
+        texts, latest = database.texts(db, "SELECT name FROM PYTORCH_API"), dict[int, tuple[int, int]]()
         columns = "CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, name, fwdThreadId, type"
         for begin, end, thread_id, name, forward, kind in db.execute(f"SELECT {columns} {_HOST}"):
             thread, text = self.thread(0, thread_id), texts.get(name)
@@ -250,7 +250,7 @@ class DatabaseTimeline(Timeline):
 
     def _add_calls(self, db: sqlite3.Connection) -> None:
         """Take the long calls of CANN; their threads are those of the operators, where these have some."""
-        texts = _texts(db, _LONG.format("name"))
+        texts = database.texts(db, _LONG.format("name"))
         for begin, end, thread, name in db.execute(_LONG.format("startNs, endNs, globalTid, name")):
             self.add_call(texts.get(name, "call"), begin, end, self.threads.get((0, thread), UNKNOWN))
 
@@ -262,18 +262,6 @@ class DatabaseTimeline(Timeline):
         for key, time, thread in db.execute(query.format(wanted)):
             calls.add(key, time, self.thread(0, thread))
         return calls
-
-
-def _texts(db: sqlite3.Connection, wanted: str) -> dict[int, str]:
-    """The texts of the numbers that the query ``wanted`` gives, by number.
-
-    All in one query: torch_npu keeps them without a key, so each that is looked up alone is a walk through all.
-    """
-    query = f"SELECT n.id, n.value FROM STRING_IDS n WHERE n.id IN ({wanted}) AND n.value IS NOT NULL"  # noqa: S608
-    found: dict[int, str] = {}
-    for number, text in db.execute(query):
-        found.setdefault(number, str(text))
-    return found
 
 
 def _column(db: sqlite3.Connection, query: str) -> list[Any]:

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from patcher.traces.formats import database
 from patcher.traces.formats.ascend_kernels import MOST, RATIO, ordered, used
 from patcher.traces.measured import KernelUse
 from patcher.traces.timeline import UNKNOWN, Tasks
@@ -67,7 +68,7 @@ class AlikeTasks:
                 calls[kind] += 1
                 ns[kind] += end - begin
         wanted = {kind: key for key, kind in self.kinds.items() if calls[kind]}
-        texts = _texts(db, {number for key in wanted.values() for number in key[:-1]})
+        texts = database.texts(db, _listed({number for key in wanted.values() for number in key[:-1]}))
         means = self._means(db, [kind for kind, _ in ns.most_common(_RATED)])
         found = []
         for kind, (*numbers, blocks) in wanted.items():
@@ -93,11 +94,6 @@ class AlikeTasks:
             own, kind = means[whose[task]], whose[task]
             own[pipes[pipe]] = own.get(pipes[pipe], 0.0) + value / len(self.samples[kind])
         return means
-
-
-def _texts(db: sqlite3.Connection, numbers: Collection[Any]) -> dict[Any, str]:
-    query = f"SELECT id, value FROM STRING_IDS WHERE id IN ({_listed(numbers)})"  # noqa: S608
-    return {number: str(text) for number, text in db.execute(query)}
 
 
 def _listed(numbers: Collection[Any]) -> str:
