@@ -120,8 +120,13 @@ def test_a_line_goes_through_the_dots_of_many_units(loads: tuple[int, ...], more
     caption = re.search(r"Unit time against requests([^<]*)<", text)
     assert caption is not None
     assert said in caption[1]
-    line = re.search(r'<line x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)" class="fit"|class="fit" x1', text)
+    line = re.search(r'<line class="fit" x1="([\d.]+)" y1="([\d.]+)" x2="([\d.]+)" y2="([\d.]+)"', text)
     assert (line is not None) == bool(said)
+    if line is not None and "100 %" in said:  # then the dots lie on it, and its ends are two of them
+        x1, y1, x2, y2 = map(float, line.groups())
+        dots = [tuple(map(float, found)) for found in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', text)]
+        assert min(dots) == pytest.approx((x1, y1), abs=NEAR)
+        assert max(dots) == pytest.approx((x2, y2), abs=NEAR)
 
 
 @pytest.mark.parametrize(("after", "begin"), [((10, 90), 0.0), ((62, 43), 98.75)])
