@@ -1,6 +1,6 @@
 """What the patch costs a running vLLM engine, and how large a window is beside a trace of the whole run.
 
-    python benchmarks/vllm_engine.py [RELEASE]
+    python benchmarks/vllm_engine.py [RELEASE] [RUNS]
 
 One real engine on the CPU, in process. From iteration to iteration, ``execute_model`` of its worker is in turn the
 released one, the patched one before its window, the patched one after its window, the one that guides write by hand
@@ -16,6 +16,7 @@ import importlib.util
 import itertools
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -53,6 +54,7 @@ def main() -> None:
         apply = [sys.executable, "-m", "patcher", "apply", f"vllm=={version}", "--decode", WINDOW, "-q"]
         chosen = ["--save-path", f"{scratch}/window", "--path", str(site)]
         subprocess.run([*apply, *chosen], check=True, cwd=REPOSITORY)
+        rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
         job = {"model": str(write_model(Path(scratch) / "model")), "pristine": str(pristine), "scratch": scratch}
         environ = environments.variables(
             npu=False,
@@ -61,10 +63,11 @@ def main() -> None:
             VLLM_ENABLE_V1_MULTIPROCESSING="0",
             VLLM_LOGGING_LEVEL="ERROR",
         )
-        subprocess.run([python, "-u", __file__, "--measure", json.dumps(job)], check=True, env=environ, cwd=scratch)
+        command = [python, "-u", __file__, "--measure", json.dumps(job), str(rounds)]
+        subprocess.run(command, check=True, env=environ, cwd=scratch)
 
 
-def measure(job: dict[str, str]) -> None:
+def measure(job: dict[str, str], rounds: int) -> None:
     """In the environment with the engine."""
     from vllm.v1.worker.gpu_worker import Worker
 
@@ -91,7 +94,7 @@ def measure(job: dict[str, str]) -> None:
         "the guides' patch, before its window": (_by_hand(released), None),
         "with the timeline": (_recorded(released, scratch), None),
     }
-    _in_turn(worker, Worker, variants, rate)
+    _in_turn(worker, Worker, variants, rate, rounds)
     _calls(worker, Worker, patched, rate)
 
     _renew(worker, Worker, patched, WINDOW)
@@ -108,10 +111,12 @@ def measure(job: dict[str, str]) -> None:
     tell(f"size of the trace of {WINDOW} / of the whole run's", window / run)
 
 
-def _in_turn(worker: Any, worker_class: Any, variants: dict[str, tuple[Any, Any]], rate: Callable[[], float]) -> None:
+def _in_turn(
+    worker: Any, worker_class: Any, variants: dict[str, tuple[Any, Any]], rate: Callable[[], float], rounds: int
+) -> None:
     """Iterations reach from one call to the next, so that they hold their sampling, too."""
     times: dict[str, list[float]] = {name: [] for name in variants}
-    turns = itertools.cycle(variants.items())
+    turns = _shuffled([*variants.items()])
     running = ("", 0.0)
 
     def execute_model(self: Any, scheduler_output: Any) -> Any:
@@ -125,14 +130,22 @@ def _in_turn(worker: Any, worker_class: Any, variants: dict[str, tuple[Any, Any]
         return method(self, scheduler_output)
 
     _use(worker_class, execute_model)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         rate()
-    print(f"{ROUNDS} runs of {REQUESTS} requests of {TOKENS} tokens, in turn from iteration to iteration; medians")
+    print(f"{rounds} runs of {REQUESTS} requests of {TOKENS} tokens, in turn from iteration to iteration; medians")
     base = statistics.median(times["unpatched"])
     for name, values in times.items():
         middle = statistics.median(values)
         print(f"{name}: {middle * 1e6:.1f} µs ({len(values)} iterations)")
         tell(f"throughput {name} / unpatched", base / middle)
+
+
+def _shuffled(variants: list[Any]) -> Iterator[Any]:
+    """All of them again and again, each time in another order: what one leaves in the caches meets each of them."""
+    order = random.Random(1)
+    while True:
+        order.shuffle(variants)
+        yield from variants
 
 
 def _calls(worker: Any, worker_class: Any, patched: Any, rate: Callable[[], float]) -> None:
@@ -194,8 +207,8 @@ def _recorded(released: Any, scratch: Path) -> Any:
 
     from patches.probes.timeline import VllmTimeline
 
-    os.environ["RLPATCH_SAVE_PATH"] = str(scratch)
-    vllm._rlpatch_timeline = VllmTimeline()
+    vllm._rlpatch_timeline = timeline = VllmTimeline()
+    timeline.SAVE_PATH = str(scratch)
 
     def execute_model(self: Any, scheduler_output: Any) -> Any:
         _rlpatch_span = (_rlpatch := getattr(__import__("vllm"), "_rlpatch_timeline", None)) and _rlpatch.iteration(
@@ -231,6 +244,6 @@ def _traces(folder: Path) -> Iterator[Path]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        measure(json.loads(sys.argv[2]))
+        measure(json.loads(sys.argv[2]), int(sys.argv[3]))
     else:
         main()
