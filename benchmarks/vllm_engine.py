@@ -63,7 +63,7 @@ def main() -> None:
             VLLM_ENABLE_V1_MULTIPROCESSING="0",
             VLLM_LOGGING_LEVEL="ERROR",
         )
-        command = [python, "-u", __file__, "--measure", json.dumps(job), str(rounds)]
+        command = [str(python), "-u", __file__, "--measure", json.dumps(job), str(rounds)]
         subprocess.run(command, check=True, env=environ, cwd=scratch)
 
 

@@ -12,6 +12,13 @@ from patches.probes.members import Calls
 
 WINDOWS = tuple(unit.name for unit in RolloutStage.UNITS)
 
+BUSY_PERIOD = (
+    "A rollout is a busy period of the engine: it ends when no request is left, at sleep(), and where a weight sync of"
+    " verl's asynchronous trainers aborts all requests. What goes on behind the sync comes back under a fresh id, with"
+    " what it had as its prompt, so an engine cannot tell it from a new request: it counts as one, and prefills again"
+)
+"""How rollouts are counted (verl/checkpoint_engine/base.py ``update_weights``, verl/workers/rollout/llm_server.py)."""
+
 Traits = Callable[[str], Mapping[str, object]]
 """The compile-time constants of an engine in a published release, or for "" in one that is not known."""
 

@@ -113,7 +113,7 @@ SCHEDULER = Recipe(
     ),
     why=_WHY,
     how="one line before the count of run_batch(), one at the head of process_input_requests() and of what an idle turn"
-    " calls; the probe is one nested class at the end of Scheduler",
+    f" calls; the probe is one nested class at the end of Scheduler. {rollout.BUSY_PERIOD}",
     upstream=f"{_SCHEDULER}, from 0.4.0 on",
     remove_when="SGLang's own profiler takes a window of decode steps, per rollout and rank",
     notes=(_WARM_UP,),

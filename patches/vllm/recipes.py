@@ -91,7 +91,8 @@ WORKER = Recipe(
     ),
     why=_WHY,
     how="one line at the head of execute_model() and of sleep(), one in profile(); the probe is one nested class at the"
-    " end of Worker. The warm-up of the second model runner passes here too, and is told by the names of its requests",
+    " end of Worker. The warm-up of the second model runner passes here too, and is told by the names of its requests."
+    f" {rollout.BUSY_PERIOD}",
     upstream=f"{_GPU}, which CPUWorker inherits from 0.11.0 on",
     remove_when=_REMOVE,
 )

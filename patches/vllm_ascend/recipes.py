@@ -100,7 +100,7 @@ V1 = Recipe(
     why="the guides put torch_npu.profiler with a schedule into NPUWorker by hand: started in __init__ and stepped at"
     " the head it records 29..58 for 30:60, on every rank, prefill counted along",
     how="one line before the call of the model runner, one in sleep(), one in profile(); the probe is one nested class"
-    " at the end of NPUWorker",
+    f" at the end of NPUWorker. {rollout.BUSY_PERIOD}",
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
     remove_when="the engine's own profiler takes a window of decode steps, per rollout and rank, and marks them",
 )

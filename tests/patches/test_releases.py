@@ -195,3 +195,10 @@ def test_every_recipe_is_documented(upstream: Upstream) -> None:
 def test_the_project_names_every_file_that_a_recipe_patches(upstream: Upstream) -> None:
     patched = {structure.file for recipe in upstream.recipes for structure in recipe.structures}
     assert set(upstream.project.files) == patched
+
+
+@pytest.mark.parametrize("target", ["vllm", "vllm-ascend", "sglang"])
+def test_what_counts_as_a_rollout_is_explained(target: str) -> None:
+    told = run("explain", target).stdout
+    assert "it ends when no request is left, at sleep(), and where a weight sync" in told
+    assert "comes back under a fresh id" in told
