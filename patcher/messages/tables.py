@@ -59,8 +59,7 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
     for number, row in enumerate(data["captures"], 1):
         target = " ".join(filter(None, (row["target"], row["release"]))) or ("?" if row["ours"] else "another tool")
         stage = " ".join(filter(None, (row["stage"], row["role"])))
-        run = f"rollout {row['rollout']}" if row["rollout"] is not None else ""
-        run = run or (f"step {row['step']}" if row["step"] is not None else "")
+        run = next((f"{turn} {row[turn]}" for turn in ("rollout", "step", "sync") if row[turn] is not None), "")
         size = _bytes(row["size"])
         asked, got = row["asked"] or "?", row["got"] or "?"
         rows.append(
@@ -76,10 +75,11 @@ def workers(found: Iterable[Any], width: int | None = None) -> list[str]:
         rank = f"{row.replica}/{row.rank}" if row.replica else str(row.rank)
         step = "" if row.step is None else f"step {row.step}"
         turn = "" if row.rollout is None else str(row.rollout)
+        sync = "" if row.sync is None else f"sync {row.sync}"
         rows.append(
             (
                 str(number), " ".join(filter(None, (row.target, row.release))),
-                " ".join(filter(None, (row.stage, row.role, step, turn))), row.host, rank, row.state,
+                " ".join(filter(None, (row.stage, row.role, step, turn, sync))), row.host, rank, row.state,
                 _window(row), row.life, _traces(row.traces),
             )
         )  # fmt: skip

@@ -26,7 +26,7 @@ _TRAINING = re.compile(
     re.ASCII,
 )
 _SYNC = re.compile(
-    r"(?P<host>\w+)_(?P<stage>weight_sync)_(?P<role>[a-z]+)_sync\d+(_replica(?P<replica>\d+))?_rank(?P<rank>\d+)_(?P<pid>\d+)(_\d+)?",
+    r"(?P<host>\w+)_(?P<stage>weight_sync)_(?P<role>[a-z]+)_sync(?P<sync>\d+)(_replica(?P<replica>\d+))?_rank(?P<rank>\d+)_(?P<pid>\d+)(_\d+)?",
     re.ASCII,
 )
 """Behind the process that a probe of ours writes stands that of torch_npu, but for its release 2.1."""
@@ -74,7 +74,7 @@ def _fields(worker: str) -> dict[str, Any]:
         words = match.groupdict()
         # The number that verl gives the engine is more exact than its place in a data-parallel group.
         words["replica"] = words.get("replica") or words.get("dp")
-        numbers = {key: int(words[key]) for key in ("replica", "rank", "pid", "step") if words.get(key)}
+        numbers = {key: int(words[key]) for key in ("replica", "rank", "pid", "step", "sync") if words.get(key)}
         stage = (words["stage"] or "rollout").replace("_", "-")
         return {"ours": True, "host": words["host"], "stage": stage, "role": words.get("role", ""), **numbers}
     host, _, pid = worker.rpartition("_")

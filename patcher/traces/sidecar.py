@@ -88,6 +88,7 @@ class TraceOrigin:
     ranks: str = ""
     rollout: int | None = None
     step: int | None = None
+    sync: int | None = None
     rank: int | None = None
     pid: int | None = None
     world: int | None = None
@@ -115,11 +116,11 @@ class Metadata(TraceOrigin):
 
     @property
     def identity(self) -> Iterator[str]:
-        """What tells one profile from another, in words: of which target, stage, window, rollout or step, and host."""
+        """What tells one profile from another, in words: of which target, stage, window, turn, and host."""
         window = self.window.text if self.window else ""
         for group in ((self.target, self.release), (self.stage, self.role), (self.unit, window)):
             yield " ".join(filter(None, group))
-        numbers = {"rollout": self.rollout, "step": self.step}
+        numbers = {"rollout": self.rollout, "step": self.step, "sync": self.sync}
         yield from (f"{name} {value}" for name, value in numbers.items() if value is not None)
         yield self.host
 
@@ -131,7 +132,7 @@ def unit_contents(units: Collection[UnitMetadata]) -> dict[str, list[int]]:
 
 
 _TEXTS = ("target", "release", "stage", "role", "host", "ranks", "unit", "backend")
-_NUMBERS = ("rollout", "step", "rank", "pid", "world")
+_NUMBERS = ("rollout", "step", "sync", "rank", "pid", "world")
 
 
 def parsed(raw: Mapping[str, Any]) -> Metadata:

@@ -73,6 +73,9 @@ UNCOUNTED = "rlpatch:uncounted"
 """The range in which our probe puts iterations between two units that do not count."""
 
 
+RANGE = "rlpatch:"
+"""How the names of our probe's ranges begin; those of a weight sync are its phases, and stand among the modules."""
+
 FAMILIES = {
     "ProfilerStep#": r"ProfilerStep#(?P<number>\d{1,18})",
     # vLLM, as `execute_context_2(600)_generation_30(30)`; forks write the contexts' length behind `sk`
@@ -290,13 +293,16 @@ class Timeline:
             self.calls.setdefault(thread, RangeColumns()).add(begin, end, self.names[name])
 
     def mark(self, name: str, begin: int, end: int, thread: int) -> bool:
-        """Take a range for a mark if its name says that it is one."""
+        """Take a range for a mark, or for a phase that our probe names, if its name says that it is one."""
         family, number, contents = _family(name)
         if self.wanted is not None and (found := self.wanted(name)):
             digits = found.groupdict().get("number") or ""
             family, number = WANTED, int(digits) if re.fullmatch(r"\d{1,18}", digits, re.ASCII) else None
         if family:
             self.marks.append((thread, Mark(family, name, begin, end, number, contents)))
+        elif name.startswith(RANGE):
+            self.modules[thread].add(begin, end, self.names[name.removeprefix(RANGE)])
+            return True
         return bool(family)
 
     def operators_in_order(self) -> Iterator[tuple[int, Iterable[Row]]]:

@@ -22,9 +22,9 @@ class WorkerState:
 
     ``window`` is "" where a worker on demand has no request; ``number`` is that of its next unit, None where it
     did not tell; ``origin`` is what the numbers of a window count from, None while its condition does not hold.
-    ``rollout`` or ``step`` is the one that it is in, whichever its stage counts. ``ranks`` are those that were asked
-    for, ``world`` how many are numbered together, 0 where it does not know. ``request`` is the id of the last request
-    that it took or refused.
+    ``rollout``, ``step`` or ``sync`` is the one that it is in, whichever its stage counts. ``ranks`` are those
+    that were asked for, ``world`` how many are numbered together, 0 where it does not know. ``request`` is the id
+    of the last request that it took or refused.
     """
 
     target: str
@@ -45,6 +45,7 @@ class WorkerState:
     context: int
     rollout: int | None
     step: int | None
+    sync: int | None
     state: str
     why: str
     at: float
@@ -110,9 +111,9 @@ def read(text: bytes) -> Worker:
         rank=fields.number("rank"), world=fields.number("world", 0), pid=fields.number("pid", lowest=1),
         window=fields.text("window", "", f"{forms.WINDOW}(,{forms.WINDOW})*", longest=100_000),
         load=fields.number("load", 0), tail=fields.number("tail", 0), context=fields.number("context", 0),
-        rollout=fields.maybe("rollout"), step=fields.maybe("step"), role=fields.text("role", ""),
-        state=fields.text("state", pattern="|".join(STATES)), why=why, at=fields.time("at"),
-        number=fields.maybe("number"), origin=fields.maybe("origin"), live=fields.maybe("live"),
+        rollout=fields.maybe("rollout"), step=fields.maybe("step"), sync=fields.maybe("sync"),
+        role=fields.text("role", ""), state=fields.text("state", pattern="|".join(STATES)), why=why,
+        at=fields.time("at"), number=fields.maybe("number"), origin=fields.maybe("origin"), live=fields.maybe("live"),
         traces=tuple(filter(None, map(_name, fields.texts("traces")))),
         on_demand="request" in fields.content, request=fields.text("request", ""),
         done=fields.content.get("done") is not False,

@@ -35,19 +35,20 @@ CLOCKS = ("timing", "perf/mfu", "perf/time_per_step", "perf/throughput", "perf/c
 class Recorded(NamedTuple):
     """What one trace must hold: its units, and for each of them how often these operators ran.
 
-    ``held`` are the requests or the sequences of each.
+    ``held`` are the requests or the sequences of each, ``closing`` is how its message ends.
     """
 
     name: str
     units: tuple[int, ...]
     forwards: int = 1
     backwards: int = 0
-    held: int = training.MICRO
+    held: int | None = training.MICRO
+    closing: str = "complete, recorded {} of"
 
     @property
     def decodes(self) -> bool:
         """Whether it is one of a rollout."""
-        return "replica" in self.name
+        return self.name.startswith("replica")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,19 @@ ANSWERS_EACH = training.ROLLOUT["answers"]
 ANSWERS = training.ROLLOUT["batch"] * ANSWERS_EACH
 DECODE = Recorded(r"replica0_dp0_rank0", (3, 4, 5), held=ANSWERS)
 UPDATE = Recorded(r"update_policy_actor_step1_rank0", (0,), backwards=1)
+MICROS = training.MINI * ANSWERS_EACH // training.MICRO
+WHOLE_UPDATE = Recorded(
+    r"update_policy_actor_step2_rank0",
+    (0, 1),
+    MICROS,
+    MICROS,
+    training.MINI * ANSWERS_EACH,
+    "the call ends, recorded {} u",
+)
+SYNCS = tuple(
+    Recorded(f"weight_sync_{side}_rank0", (0,), 0, 0, None, "complete, recorded: ")
+    for side in ("trainer_sync1", "rollout_sync1_replica0")
+)
 OF_ACTOR = Recorded(r"compute_log_prob_actor_step1_rank0", (2, 3))
 OF_REF = Recorded(r"compute_log_prob_ref_step1_rank0", (1, 2))
 BOTH = ("vllm verl", "--decode 3:6 --stage update-policy --micro-batch 0:1")
@@ -94,6 +108,15 @@ SCENARIOS = {
         overrides=("trainer.total_epochs=10", "trainer.total_training_steps=20"),  # some time to ask in
         recorded=(DECODE, UPDATE._replace(name=r"update_policy_actor_step\d+_rank0")),
         triggered=("--decode 3:6", "verl --stage update-policy --micro-batch 0:1"),
+    ),
+    "v1-sync": Scenario(
+        (
+            ("vllm", "--decode 3:6 --rollout 1"),
+            ("verl", "--stage update-policy --mini-batch 0: --training-steps 2"),
+            ("verl", "--stage weight-sync --sync 1"),
+        ),
+        ("trainer.use_v1=True", "trainer.total_training_steps=3", "trainer.total_epochs=3"),
+        recorded=(DECODE, WHOLE_UPDATE, *SYNCS),
     ),
     "own-profiler": Scenario(
         (("verl", "--stage update-policy --micro-batch 0:1 --force"),),
@@ -241,9 +264,7 @@ def test_one_trace_of_each_stage_with_exactly_its_units(name: str, ran: Callable
 def test_every_message_is_on_the_console_once(name: str, ran: Callable[[str], Report]) -> None:
     report = ran(name)
     said = report.outcome.said
-    wanted = Counter(
-        rf"_{one.name}_\d+, .*: complete, recorded {len(one.units)} of" for one in report.scenario.recorded
-    )
+    wanted = Counter(rf"_{one.name}_\d+, .*: {one.closing.format(len(one.units))}" for one in report.scenario.recorded)
     wanted.update(report.scenario.said)
     for words, often in wanted.items():
         assert len([line for line in said if re.search(words, line)]) == often, (words, said)
@@ -272,6 +293,25 @@ def test_what_watch_traces_and_report_read_there(name: str, ran: Callable[[str],
         requests, sequences = (expected.held, None) if expected.decodes else (None, expected.held)
         assert {unit["requests"] for unit in one["units"]} == {requests}
         assert {unit.get("sequences") for unit in one["facts"]["units"]} == {sequences}
+
+
+def test_a_training_step_is_that_of_verls_log(ran: Callable[[str], Report]) -> None:
+    """Also where its newer trainer runs: the tokens in the trace of step 2 are those that verl says of its step 2."""
+    report = ran("v1-sync")
+    lengths = [step["global_seqlen/min"] for step in report.outcome.metrics]
+    (update,) = [one for one in report.read("report")["captures"] if one["facts"]["stage"] == "update-policy"]
+    assert len(set(lengths)) == 3
+    assert sum(unit["tokens"] for unit in update["units"]) == lengths[1]
+    assert update["facts"]["parameter_version"] == 1
+
+
+def test_both_sides_of_a_weight_sync_are_told_by_phase(ran: Callable[[str], Report]) -> None:
+    captures = ran("v1-sync").read("report")["captures"]
+    phases = {
+        one["facts"]["role"]: {row["name"] for row in one["modules"]} for one in captures if "sync" in one["facts"]
+    }
+    assert phases["trainer"] >= {"update_weights", "gather", "bucket", "send"}
+    assert phases["rollout"] >= {"update_weights_from_ipc", "receive", "load"}
 
 
 def test_the_training_is_the_same(ran: Callable[[str], Report]) -> None:

@@ -181,8 +181,9 @@ def _tables(profile: model.RankProfile, of: str) -> Iterator[list[str]]:
         yield [f"kernels{of}", *_table("{:>11}{:>12}  {:14} {}", heads, kernels)]
     on_device = bool(profile.total_ns)  # without a device the first column is empty
     row = "{:>11}{:>14}{:>12}  {}" if on_device else "{1:>14}{2:>12}  {3}"
-    by = "by the kernels that they launched" if on_device else "by their own time on the host"
-    callers: dict[str, Sequence[model.CallSums]] = {"operators": profile.operators, "modules": profile.modules}
+    operators = "by the kernels that they launched" if on_device else "by their own time on the host"
+    modules = "by the kernels launched within" if on_device else "by their time on the host"
+    callers = {f"operators{of}, {operators}": profile.operators, f"modules and ranges{of}, {modules}": profile.modules}
     for title, sums in callers.items():
         if sums:
             rows = [
@@ -190,7 +191,7 @@ def _tables(profile: model.RankProfile, of: str) -> Iterator[list[str]]:
                 for one in sums
             ]
             heads = ("ms/unit", "host ms/unit", "calls/unit", "name")
-            yield [*wrapped(f"{title}{of}, {by}"), *_table(row, heads, rows)]
+            yield [*wrapped(title), *_table(row, heads, rows)]
 
 
 def _change(found: model.Comparison) -> Iterator[str]:

@@ -15,7 +15,7 @@ from patcher.progress import Display, silent
 from patcher.traces.folders import walk
 from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, STATES, WHOLE, WRITING, RecordedTrace
 
-_COMMON = ("target", "release", "stage", "role", "rollout", "step", "form", "ours")
+_COMMON = ("target", "release", "stage", "role", "rollout", "step", "sync", "form", "ours")
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,8 @@ def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
     found: dict[object, list[list[RecordedTrace]]] = {}
     for trace in sorted(traces, key=lambda trace: (trace.ended, str(trace.path))):
         alone = trace.path if not trace.ours or trace.rank is None else None
-        known = (trace.form, trace.stage, trace.role, trace.step, trace.rollout, trace.window, trace.target)
+        turn = trace.rollout, trace.step, trace.sync
+        known = (trace.form, trace.stage, trace.role, *turn, trace.window, trace.target)
         runs = found.setdefault((alone, trace.path.parent, *known), [])
         if not runs or any(_worker(one) == _worker(trace) for one in runs[-1]):
             runs.append([])

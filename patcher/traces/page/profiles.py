@@ -35,7 +35,7 @@ def described(
         operator_rates(profile, limits),
         collectives(profile, limits),
         _callers("Operators", profile.operators, profile, limits, operators),
-        _callers("Modules", profile.modules, profile, limits, "With all that is called within a module."),
+        _callers("Modules and ranges", profile.modules, profile, limits, "With all that is called within one."),
         _units(profile, limits),
         _checks(profile),
         _vendor(profile, limits),

@@ -484,6 +484,10 @@ def test_the_rank_that_torch_writes_itself(tmp_path: Path, text: str, rank: int 
             "a_update_critic_critic_step12_rank3_77",
             {"stage": "update-critic", "host": "a", "role": "critic", "step": 12, "rank": 3, "pid": 77},
         ),
+        (
+            "a_b_weight_sync_rollout_sync3_replica1_rank0_77",
+            {"stage": "weight-sync", "host": "a_b", "role": "rollout", "sync": 3, "replica": 1, "rank": 0, "pid": 77},
+        ),
     ],
 )
 @pytest.mark.parametrize(
@@ -521,6 +525,7 @@ def trace(rank: int | None = 0, ended: float = 0, state: str = states.WHOLE, **m
         ((trace(1, 5), trace(0, 6), trace(0, 70), trace(1, 71)), [[0, 1], [0, 1]]),
         ((trace(0), trace(0, stage="update-policy")), [[0], [0]]),
         ((trace(0, step=1), trace(1, step=1), trace(0, step=2)), [[0, 1], [0]]),
+        ((trace(0, 1, sync=1), trace(0, 2, sync=2), trace(1, 3, sync=1), trace(1, 4, sync=2)), [[0, 1], [0, 1]]),
         ((trace(0, window=UnitWindow((1, 2))), trace(1)), [[0], [1]]),
         ((trace(0, host="a"), trace(0, host="b")), [[0, 0]]),  # replicas that do not know of each other
         ((trace(0, replica=0), trace(0, replica=3)), [[0, 0]]),  # those of verl, on one host

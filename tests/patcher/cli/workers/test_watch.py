@@ -278,6 +278,7 @@ LINES: list[dict[str, Any]] = [
     {"stage": "compute-log-prob", "role": "ref", "step": 12, "host": "node12"},
     {"rank": 127, "pid": 3, "state": "saved", "ranks": "0,127", "at": 1e9},
     {**maker.ON_DEMAND, "rank": 8, "pid": 9, "replica": "3"},
+    {"stage": "weight-sync", "role": "trainer", "step": None, "sync": 3, "pid": 10},
 ]  # fmt: skip
 
 
@@ -295,7 +296,9 @@ def test_the_table_fits_a_terminal_and_breaks_no_word(run: Run, saved: Saved, wi
             word in "\n".join(lines)
             for word in ("vllm-ascend", "0.11.0rc1", "compute-log-prob", "node12", "silent", "3/8")
         )
-    assert len(tables.workers(workers)) == len(LINES) + 4  # each row is a line, in a pipe
+    whole = tables.workers(workers)
+    assert len(whole) == len(LINES) + 4  # each row is a line, in a pipe
+    assert "weight-sync trainer sync 3" in "\n".join(whole)
 
 
 def test_a_dumb_terminal_gets_a_line_for_each_change(saved: Saved) -> None:

@@ -30,6 +30,10 @@ def written(run: Run, form: str, place: Path) -> Path:
     return write(place / f"{form}_ascend_pt")
 
 
+FOLDERS = {"torch": "1.pt.trace.json", "text": "1_ascend_pt", "db": "1_ascend_pt"}
+"""What writes a run → how its file or folder is called."""
+
+
 def profile(path: Path, only: tuple[int, int] | None = None) -> RankProfile:
     (read,) = formats.read(path)
     return analysis.attributed(read, only).profile
@@ -446,6 +450,25 @@ def test_modules_hold_what_was_launched_within_them(tmp_path: Path) -> None:
         "LlamaDecoderLayer": (2, 2, 5, 65),
         "MLP": (1, 1, 3, 10),
     }
+
+
+@pytest.mark.parametrize("form", FOLDERS)
+def test_phases_of_a_weight_sync_are_told_with_what_they_launched(form: str, tmp_path: Path) -> None:
+    phases = (
+        Range("rlpatch:bucket", 0, 90_000),
+        Range("rlpatch:gather", 5_000, 30_000),
+        Range("rlpatch:gather", 40_000, 80_000),
+        Range("rlpatch:uncounted", 91_000, 92_000),  # is none
+    )
+    tasks = (Task(95_000, 97_000, launch=10_000), Task(97_000, 99_000, launch=85_000))
+    marks = (Range("ProfilerStep#0", 0, 100_000),)
+    (path,) = folders.readable(getattr(Run(tasks, marks, annotations=phases), form)(tmp_path / FOLDERS[form]))
+    found = profile(path)
+    assert {row.name: (row.calls, row.kernels, row.ns, row.host_ns) for row in found.modules} == {
+        "bucket": (1, 2, 4_000, 90_000),
+        "gather": (2, 1, 2_000, 65_000),
+    }
+    assert not found.operators
 
 
 def test_what_torch_itself_says_of_modules_and_of_training(tmp_path: Path) -> None:
