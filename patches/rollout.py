@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from patcher.config import ProfileConfig, RolloutStage
-from patcher.recipe import Probe
+from patcher.recipe import Head, Insertion, Probe
 from patches import recording
 from patches.probes import ranges
 from patches.probes.members import Calls
 
-WINDOWS = tuple(unit.name for unit in RolloutStage.UNITS)
+WINDOWS = tuple(unit.name for unit in RolloutStage.UNITS if unit.name != "aligned")
+ALIGNED = (*WINDOWS, "aligned")
+"""The windows where the ranks of a data-parallel group run in step, by dummy batches, and these are seen."""
 
 BUSY_PERIOD = (
     "A rollout is a busy period of the engine: it ends when no request is left, at sleep(), and where a weight sync of"
@@ -21,6 +23,17 @@ BUSY_PERIOD = (
 
 Traits = Callable[[str], Mapping[str, object]]
 """The compile-time constants of an engine in a published release, or for "" in one that is not known."""
+
+
+DUMMIES = Insertion(
+    "execute_dummy_batch",
+    where=Head(),
+    line='self._rlpatch_stage("step", None)',
+    why="where the experts of a model are spread over the ranks of a data-parallel group, all of them run each step:"
+    " one without requests runs a dummy batch. Counted along, the n-th step is the same on each of them",
+    windows=("aligned",),
+)
+"""In a worker of vLLM's V1 engine; vllm/v1/engine/core.py ``DPEngineCoreProc.run_busy_loop`` runs one or the other."""
 
 
 def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
@@ -36,11 +49,17 @@ def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
     }
 
 
+_UNITS = {
+    "decode": "decode steps",
+    "prefill": "prefill iterations",
+    "iterations": "iterations",
+    "aligned": "aligned iterations",
+}
+
+
 def summary(config: ProfileConfig[RolloutStage]) -> str:
     """One line for the reader of the patched file."""
-    units = {"decode": "decode steps", "prefill": "prefill iterations", "iterations": "iterations"}[
-        config.stage.window.unit
-    ]
+    units = _UNITS[config.stage.window.unit]
     stage, ranks = config.stage, recording.on_ranks(config)
     on_demand = f"{units} that `rlpatch trigger` asks for"
     if stage.window.none:

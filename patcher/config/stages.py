@@ -104,6 +104,12 @@ class RolloutStage(WindowedStage):
         """Whether the window is counted from where a condition holds."""
         return bool(self.at_load or self.at_tail or self.at_context)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window.unit == "aligned" and self.relative:
+            cause = f"--aligned {self.window} from a state of the engine: each rank gets there by itself"
+            raise Problem(Kind.USAGE, cause, hint=f"leave out the state, or use --iterations {self.window}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStage(WindowedStage):

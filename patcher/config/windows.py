@@ -42,6 +42,7 @@ ROLLOUT_UNITS = (
     ),
     WindowUnit("prefill", "Iterations that still prefill something, counted from 0."),
     WindowUnit("iterations", "Iterations of any kind, counted from 0."),
+    WindowUnit("aligned", "Iterations, with the dummy batches that ranks run in step with others."),
 )
 TRAINING_UNITS = (
     WindowUnit("micro-batch", "Micro-batches A to B-1 of a training stage, from 0."),

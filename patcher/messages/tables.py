@@ -40,7 +40,7 @@ def places(listing: Any, width: int | None = None) -> list[str]:
         return _drawn(("target", "stage", "recipe", "structure", "file", "releases", "windows"), rows, None)
     lines: list[str] = []
     for head, of_stage in groupby(listing.targets, lambda row: (row.target, row.stage, *row.windows)):
-        lines += ["", " ".join(head)]
+        lines += ["", *wrapped(" ".join(head), "", "    ", width)]
         for (recipe, file), of_file in groupby(of_stage, lambda row: (row.recipe, row.file)):
             spans = (" ".join(filter(None, (row.structure, _span(row.releases)))) for row in of_file)
             lines += wrapped(f"  {recipe}: {', '.join(spans)}", "", "    ", width)

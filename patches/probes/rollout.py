@@ -27,6 +27,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
 
     awaited: bool
     live: Any  # false between two rollouts
+    in_step: bool  # whether a rollout goes on in which the ranks of a group run in step
 
     forget: Callable[[], None]
     observe: Callable[[Any], str | None]
@@ -37,6 +38,8 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     def __init__(self, worker: Any) -> None:
         super().__init__(worker)
         self.rollout = -1
+        if self.UNIT == "aligned":
+            self.in_step = False
         self.forget()
         if self.LIVE:
             self.show()
@@ -77,7 +80,10 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
 
     def step(self, batch: Any) -> None:
         kind = self.observe(batch)
-        counted = kind in ("decode", "prefill") if self.UNIT == "iterations" else kind == self.UNIT
+        if self.UNIT == "aligned":
+            counted = kind is not None
+        else:
+            counted = kind in ("decode", "prefill") if self.UNIT == "iterations" else kind == self.UNIT
         if self.prof is not None and self.unit == self.end:
             self.close("complete")
         if self.prof is None:
@@ -116,7 +122,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
             why, self.next_windows = "%s before %s" % (why, ",".join(self.next_windows)), []
         if self.prof is not None:
             self.close(why)
-        elif self.live and self.open_at is not None:
+        elif (self.live or (self.UNIT == "aligned" and self.in_step)) and self.open_at is not None:
             if self.RELATIVE:
                 more = ", %s to %s requests were scheduled" % (self.fewest, self.most) if self.awaited else ""
             else:
@@ -129,7 +135,15 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
             if self.REPEAT > 1:
                 self.is_finished = lambda: True  # type: ignore[method-assign]
             self.finish("not recorded: %s before rollout %s" % (why, max(self.rollout + 1, self.chosen_rollout)))
+        if self.UNIT == "aligned":
+            self.in_step = False
         self.forget()
+
+    def begin_in_step(self) -> None:
+        """Ranks of a data-parallel group run in step: their rollout begins where the first of them has requests."""
+        if not (self.in_step or self.done):
+            self.begin_rollout()
+            self.in_step = True
 
     def yield_to(self, start: bool) -> None:
         self.foreign = "the framework's own profiler was started and not stopped" if start else ""
@@ -174,16 +188,22 @@ class SchedulerOutputs(RolloutUnits):
         self.live, self.prefilling, self.counts = set(), {}, {}
 
     def observe(self, batch: Any) -> str | None:
+        if self.UNIT == "aligned" and batch is None:  # execute_dummy_batch(): another rank has requests
+            self.begin_in_step()
+            return "dummy"
         counts, finished = batch.num_scheduled_tokens, batch.finished_req_ids
         if self.WARMS_UP is not False and self.warms_up(counts):
             return None
-        if finished and self.live.issubset(finished):
+        if self.UNIT != "aligned" and finished and self.live.issubset(finished):
             self.end_rollout("all requests have finished")
         for request in finished:
             self.live.discard(request)
             self.prefilling.pop(request, None)
         if counts and not (self.live or self.done):
-            self.begin_rollout()
+            if self.UNIT == "aligned":
+                self.begin_in_step()
+            else:
+                self.begin_rollout()
             self.live = set(counts)  # also those that go on after a sleep()
         self.add_prefills(batch)
         kind = "decode" if batch.total_num_scheduled_tokens else None
@@ -237,6 +257,8 @@ class SchedulerOutputs(RolloutUnits):
         return longest
 
     def contents(self, batch: Any) -> Mapping[str, Any]:
+        if self.UNIT == "aligned" and batch is None:
+            return {"requests": 0, "tokens": 0}
         counts, cached, new = batch.num_scheduled_tokens, batch.scheduled_cached_reqs, batch.scheduled_new_reqs
         if self.RESUMED is None and not isinstance(cached, list) and not hasattr(cached, "num_computed_tokens"):
             return {}  # in a fork it may be of any form

@@ -24,7 +24,7 @@ class SglangRollout(RolloutUnits):
         kind = self.kind_of(batch)
         if kind is None:
             return
-        runs = kind in ("decode", "prefill")
+        runs = True if self.UNIT == "aligned" else kind in ("decode", "prefill")
         if runs and not self.running and not self.done:
             self.running = True
             self.hand_over("begin_rollout")
@@ -44,7 +44,7 @@ class SglangRollout(RolloutUnits):
 
     def observe(self, batch: tuple[str, Any]) -> str | None:
         kind = batch[0]
-        counted = kind in ("decode", "prefill")
+        counted = True if self.UNIT == "aligned" else kind in ("decode", "prefill")
         self.live = self.live or counted
         # What is not counted is marked within a window and is nothing outside of it.
         return kind if counted or self.prof is not None else None

@@ -30,7 +30,7 @@ SCHEDULER = Recipe(
     stage="rollout",
     class_name="Scheduler",
     method="run_batch",
-    windows=rollout.WINDOWS,
+    windows=rollout.ALIGNED,
     probe=rollout.probe(SglangRollout, logger="sglang.rlpatch"),
     insertions=(
         Insertion(
@@ -124,7 +124,7 @@ FORWARD_THREAD = Recipe(
     stage="rollout",
     class_name="TpModelWorkerClient",
     method="__init__",
-    windows=rollout.WINDOWS,
+    windows=rollout.ALIGNED,
     probe=Probe(members=(ForwardThread,), summary=rollout.summary),
     insertions=(
         Insertion(
@@ -160,7 +160,7 @@ REPLICA = Recipe(
     stage="rollout",
     class_name="",
     method="",
-    windows=rollout.WINDOWS,
+    windows=rollout.ALIGNED,
     probe=Probe(
         members=(NamedReplica,), beside="_rlpatch_stage_replica = _RlpatchStageReplica()", summary=rollout.summary
     ),

@@ -11,7 +11,7 @@ from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Recipe, Upstream
 from patcher.request import TIMELINE
 from patches.projects import upstreams
-from patches.rollout import WINDOWS
+from patches.rollout import ALIGNED
 from patches.training import CALL, MICRO, MINI
 
 PAGES = ("README.md", "README.zh.md", "docs/reference/targets.md", "docs/reference/targets.zh.md")
@@ -37,7 +37,7 @@ ENGLISH = Words(
 )
 CHINESE = Words("| 目标 | 阶段 | 窗口 | 版本 |", "{}（另有 {}）", "{}：自带 profiler 的设置", "无", "无：整段采集")  # noqa: RUF001
 (_BUILTIN,) = BuiltinStage.NAMES
-_ORDER = (*WINDOWS, MICRO, MINI, CALL, WHOLE)
+_ORDER = (*ALIGNED, MICRO, MINI, CALL, WHOLE)
 
 
 class StageGroup(NamedTuple):

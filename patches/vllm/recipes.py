@@ -43,10 +43,11 @@ WORKER = Recipe(
     stage="rollout",
     class_name="Worker",
     method="execute_model",
-    windows=rollout.WINDOWS,
+    windows=rollout.ALIGNED,
     probe=_PROBE,
     insertions=(
         _EXECUTE_MODEL,
+        rollout.DUMMIES,
         Insertion(
             "sleep",
             where=Head(),
@@ -102,7 +103,7 @@ CPU_WORKER = Recipe(
     stage="rollout",
     class_name="CPUWorker",
     method="execute_model",
-    windows=rollout.WINDOWS,
+    windows=rollout.ALIGNED,
     probe=_PROBE,
     insertions=(_EXECUTE_MODEL,),
     structures=(
@@ -125,7 +126,7 @@ CPU_PROFILE = Recipe(
     stage="rollout",
     class_name="CPUWorker",
     method="profile",
-    windows=rollout.WINDOWS,
+    windows=rollout.ALIGNED,
     probe=Probe(members=(Inherited,), summary=rollout.summary),
     insertions=(_PROFILE,),
     structures=(

@@ -207,6 +207,14 @@ def test_a_health_check_opens_no_window_and_makes_no_rollout(unit: str) -> None:
     assert scheduler.recorded() == [{0: ["prefill 1"], 1: ["prefill 2"]}]
 
 
+def test_ranks_that_run_in_step_count_their_idle_batches() -> None:
+    scheduler = Scheduler(WINDOW="1:4", UNIT="aligned", FIRST=0)
+    for mode, label in (("IDLE", "idle 1"), ("IDLE", "idle 2"), ("EXTEND", "prefill"), ("DECODE", "decode")):
+        scheduler.run(mode, label, *([] if mode == "IDLE" else ["a"]))
+    scheduler.run("IDLE", "idle 3")
+    assert scheduler.recorded() == [{1: ["idle 2"], 2: ["prefill"], 3: ["decode"]}]
+
+
 def named(name: str, **fields: Any) -> Any:
     return type(name, (SimpleNamespace,), {})(**fields)
 

@@ -15,7 +15,7 @@ import pytest
 from fixtures.ascend import trace
 from fixtures.cache import Once
 from tests.patches.vllm_runs import NEWEST, Report, _drive
-from tests.patches.vllm_states import RUNS, _replicas, check_facts, seen, wanted
+from tests.patches.vllm_states import RUNS, _group, _replicas, check_facts, seen, wanted
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 
@@ -73,3 +73,23 @@ def test_replicas_take_the_same_window_of_the_same_rollout(once: Once) -> None:
     said = [(one["replica"], one["rank"], one["rollout"], one["window"], "complete" in one["why"]) for one in held]
     assert said == [("0", 0, 1, "2:5", True), ("1", 0, 1, "2:5", True)]
     assert [[unit.number for unit in trace.units(path)] for path in found] == [[2, 3, 4]] * 2
+
+
+def test_ranks_of_a_group_that_runs_in_step_record_the_same_iterations(once: Once) -> None:
+    """Rank 0 has five of the twelve steps that rank 1 has: it runs dummy batches beside the others."""
+    found = sorted(trace.find(once("states-group", _group) / "traces"))
+    held = [json.loads(Path(f"{path}.rlpatch.json").read_text()) for path in found]
+    assert [(one["dp"], one["rank"], one["rollout"], "complete" in one["why"]) for one in held] == [
+        (0, 0, 0, True),
+        (1, 1, 0, True),
+    ]
+    requests = [[1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]]
+    for path, facts, own in zip(found, held, requests, strict=True):
+        units = trace.units(path)
+        assert [unit.number for unit in units] == [3, 4, 5, 6, 7, 8]
+        assert [unit["requests"] for unit in facts["units"]] == own
+        assert [any(name.startswith("forward ") for name in unit.names()) for unit in units] == [*map(bool, own)]
+    begins = [[unit["begin"] for unit in facts["units"]] for facts in held]
+    ends = [[*begin[1:], facts["units"][-1]["end"]] for begin, facts in zip(begins, held, strict=True)]
+    for step in zip(*begins, *ends, strict=True):  # at some time both were in it
+        assert max(step[:2]) < min(step[2:])

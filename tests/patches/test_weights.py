@@ -59,5 +59,13 @@ def test_it_goes_in_and_out_and_every_line_calls_what_the_recorder_has(name: str
 
 def test_the_name_of_a_trace_says_whose_it_is() -> None:
     path = Path("a_host_weight_sync_trainer_sync1_replica2_rank3_77.1790000000000.pt.trace.json.gz")
-    fields = {"host": "a_host", "stage": "weight-sync", "role": "trainer", "replica": 2, "rank": 3, "pid": 77}
+    fields = {
+        "host": "a_host",
+        "stage": "weight-sync",
+        "role": "trainer",
+        "sync": 1,
+        "replica": 2,
+        "rank": 3,
+        "pid": 77,
+    }
     assert names.of(path).fields == {"ours": True, **fields}

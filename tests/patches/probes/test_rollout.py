@@ -53,6 +53,40 @@ def test_exactly_the_window_with_its_own_numbers(
     assert worker._rlpatch_stage_probe is None, "after the window a call is a test for None"
 
 
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [(0, 0), (3, 0), (0, 2), (2, 3)],
+)
+def test_ranks_that_run_in_step_count_alike(before: int, behind: int, caplog: pytest.LogCaptureFixture) -> None:
+    """One has requests all the time, the other runs dummy batches ``before`` its own and ``behind`` it."""
+    constants: dict[str, Any] = {"WINDOW": "2:7", "UNIT": "aligned", "FIRST": 0, "REPEAT": 2, "RANKS": "all"}
+    busy, other = V1Worker(**constants), V1Worker(rank=1, **constants)
+    own = 8 - before - behind
+    for _ in range(2):
+        rollout(busy, 7)
+        for _ in range(before):
+            other.iterate(None, "dummy")
+        rollout(other, own - 1)
+        other.iterate(batch({}, done=("a",)), "empty")  # as where no request is left: not a step
+        for _ in range(behind):
+            other.iterate(None, "dummy")
+        for worker in (busy, other):
+            worker._rlpatch_stage("end_rollout", "sleep()")
+    labels = [*["dummy"] * before, "prefill", *(f"decode {n}" for n in range(1, own)), *["dummy"] * behind]
+    assert recorded(busy) == [{2: ["decode 2"], 3: ["decode 3"], 4: ["decode 4"], 5: ["decode 5"], 6: ["decode 6"]}] * 2
+    found = [{n: [one for one in labels if one != "empty"] for n, labels in unit.items()} for unit in recorded(other)]
+    assert found == [{n: [labels[n]] for n in range(2, 7)}] * 2
+    assert "aligned 2:7 of rollout 1: complete, recorded 5 of 5 units" in caplog.text
+
+
+def test_an_aligned_window_that_nobody_reaches_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    worker = V1Worker(WINDOW="9:12", UNIT="aligned", FIRST=0)
+    for _ in range(4):
+        worker.iterate(None, "dummy")
+    worker._rlpatch_stage("end_rollout", "sleep()")
+    assert "aligned 9:12 of rollout 0: not recorded: sleep() after 4 units" in caplog.text
+
+
 def test_the_schedule_is_that_of_the_guides() -> None:
     worker = V1Worker()
     rollout(worker, 61)
