@@ -132,17 +132,17 @@ def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVe
     excess, key = max(standing)
     longer = step.total - typical
     if excess < SINGLE * longer:
-        several = "no single cause: of {more:.2f} s more, {what} has {own:.2f} s"
+        several = "no single cause: {what} accounts for {own:.2f} s of {more:.2f} s more"
         parts = {"more": seconds(longer), "what": key.what, "own": seconds(excess)}
         return StepVerdict("several", Sentence(several, **parts), None, mostly)
     if longer < LEAST * excess:
         return StepVerdict("typical", Sentence("it took no longer than the other steps"), None, mostly)
     if key.role == "unrecorded":
-        unrecorded = Sentence("{what} took longer, and nothing of what did it is recorded", what=key.what)
+        unrecorded = Sentence("{what} took longer, and what did it left no record", what=key.what)
         return StepVerdict("not known", unrecorded, None, mostly)
     if key.role in step.unsafe:
         return StepVerdict("not known", step.unsafe[key.role], None, mostly)
-    hidden = "the step is {longer:.2f} s longer: the rest would have gone by anyway, with polling for example"
+    hidden = "the step is {longer:.2f} s longer: the rest would have passed anyway, with polling for example"
     why = Sentence(hidden, longer=seconds(longer)) if longer < MOSTLY * excess else ""
     return StepVerdict("limited", why, _cause(step, key, others, who), mostly)
 
@@ -225,11 +225,11 @@ def _longest(lengths: Mapping[int, int], excess: float, who: Sequence[Who]) -> W
 ADVICE = {
     "poll": "poll more often: shorten the interval of the replay buffer (poll_interval), or let it be notified",
     "tail": "cut or refill the tail: partial rollouts, more prompts than needed, a lower limit of tokens",
-    "sync": "see its parts; send larger buckets, or overlap it with the end of the update",
+    "sync": "look at its parts; send larger buckets, or overlap it with the end of the update",
     "gap": "profile the driver here (py-spy dump --pid): it computes between its phases",
     "reward": "compute rewards while the rollout goes on, in workers of their own",
     "driver": "profile the driver in this phase (py-spy record --pid)",
-    "queue": "look whether the worker was still busy with a call before it",
+    "queue": "check whether the worker was still busy with an earlier call",
     "trainer": "record the micro-batch that the proposed window names",
     "rank": "look at this rank's host and data: sequence lengths (balance_batch), clocks, other processes",
     "engine": "record the decode steps that the proposed window names",
@@ -307,7 +307,9 @@ def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> list[_Row
 
     rows = [
         over("poll", _poll_title(paths), "poll", [step.poll_seconds for step in steps]),
-        over("", Sentence("the tail of the rollout, below a tenth of its requests"), "tail", saved("no tail")),
+        over(
+            "", Sentence("the tail of the rollout, with fewer than a tenth of its requests"), "tail", saved("no tail")
+        ),
         over("sync", Sentence("weight sync"), "sync", saved("free weight sync")),
         over("gap", Sentence("the driver between its phases"), "gap", list(map(_gaps, paths))),
         over("", Sentence("waiting for the last replica and the last rank"), "replica", saved("perfect balance")),

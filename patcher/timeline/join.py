@@ -264,12 +264,12 @@ class _Join:
     def _missing(self) -> Iterator[Sentence]:
         for size, lacking in self.lacking.items():
             some = ", ".join(map(str, lacking[:8])) + (" …" if len(lacking) > 8 else "")
-            late = "of {size} trainer ranks {ranks} left no file: whether one of them was late cannot be known"
+            late = "of {size} trainer ranks {ranks} left no file: whether one of them was late is unknown"
             yield Sentence(late, size=size, ranks=some)
         lacks = {
-            "driver": "no driver left a file: no step can be told from the next",
-            "trainer": "no trainer left a file: what its calls waited for cannot be known",
-            "engine": "no engine left a file: what a request waited for cannot be known",
+            "driver": "no driver left a file: steps cannot be told apart",
+            "trainer": "no trainer left a file: what its calls waited for is unknown",
+            "engine": "no engine left a file: what a request waited for is unknown",
         }
         for role, what in lacks.items():
             needed = role == "driver" or self.driver is not None
@@ -277,7 +277,7 @@ class _Join:
                 yield Sentence(what)
         for step in self.steps[-1:]:
             for text in step.missing:
-                killed = "step {step}: {missing}; their last second is lost where a process was killed"
+                killed = "step {step}: {missing}; their last second is lost if a process was killed"
                 yield Sentence(killed, step=step.step, missing=text)
 
     def _lost(self, at: int) -> int:
@@ -294,9 +294,9 @@ class _Join:
         for at, reader in enumerate(self.readers):
             name = self.processes[at].head.path.name
             if reader.losses.cut:
-                yield Sentence("{file} is damaged: what follows there is left out", file=name)
+                yield Sentence("{file} is damaged: the rest of it is left out", file=name)
             if count := reader.losses.lines:
-                yield Sentence("{file}: {count:,} records are not understood, and left out", file=name, count=count)
+                yield Sentence("{file}: {count:,} records are not understood and left out", file=name, count=count)
             if lost := self._lost(at):
                 lacks = "{who} lacks {count:,} records: dropped, or in a file that was replaced"
                 yield Sentence(lacks, who=self._label(at), count=lost)
@@ -306,7 +306,7 @@ class _Join:
                 wrong = "what {hosts} recorded contradicts the order of calls: times there may be {seconds:.3f} s wrong"
                 yield Sentence(wrong, hosts=hosts, seconds=clock.error_seconds or 0)
             elif clock.error_seconds is None:
-                unbound = "the clock of {hosts} is taken from its wall: nothing bounds how wrong it is"
+                unbound = "the clock of {hosts} is its wall clock: its error has no bound"
                 yield Sentence(unbound, hosts=hosts)
         if self.driver is not None and not self.marked:
             yield Sentence("the driver marks no steps: they are counted by its phase `step`")

@@ -243,15 +243,15 @@ def what_if(
     saved = (
         (
             "no tail", round(tail.saves_seconds * 1e6) if tail else 0,
-            "the step would not wait for the last requests; what they lack would be done later, or not at all",
+            "the step would not wait for the last requests; the rest of their work would be done later, or not at all",
         ),
         (
             "perfect balance", balance,
-            "the last replica and the last rank would be done when the mean of them is; work moves, none goes",
+            "the last replica and the last rank would finish when the mean one does; work moves, none disappears",
         ),
         (
             "free weight sync", overlap([(one.start, one.end) for one in path], sync),
-            "nothing waits for the weights; what runs beside the sync already cannot be saved twice",
+            "nothing waits for the weights; what already runs beside the sync cannot be saved twice",
         ),
         (
             "overlap", min(of_rollout, of_trainer),

@@ -201,7 +201,7 @@ class Collector:
         own = [one for one in rollouts if one.step == step.step and (last is None or one.replica == last)]
         if own and step.tail:
             few = max(own[0].requests // 10, 1)
-            few_left = "{seconds:,.2f} s of step {step} with below a tenth of its {peak} requests"
+            few_left = "{seconds:,.2f} s of step {step} with fewer than a tenth of its {peak} requests"
             why = Sentence(few_left, seconds=step.tail.seconds, step=step.step, peak=step.tail.peak)
             span = (round(step.tail.start * 1e6), round(step.tail.end * 1e6))
             yield self._decode("tail", own[0], 0, TAIL_STEPS, why, span, "--at-tail", str(few))

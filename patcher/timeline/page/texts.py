@@ -24,7 +24,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "共 {count} 步，通常每步 {typical}，没有突出的瓶颈。",
     ),
     "newest": (
-        "of {all} steps the newest {count} are on this page; `rlpatch timeline --steps A:B` shows others",
+        "this page shows the newest {count} of {all} steps; `rlpatch timeline --steps A:B` shows others",
         "共 {all} 步，本页只有最新的 {count} 步；`rlpatch timeline --steps A:B` 可看其余各步",
     ),
     "missing": ("Not everything was recorded:", "记录不完整："),
@@ -33,7 +33,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "in_steps": ("in steps {steps}", "见于第 {steps} 步"),
     "more": (" and {count} more", "等另外 {count} 步"),
     "cut": (
-        "Drawn from {start} to {end} of {seconds}: what lies before and behind the steps is left out.",
+        "Drawn from {start} to {end} of {seconds}: what lies before and after the steps is left out.",
         "只绘制 {seconds} 中的 {start} 至 {end}：各步之前与之后的部分省略。",
     ),
     "picture": ("The run", "整个运行"),
@@ -54,7 +54,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "several": ("several causes", "多个原因"),
     "not_known_why": ("not known: {why}", "未知：{why}"),
     "warm_up": ("warm-up", "预热"),
-    "what_if": ("What it would at best come to", "最好能达到多少"),
+    "what_if": ("What there is to gain at best", "最好能达到多少"),
     "what_if_about": (
         "Bounds, not promises: each changes one thing and leaves all else as it was.",
         "这是上界，不是承诺：每一行只改变一处，其余不变。",
@@ -78,7 +78,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "median": ("median step", "中位数"),
     "longest": ("longest", "最长"),
     "imbalance": ("Imbalance", "不均衡"),
-    "imbalance_about": ("How much later the last one was done than the mean.", "最后完成者比平均晚多少。"),
+    "imbalance_about": ("How much later the last one finished than the mean.", "最后完成者比平均晚多少。"),
     "of": ("over", "范围"),
     "often_last": ("most often last", "最常最后完成"),
     "stale": (
@@ -105,7 +105,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "path": ("critical path: who was waited for", "关键路径：在等谁"),
     "awaited": ("the step waited for", "这一步在等"),
     "gap": ("critical path, covered by no record", "关键路径，无记录覆盖"),
-    "tail_legend": ("tail: below a tenth of the requests", "长尾：请求数低于峰值的十分之一"),
+    "tail_legend": ("tail: fewer than a tenth of the requests", "长尾：请求数低于峰值的十分之一"),
     "paler": ("paler: only some of them", "浅色：只有其中一部分"),
     "requests": ("requests alive", "进行中的请求"),
     "alive": ("requests alive, at most {count}", "进行中的请求，最多 {count}"),

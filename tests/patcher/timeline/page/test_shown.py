@@ -96,7 +96,7 @@ def test_what_it_says_first() -> None:
     places = [text.index(one) for one in order]
     assert places == sorted(places)
     assert re.findall(r"<h2>(.*?)</h2>", text) == [
-        "What cost most, and what to do next", "The run", "Steps", "What it would at best come to", "Busy, and idle for whom",
+        "What cost most, and what to do next", "The run", "Steps", "What there is to gain at best", "Busy, and idle for whom",
         "Weight sync by part", "Imbalance", "Windows to record next", "Recorded windows", "Clocks", "Notes",
     ]  # fmt: skip
 
@@ -177,7 +177,7 @@ def test_the_start_of_a_run_leaves_room_for_its_steps() -> None:
     found = made.run()
     moved = replace(found, seconds=found.seconds + 3600)
     assert data(page.page(moved))["seconds"] == pytest.approx(1.02 * found.seconds)
-    assert "what lies before and behind the steps is left out" in page.page(moved)
+    assert "what lies before and after the steps is left out" in page.page(moved)
 
 
 def test_what_is_drawn_as_one_is_said() -> None:
@@ -202,7 +202,7 @@ def test_a_run_that_is_too_much_is_drawn_more_coarsely(monkeypatch: pytest.Monke
 def test_of_very_many_steps_the_newest_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "MOST_STEPS", 3)
     text = page.page(made.run())
-    assert "of 6 steps the newest 3 are on this page" in text
+    assert "this page shows the newest 3 of 6 steps" in text
     assert re.findall(r'id="step-(\d)"', text) == ["4", "5", "6"]
 
 
