@@ -119,5 +119,5 @@ def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
         done = sum((one.flops or one.bytes) * one.calls for one in own) / ns / 1e3
         known = [one for one in own if one.least_ns is not None]
         share = sum(one.least_ns or 0 for one in known) / (sum(one.ns for one in known) or 1)
-        by = f"{percent(share, 0)} of the roofline" if known else f"no roofline is known of {short(device)}"
+        by = f"{percent(share, 0)} of the roofline" if known else f"no roofline is known for {short(device)}"
         yield f"{what}: {done:,.{1 if done < 100 else 0}f} {'TFLOPS' if own[0].flops else 'TB/s'}, {by}"

@@ -12,7 +12,7 @@ _SHORT = {
 }
 _GRAPH = {
     "within": "within a replayed graph",
-    "behind": "behind a replayed graph",
+    "behind": "after a replayed graph",
     "before": "before a replayed graph",
     "between": "between two replayed graphs",
 }
@@ -34,7 +34,7 @@ def behind(gap: FreeGap) -> str:
     if gap.kind != "place":
         return f"{gap.count:,} short gap{'s' * (gap.count != 1)}"
     before, _ = apart([gap.before, gap.after])
-    return ", ".join(filter(None, (gap.before and f"behind {before}", _GRAPH.get(gap.graph, ""))))
+    return ", ".join(filter(None, (gap.before and f"after {before}", _GRAPH.get(gap.graph, ""))))
 
 
 def why(gap: FreeGap) -> str:

@@ -210,7 +210,7 @@ def read(file: Path) -> Metadata:
         text = stream.read(_LARGEST + 1)
         content = json.loads(text) if len(text) <= _LARGEST else None
     if not isinstance(content, dict):
-        raise ValueError("the facts beside it are no JSON object, or not all of it")  # noqa: TRY004  (as for any other file)
+        raise ValueError("the facts beside it are not a JSON object, or not all of one")  # noqa: TRY004  (as for any other file)
     if (version := content.get("format")) != FORMAT:
         shown = version if isinstance(version, int | float) else "none"
         raise ValueError(f"the format of the facts beside it is {shown}, and this rlpatch reads {FORMAT}")
@@ -250,7 +250,7 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
         yield f"its facts say that {metadata.backend} recorded it"
     recorded = sorted(metadata.units)
     if steps is not None and recorded and recorded != sorted(steps):
-        yield f"its facts tell of {_range(recorded)}, and it holds {_range(sorted(steps))}"
+        yield f"its facts name {_range(recorded)}, and it has {_range(sorted(steps))}"
     count = (metadata.window.length if metadata.window else None) or 0
     if metadata.closed == "complete" and "units" in metadata.raw and len(recorded) < count:
         yield f"its facts call it complete, with {len(recorded)} of {count} units"

@@ -109,7 +109,7 @@ def _attention(
                 raise ValueError("queries without a key")
             pairs -= asking * (asking - 1) // 2
         elif call.values[causal] not in ("False", "0"):
-            raise ValueError("nobody says whether it is causal")
+            raise ValueError("whether it is causal is unknown")
         each = 2 * pairs * query[0] * query[heads]
         return round(times * each * (query[3] + value[3])), call.every + call.bytes(first)
 

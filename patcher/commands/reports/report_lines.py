@@ -81,7 +81,7 @@ def _table(row: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Ite
 
 def _verdict(verdict: model.Verdict) -> Iterator[str]:
     if verdict.withdrawn:
-        yield "warning: this data cannot carry every verdict"
+        yield "warning: this data does not support every verdict"
         yield from _indented(*verdict.withdrawn)
         yield ""
     yield verdict.title

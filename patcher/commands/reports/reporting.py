@@ -44,8 +44,8 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
         return result
     found = analysis.reported(profiles)
     if len({(profile.part, profile.rank) for profile in profiles}) < len(profiles):
-        why = "a rank stands for several captures, or one has none"
-        result.note("who waits for whom is not said: these are not ranks of one window", why)
+        why = "several captures have the same rank, or one has none"
+        result.note("who waits for whom is unknown: these are not ranks of one window", why)
     result.data = found
     result.lines += lines.report(found)
     _write_page(result, options.page, found)

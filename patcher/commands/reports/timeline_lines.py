@@ -150,7 +150,7 @@ def _causes(found: model.RunTimeline) -> Iterator[str]:
 
 def _windows(found: model.RunTimeline) -> Iterator[str]:
     if found.windows:
-        yield "windows worth recording, for the next run (--json has them for trigger, too)"
+        yield "windows worth recording, for the next run (--json also has them for trigger)"
     for one in found.windows:
         yield from wrapped(f"{one.what}: {one.why}", "  ", "    ")
         yield f"    {one.command}"

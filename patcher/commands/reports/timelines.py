@@ -131,12 +131,12 @@ def _none(folder: Path) -> Problem:
         hint = "the log of the run and `rlpatch status` name the folder; or record one as below"
         cause = f"{folder} does not exist"
     else:
-        cause, hint = f"no timeline lies in {folder}", ""
+        cause, hint = f"no timeline found in {folder}", ""
     record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
     notes: tuple[str, ...] = (f"looked for {files.FOLDER}/HOST_PID_STARTED.jsonl.gz there and in its folders",)
     notes += (hint,) if hint else ()
     if folder.is_dir() and any(folder.iterdir()):
-        notes += (f"what was recorded there of windows: {CommandLine('traces', str(folder))}",)
+        notes += (f"windows recorded there: {CommandLine('traces', str(folder))}",)
     return Problem(Kind.NO_TRACE, cause, str(folder), f"{record} records one", notes)
 
 

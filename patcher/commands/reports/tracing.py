@@ -109,10 +109,10 @@ class ParseOptions:
         AnyText("EXE"), PARSED, "The interpreter with the torch_npu that recorded.", default=None
     )
     export: tuple[str, ...] = option(
-        ChoiceList(EXPORT_TYPES), PARSED, "What to export.", default=(), shown="what was asked for when it was recorded"
+        ChoiceList(EXPORT_TYPES), PARSED, "What to export.", default=(), shown="what the recording asked for"
     )
     jobs: int | None = option(
-        Number(1), PARSED, "How many traces at a time.", default=None, shown="half as many as there are cores"
+        Number(1), PARSED, "How many traces at a time.", default=None, shown="half the number of cores"
     )
     advise: bool = option(Flag(), PARSED, "Run the advisor of msprof-analyze, too.", default=False)
     modules: bool = option(
@@ -212,7 +212,7 @@ def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, .
     elif trace.raw and (readable or trace.state in (states.NOT_PARSED, states.HALF_PARSED)):
         return True
     elif readable or trace.state == states.HALF_PARSED:
-        report.warn("cannot be parsed again: what was recorded is no longer there", str(trace.path))
+        report.warn("cannot be parsed again: the raw data is gone", str(trace.path))
     else:
         report.warn(f"{trace.state}, and not parsed: {trace.why}", str(trace.path))
     return False
@@ -225,7 +225,7 @@ def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
     found = _with_torch_npu(python)
     if any(any(trace.path.glob("PROF_*")) for trace in todo) and not shutil.which("msprof"):
         cause = "CANN's msprof is not on PATH, and torch_npu parses with it what the device recorded"
-        hint = "source /usr/local/Ascend/ascend-toolkit/set_env.sh, and the same again"
+        hint = "source /usr/local/Ascend/ascend-toolkit/set_env.sh, then the same command again"
         raise Problem(Kind.ENVIRONMENT, cause, hint=hint)
     return found
 
@@ -261,7 +261,7 @@ def _work(report: CommandResult, shown: Shown, what: str, total: int) -> Iterato
             yield display._replace(done=done)
         except KeyboardInterrupt:
             cause = f"stopped ({what}: {len(report.lines) - before} of {total} done)"
-            hint = "the same command goes on: what is not done is as before"
+            hint = "the same command continues: what is not done is untouched"
             raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
 
 
@@ -291,7 +291,7 @@ def _report_parsed(report: CommandResult, one: ParseResult, exports: tuple[str, 
         kind = Kind.ROLLED_BACK if one.ended == parsing.BACK else Kind.UNEXPECTED
         report.problems.append(Problem(kind, one.why, str(one.path), logs, one.output))
     elif lacking and one.output:
-        cause = f"torch_npu left no {lacking}, and says that a part of it failed"
+        cause = f"torch_npu left no {lacking}, and reports that a part of it failed"
         hint = f"look whether the disk is full, and at {logs}"
         report.problems.append(Problem(Kind.UNEXPECTED, cause, str(one.path), hint, one.output))
     elif lacking:
@@ -312,7 +312,7 @@ def _run_recipes(
         return []
     own = next(viewer for viewer in viewers(traces) if viewer.program == ANALYZE)
     if own.mixed:
-        cause = "msprof-analyze was left out: several windows lie here, and it would mix them"
+        cause = "msprof-analyze was left out: there are several windows here, and it would mix them"
         report.warn(cause, "\n".join(own.lacks))
         return []
     exports = {export for trace in traces for export in trace.exports}

@@ -44,7 +44,7 @@ def tabled(found: RankProfile, doubts: Sequence[str], only: tuple[int, int] | No
     known = dataclasses.replace(found, units=tuple(chosen), collectives=collectives)
     if len(chosen) < len(found.units):
         known = dataclasses.replace(known, kernels=(), kernel_uses=())
-    unknown = "the tables hold no launch, and their Free counts copies: why the device was free is not known"
+    unknown = "the tables hold no launch, and their Free counts copies: why the device was free is unknown"
     checks = [Check("launches", False, unknown, HOST), _exposed_check(known)]
     if known.facts or doubts:
         checks.append(_check("facts", "; ".join(doubts), "they agree with the trace"))
@@ -57,7 +57,7 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     lost = "; ".join(filter(None, (found.cut, unread)))
     yield _check("whole", lost and f"{lost}: what came before was read", "read to its end", ("outlier",))
     missing = (
-        "" if profile.marks else "no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken for one"
+        "" if profile.marks else "no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken as one"
     )
     yield _check("marks", missing, f"marked by {mark_name(profile.marks)}", ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]

@@ -110,7 +110,7 @@ def _split(one: Collective) -> str:
     if one.transit_ns is not None:
         parts = ((one.transit_ns, "transit"), (one.wait_ns or 0, "waiting"), (one.idle_ns or 0, "idle"))
         shown = ", ".join(f"{in_ms(ns)} {what}" for ns, what in parts)
-        return f" Of that {shown}, says the vendor."
+        return f" Of that {shown}, according to the vendor."
     if one.waits_ns is not None:
         return f" Of that it waited {in_ms(one.waits_ns)} for the last rank; {in_ms(one.moving_ns)} is transfer."
     return " Whether it waited for another rank cannot be told from this one."

@@ -192,7 +192,7 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
             if abs(second - first) > LOADED * max(first, second):
                 differing.append(f"{name} {first:,} before, {second:,} after")
     if differing:
-        yield f"The median units did not hold the same: {'; '.join(differing)}."
+        yield f"The median units did not hold the same work: {'; '.join(differing)}."
 
 
 # ---------------------------------------------------------------- how much

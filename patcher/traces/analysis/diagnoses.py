@@ -98,7 +98,7 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
         ("communication", "communication_ns", *_communication(profile, ranks), _EXACT),
         (
             "collective-idle", "communication_ns",
-            "For up to {} of the time the device was idle in collectives that nothing hides, says the vendor.",
+            "For up to {} of the time the device was idle in collectives that nothing hides, according to the vendor.",
             "the network is not what takes the time: look at what the device and the other ranks do meanwhile",
             "upper bound; the vendor's own parts",
         ),
@@ -124,7 +124,7 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
         if share >= (COPIES if name == "copies" else NOTABLE):
             shown, saving = evidence.format(percent(share)), saving // len(profile.units)
             if first := first_place(profile, part):
-                advice = f"{advice}; the largest share lies {first}"
+                advice = f"{advice}; the largest share is {first}"
             yield model.Diagnosis(name, "warning", shown, saving, certainty, TITLES[name], advice, profile.source)
     yield from filter(
         None, (collectives.outlier(profile), _outlier(profile), _compute(profile), _host_operators(profile))
@@ -142,7 +142,7 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> t
         columns = zip(*((one.transit_ns or 0, one.wait_ns or 0, one.idle_ns or 0) for one in timed), strict=True)
         transit, wait, idle = (sum(column) / whole for column in columns)
         shares = f"{percent(transit)} is transit, {percent(wait)} waiting, {percent(idle)} idle"
-        evidence += f" Within the collectives {shares}, says the vendor."
+        evidence += f" Within the collectives {shares}, according to the vendor."
     own = next((rank for rank in ranks if rank.source == profile.source and rank.collectives), None)
     if own is not None:
         whole = sum(one.ns for one in profile.collectives) or 1
@@ -196,7 +196,7 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     if slowest.number == profile.cold:
         evidence += f" {cold_unit(slowest.number)}."
     late = [time(unit) - time(usual) for unit in profile.units if time(unit) > SLOW * time(usual)]
-    advice = "look at what this unit held: its requests, a copy, a collection of garbage, another process"
+    advice = "look at what this unit held: its requests, a copy, a garbage collection, another process"
     saving = sum(late) // len(profile.units)
     return model.Diagnosis("outlier", "warning", evidence, saving, _EXACT, TITLES["outlier"], advice, profile.source)
 
@@ -278,7 +278,7 @@ def _verdict(
     withdrawn = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((one for one in diagnoses if one.severity == "problem"), None)
     if not profiles or set(DEVICE) <= withdrawn:
-        title = "No verdict: the data does not carry one"
+        title = "No verdict: the data does not support one"
     else:
         titles = (one.title for one in diagnoses if one is first or one.id in ("compute", "host-operators"))
         title = next(titles, "Nothing stands out")
@@ -316,5 +316,5 @@ def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None)
     shown = ", ".join(f"{percent(share)} {reason}" for reason, share in shares if share >= 0.0005)
     difference = f"That Free counts copies and every wait: {shown}."
     if first is not None and first.saving_ns:
-        difference += f" What weighs most is another thing: {first.title[0].lower()}{first.title[1:]}."
+        difference += f" Something else weighs more: {first.title[0].lower()}{first.title[1:]}."
     return rule, difference

@@ -43,4 +43,4 @@ def _state(content: Scan, found: RecordedTrace, name: names.Name, written: float
         return CUT, content.cut
     if not content.events:
         return EMPTY, "it holds no event"
-    return (WHOLE, "") if found.ours else (FOREIGN, "torch.profiler recorded it, and not by a probe of rlpatch")
+    return (WHOLE, "") if found.ours else (FOREIGN, "torch.profiler recorded it, not a probe of rlpatch")

@@ -38,7 +38,7 @@ def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
             fields["rank"] = max(settings["rank_id"], 0)
     state, why = _state(path, name, info, settings, steps)
     if state == states.WHOLE and not fields["ours"]:
-        state, why = states.FOREIGN, "torch_npu recorded it, and not by a probe of rlpatch"
+        state, why = states.FOREIGN, "torch_npu recorded it, not a probe of rlpatch"
     return states.RecordedTrace(
         path, "npu", state, states.size(path), why, exports=exported(path), raw=has_raw(path), steps=steps,
         ended=name.ended or states.changed(path), **fields,
@@ -60,14 +60,14 @@ def _state(
     if info is not None and settings is None:
         if not info.stat().st_size:
             return states.EMPTY, f"{info.name} has 0 bytes"
-        return states.CUT, f"{info.name} is not whole"
+        return states.CUT, f"{info.name} is incomplete"
     if (path / BEFORE).is_dir():
-        return states.HALF_PARSED, f"an `analyse` was killed; {BEFORE} is what there was before"
+        return states.HALF_PARSED, f"an `analyse` was killed; {BEFORE} has the earlier result"
     if (path / OUTPUT).is_dir():
         why = missing(path)
         return (states.HALF_PARSED, why) if why else (states.WHOLE, "")
     if not steps and not _device_data(path):
-        return states.EMPTY, "it holds no step and no data of a device"
+        return states.EMPTY, "it has no step and no device data"
     return states.NOT_PARSED, ""
 
 
@@ -111,7 +111,7 @@ def missing(path: Path) -> str:
     if any((output / f"{file.name}-journal").exists() for file in databases):
         return f"{databases[0].name} was not closed"
     if any(database.broken(file) for file in databases):
-        return f"{databases[0].name} is no database"
+        return f"{databases[0].name} is not a database"
     if _device_data(path) and view.is_file() and not any(output.glob("kernel_details*.csv")):
         return "the device left data, and there is no kernel_details.csv"
     return ""

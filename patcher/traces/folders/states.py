@@ -21,14 +21,14 @@ NOT_PARSED = "not parsed"
 HALF_PARSED = "half parsed"
 FOREIGN = "of another tool"
 STATES = {
-    CUT: "it ends in the middle: a full disk, or a process that ended while it wrote",
-    KILLED: "torch_npu left no profiler_info: the process was ended inside the window, and the data is lost",
+    CUT: "it ends in the middle: a full disk, or a process that ended while writing",
+    KILLED: "torch_npu left no profiler_info: the process ended inside the window, and the data is lost",
     HALF_PARSED: "its parsing was interrupted, or failed",
-    EMPTY: "it holds nothing",
+    EMPTY: "it is empty",
     WRITING: "the process that records or parses it is at work",
     NOT_PARSED: "it was recorded, and has to be parsed before it can be read",
     FOREIGN: "another tool recorded it",
-    WHOLE: "everything is there that a report needs",
+    WHOLE: "it has everything that a report needs",
 }
 """What each state means, worst first: a group is in the worst state of its traces."""
 

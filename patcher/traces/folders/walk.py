@@ -132,7 +132,7 @@ def _nothing(path: Path, first: Path | None, others: Sequence[Path]) -> Problem:
     if (first / OUTPUT).is_dir():
         cause = f"{first.name} holds tables of torch_npu, but neither trace_view.json nor a database"
         if not npu_folders.has_raw(first):
-            hint = f"get one of them, or {ascend_tables.STEPS}: what was recorded is no longer there"
+            hint = f"get one of them, or {ascend_tables.STEPS}: the raw data is gone"
     elif _folder_kind(first) == CANN:
         cause, hint = f"msprof has not exported {first.name}", f"msprof --export=on --output={shlex.quote(str(first))}"
     return Problem(Kind.NO_TRACE, cause, str(first), hint)

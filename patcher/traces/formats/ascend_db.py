@@ -89,7 +89,7 @@ class DatabaseTimeline(Timeline):
                 db.text_factory = lambda data: data.decode("utf-8", "replace")
                 yield db
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-            what = error if isinstance(error, sqlite3.Error) else "a column holds what is not of its type"
+            what = error if isinstance(error, sqlite3.Error) else "a column has values of another type"
             hint = "parse the folder again with `rlpatch analyse`, if PROF_… is still there"
             raise Problem(Kind.TRACE, f"{self.file.name} cannot be read: {what}", str(self.file), hint) from None
 

@@ -40,7 +40,7 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
 
 
 def broken(file: Path) -> bool:
-    """Whether a file is no database, or one that ends in the middle."""
+    """Whether a file is not a database, or one that ends in the middle."""
     with reading(file) as stream:
         head = stream.read(100)
     if len(head) < 100 or not head.startswith(b"SQLite format 3\0"):
@@ -51,7 +51,7 @@ def broken(file: Path) -> bool:
 
 
 def rows(file: Path, query: str) -> list[tuple[Any, ...]] | None:
-    """The rows of ``query``; None where the file is no database, or has no such table."""
+    """The rows of ``query``; None where the file is not a database, or has no such table."""
     import sqlite3
 
     try:

@@ -28,7 +28,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         tiled(_tiles(comparison)),
         waterfall(comparison),
         _changes("Kernels", comparison.kernels, limits, "Per unit, by what each adds to the difference."),
-        _changes("Modules", comparison.modules, limits, "With all that is called within a module."),
+        _changes("Modules", comparison.modules, limits, "Including everything called within a module."),
         [
             described(one, limits, opened=False, side=side)
             for side, profiles in zip(sides, comparison.reports, strict=True)
@@ -61,8 +61,8 @@ def _verdict(comparison: Comparison) -> str:
     _, estimate, _ = comparison.change
     shown = f"{signed(estimate)} per unit"
     known = {
-        FEW: f"Not enough data: {shown}", OTHER: f"The profiler recorded otherwise: {shown}",
-        ALIKE: f"No difference that is certain: {shown}",
+        FEW: f"Not enough data: {shown}", OTHER: f"The profiler recorded differently: {shown}",
+        ALIKE: f"No certain difference: {shown}",
     }  # fmt: skip
     word = "Slower" if estimate > 0 else "Faster"
     return known.get(comparison.verdict, f"{word} by {duration(abs(estimate))} per unit")

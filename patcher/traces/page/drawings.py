@@ -29,12 +29,12 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     each = math.ceil(len(units) / limits.bars)
     groups = [units[at : at + each] for at in range(0, len(units), each)]
     about = (
-        "A bar reaches from the first kernel that the unit launched to the first one of the next unit, the last one to"
-        " its last kernel, and before the first one lies its lead-in. The parts add up to it."
+        "A bar reaches from the first kernel that the unit launched to the first one of the next unit, the last bar to"
+        " the last kernel; the first bar begins with its lead-in. The parts add up to it."
     )
     about = about if profile.total_ns else "Nothing ran on a device: the line is how long each was on the host."
     if each > 1:
-        about = f"Each bar is the average of {each} units, which are too many to be drawn one by one. {about}"
+        about = f"Each bar is the average of {each} units: there are too many to draw one by one. {about}"
     legend = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
     legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), "time on the host"))
     figure = tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about))

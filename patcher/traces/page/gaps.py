@@ -29,8 +29,8 @@ def free_places(profile: RankProfile, limits: PageLimits) -> Content:
         ))  # fmt: skip
     heads = ("place", "why", "ms per unit", "share of unit time", "units", "where", "gaps", "longest", "free", "")
     about = (
-        "Nothing ran on the device there. Alike are gaps between the same kernels, with the same call, operator and"
-        f" module of the host. The first {MARKED} are framed where they lie in a unit that is drawn above."
+        "Nothing ran on the device there. A row sums the gaps between the same kernels, with the same call, operator"
+        f" and module on the host. The first {MARKED} are framed in the units drawn above."
     )
     return table("Where the device was free", heads, rows, limits, about, names=2)
 

@@ -34,8 +34,8 @@ _AXIS = 20
 _LABEL = 15  # characters of the name of a row
 _STREAMS = 16
 _HINT = (
-    "Draw it closer with + and \N{MINUS SIGN}, with two fingers, or with the wheel and Ctrl (alone after a click); move"
-    " it by dragging or with the arrows; 0 shows all of it."
+    "Zoom with + and \N{MINUS SIGN}, two fingers, or Ctrl and the wheel (the wheel alone after a click); move it by"
+    " dragging or with the arrows; 0 shows all of it."
 )
 
 

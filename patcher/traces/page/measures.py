@@ -44,7 +44,7 @@ def kernel_uses(profile: RankProfile, limits: PageLimits) -> Content:
     if not any(one.cube_utilization for one in profile.kernel_uses):
         del heads[-1]
     about = (
-        "For how much of a core's cycles its pipes worked, on average over alike kernels. A pipe bounds a kernel from"
+        "In what share of a core's cycles its pipes worked, averaged over alike kernels. A pipe bounds a kernel from"
         f" {percent(BUSY, 0)} on; where none does, it is too small for the core, or the pipes wait for each other."
     )
     return table("Kernels by shape", heads, [row[: len(heads)] for row in rows], limits, about, names=2)
@@ -79,7 +79,7 @@ def operator_rates(profile: RankProfile, limits: PageLimits) -> Content:
     if any(one.bound for one in profile.rates):
         heads += ["of the roofline", "at least, ms per unit", "bound by"]
     else:
-        about += f" No roofline is known of {profile.device or 'this device'}."
+        about += f" No roofline is known for {profile.device or 'this device'}."
     rows = [_rated(one, len(profile.units) or 1, longest)[: len(heads)] for one in profile.rates]
     return table("Operators by shape", heads, rows, limits, about, names=2)
 

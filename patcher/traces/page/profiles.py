@@ -19,9 +19,9 @@ def described(
     profile: RankProfile, limits: PageLimits, *, opened: bool, alone: bool = False, side: str = ""
 ) -> Content:
     """All of one profile; of several, each but the first is closed until somebody opens it."""
-    operators = "On the host without the operators within."
+    operators = "Host time excludes the operators within."
     if profile.total_ns:
-        operators = "Kernels by the operator that launched them itself; on the host without the operators within."
+        operators = "Kernels count for the operator that launched them itself; host time excludes the operators within."
     inner = (
         profile.cold is not None and faint(f"{cold_unit(profile.cold)}."),
         unit_bars(profile, limits),
@@ -35,7 +35,7 @@ def described(
         operator_rates(profile, limits),
         collectives(profile, limits),
         _callers("Operators", profile.operators, profile, limits, operators),
-        _callers("Modules and ranges", profile.modules, profile, limits, "With all that is called within one."),
+        _callers("Modules and ranges", profile.modules, profile, limits, "Including everything called within one."),
         _units(profile, limits),
         _checks(profile),
         _vendor(profile, limits),

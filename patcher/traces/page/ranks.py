@@ -84,7 +84,7 @@ MEASURES = (
         lambda unit: unit.host_ns,
     ),
     Measure(
-        "Computing", "How long each computed: in that no rank waits for another.",
+        "Computing", "How long each computed: no rank waits for another in that.",
         lambda unit: unit.compute_ns + unit.overlap_ns,
     ),
 )  # fmt: skip
@@ -106,7 +106,7 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
     ]
     about = (
         "A row for each rank, a column for each unit. The colour shows by how much, at least, a time differs from the"
-        " median of all ranks in that unit; the numbers stand where the mouse is."
+        " median of all ranks in that unit; hover to see the numbers."
     )
     if each > 1:
         about += f" A column stands for {each} units: of each rank for the one that differs most."

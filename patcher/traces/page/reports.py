@@ -28,7 +28,7 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
     shown = ordered[: limits.profiles]
     rest = len(ordered) - len(shown)
     many = len(profiles) > 1
-    withdrawn = "This data cannot carry every verdict. What rests on a failed check was withdrawn:"
+    withdrawn = "This data does not support every verdict. What rests on a failed check was withdrawn:"
     return (
         alert(withdrawn, verdict.withdrawn),
         tag("p", verdict.title, class_="verdict"),
@@ -119,8 +119,8 @@ def _ranks(ranks: Sequence[Rank], limits: PageLimits) -> Content:
         for one in ranks
     ]  # fmt: skip
     about = (
-        "The n-th collective of a group is the same on all its ranks, and who comes last is in it for the least time."
-        " Where several come last together, nobody is awaited."
+        "The n-th collective of a group is the same on all its ranks, and the rank that comes last spends the least"
+        " time in it. Where several come last together, none is waited for."
     )
     return table("Ranks", heads, rows, limits, about, names=0)
 

@@ -79,7 +79,7 @@ def test_a_full_disk_of_torch_npu(npu_python: Path, tmp_path: Path, pytestconfig
     words = [str(npu_python), str(RECORDING), "npu", str(tmp_path), "FULL"]
     subprocess.run(words, env=environments.variables(), capture_output=True)
     (capture,) = folders.trace_groups(tmp_path / "full")
-    assert (capture.state, capture.first.why) == (states.CUT, "profiler_info.json is not whole")
+    assert (capture.state, capture.first.why) == (states.CUT, "profiler_info.json is incomplete")
 
 
 @pytest.mark.engine
@@ -237,9 +237,9 @@ DATABASE = b"SQLite format 3\0" + (4096).to_bytes(2, "big") + bytes(10) + (2).to
         ({"trace_view.json": "[{}, {"}, "trace_view.json ends in the middle"),
         ({"trace_view.json": ""}, "trace_view.json ends in the middle"),
         ({"trace_view.json": None, "ascend_pytorch_profiler_3.db": DATABASE + bytes(8192 - 100)}, ""),
-        ({"ascend_pytorch_profiler_3.db": b""}, "is no database"),
-        ({"ascend_pytorch_profiler_3.db": DATABASE + bytes(4096)}, "is no database"),
-        ({"ascend_pytorch_profiler_3.db": b"no database" * 99}, "is no database"),
+        ({"ascend_pytorch_profiler_3.db": b""}, "is not a database"),
+        ({"ascend_pytorch_profiler_3.db": DATABASE + bytes(4096)}, "is not a database"),
+        ({"ascend_pytorch_profiler_3.db": b"no database" * 99}, "is not a database"),
         (
             {"ascend_pytorch_profiler_3.db": DATABASE + bytes(8092), "ascend_pytorch_profiler_3.db-journal": "x"},
             "was not closed",
@@ -304,8 +304,12 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
         ("a.pftrace", b"x", "a trace of Perfetto"),
         ("a_snapshot.pickle", b"x", "a memory snapshot of torch"),
         ("a.zip", b"x", "a zip archive"),
-        ("vm_77.1795321056.pt.trace.json", b'{"traceEvents": [{"ph": "X"}]}', "torch.profiler recorded it, and not by"),
-        ("rank0.json.gz", gzip.compress(b'{"traceEvents": [{"ph": "X"}]}'), "torch.profiler recorded it, and not by"),
+        (
+            "vm_77.1795321056.pt.trace.json",
+            b'{"traceEvents": [{"ph": "X"}]}',
+            "torch.profiler recorded it, not a probe",
+        ),
+        ("rank0.json.gz", gzip.compress(b'{"traceEvents": [{"ph": "X"}]}'), "torch.profiler recorded it, not a probe"),
         ("PROF_000001_20261122041741000_ABC/host/info.json", b"{}", "a trace of CANN, without torch_npu"),
     ],
     ids=[

@@ -306,7 +306,7 @@ def test_where_the_device_was_free_is_framed_where_it_is_drawn():
     assert [float(begin), float(wide)] == pytest.approx([lanes.TICKS * 20 / 70, lanes.TICKS * 10 / 70], abs=0.1)
     assert [cell for cell, *_ in cells(text, "Where the device was free", 0)] == [
         "before x on x", "the host came out of x (x in x)", "3.333", "4.1 %", "2", "#31 at 20.00 ms", "4", "11.00 ms",
-        "the host was late", "behind x",
+        "the host was late", "after x",
     ]  # fmt: skip
     assert cells(text, "Where the device was free", 1)[0][0] == "between kernels launched one by one"
     assert cells(text, "Where the device was free", 2)[5][0] == "#33 at 5.00 ms"
@@ -347,9 +347,9 @@ def test_what_several_ranks_say():
     [
         ((-6 * MS, -4 * MS, -2 * MS), "Faster by 4.00 ms per unit"),
         ((2 * MS, 4 * MS, 6 * MS), "Slower by 4.00 ms per unit"),
-        ((-2 * MS, -1 * MS, 1 * MS), "No difference that is certain: \N{MINUS SIGN}1.00 ms per unit"),
+        ((-2 * MS, -1 * MS, 1 * MS), "No certain difference: \N{MINUS SIGN}1.00 ms per unit"),
         ((4 * MS, 4 * MS, 4 * MS), "Not enough data: +4.00 ms per unit"),
-        ((4 * MS, 4 * MS, 5 * MS), "The profiler recorded otherwise: +4.00 ms per unit"),
+        ((4 * MS, 4 * MS, 5 * MS), "The profiler recorded differently: +4.00 ms per unit"),
         (None, "There is nothing to compare: a side has fewer than two steps."),
     ],
 )

@@ -162,11 +162,11 @@ DOUBTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "another replica": (THIRTY, {"dp": 3}, ["its name says replica 0, its facts say 3"]),
     "another profiler": (THIRTY, {"backend": "npu"}, ["its facts say that npu recorded it"]),
     "other units": (
-        THIRTY, {"units": range(60, 90)}, ["its facts tell of 30 units, 60 to 89, and it holds 30 units, 30 to 59"]),
+        THIRTY, {"units": range(60, 90)}, ["its facts name 30 units, 60 to 89, and it has 30 units, 30 to 59"]),
     "more units": (
         steps(30, 31, 35), {"why": "the rollout ended"},
-        ["its facts tell of 30 units, 30 to 59, and it holds 3 of 30 to 35"]),
-    "none": (steps(), {}, ["its facts tell of 30 units, 30 to 59, and it holds no unit"]),
+        ["its facts name 30 units, 30 to 59, and it has 3 of 30 to 35"]),
+    "none": (steps(), {}, ["its facts name 30 units, 30 to 59, and it has no unit"]),
     "complete with too few": (
         steps(30, 31), {"units": range(30, 32)}, ["its facts call it complete, with 2 of 30 units"]),
     "complete with too few from where a condition holds": (
@@ -206,10 +206,10 @@ def test_training_stages_have_step_and_role(saved: Saved) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "the facts beside it are no JSON object, or not all of it"),
-        ('{"format": 1, "units": [', "the facts beside it are no JSON object, or not all of it"),
-        ("[" * 100_000, "the facts beside it are no JSON object, or not all of it"),
-        ("[1]", "the facts beside it are no JSON object, or not all of it"),
+        ("", "the facts beside it are not a JSON object, or not all of one"),
+        ('{"format": 1, "units": [', "the facts beside it are not a JSON object, or not all of one"),
+        ("[" * 100_000, "the facts beside it are not a JSON object, or not all of one"),
+        ("[1]", "the facts beside it are not a JSON object, or not all of one"),
         ('{"format": 7}', "the format of the facts beside it is 7, and this rlpatch reads 1"),
         ('{"format": "\\u001b[2J"}', "the format of the facts beside it is none, and this rlpatch reads 1"),
     ],

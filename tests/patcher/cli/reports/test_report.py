@@ -55,7 +55,7 @@ def test_a_report_names_the_places_where_the_device_was_free(trace: Path) -> Non
     assert places[:3] == [
         "    ms/unit    share  units  place",
         "      4.250   42.4 %      3  before kernel0 on stream 7",
-        "    behind kernel9; the host was late, called for by aten::mm",
+        "    after kernel9; the host was late, called for by aten::mm",
     ]
     assert "    lead-in, called for by aten::mm; #30" not in places, "worth less than a percent"
     assert "    lead-in, called for by aten::mm; #30" in typed("report", trace, "-v").stdout.splitlines()
@@ -116,7 +116,7 @@ def test_the_units_of_foreign_traces_are_named(tmp_path: Path, form: str, marks:
     assert "marked by --marks" in typed("report", path, "--marks", marks, "-v").stdout
 
 
-@pytest.mark.parametrize(("marks", "says"), [("(", "no regular expression"), ("nothing", "no range on the host of")])
+@pytest.mark.parametrize(("marks", "says"), [("(", "not a regular expression"), ("nothing", "no range on the host of")])
 def test_marks_that_cannot_be_are_answered(trace: Path, marks: str, says: str) -> None:
     result = typed("report", trace, "--marks", marks)
     assert result.exit_code == 2
@@ -151,7 +151,7 @@ def test_a_disk_that_cannot_be_read_is_told_with_a_way_on(trace: Path, monkeypat
     monkeypatch.setattr(formats, "read", broken)
     result = typed("report", trace)
     assert result.exit_code == 5
-    assert result.stderr.endswith(f"next: look at {trace}, and type the same again\n")
+    assert result.stderr.endswith(f"next: look at {trace}, then run the command again\n")
 
 
 def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
 def test_captures_of_one_rank_are_said_not_to_have_met(trace: Path, tmp_path: Path) -> None:
     other = steps(4).torch(tmp_path / "other_dp0_rank0_2.2.pt.trace.json")
     assert (
-        "note: who waits for whom is not said: these are not ranks of one window\n"
+        "note: who waits for whom is unknown: these are not ranks of one window\n"
         in typed("report", trace, other).stderr
     )
 
@@ -446,7 +446,9 @@ def test_a_cut_trace_is_read_up_to_the_cut_and_said(trace: Path, tmp_path: Path)
     (tmp_path / "cut.json").write_bytes(text[: len(text) * 2 // 3])
     result = typed("report", tmp_path / "cut.json")
     assert result.exit_code == 0
-    assert result.stdout.startswith("warning: this data cannot carry every verdict\n  the file ends before the list")
+    assert result.stdout.startswith(
+        "warning: this data does not support every verdict\n  the file ends before the list"
+    )
 
 
 def test_a_folder_gives_all_that_lies_below(trace: Path, tmp_path: Path) -> None:
@@ -526,7 +528,7 @@ def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
     [
         ({"rank": 3}, "its name says rank 0, its facts say 3"),
         ({"backend": "npu"}, "its facts say that npu recorded it"),
-        ({"units": [{"number": 7}]}, "its facts tell of unit 7, and it holds 4 units, 30 to 33"),
+        ({"units": [{"number": 7}]}, "its facts name unit 7, and it has 4 units, 30 to 33"),
         ({"format": 9}, "the format of the facts beside it is 9, and this rlpatch reads 1"),
     ],
 )

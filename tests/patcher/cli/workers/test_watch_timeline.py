@@ -42,7 +42,7 @@ def test_each_step_is_a_line_where_no_terminal_is(run: Run, tmp_path: Path) -> N
 @pytest.mark.parametrize("words", [("--once",), ()])
 def test_a_folder_without_a_timeline(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
     if words:
-        assert "no timeline lies in" in run("watch", tmp_path, "--timeline", *words, code=3).stderr
+        assert "no timeline found in" in run("watch", tmp_path, "--timeline", *words, code=3).stderr
     else:  # the run may just begin
         assert run("watch", tmp_path, "--timeline", "--timeout", "0.1").stdout == ""
 

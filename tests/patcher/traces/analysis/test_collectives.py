@@ -91,7 +91,7 @@ def test_what_the_vendor_calls_waiting_is_no_outlier() -> None:
     assert finding(profile(*fast, waiting)) is None
     found = finding(profile(*fast, idle))
     assert found is not None
-    assert "Of that 1.00 ms transit, 0.00 ms waiting, 85.00 ms idle, says the vendor." in found.evidence
+    assert "Of that 1.00 ms transit, 0.00 ms waiting, 85.00 ms idle, according to the vendor." in found.evidence
     assert found.advice.startswith("the network is not")
     both = finding(profile(*fast, waiting, idle))
     assert both is not None

@@ -243,10 +243,10 @@ def test_the_same_condition_is_the_same_window_wherever_it_lies() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ({"requests": 256}, {"requests": 8}, "The median units did not hold the same: requests 256 before, 8 after."),
+        ({"requests": 256}, {"requests": 8}, "The median units did not hold the same work: requests 256 before, 8 after."),
         (
             {"requests": 8, "context": 9000}, {"requests": 8, "context": 65_000},
-            "The median units did not hold the same: context 9,000 before, 65,000 after.",
+            "The median units did not hold the same work: context 9,000 before, 65,000 after.",
         ),
         ({"requests": 100}, {"requests": 95}, None),
         ({"requests": 100}, {}, None),

@@ -46,7 +46,7 @@ GOOD = steps(4)
 BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "the end is missing": (GOOD, {"cut": "the gzip file ends before its end"}, "whole", "the gzip file ends"),
     "events were lost": (GOOD, {"lost": 3}, "whole", "3 events could not be read"),
-    "nothing marks units": (replace(GOOD, marks=()), {}, "marks", "the whole trace is taken for one"),
+    "nothing marks units": (replace(GOOD, marks=()), {}, "marks", "the whole trace is taken as one"),
     "units without kernels": (
         Run((Task(10, 20, launch=1),), (*MARKS, Range("ProfilerStep#3", 200, 300))), {}, "kernels",
         "2 of 3 units launched no kernel: #2, #3",
@@ -120,7 +120,7 @@ def test_some_microseconds_before_the_launch_are_normal() -> None:
 WITHDRAWN = {
     "launches": ({"free_host_late": 50, "compute": 50}, ("dispatch", "waiting"), "Nothing stands out"),
     "exposed": ({"communication": 50, "compute": 50}, ("communication", "slow-rank"), "Nothing stands out"),
-    "kernels": ({"communication": 50, "compute": 50}, checks.EVERY, "No verdict: the data does not carry one"),
+    "kernels": ({"communication": 50, "compute": 50}, checks.EVERY, "No verdict: the data does not support one"),
 }
 
 

@@ -339,26 +339,26 @@ def test_what_comes_before_the_first_kernel_is_a_place_too(tmp_path: Path) -> No
     assert first.ns == found.units[0].lead_in_ns >= 400 * MS
     (finding, *_) = analysis.reported([found]).findings
     assert finding.advice.endswith(
-        "; the largest share lies before embedding on stream 7, the host was in hipMemcpyWithStream (aten::copy_):"
+        "; the largest share is before embedding on stream 7, the host was in hipMemcpyWithStream (aten::copy_):"
         " 100.00 ms per unit, in 1 of 4 units"
     )
 
 
 SENTENCES = {
     "a sleep before a launch": (
-        "before out on stream 7", "behind attention", "the host was late, called for by aten::out",
+        "before out on stream 7", "after attention", "the host was late, called for by aten::out",
     ),
     "an operator that takes its time": (
-        "before custom on stream 7", "behind out", "the host was late, the host was in aten::custom",
+        "before custom on stream 7", "after out", "the host was late, the host was in aten::custom",
     ),
     ".item() and the host's answer to it": (
-        "before argmax on stream 7", "behind logits", "the host was late, the host came out of cudaStreamSynchronize (aten::item)",
+        "before argmax on stream 7", "after logits", "the host was late, the host came out of cudaStreamSynchronize (aten::item)",
     ),
     "a kernel that waits for another stream": (
-        "before gather on stream 9", "behind attention", "launched, not started, called for by aten::gather",
+        "before gather on stream 9", "after attention", "launched, not started, called for by aten::gather",
     ),
     "behind a replay": (
-        "before sample on stream 7", "behind argmax, behind a replayed graph",
+        "before sample on stream 7", "after argmax, after a replayed graph",
         "the host was late, called for by aten::sample",
     ),
     "a batch whose graph was not captured": (
@@ -377,7 +377,7 @@ def test_the_advice_names_the_first_place_of_its_kind(tmp_path: Path) -> None:
     found = profile(recorded(CASES["a kernel that waits for another stream"][0]), "torch", tmp_path)
     findings = {one.id: one.advice for one in analysis.reported([found]).findings}
     assert (
-        "; the largest share lies before gather on stream 9, behind attention, called for by aten::gather: "
+        "; the largest share is before gather on stream 9, after attention, called for by aten::gather: "
         in findings["waiting"]
     )
     assert first_place(found, "free_unknown_ns") == ""

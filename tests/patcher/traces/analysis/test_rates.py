@@ -140,7 +140,7 @@ def test_json_page_and_terminal_have_them(tmp_path: Path) -> None:
     for shown in ("8192×8192, 8192×8192", "BFloat16", "549.8", "55.6 %", "memory"):
         assert f">{shown}</td>" in text
     other = reporting.report([recorded(tmp_path, [LARGE], "Fancy \x1b[31m GPU")], reporting.ReadOptions())
-    assert "  matmuls and attention: 550 TFLOPS, no roofline is known of Fancy ?[31m GPU" in other.lines
+    assert "  matmuls and attention: 550 TFLOPS, no roofline is known for Fancy ?[31m GPU" in other.lines
     assert "of the roofline</button>" not in page.page(other.data)
 
 

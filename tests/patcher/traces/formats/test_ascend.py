@@ -104,7 +104,7 @@ def test_operators_of_a_database_count_in_whichever_order_they_lie(tmp_path: Pat
 
 def test_times_that_are_none_are_a_problem_of_the_database(tmp_path: Path) -> None:
     folder = changed(MET.db(tmp_path / "rank0_ascend_pt"), "UPDATE TASK SET startNs = 'soon'")
-    with pytest.raises(Problem, match=r"a column holds what is not of its type"):
+    with pytest.raises(Problem, match=r"a column has values of another type"):
         read(folder)
 
 

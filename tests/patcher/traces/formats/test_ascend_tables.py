@@ -83,7 +83,7 @@ def test_tables_alone_are_a_profile(tmp_path: Path) -> None:
     assert found.failed == (
         Check(
             "launches", False,
-            "the tables hold no launch, and their Free counts copies: why the device was free is not known",
+            "the tables hold no launch, and their Free counts copies: why the device was free is unknown",
             ("dispatch", "waiting"),
         ),
     )  # fmt: skip
@@ -119,7 +119,7 @@ def test_tables_are_whole_where_nothing_else_is_left(tmp_path: Path) -> None:
 def test_other_tables_without_that_of_the_steps_are_refused_with_what_is_needed(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="neither trace_view") as refused:
         folders.readable(delivered(tmp_path / "a_ascend_pt", details=DETAILS))
-    assert refused.value.hint == "get one of them, or step_trace_time.csv: what was recorded is no longer there"
+    assert refused.value.hint == "get one of them, or step_trace_time.csv: the raw data is gone"
     (file,) = folders.readable(delivered(tmp_path / "b_ascend_pt", steps=STEPS.splitlines()[0]))
     with pytest.raises(Problem, match="holds no step") as refused:
         formats.tables(file)

@@ -208,7 +208,7 @@ def test_a_part_that_failed_is_not_taken_for_a_release_that_cannot(analyse, trac
     path = not_parsed(traces)
     document = analyse(traces, "--export", "text,db", how="no db", code=1)
     (problem,) = document["problems"]
-    assert problem["cause"] == "torch_npu left no db, and says that a part of it failed"
+    assert problem["cause"] == "torch_npu left no db, and reports that a part of it failed"
     assert problem["next"] == f"look whether the disk is full, and at what torch_npu wrote: {path / 'logs'}"
     assert "DbParser" in problem["notes"][0]
     assert npu_folders.exported(path) == ("text",)
@@ -631,7 +631,7 @@ def test_what_was_recorded_is_gone(analyse, traces: Path) -> None:
     shutil.rmtree(path / "FRAMEWORK")
     document = analyse(traces, "--export", "db")
     assert document["result"]["parsed"] == []
-    assert any("what was recorded is no longer there" in message for message in document["messages"])
+    assert any("the raw data is gone" in message for message in document["messages"])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -768,7 +768,7 @@ def test_the_same_rank_twice_is_not_mixed(analyse, traces: Path, analyze: Path) 
     shutil.copytree(one, one.with_name(one.name.replace("77_77_2026", "77_77_2027")))
     document = analyse(traces, "--msprof-analyze", analyze)
     assert document["result"]["recipes"] == []
-    assert any("several windows lie here" in message for message in document["messages"])
+    assert any("there are several windows here" in message for message in document["messages"])
     document = analyse(one, "--msprof-analyze", analyze)
     assert [left["recipe"] for left in document["result"]["recipes"]] == ["all"]
 
