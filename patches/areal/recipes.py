@@ -136,14 +136,14 @@ UPSTREAM = Upstream(
             MICRO,
             tuple(ROLES),
             "",
-            Note("its schedule has the micro-batches", "--mini-batch can be had in updates"),
+            Note("its schedule has the micro-batches", "--mini-batch is available in updates"),
         ),
         Gap(
             "archon",
             MICRO,
             tuple(ROLES),
             "",
-            Note("its runner has the micro-batches", "--mini-batch can be had in updates"),
+            Note("its runner has the micro-batches", "--mini-batch is available in updates"),
         ),
     ),
     builtin={

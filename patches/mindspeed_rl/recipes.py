@@ -32,7 +32,7 @@ _DISPATCH = Note(
     "it has several where actor_rollout_dispatch_size is less than a replica's share of the batch, and with dynamic"
     " sampling (DAPO)",
 )
-_DYNAMIC = Note("with use_dynamic_bsz micro-batches differ: one says little of the others")
+_DYNAMIC = Note("with use_dynamic_bsz micro-batches differ: one says little about others")
 
 # --- rollout ---
 

@@ -30,7 +30,7 @@ _REUSED = Note(
     "from 0.3.0 on slime takes them out of its update then: see can_reuse_log_probs_in_loss in"
     " slime/backends/megatron_utils/actor.py; the reference is computed all the same",
 )
-_DYNAMIC = Note("with use_dynamic_batch_size one micro-batch says little of the others")
+_DYNAMIC = Note("with use_dynamic_batch_size one micro-batch says little about the others")
 
 
 def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:

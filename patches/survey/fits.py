@@ -152,7 +152,7 @@ def _line(finding: RecipeFit) -> str:
 
 def _listed(upstream: Upstream, version: str) -> Iterator[str]:
     before = _before(upstream, version)
-    where = f"behind {before!r}" if before else "first"
+    where = f"after {before!r}" if before else "first"
     file, line = _written(upstream, [before]) if before else (f"patches/{upstream.project.package}/__init__.py", 0)
     yield f'{file}{f":{line}" if line else ""}, RELEASES, {where}: "{version}",'.replace("'", '"')
 

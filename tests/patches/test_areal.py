@@ -58,7 +58,7 @@ def test_all_stages_stand_beside_each_other(tmp_path: Path) -> None:
             "stage compute-log-prob of areal has no --mini-batch",
         ),
         (("--decode", "30:60"), 2, "areal has no --decode"),
-        (("--micro-batch", "0:1", "--strategy", "archon"), 2, "--mini-batch can be had in updates"),
+        (("--micro-batch", "0:1", "--strategy", "archon"), 2, "--mini-batch is available in updates"),
     ],
 )
 def test_a_window_that_no_release_has_is_refused(words: tuple[str, ...], code: int, said: str, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_release_whose_fingerprints_are_known_is_one_entry_and_everything_foll
     (entry,) = to_add(said)
     where, _, word = entry.rpartition(": ")
     line = int(where.partition(",")[0].removeprefix(f"{INIT}:"))
-    assert (word, where.partition(", ")[2]) == ('"0.30.0rc2",', 'RELEASES, behind "0.30.0rc1"')
+    assert (word, where.partition(", ")[2]) == ('"0.30.0rc2",', 'RELEASES, after "0.30.0rc1"')
     assert '"0.30.0rc1"' in (copied / INIT).read_text().splitlines()[line - 1]
 
     (copied / INIT).write_text((copied / INIT).read_text().replace('"0.30.0rc1",', f'"0.30.0rc1", {word}'))
