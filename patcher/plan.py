@@ -192,7 +192,7 @@ def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: 
     if place.structure and place.structure.fingerprints and seen not in place.structure.fingerprints:
         function = ".".join(filter(None, (recipe.class_name, recipe.method)))
         seen_as = f"{function} is not the one that was released as {target.version}"
-        warnings.append(Note(seen_as, f"it stands in {path}"))
+        warnings.append(Note(seen_as, f"it is in {path}"))
     return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
 
@@ -291,7 +291,7 @@ def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tu
         return [Place(recipe, structure, structure.file, release) for recipe, structure in known], []
     warning = Note(
         f"{target.version or 'an unknown version'} is not a release that rlpatch was tested with: read the diff",
-        "the place is taken by its structure: `rlpatch diff` shows whether you can trust the trace",
+        "the structure decides where the code goes: `rlpatch diff` shows whether you can trust the trace",
     )
     files = dict.fromkeys((r.name, s.file) for r in recipes for s in r.structures)
     by_name = {recipe.name: recipe for recipe in recipes}

@@ -57,7 +57,7 @@ def write(path: Path, content: bytes) -> None:
     Raises Problem: USAGE where something lies there that is no such file, ENVIRONMENT where it cannot be written.
     """
     if path.is_dir() or (path.exists() and not (path.is_file() and _is_bundle(path))):
-        what = "a folder" if path.is_dir() else "a file that is no bundle"
+        what = "a folder" if path.is_dir() else "a file that is not a bundle"
         raise Problem(Kind.USAGE, f"{path} is {what}", str(path), "name another file: -o patch.pyz")
     try:
         put(resolved(path.parent) / path.name, Node("", None, 0o755, -1, -1), content)

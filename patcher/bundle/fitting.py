@@ -88,10 +88,10 @@ def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Ta
         if data is not None and digest(markers.strip(data, where=where)) == file.before:
             others = ", ".join(str(one.patch) for one in markers.marked(data) if one.patch != plan.patch)
             cause = f"the file carries the lines of another patch, which this bundle does not know ({others})"
-            hint = "take that out first, or use rlpatch itself here: it adds one patch to another"
+            hint = "remove it first, or use rlpatch itself here: it adds one patch to another"
             return Problem(Kind.FOREIGN_EDIT, cause, where, hint)
     if not same:
-        here = f"{target.version} here" if target.version else "a release here that nothing tells"
+        here = f"{target.version} here" if target.version else "an unknown release here"
         hint = f"make one for it, where it is installed: rlpatch bundle {name}=={target.version or 'VERSION'}"
         cause = f"{name} is {here}, and this bundle was made for {made_for}"
         return Problem(Kind.VERSION, cause, str(target.root), hint)

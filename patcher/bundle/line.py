@@ -23,11 +23,11 @@ from patcher.messages.report import CommandResult
 
 _COMMANDS = {
     "apply": "patch the targets on this machine, all of them or none",
-    "status": "say what is patched, and how each target stands to this bundle",
+    "status": "show what is patched, and how each target relates to this bundle",
     "diff": "show what is applied, from pristine to patched",
-    "revert": "take the patches of this bundle out again, whoever has applied them",
-    "recover": "end a run that was interrupted",
-    "prepare": "first step over several machines: all to the disk, no file changed",
+    "revert": "remove the patches of this bundle, whoever applied them",
+    "recover": "finish or undo an interrupted run",
+    "prepare": "first step over several machines: write all to disk, change no file",
     "commit": "second step, if all are prepared: replace the files",
     "abort": "second step, if one is not: forget what was prepared",
 }
@@ -82,11 +82,11 @@ def _parser(bundle: plans.Bundle) -> argparse.ArgumentParser:
         command.add_argument("--path", type=Path, metavar="DIR", help="site-packages or a checkout with the package")
         command.add_argument("--python", metavar="EXE", help="look in the environment of this interpreter")
         if name in _WRITING:
-            command.add_argument("-n", "--dry-run", action="store_true", help="say what would be done, write nothing")
+            command.add_argument("-n", "--dry-run", action="store_true", help="show what would be done, write nothing")
         if name == "diff":
             command.add_argument("--planned", action="store_true", help="show what apply would do instead")
         command.add_argument("--json", action="store_true", help="print one line of JSON, with the name of the host")
-        command.add_argument("-q", "--quiet", action="store_true", help="print errors, and only what was asked for")
+        command.add_argument("-q", "--quiet", action="store_true", help="print only errors and what you asked for")
         command.add_argument("-v", "--verbose", action="store_true", help="show details")
     return parser
 

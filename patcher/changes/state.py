@@ -49,8 +49,8 @@ def file_state(
     if left is False:
         if pristine is None:
             return FileState(path, "edited", "it is not as rlpatch left it, and its backup cannot be read")
-        moved = f"our lines are not where rlpatch put them: {revert} takes them out, the same apply puts them back"
+        moved = f"our lines are not where rlpatch put them: {revert} removes them, the same apply puts them back"
         return FileState(path, "tampered", moved)
     if left is None:
-        return FileState(path, "intact", "as far as marks tell: where the lines stood, .rlpatch alone knew")
+        return FileState(path, "intact", "as far as the marks show: only .rlpatch knew where the lines were")
     return FileState(path, "intact", rights and f"{rights}; a revert leaves that as it is")

@@ -177,7 +177,7 @@ class Nodes(Where):
         reached = [name for name in self.group.names if name not in result.unreached]
         if not reached:
             hint = "see `ray status`; the same command again when they are there"
-            problem = Problem(Kind.ENVIRONMENT, "no node gives an answer", hint=hint, node=listed(self.group.names))
+            problem = Problem(Kind.ENVIRONMENT, "no node answers", hint=hint, node=listed(self.group.names))
             step += StepResult(problems=(problem,))
         elif not roots and not step.problems:
             step += StepResult((f"nothing to recover on {listed(reached)}",))

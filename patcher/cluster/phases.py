@@ -162,7 +162,7 @@ def _decide(transaction: _Transaction) -> None:
     if not back or failed(back):
         raise Problem(
             Kind.ROLLBACK_INCOMPLETE,
-            "the node that decides was lost, and whether it has decided only its journal knows",
+            "the deciding node was lost, and only its journal knows whether it has decided",
             where=first,
             hint=f"when it is back: {transaction.recover_command}",
             notes=("all others are prepared: their files are as before, and they refuse other runs until then",),
@@ -184,7 +184,7 @@ def _abandoned(transaction: _Transaction, answers: Mapping[str, Answer]) -> Prob
 
 
 def _goes_back(transaction: _Transaction, unreached: Sequence[str]) -> str:
-    again = f"it goes back with `{transaction.recover_command}` when it is there again"
+    again = f"`{transaction.recover_command}` rolls it back when it is there again"
     return f"not reached: {listed(unreached)}; {again}"
 
 
@@ -216,7 +216,7 @@ def _go_ahead(transaction: _Transaction) -> None:
             hint=f"when it is there again: {transaction.recover_command}",
             notes=(
                 f"{transaction.first} remembers the decision until then, and refuses other runs",
-                *(f"somebody changed it meanwhile, left alone: {path}" for path in left),
+                *(f"somebody changed it in the meantime, left alone: {path}" for path in left),
                 *cause.notes,
             ),
         )

@@ -132,8 +132,8 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
     if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
         variable, without = ("RAY_ADDRESS=", "`env -u RAY_ADDRESS rlpatch …`, or ") if chosen != address else ("", "")
-        hint = f"{without}--ray HOST:6379 behind the targets; Ray Client (ray://) loses the connection without a word"
-        raise Problem(Kind.USAGE, f"{variable}{chosen} is no HOST:PORT of a Ray cluster", hint=hint)
+        hint = f"{without}--ray HOST:6379 after the targets; Ray Client (ray://) loses the connection silently"
+        raise Problem(Kind.USAGE, f"{variable}{chosen} is not the HOST:PORT of a Ray cluster", hint=hint)
     ray = _imported()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
@@ -212,7 +212,7 @@ def _not_connected(ray: Any, address: str, output: str) -> Problem:
     text = re.sub(r"\x1b\[[0-9;]*m", "", output)
     where = "the cluster that runs here" if address == "auto" else address
     cause = f"Ray cannot be reached: {_first_line(text)}"
-    hint = f"`ray status` on the head tells whether it runs, `ray --version` whether it is {ray.__version__}, as here"
+    hint = f"`ray status` on the head shows whether it runs, `ray --version` whether it is {ray.__version__}, as here"
     if "ersion mismatch" in text or "different versions" in text:
         versions = " ".join(re.findall(r"(?:Ray|Python): \S+", text))
         cause = f"the cluster has another Ray or Python than rlpatch's environment ({versions or ray.__version__})"
@@ -220,7 +220,7 @@ def _not_connected(ray: Any, address: str, output: str) -> Problem:
     elif "Could not find any running Ray instance" in text:
         cause, hint = "no Ray cluster runs here", "start it (ray start --head), or give its address: --ray HOST:6379"
     elif refusal := re.search(r"[^:.\n]*(?i:authentication|token)[^.\n]*", text):
-        cause = f"the cluster wants another authentication than this process offers: {refusal[0].strip()}"
+        cause = f"the cluster expects another authentication than this process offers: {refusal[0].strip()}"
         hint = "set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) as on the head"
     return Problem(Kind.ENVIRONMENT, cause, where, hint)
 

@@ -100,7 +100,7 @@ class Recovery:
         node, one = part
         answer = self.call(method, {node: ([one.root], one.transaction, *names)})[node]
         if answer.lost:
-            cause = f"no answer while it was brought to an end: {answer.lost}"
+            cause = f"no answer while it was being completed: {answer.lost}"
             self._add_problem(cause, f"`{self._command}`, once more", node=node)
         return answer.ok
 
@@ -110,7 +110,7 @@ class Recovery:
     def _when_there(self, missing: Collection[str]) -> str:
         nodes = sorted({_node(name) for name in missing}, key=natural)
         gone = f"{self._command} --gone {shlex.quote(','.join(nodes))}"
-        return f"`{self._command}` when {listed(nodes)} is there; is it gone for good: `{gone}`"
+        return f"`{self._command}` when {listed(nodes)} is there; if it is gone for good: `{gone}`"
 
 
 def recover(group: NodeGroup, gone: Collection[str] = (), recover_command: str = "rlpatch recover --ray") -> Recovery:

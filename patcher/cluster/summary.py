@@ -47,7 +47,7 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
     step = StepResult((*table(json_of(data)), *_grouped(patched))) + merge(reports) + failures(answers)
     busy = sum(bool(entry.running) for entry in entries)
     if busy and patched:
-        text = f"engines run on {busy} of {len(entries)} nodes: what was patched since they started they do not have"
+        text = f"engines run on {busy} of {len(entries)} nodes: they do not have what was patched since they started"
         step += StepResult.noted([Note(text)])
     return CommandResult("status", step, data=data)
 

@@ -133,7 +133,7 @@ def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], name
     """Raise :class:`Problem` (STRUCTURE) unless the marks give the file back, and ``names`` stand in the class."""
     file, name = search.file, search.recipe.class_name
     hint = "nothing was written; please report the file, it is one that rlpatch should take"
-    sources.prove(file.source, after, patches, file.where, "the marks do not give the file back to the byte", hint)
+    sources.prove(file.source, after, patches, file.where, "the marks do not restore the file byte for byte", hint)
     bound = sources.bound(after, name)
     if (left := sorted({*names} - (bound or set()))) or bound is None:
         cause = f"the patched file is not valid Python with {', '.join(left) or 'our lines'} in {name or 'the module'}"

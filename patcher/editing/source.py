@@ -97,7 +97,7 @@ def read(source: bytes, where: str) -> SourceFile:
         raise _unreadable(error, where) from None
     text = source.decode(encoding, "replace")
     if text.encode(encoding, "replace") != source:
-        cause = f"its encoding, {encoding}, does not give the file back to the byte"
+        cause = f"its encoding, {encoding}, does not restore the file byte for byte"
         raise Problem(Kind.STRUCTURE, cause, where, "reinstall the package")
     return SourceFile(source, where, encoding, lines.split(text.encode()), tree)
 

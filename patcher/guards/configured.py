@@ -24,7 +24,7 @@ _MAIN = r"hydra\.main\(([^)]*)\)"
 _OPTION = r"(?m)^(?:--config-|-c)([pnd])\w*[=\n](.*)$"  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
 _ANY = "a word of it is only known when it runs, and may be any override"
-_NO_GROUP = "a group of the configuration that it takes is not here"
+_NO_GROUP = "a configuration group that it uses is not here"
 
 
 def configured(
@@ -67,7 +67,7 @@ def _reads(text: LaunchText, root: Path | None) -> bool:
 def _check(config: Path | None) -> None:
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
-        hint = "give the YAML file that the run is configured by"
+        hint = "name the YAML file that configures the run"
         raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
 
 
@@ -108,7 +108,7 @@ def _apps(
         reasons = {
             _ANY: any(map(is_hidden, words)),
             _NO_GROUP: any(_is_missing(word, home) for word in words),
-            "which configuration it takes is not here, or only known when it runs; --config FILE names it": not known,
+            "its configuration is not here, or only known when it runs; --config FILE names it": not known,
         }
         launch.hidden.extend(Hidden(start.where, "", reason) for reason, holds in reasons.items() if holds)
         if at and known:

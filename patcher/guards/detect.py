@@ -1,7 +1,7 @@
 """Is another profiler switched on? The declared switches held against the texts of a launch.
 
 Off: no text names a switch, and nothing hides a text. On or armed: every mention is a plain word that the launch surely
-passes. Everything else is unknown; the patch looks again before it records.
+passes. Everything else is unknown; the patch checks again before it records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Launch, Start, 
 from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.switches import Application, Form, Release, State, Switch
 
-_UNSEEN = "nothing that is known to be Python starts behind it"
+_UNSEEN = "nothing known to be Python starts after it"
 _VALUE = "nobody documents this value, or it is only known when it runs"
 _WORDS = "some of its words are only known when it runs"
 
@@ -95,7 +95,7 @@ def _judged(switch: Switch, state: State, where: str, found: str, reason: str = 
     if state is not State.OFF and where != ENVIRONMENT:
         line = where.replace("command after", "the command after")
         variable = switch.form is Form.VARIABLE
-        off = f"take it out at {line}, or {switch.off} behind it" if variable else f"{switch.off} at {line}"
+        off = f"remove it at {line}, or {switch.off} after it" if variable else f"{switch.off} at {line}"
     return GuardResult(switch.profiler, state, where, shown(" ".join(found.split()))[:300], off, switch.why, reason)
 
 

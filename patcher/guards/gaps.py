@@ -26,10 +26,10 @@ _LOST = {
     ),
     rf"ray job submit(?!.*([\0\1]|{_OURS})).*": ("the job runs with the environment of the cluster", "add {submitted}"),
     r"srun (.* )?--export=(?!ALL)(?!\S*PYTHONPATH).*": (
-        "srun hands on what --export lists",
+        "srun passes on only what --export lists",
         "add PYTHONPATH to --export, or leave --export out",
     ),
-    r"sudo .*": ("sudo lets through what its configuration says", "sudo env PYTHONPATH=$PYTHONPATH …"),
+    r"sudo .*": ("sudo passes on only what its configuration allows", "sudo env PYTHONPATH=$PYTHONPATH …"),
     r"env (.* )?(-i|-|--ignore-environment|(-u ?|--unset[= ])PYTHONPATH)( .*)?": (
         "PYTHONPATH was unset, or the environment emptied (env -i)",
         "leave PYTHONPATH in the environment",
@@ -82,7 +82,7 @@ def _elsewhere(start: Start, variable: str) -> Iterator[HookGap]:
 def _set_anew(start: Start, launch: Launch) -> Iterator[HookGap]:
     """PYTHONPATH set to what does not contain the folder of the run, or unset."""
     value = start.variables.get("PYTHONPATH", _OURS)
-    why, instead = "PYTHONPATH is set anew", "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
+    why, instead = "PYTHONPATH is overwritten", "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
     if value is None:
         why, instead = "PYTHONPATH was unset", "leave it in the environment"
     if value is None or _OURS not in value:

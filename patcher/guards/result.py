@@ -7,8 +7,8 @@ from typing import NamedTuple
 from patcher.guards.launch import Hidden
 from patcher.switches import State
 
-AGAIN = "the patch looks again before it records"
-NOT_PLAIN = "it is no plain word that the launch surely passes"
+AGAIN = "the patch checks again before it records"
+NOT_PLAIN = "it is not a plain word that the launch certainly passes"
 
 
 class GuardResult(NamedTuple):

@@ -38,7 +38,7 @@ def findable(program: str) -> None:
     raise Problem(kind, f"{program} cannot be executed" if there else f"there is no {program}", hint=_HINT)
 
 
-_HINT = "behind `--` stands the command as you would type it alone; for a script: -- bash run.sh"
+_HINT = "after `--`, type the command as you would alone; for a script: -- bash run.sh"
 
 
 def run(command: Sequence[str], environ: Mapping[str, str]) -> int:

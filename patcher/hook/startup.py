@@ -120,7 +120,7 @@ def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | Non
     except OSError:  # the run is over, and its folder removed
         return None
     if read(loader, path) != before:
-        _report_unpatched(file, "changed", path, "it is not as it was when the run was planned")
+        _report_unpatched(file, "changed", path, "it has changed since the run was planned")
         return None
     _leave_receipt(file, "patched", path)
     return after

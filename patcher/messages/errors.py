@@ -88,12 +88,12 @@ def failed(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="the same command begins again")
+        return Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="the same command starts over")
     if isinstance(error, PermissionError):
         return refused(error)
     if isinstance(error, OSError):
         where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-        hint = f"look at {where or 'the folder that you are in'}, and type the same again"
+        hint = f"look at {where or 'the current folder'}, then run the command again"
         return Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)
     hint = "the same command with -v shows where; please report it"
     return Problem(Kind.UNEXPECTED, f"{type(error).__name__}: {error}", hint=hint)
@@ -107,7 +107,7 @@ def refused(error: PermissionError) -> Problem:
     cause = f"{path.name} cannot be read: permission denied"
     if closed:
         cause = f"the folder {closed.name or closed} may not be searched"
-    hint = f"run rlpatch as the owner ({_owner(closed or path)}), or let its user in"
+    hint = f"run rlpatch as the owner ({_owner(closed or path)}), or give your user access"
     return Problem(Kind.ENVIRONMENT, cause, str(closed or path), hint)
 
 

@@ -90,7 +90,7 @@ class StoreFolder:
             hint = "run rlpatch outside of the container"
             if rights.known("user", status.st_uid):
                 hint = f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_markers()}"
-            raise Problem(Kind.ENVIRONMENT, f"{STORE} {why}: what it says is not believed", str(self.path), hint)
+            raise Problem(Kind.ENVIRONMENT, f"{STORE} {why}: its contents are not trusted", str(self.path), hint)
 
     def unfinished(self) -> bool:
         """Whether a journal lies here, or what a run has left that was stopped before it or after it."""

@@ -31,7 +31,7 @@ def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:
     for one in runs:
         line = f"an interrupted run in {one.root} was {'finished' if one.forward else 'undone'}"
         lines.append(f"{node}: {line}" if node else line)
-        where = f"it lies in {one.root} on {node}" if node else f"it lies in {one.root}"
+        where = f"it is in {one.root} on {node}" if node else f"it is in {one.root}"
         text = "{} was changed by someone else since: left alone"
         warnings += [Message("warning", text.format(left), where) for left in one.left]
     return StepResult(tuple(lines), tuple(warnings), done=tuple(lines))

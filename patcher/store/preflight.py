@@ -50,7 +50,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
             if change.before != change.after:
                 _permitted(store, path, node, file)
                 if group := rights.lost_group(node.gid, path):
-                    lost = f"{path.name} gets another group for good, though nobody loses a right"
+                    lost = f"{path.name} changes its group for good, though nobody loses a right"
                     notes.append(Note(lost, f"{path} is of {group}"))
                 undated.update(_dated_by_others(path.parent, path.parent / BYTECODE))
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
@@ -61,8 +61,8 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
             undated.update(_dated_by_others(store.root))
-    new = "the time of change of a folder is new: it belongs to somebody else"
-    why = "{} belongs to user {}, who alone can put its time of change back: it gets a new one"
+    new = "the modification time of a folder changes: it belongs to somebody else"
+    why = "{} belongs to user {}, who alone can restore its modification time: it gets a new one"
     return (*notes, *(Note(new, why.format(folder, owner)) for folder, owner in undated.items()))
 
 

@@ -221,7 +221,7 @@ def _named(text: Any) -> str:
     """A text that a path can be: without it every call with it would fail in a way of its own."""
     name = os.fsencode(_string(text))  # UnicodeEncodeError is a ValueError, too
     if b"\0" in name or len(name) > _LONGEST or any(len(part) > _LONGEST_PART for part in name.split(b"/")):
-        raise ValueError(f"{text[:80]!r} is no path that a disk can have")
+        raise ValueError(f"{text[:80]!r} is not a path that a disk can have")
     return str(text)
 
 
@@ -250,7 +250,7 @@ def _strings(values: Any) -> tuple[str, ...]:
 
 def _whole(value: Any, most: int, least: int = 0) -> int:
     if not isinstance(value, int) or not least <= value <= most:
-        raise TypeError(f"{str(value)[:80]} is not a number that can stand here")
+        raise TypeError(f"{str(value)[:80]} is not a valid number here")
     return value
 
 

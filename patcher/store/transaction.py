@@ -164,7 +164,7 @@ def _carry_out(
     except (KeyboardInterrupt, OSError, Problem) as error:
         if done is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
-            again = ("an interrupted run was brought to its end before, so plan again",) if ended else ()
+            again = ("an interrupted run was completed first, so plan again",) if ended else ()
             cause = error if isinstance(error, OSError) else error.__cause__
             raise failure.replace(notes=failure.notes + again) from cause
     return Outcome(tuple(done or ()), tuple(ended), notes)

@@ -103,7 +103,7 @@ def patched_files(roots: Iterable[PatchedRoot]) -> Files:
 def refuse_several(options: Collection[str]) -> None:
     """Raise Problem (USAGE) where there is more than one way to choose a root, each with the ``options`` for it."""
     if len(options) > 1:
-        cause = "the patched files lie below several roots, and a diff has only one"
+        cause = "the patched files are below several roots, and a diff has only one"
         raise Problem(Kind.USAGE, cause, hint=" or ".join(dict.fromkeys(options)))
 
 
@@ -145,7 +145,7 @@ class Removal(NamedTuple):
                 yield f"{patch} in {self.root.path}"
             last = patch
             if others is None:
-                yield f"  forgotten: {file} was replaced meanwhile and has no line of ours"
+                yield f"  forgotten: {file} was replaced in the meantime and has no line of the patch"
             else:
                 yield f"  {verb} {file}: {'the lines of another patch stay' if others else 'none of our lines is left'}"
         for file, lost in self.restored.items():
@@ -230,5 +230,5 @@ def next_lines(*words: str) -> list[str]:
 def restart_lines(running: Sequence[str] = ()) -> list[str]:
     """That processes which run already hold the code as it was; ``running`` are those that are known."""
     if not running:
-        return ["next: restart the engine: one that runs already holds the code as it was"]
-    return ["next: restart these processes, which may hold the code as it was:", *(f"  {one}" for one in running)]
+        return ["next: restart the engine: a running one still has the old code"]
+    return ["next: restart these processes, which may still have the old code:", *(f"  {one}" for one in running)]

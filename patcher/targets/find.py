@@ -161,7 +161,7 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
     origin = Path(spec.origin)
     archive = next((folder for folder in origin.parents if folder.is_file()), None)
     if archive is not None:
-        cause = f"{project.name} lies zipped in an archive, where nothing can be patched"
+        cause = f"{project.name} is zipped in an archive, where nothing can be patched"
         raise Problem(Kind.ENVIRONMENT, cause, str(archive), f"install it unzipped: pip install {project.name}")
     if not spec.locations:
         cause = f"{project.package} is a single module here, not the package that {project.name} installs"
@@ -203,7 +203,7 @@ def _folder(path: Path) -> Path:
         return folder
     cause = f"{path} is a file, not a folder"
     if folder.suffix in (".whl", ".zip", ".egg"):
-        cause = f"{path} is an archive: a patch inside it would reach nobody"
+        cause = f"{path} is an archive: a patch inside it would have no effect"
         hint = f"unpack it (python3 -m zipfile -e {path} DIR) and give --path DIR, or pip install it"
     elif os.access(folder, os.X_OK):
         hint = f"for an interpreter it is --python {path}"
@@ -250,7 +250,7 @@ def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
     like = [names[near] for near in difflib.get_close_matches(versions.normalise(begin[0]), names, 1)] if begin else []
     if begin and begin[0] == name and name[-1].isalnum():
         hint = f"did you mean {like[0]}{text.strip()[len(name) :]}?" if like else "rlpatch list"
-        cause = f"nothing is known of {name!r}, only of {', '.join(one.name for one in projects)}"
+        cause = f"{name!r} is unknown; the targets are {', '.join(one.name for one in projects)}"
         return Problem(Kind.NO_TARGET, cause, hint=hint)
     right = like[0] if like else "TARGET"
     hint = f"a folder is an option: {right} --path {text}" if "/" in text else f"write {right} or {right}==VERSION"
@@ -263,4 +263,4 @@ def _no_version(text: str, version: str, project: Project) -> Problem:
     alike = [release for release in project.releases if release.startswith(begin)] or project.releases
     like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"
     hint = f"one release, such as {like}, or {name} for the one that is there"
-    return Problem(Kind.USAGE, f"{version!r} in {text!r} is no version", hint=hint)
+    return Problem(Kind.USAGE, f"{version!r} in {text!r} is not a version", hint=hint)

@@ -34,7 +34,9 @@ def read(file: Path) -> bytes:
     refuse_other_forms(file)
     try:
         if os.path.lexists(file) and not file.is_file():  # to read a pipe would wait for somebody who writes
-            raise Problem(Kind.ENVIRONMENT, f"{file.name} is no regular file, nor a link to one", str(file), _AGAIN)
+            raise Problem(
+                Kind.ENVIRONMENT, f"{file.name} is neither a regular file nor a link to one", str(file), _AGAIN
+            )
         return file.read_bytes()
     except FileNotFoundError:
         raise Problem(Kind.STRUCTURE, f"there is no {file.name} here", str(file), _AGAIN) from None

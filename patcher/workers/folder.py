@@ -121,7 +121,7 @@ class StateFolder:
     def _refuse_link(self) -> None:
         if self.path.is_symlink():
             raise OSError(
-                errno.ELOOP, "this is a link, and none is followed here: somebody may have put it", str(self.path)
+                errno.ELOOP, "this is a link, and none is followed here: somebody may have planted it", str(self.path)
             )
 
 

@@ -26,9 +26,9 @@ class Fields:
         try:
             content = json.loads(text)
         except (ValueError, RecursionError):
-            raise ValueError("it is no JSON, or not all of it") from None
+            raise ValueError("it is not JSON, or incomplete") from None
         if not isinstance(content, dict):
-            raise ValueError("it is no JSON object")  # noqa: TRY004  (as for any file that is none of ours)
+            raise ValueError("it is not a JSON object")  # noqa: TRY004  (as for any file that is none of ours)
         if content.get("format") != FORMAT:
             raise ValueError(f"its format is {shown(content.get('format'))}, and this rlpatch reads {FORMAT}")
         self.content: Mapping[str, Any] = content

@@ -153,7 +153,7 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
 
 
 def _gone(worker: Worker) -> str:
-    last = " before it had recorded all" if worker.state == SAVED else f"; its last word was {worker.state}"
+    last = " before it had recorded all" if worker.state == SAVED else f"; its last state was {worker.state}"
     return f"process {worker.pid} has ended{last}"
 
 

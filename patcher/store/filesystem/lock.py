@@ -224,7 +224,7 @@ def _make(path: Path, ours: str) -> str:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP):
             raise
-        cause = "this file system keeps no two hosts apart: it makes no symlinks"
+        cause = "this file system cannot keep two hosts apart: it has no symlinks"
         hint = "install the package on another file system"
         raise Problem(Kind.ENVIRONMENT, cause, str(path.parent), hint) from error
     return ""
@@ -237,7 +237,7 @@ def _read(path: Path) -> str:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        cause, hint = "the claim is no link; rlpatch did not make it so", f"remove {path}, and try again"
+        cause, hint = "the claim is not a link; rlpatch did not make it so", f"remove {path}, and try again"
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint) from None
 
 

@@ -129,7 +129,7 @@ def resolved(path: Path) -> Path:
     try:
         return Path(os.path.realpath(path))
     except OSError as error:
-        cause = f"somebody is changing it at this moment: {error.strerror}"
+        cause = f"somebody is changing it right now: {error.strerror}"
         raise Problem(Kind.ENVIRONMENT, cause, str(path), "run the command again") from error
 
 

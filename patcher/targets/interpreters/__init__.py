@@ -150,5 +150,5 @@ def _no_answer(program: str, code: int, text: str) -> Problem:
 
 
 def _not_python(program: str, why: str) -> Problem:
-    cause = f"{program} is no Python interpreter: {why}"
+    cause = f"{program} is not a Python interpreter: {why}"
     return Problem(Kind.USAGE, cause, hint=_HINT)

@@ -68,8 +68,8 @@ def test_nothing_is_imported_that_is_not_in_it(modules: dict[str, bytes]) -> Non
     ("there", "kind", "why"),
     [
         ("folder", Kind.USAGE, "is a folder"),
-        ("script", Kind.USAGE, "is a file that is no bundle"),
-        ("pipe", Kind.USAGE, "is a file that is no bundle"),
+        ("script", Kind.USAGE, "is a file that is not a bundle"),
+        ("pipe", Kind.USAGE, "is a file that is not a bundle"),
         ("missing/patch.pyz", Kind.ENVIRONMENT, "No such file"),
     ],
 )

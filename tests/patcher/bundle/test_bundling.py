@@ -67,7 +67,7 @@ def test_the_document_says_what_is_in_it(site: Path) -> None:
     assert document["result"]["output"] == "patch.pyz"
     assert document["result"]["bytes"] == Path("patch.pyz").stat().st_size
     assert [one["version"] for one in document["result"]["targets"]] == ["0.11.0rc1"]
-    assert "note: on each machine the traces go to the folder that is named above" in document["messages"]
+    assert "note: on each machine the traces go to the folder named above" in document["messages"]
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_the_document_says_what_is_in_it(site: Path) -> None:
         (("vllm-ascend", *WINDOW, "--micro-batch", "0:1", "--path", "site"), 2, "--micro-batch 0:1: no target counts"),
         (("vllm-ascend", *WINDOW, "--path", "no.whl"), 2, "is an archive"),
         (("vllm-ascend", *WINDOW, "--path", "site", "-o", "site"), 2, "site is a folder\n"),
-        (("vllm-ascend", *WINDOW, "--path", "site", "-o", "run.sh"), 2, "run.sh is a file that is no bundle\n"),
-        (("vllm-ascend", *WINDOW, "--path", "site", "-o", "a.whl"), 2, "a.whl is a file that is no bundle\n"),
+        (("vllm-ascend", *WINDOW, "--path", "site", "-o", "run.sh"), 2, "run.sh is a file that is not a bundle\n"),
+        (("vllm-ascend", *WINDOW, "--path", "site", "-o", "a.whl"), 2, "a.whl is a file that is not a bundle\n"),
         (("vllm-ascend", *WINDOW, "--path", "damaged.whl"), 5, "the wheel is damaged: "),
         (("vllm-ascend", *WINDOW, "--path", "site", "-o", "no/x"), 5, "cannot be written: No such file or directory"),
         (("vllm-ascend", "--path", "site"), 2, "--decode"),
-        (("vllm-ascend", "--builtin", "--level", "level1", "--path", "site"), 2, "has already all that is asked for"),
+        (("vllm-ascend", "--builtin", "--level", "level1", "--path", "site"), 2, "already has everything you ask for"),
     ],
 )
 def test_what_cannot_be_made_is_said_and_nothing_is_written(

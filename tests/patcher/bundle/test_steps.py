@@ -196,14 +196,14 @@ def compiled(site: Path) -> None:
 
 
 CASES = {
-    "another patch": (other_patch, Kind.FOREIGN_EDIT, "vllm-ascend graph-capture", "take that out first"),
+    "another patch": (other_patch, Kind.FOREIGN_EDIT, "vllm-ascend graph-capture", "remove it first"),
     "edited": (edit, Kind.FOREIGN_EDIT, "is not the one of vllm-ascend 0.11.0rc1", "vllm-ascend==0.11.0rc1"),
     "gone": (lambda site: (site / WORKER).unlink(), Kind.FOREIGN_EDIT, "is not there, nor", "pip install"),
     "another release": (
         other_release, Kind.VERSION, "is 0.12.0rc1 here, and this bundle was made for 0.11.0rc1 and 0.10.2rc1",
         "rlpatch bundle vllm-ascend==0.12.0rc1",
     ),
-    "no release": (no_release, Kind.VERSION, "a release here that nothing tells", "==VERSION"),
+    "no release": (no_release, Kind.VERSION, "an unknown release here", "==VERSION"),
     "our lines edited": (tampered, Kind.FOREIGN_EDIT, "not as rlpatch wrote them", "undo the edit"),
     "compiled": (compiled, Kind.ENVIRONMENT, "cannot be patched", "Python sources"),
     "not there": (lambda site: shutil.rmtree(site / "vllm_ascend"), Kind.NO_TARGET, "is not there", "--path"),

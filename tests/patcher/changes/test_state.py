@@ -15,7 +15,7 @@ PRISTINE = BODY.encode()
     [
         (marked(BODY), PRISTINE, True, "intact", ""),
         (marked(BODY), None, True, "intact", ""),
-        (marked(BODY), None, None, "intact", "as far as marks tell"),
+        (marked(BODY), None, None, "intact", "as far as the marks show"),
         (marked(BODY), PRISTINE, False, "tampered", "not where rlpatch put them"),
         (marked(BODY), None, False, "edited", "not as rlpatch left it"),
         (marked(marked(BODY).decode(), TWO), PRISTINE, True, "intact", ""),

@@ -91,8 +91,8 @@ This process on node 10.0.0.1 was started with:
 @pytest.mark.parametrize(
     ("address", "error", "kind", "said", "next_"),
     [
-        ("ray://head:10001", None, Kind.USAGE, "no HOST:PORT of a Ray cluster", "Ray Client (ray://) loses"),
-        ("verl", None, Kind.USAGE, "no HOST:PORT", "--ray HOST:6379 behind the targets"),
+        ("ray://head:10001", None, Kind.USAGE, "not the HOST:PORT of a Ray cluster", "Ray Client (ray://) loses"),
+        ("verl", None, Kind.USAGE, "not the HOST:PORT", "--ray HOST:6379 after the targets"),
         ("auto", RuntimeError(MISMATCH), Kind.ENVIRONMENT, "another Ray or Python", "the cluster's own environment"),
         ("auto", RuntimeError("Authentication failed: InvalidToken"), Kind.ENVIRONMENT, "authentication", "RAY_AUTH_MODE"),
         ("auto", ConnectionError("Could not find any running Ray instance."), Kind.ENVIRONMENT, "no Ray cluster", "ray start"),
@@ -152,7 +152,7 @@ def test_a_cluster_that_asks_for_a_token(
     assert done.returncode == code, done.stderr
     if code:
         assert done.stderr.splitlines() == [
-            "Error: the environment refuses: the cluster wants another authentication than this process offers: "
+            "Error: the environment refuses: the cluster expects another authentication than this process offers: "
             + said,
             f"  at {made.address}",
             "  next: set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) as on the head",
@@ -223,7 +223,7 @@ def test_an_address_in_the_environment_is_refused_by_its_name(
 ) -> None:
     ray(FakeRay(ConnectionError("asked all the same")))
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(Problem, match=f"RAY_ADDRESS={address} is no HOST:PORT") as caught:
+    with pytest.raises(Problem, match=f"RAY_ADDRESS={address} is not the HOST:PORT") as caught:
         connect("auto", None, SearchOptions())
     assert caught.value.kind is Kind.USAGE
     assert "env -u RAY_ADDRESS rlpatch" in caught.value.hint

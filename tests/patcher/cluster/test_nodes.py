@@ -164,7 +164,7 @@ def test_where_no_node_has_the_target_none_is_left(ray: Ray, sites: Sites) -> No
 def test_engines_that_run_are_told_with_their_nodes(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("patcher.processes.running", lambda *_known: (RunningProcess("17 vllm serve"),))
     said = ray(*APPLY, "--nodes", "n1,n2").stdout
-    assert "hold the code as it was:\n  n1: 17 vllm serve\n  n2: 17 vllm serve\n" in said
+    assert "still have the old code:\n  n1: 17 vllm serve\n  n2: 17 vllm serve\n" in said
     assert "engines run on 2 of 2 nodes" in ray("status", "--nodes", "n1,n2").stderr
 
 

@@ -429,7 +429,7 @@ def test_ctrl_c_says_whom_it_did_not_reach(group: Processes, sites: Sites) -> No
     with pytest.raises(Problem, match="stopped by the keyboard") as caught:
         drive(group)
     assert caught.value.kind is Kind.INTERRUPTED
-    assert "not reached: n2; it goes back with `rlpatch recover --ray`" in caught.value.notes[0]
+    assert "not reached: n2; `rlpatch recover --ray` rolls it back" in caught.value.notes[0]
     assert recovered(group) == []
     assert contents(sites) == [PRISTINE] * 3
 

@@ -139,7 +139,7 @@ def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
 def test_where_no_node_answers_nothing_is_said_to_be_in_order() -> None:
     report = Nodes(Shaky("n3"), SearchOptions()).recover()
     (problem,) = report.problems
-    assert (problem.kind, problem.cause, problem.place) == (Kind.ENVIRONMENT, "no node gives an answer", "n3")
+    assert (problem.kind, problem.cause, problem.place) == (Kind.ENVIRONMENT, "no node answers", "n3")
     assert report.lines == []
 
 

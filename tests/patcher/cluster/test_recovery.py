@@ -55,7 +55,7 @@ def test_a_node_that_is_lost_while_it_ends_is_named(committed: bool) -> None:
     )
     first, *others = recover(group, recover_command="rlpatch recover --ray h:1").problems
     assert (first.kind, first.place) == (Kind.ROLLBACK_INCOMPLETE, "n2")
-    assert first.cause == "no answer while it was brought to an end: it died"
+    assert first.cause == "no answer while it was being completed: it died"
     assert first.hint == "`rlpatch recover --ray h:1`, once more"
     assert [problem.place for problem in others] == ["not reached: n2:/site"] * committed
 

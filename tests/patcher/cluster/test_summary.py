@@ -57,7 +57,7 @@ def test_a_node_without_an_answer_has_an_entry(answer: Answer, problem: str, cau
         (
             ("17 vllm",),
             ("intact",),
-            "engines run on 1 of 2 nodes: what was patched since they started they do not have",
+            "engines run on 1 of 2 nodes: they do not have what was patched since they started",
         ),
         ((), ("intact",), None),
         (("17 vllm",), (), None),

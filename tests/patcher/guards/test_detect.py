@@ -206,7 +206,7 @@ def test_a_place_in_a_script_is_named_with_what_to_change(tmp_path: Path) -> Non
     place = f"{tmp_path}/run.sh:4"
     assert (finding.state, finding.where) == (ARMED, place)
     assert finding.found == "VLLM_TORCH_PROFILER_DIR=/t/x"
-    assert finding.off == f"take it out at {place}, or unset VLLM_TORCH_PROFILER_DIR behind it"
+    assert finding.off == f"remove it at {place}, or unset VLLM_TORCH_PROFILER_DIR after it"
 
 
 def test_the_line_of_an_option_is_that_of_its_word(tmp_path: Path) -> None:
@@ -238,9 +238,9 @@ def test_unknown_says_the_reason(tmp_path: Path) -> None:
     reasons = {
         "export PROFILING_MODE=$1\npython -m a\n": "",
         "export PROFILING_MODE=$(x)\npython -m a\n": "only known when it runs",
-        "if x; then export PROFILING_MODE=true; fi\npython -m a\n": "no plain word",
+        "if x; then export PROFILING_MODE=true; fi\npython -m a\n": "not a plain word",
         "export PROFILING_MODE=false\npython -m a\n": "nobody documents",
-        "export PROFILING_MODE=true\nmy_launcher\n": "nothing that is known to be Python",
+        "export PROFILING_MODE=true\nmy_launcher\n": "nothing known to be Python",
         "python a.py\n": "is not here",
     }
     for text, reason in reasons.items():

@@ -107,7 +107,7 @@ def test_a_user_without_hydra_is_told_once(root: Path, monkeypatch: pytest.Monke
     (note,) = report(root, "mode=record", application=APPLICATION._replace(switches=switches)).notes
     assert note.text == "3 profilers may be on: no hydra-core: pip install hydra-core"
     assert "no hydra-core" not in note.detail
-    assert note.detail.endswith("the patch looks again before it records")
+    assert note.detail.endswith("the patch checks again before it records")
     assert report(root, "other=1", application=APPLICATION._replace(switches=switches)).notes == []
 
 
@@ -125,4 +125,4 @@ def test_what_is_off_is_not_spoken_of(root: Path, words: str) -> None:
 
 def test_a_configuration_for_a_project_that_takes_none_is_noted(root: Path) -> None:
     found = report(root, application=None, config=root / "mine.yaml")
-    assert found.messages == ("note: toy is not configured by Hydra: --config tells nothing of it",)
+    assert found.messages == ("note: toy does not use Hydra: --config says nothing about it",)

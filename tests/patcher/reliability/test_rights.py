@@ -411,7 +411,7 @@ def test_a_group_that_a_file_loses_is_foreseen(site: Path, run, caller: Person) 
     owned(site / V1, 4500, 0o644)
     for words in ((*APPLY, "--dry-run"), APPLY):
         text = run(caller, *words, "-v").text
-        assert ("worker_v1.py gets another group for good" in text) is (caller == ME)
+        assert ("worker_v1.py changes its group for good" in text) is (caller == ME)
         assert ("is of group 4500, which you are not in" in re.sub(r"\s+", " ", text)) is (caller == ME)
     assert run(caller, "revert").code == 0
     assert (site / V1).stat().st_gid == (ME.gid if caller == ME else 4500)

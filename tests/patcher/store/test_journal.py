@@ -441,7 +441,7 @@ def test_a_commit_that_fails_says_whether_it_has_ended_another_run(
         store.commit([edit])
     assert caught.value.kind is kind
     assert bytes_of(two) == [PRISTINE] * 2
-    assert any("an interrupted run was brought to its end" in note for note in caught.value.notes) is ended
+    assert any("an interrupted run was completed" in note for note in caught.value.notes) is ended
 
 
 @pytest.mark.parametrize(("marks", "end"), [(0, PRISTINE), (1, patched())])

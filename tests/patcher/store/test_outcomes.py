@@ -18,8 +18,8 @@ LINES = ["an interrupted run in /a was finished", "an interrupted run in /b was 
 @pytest.mark.parametrize(
     ("node", "lines", "where"),
     [
-        ("", LINES, "it lies in /b"),
-        ("n1", [f"n1: {line}" for line in LINES], "it lies in /b on n1"),
+        ("", LINES, "it is in /b"),
+        ("n1", [f"n1: {line}" for line in LINES], "it is in /b on n1"),
     ],
 )
 def test_runs_that_were_ended(node: str, lines: list[str], where: str) -> None:

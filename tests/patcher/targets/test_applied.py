@@ -37,7 +37,7 @@ def removal(pristine: bytes, after: bytes) -> Removal:
 )
 def test_what_becomes_of_each_file_of_a_patch(after: bytes, dry_run: bool, line: str) -> None:
     found = removal(b"pristine", after)
-    forgotten = "  forgotten: b.py was replaced meanwhile and has no line of ours"
+    forgotten = "  forgotten: b.py was replaced in the meantime and has no line of the patch"
     assert list(found.lines(dry_run=dry_run)) == ["vllm rollout in /site", line, forgotten]
     assert list(found.payload(("n1",))) == [
         RevertedFile("/site", "a.py", True, ("n1",)),

@@ -59,7 +59,10 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
     for name in ("loop.py", "broken.py", "folder.py", "pipe.py"):
         problem = refusal(tmp_path / name)
-        assert (problem.kind, problem.cause) == (Kind.ENVIRONMENT, f"{name} is no regular file, nor a link to one")
+        assert (problem.kind, problem.cause) == (
+            Kind.ENVIRONMENT,
+            f"{name} is neither a regular file nor a link to one",
+        )
         assert problem.where == str(tmp_path / name)
 
 

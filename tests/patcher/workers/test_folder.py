@@ -65,11 +65,11 @@ def test_what_the_engine_does_not_tell_may_be_absent(saved: Saved) -> None:
 
 
 WRONG: dict[str, tuple[str | dict[str, object] | list[object], str]] = {
-    "nothing in it": ("", "it is no JSON, or not all of it"),
-    "half written": (json.dumps(STATE)[:-20], "it is no JSON, or not all of it"),
-    "lists without end": ("[" * 100_000, "it is no JSON, or not all of it"),
-    "a number without end": (f'{{"format": {"1" * 5000}}}', "it is no JSON, or not all of it"),
-    "no object": ([STATE], "it is no JSON object"),
+    "nothing in it": ("", "it is not JSON, or incomplete"),
+    "half written": (json.dumps(STATE)[:-20], "it is not JSON, or incomplete"),
+    "lists without end": ("[" * 100_000, "it is not JSON, or incomplete"),
+    "a number without end": (f'{{"format": {"1" * 5000}}}', "it is not JSON, or incomplete"),
+    "no object": ([STATE], "it is not a JSON object"),
     "of another tool": ({"version": 3}, "its format is null, and this rlpatch reads 1"),
     "of a later release": ({**STATE, "format": 2}, "its format is 2, and this rlpatch reads 1"),
     "an unknown state": ({**STATE, "state": "happy"}, 'its state is "happy"'),

@@ -40,7 +40,7 @@ STATES: dict[str, tuple[dict[str, Any], str, str]] = {
     "failed": ({"state": "failed", "why": "RuntimeError: full"}, LOST, "RuntimeError: full"),
     "failed without a word": ({"state": "failed"}, LOST, "failed"),
     "alive here": ({"state": "recording", **here()}, AT_WORK, ""),
-    "gone here": ({"state": "recording", **here(pid=GONE)}, LOST, f"process {GONE} has ended; its last word was recording"),
+    "gone here": ({"state": "recording", **here(pid=GONE)}, LOST, f"process {GONE} has ended; its last state was recording"),
     "saved, then gone": ({"state": "saved", "traces": ["/t/a.json"], **here(pid=GONE)}, DONE, ""),
     "silent elsewhere": ({"state": "recording", "at": NOW - 10_000}, AT_WORK, ""),
     "one of two windows": ({"state": "saved", **TWO, "traces": ["/t/a.json"]}, AT_WORK, ""),
@@ -82,7 +82,7 @@ ASKED: dict[str, tuple[dict[str, Any], str, str]] = {
     "too late": ({"state": "waiting", "rollout": 3}, LOST, "rollout 2 was asked for, and it is at 3"),
     "gone before it was asked": ({"state": "waiting", "at": NOW - 9, **here(pid=GONE)}, IDLE, ""),
     "gone since": (
-        {"state": "waiting", "at": NOW + 9, **here(pid=GONE)}, LOST, f"process {GONE} has ended; its last word was waiting"
+        {"state": "waiting", "at": NOW + 9, **here(pid=GONE)}, LOST, f"process {GONE} has ended; its last state was waiting"
     ),
     "taken, window ahead": ({"state": "waiting", **TOOK, "rollout": 2}, AT_WORK, ""),
     "taken, recording": ({"state": "recording", **TOOK, "rollout": 2}, AT_WORK, ""),
