@@ -47,13 +47,13 @@ OPTIONS: Mapping[str, OptionSpec] = {
         "builtin",
         Flag(),
         WINDOW,
-        "Change the settings of the framework's own profiler instead: those that are named, no others.",
+        "Change settings of the framework's own profiler instead: only those you name.",
     ),
     "timeline": OptionSpec(
         "timeline",
         Flag(),
         WINDOW,
-        "Keep what each process does and when, without a profiler: kilobytes a step, for `rlpatch timeline`.",
+        "Record what each process does and when, without a profiler: kilobytes a step, for `rlpatch timeline`.",
     ),
     "backend": OptionSpec(
         "backend",
@@ -125,7 +125,7 @@ class ProfileRequest(NamedTuple):
             cause = f"--builtin and --stage {stage}: the framework's own profiler is a stage of its own"
             raise Problem(Kind.USAGE, cause, hint="leave out --builtin or --stage")
         if foreign := self._foreign({*options_of(TorchNpuSettings), "stage", "builtin"}):
-            cause = f"{' and '.join(foreign)}: the framework's own profiler has nothing of the kind"
+            cause = f"{' and '.join(foreign)}: the framework's own profiler has no such option"
             hint = "leave out --builtin, or what is not a setting of that profiler"
             raise Problem(Kind.USAGE, cause, hint=hint)
 

@@ -18,19 +18,19 @@ COMMANDS = {
     "bundle": ("patching.bundle", "Write one file that patches machines without rlpatch."),
     "diff": ("patching.diff", "Show every line that is, or would be, inserted."),
     "revert": ("patching.revert", "Remove patches."),
-    "status": ("patching.status", "Say what is patched where, and whether it is intact."),
+    "status": ("patching.status", "Show what is patched where, and whether it is intact."),
     "check": ("patching.check", "Look for other profilers that are switched on."),
     "list": ("about.listing", "Show targets, releases, stages and windows."),
-    "explain": ("about.explain", "Say where the code goes in and why."),
+    "explain": ("about.explain", "Show where the code goes in and why."),
     "config": ("about.config", "Show the configuration of this folder."),
-    "recover": ("patching.recover", "End a run that was interrupted."),
-    "watch": ("workers.watch", "Show where every worker stands, and wait for the traces."),
-    "trigger": ("workers.trigger", "Ask workers that run for a window."),
-    "traces": ("reports.traces", "Say what was recorded, and whether it is whole."),
+    "recover": ("patching.recover", "Finish or undo an interrupted run."),
+    "watch": ("workers.watch", "Show the state of every worker, and wait for the traces."),
+    "trigger": ("workers.trigger", "Ask running workers for a window."),
+    "traces": ("reports.traces", "Show what was recorded, and whether it is complete."),
     "analyse": ("reports.analyse", "Parse what torch_npu recorded."),
-    "report": ("reports.report", "Say where the time of the recorded units went."),
-    "timeline": ("reports.timeline", "Say where the time of a run's steps went."),
-    "compare": ("reports.compare", "Say what changed from one capture to another."),
+    "report": ("reports.report", "Show where the time of the recorded units went."),
+    "timeline": ("reports.timeline", "Show where the time of a run's steps went."),
+    "compare": ("reports.compare", "Show what changed between two captures."),
     "demo": ("about.demo", "Patch a copy of a real release, and revert it."),
     "completion": ("about.completion", "Print the completion script for a shell."),
 }
@@ -93,7 +93,7 @@ class _Root(click.Group):
 )
 @click.version_option(__version__, "-V", "--version", prog_name="rlpatch")
 def rlpatch() -> None:
-    """Insert an exact profiler window into installed sources, review it, remove it again.
+    """Insert an exact profiler window into installed sources, review it, and remove it again.
 
     \b
     Examples:

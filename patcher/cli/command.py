@@ -73,7 +73,7 @@ OUTPUT_OPTIONS = Group(
     "output",
     lambda values: OutputOptions(**{**values, "color": COLORS[values["color"]]}),
     switch(OUTPUT, "Print one JSON document on stdout.", "--json", "as_json"),
-    switch(OUTPUT, "Print errors, and only what was asked for: a diff, a JSON document.", "-q", "--quiet"),
+    switch(OUTPUT, "Print only errors and what you asked for: a diff, a JSON document.", "-q", "--quiet"),
     switch(OUTPUT, "Show details, and the traceback of an unexpected failure.", "-v", "--verbose"),
     Option(
         ["--color"],
@@ -174,7 +174,7 @@ class Command(click.Command):
         at = next((at for at in words if _starts_a_run(typed[at])), None)
         if at is None:
             return
-        cause = f"{typed[at]} is no target: the command that starts the run stands behind `--`, which is missing"
+        cause = f"{typed[at]} is not a target: put `--` before the command that starts the run"
         while re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
             at -= 1
         raise Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
@@ -231,7 +231,7 @@ def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
         return _again(typed, error.option_name, near[0]) if near else CommandLine(command, "--help")
     if isinstance(error, click.MissingParameter) and "--ray" in typed:
         again = CommandLine(*(word for word in typed if word != "--ray"), "--ray")
-        return f"{again}: the word behind --ray is the address of the cluster"
+        return f"{again}: the word after --ray is the address of the cluster"
     return CommandLine(command, "--help")
 
 

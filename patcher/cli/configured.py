@@ -94,7 +94,9 @@ def read(path: Path, document: Mapping[str, Any]) -> Configuration:
 
 def _table(path: Path, value: object, name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise Problem(Kind.USAGE, f"{name} is no table of options in the configuration", str(path), "rlpatch config -h")
+        raise Problem(
+            Kind.USAGE, f"{name} is not a table of options in the configuration", str(path), "rlpatch config -h"
+        )
     return value
 
 
@@ -123,7 +125,7 @@ def _texts(path: Path, key: str, value: object) -> Sequence[str]:
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(one, (str, int, float)) for one in values):
         raise Problem(
-            Kind.USAGE, f"{key} is neither a text nor a number, nor a list of them", str(path), f'{key} = "…"'
+            Kind.USAGE, f"{key} is neither a string nor a number, nor a list of these", str(path), f'{key} = "…"'
         )
     return [str(one) for one in values]
 

@@ -51,4 +51,4 @@ def _table(path: Path, content: bytes) -> Mapping[str, Any]:
     try:
         return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Problem(Kind.USAGE, f"the configuration cannot be read: {error}", str(path), "mend that line") from None
+        raise Problem(Kind.USAGE, f"the configuration cannot be read: {error}", str(path), "fix that line") from None

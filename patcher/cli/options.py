@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DRY_RUN = switch(OUTPUT, "Say what would be done and write nothing.", "-n", "--dry-run")
+DRY_RUN = switch(OUTPUT, "Show what would be done; write nothing.", "-n", "--dry-run")
 
 
 def click_option(spec: OptionSpec, **more: Any) -> Option:

@@ -29,7 +29,7 @@ def _preset(name: str) -> str:
     """A name that the configuration has: `Command` has taken the options behind it."""
     context = click.get_current_context()
     if not context.resilient_parsing and not context.meta.get("presets"):
-        cause = f"--preset {name}: there is no configuration in this folder, and none above it"
+        cause = f"--preset {name}: there is no configuration in this folder or above it"
         raise Problem(Kind.USAGE, cause, hint=CommandLine("config", "--help"))
     return name
 
@@ -51,6 +51,6 @@ PRESET = Option(
     heading=WINDOW,
     type=_preset,
     metavar="NAME",
-    help="Take the options that the configuration has under this name.",
+    help="Take the options that the configuration lists under this name.",
 )
 PROFILE = Group("request", _request, *map(_window_option, UNITS), PRESET, *map(click_option, OPTIONS.values()))

@@ -29,20 +29,20 @@ class ClusterOptions:
     ray: str | None = option(
         AnyText("[ADDRESS]", alone="auto"),
         PLACE,
-        "On all nodes of a Ray cluster, or none: the one that runs here, or that of HOST:PORT.",
+        "On all nodes of a Ray cluster, or none: the cluster running here, or the one at HOST:PORT.",
         default=None,
     )
     nodes: str | None = option(
         AnyText("LIST"),
         PLACE,
-        "With --ray, only these: names or addresses (* stands for any letters), NPU>0 for those with a resource of"
-        " Ray, has-target for those with the target; several with commas.",
+        "With --ray, only these: names or addresses (* matches anything), NPU>0 for those with a Ray resource,"
+        " has-target for those with the target; separate several by commas.",
         default=None,
     )
     gone: str | None = option(
         AnyText("LIST"),
         PLACE,
-        "With --ray, nodes that will never come back: the others need not remember anything for them.",
+        "With --ray, nodes that will never come back: the others need not remember them.",
         default=None,
     )
 

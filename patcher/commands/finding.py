@@ -115,7 +115,7 @@ class LaunchOptions:
     config: Path | None = option(
         FilePath("FILE"),
         PROFILERS,
-        "The YAML file that configures the run (verl), if it is not the installed one that the start names.",
+        "The YAML file that configures the run (verl), if it is not the installed one that the launch names.",
         default=None,
     )
 

@@ -26,8 +26,8 @@ class TargetCheck:
 
 
 _UNSEEN = (
-    "the switches of the release that is named count, or those of every release, and what the installed files say is"
-    " unknown; --path DIR or --python EXE leads to it"
+    "the switches of the release you name count, or those of every release; what the installed files say is"
+    " unknown: give --path DIR or --python EXE"
 )
 
 
@@ -114,7 +114,7 @@ def _look(
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
-        text = f"{upstream.project.name} is not configured by Hydra: --config tells nothing of it"
+        text = f"{upstream.project.name} does not use Hydra: --config says nothing about it"
         step = StepResult.noted([Note(text)])
     found = detect(
         upstream.switches,

@@ -31,9 +31,9 @@ class ProfileConfig(Generic[StageT_co]):
         NewFolder(), OUTPUT, "Where the traces go.", default="", shown="rlpatch_traces in the working directory"
     )
     max_trace_gb: int = option(Number(1), OUTPUT, "Record no window whose trace would be larger.", default=0, shown="")
-    live: bool = option(Flag(), OUTPUT, "Let watch see the number of each unit on the same host.", default=False)
+    live: bool = option(Flag(), OUTPUT, "Let watch, on the same host, show the number of each unit.", default=False)
     facts: bool = option(
-        Flag(negated=True), OUTPUT, "Say what each unit held, and let watch see how far it is.", default=True
+        Flag(negated=True), OUTPUT, "Record what each unit held, and let watch show the progress.", default=True
     )
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ class ProfileConfig(Generic[StageT_co]):
         on_demand = isinstance(self.stage, WindowedStage) and self.stage.on_demand
         if (self.live or on_demand) and not self.facts:
             word = "--live" if self.live else "--on-demand"
-            raise Problem(Kind.USAGE, f"{word} --no-facts: a worker is not seen without them", hint="leave out one")
+            raise Problem(Kind.USAGE, f"{word} --no-facts: without facts watch sees no worker", hint="leave out one")
         if isinstance(self.stage, BuiltinStage):
             more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
             if more or not isinstance(self.profiler, TorchNpuSettings):
@@ -94,7 +94,7 @@ class ProfileConfig(Generic[StageT_co]):
                 " engine that is not told, --replicas means nothing: it records, whichever it is, and the folder's"
                 " name has no replica"
             )
-            yield Note("--replicas chooses among engines that are told which replica they are", detail)
+            yield Note("--replicas only affects engines that know which replica they are", detail)
         if self.ranks is None and not isinstance(self.stage, TimelineStage):
             yield Note("every rank writes a trace; one rank of each kind mostly shows the same")
 

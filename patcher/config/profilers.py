@@ -29,7 +29,7 @@ class RangeOptions:
     markers: bool = option(
         Flag(),
         RECORDED,
-        "Mark the rollout or training step and every unit of it: with --level level_none the cheapest look.",
+        "Mark the rollout or training step and its units; with --level level_none, the cheapest recording.",
         default=False,
     )
     module_ranges: bool = option(
@@ -113,14 +113,14 @@ class TorchNpuSettings(ProfilerSettings):
     level: str = option(Choice(LEVELS), RECORDED, "", default="", shown="level1 on NPUs")
     contents: tuple[str, ...] = _contents()
     export_type: tuple[str, ...] = option(
-        ChoiceList(EXPORT_TYPES), RECORDED, "", default=(), shown="text; with --module-ranges db"
+        ChoiceList(EXPORT_TYPES), RECORDED, "", default=(), shown="text; db with --module-ranges"
     )
     aic_metrics: str = option(
         Choice(AIC_METRICS, same={"AiCoreNone": "none"}, missing={"memory_access": "torch_npu 2.1 does not have"}),
         RECORDED,
         "AI Core metrics.",
         default="",
-        shown="from level1 on pipe_utilization",
+        shown="pipe_utilization from level1 on",
     )
     l2_cache: bool = option(Flag(negated=True), RECORDED, "Record L2 cache hits.", default=False)
     mstx: bool = option(Flag(negated=True), RECORDED, "Record mstx marks.", default=False)
@@ -158,7 +158,7 @@ class TorchNpuSettings(ProfilerSettings):
         if len(self.export_type) > 1:
             yield Note("--export-type with two types: torch_npu 2.1 takes one, text")
         if {"module", "stack"} & set(self.contents):
-            yield Note("stack and module crash torch_npu 2.10.0.post4, and slow every release")
+            yield Note("stack and module crash torch_npu 2.10.0.post4, and slow down every release")
         yield from super().notes(ranges)
         if ranges.module_ranges:
             detail = "with an earlier one the window is recorded without ranges"

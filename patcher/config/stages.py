@@ -67,7 +67,7 @@ class WindowedStage(Stage):
 
     def __post_init__(self) -> None:
         if kind_of(self.window.unit).UNITS != self.UNITS:
-            raise ValueError(f"{self.window.unit} is no unit of a {self.KIND} stage")
+            raise ValueError(f"{self.window.unit} is not a unit of a {self.KIND} stage")
         if not self.relative:
             self.window.check()
         if self.on_demand and self.repeat > 1:
@@ -93,10 +93,14 @@ class RolloutStage(WindowedStage):
         Number(1), WINDOW, "Start counting after the first iteration with at least N requests.", default=0, shown=""
     )
     at_tail: int = option(
-        Number(1), WINDOW, "Count from where at most N requests are left, after there were more.", default=0, shown=""
+        Number(1),
+        WINDOW,
+        "Start counting once at most N requests are left, after there were more.",
+        default=0,
+        shown="",
     )
     at_context: int = option(
-        Number(1), WINDOW, "Count from where a request has at least N tokens of context.", default=0, shown=""
+        Number(1), WINDOW, "Start counting once a request has at least N tokens of context.", default=0, shown=""
     )
 
     @property
@@ -118,12 +122,12 @@ class TrainingStage(WindowedStage):
     NAMES: ClassVar = ("update-policy", "compute-log-prob", "update-critic", "compute-values")
     KIND: ClassVar = "training"
     UNITS: ClassVar = TRAINING_UNITS
-    role: str = option(Choice(ROLES, unset="all"), WHOSE, "For whom a training stage works.", default="")
+    role: str = option(Choice(ROLES, unset="all"), WHOSE, "The role that a training stage works for.", default="")
     strategy: str = option(
         # verl runs all three by one class; that of FSDP-Turbo derives from it.
         Choice((), same={"fsdp2": "fsdp", "fsdp-turbo": "fsdp"}, others=True),
         WHOSE,
-        "Patch only the classes of fsdp, megatron, ...; default: of all where the window can be had.",
+        "Patch only the classes of fsdp, megatron, ...; default: all that have the window.",
         default="",
     )
     training_steps: tuple[int, ...] = option(
@@ -197,7 +201,7 @@ class TimelineStage(Stage):
     name: str = field(default="timeline", init=False)
     window: Window = field(default=WHOLE_STAGE, init=False)
     max_timeline_mb: int = option(
-        Number(1), OUTPUT, "The timeline of a process keeps its newest part beyond this size.", default=50
+        Number(1), OUTPUT, "Beyond this size, the timeline of a process keeps only its newest part.", default=50
     )
 
     @property

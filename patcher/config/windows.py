@@ -15,7 +15,7 @@ WHOLE = "whole"
 """The unit of a stage that has no window: it is recorded, or set, from its beginning to its end."""
 
 OPEN_END = 10**9
-"""The end of a window without one, such as ``30:``: no rollout and no loop has as many units."""
+"""The end of a window without one, such as ``30:``: no rollout and no loop has that many units."""
 
 
 class WindowUnit(NamedTuple):
@@ -103,7 +103,7 @@ class Window:
                 raise Problem(Kind.USAGE, cause, hint=_suggestion(unit, text, following))
             first, end = whole_number(match[1]), whole_number(match[2]) if match[2] else OPEN_END
             if first is None or end is None:
-                cause = f"--{unit} {shortened(text.strip())}: no rollout and no loop has as many units"
+                cause = f"--{unit} {shortened(text.strip())}: no rollout and no loop has that many units"
                 hint = f"--{unit} A:B with numbers below {OPEN_END}, or without an end: --{unit} {first or 1}:"
                 raise Problem(Kind.USAGE, cause, hint=hint)
             found.append((first, end))

@@ -141,7 +141,7 @@ class Choice(Notation[str]):
         if self.others and text.strip():
             return text.strip().lower().replace("_", "-")
         why = f", which {self.missing[_plain(text)]}," if _plain(text) in self.missing else ""
-        cause = f"{option} {shortened(text)}{why} is not offered"
+        cause = f"{option} {shortened(text)}{why} is not available"
         hint = f"one of {', '.join(self.words)}" if self.words else f"{option} {self.metavar}"
         raise Problem(Kind.USAGE, cause, hint=hint)
 
@@ -155,7 +155,7 @@ class ChoiceList(Notation[tuple[str, ...]]):
     metavar = "LIST"
 
     def __init__(self, words: tuple[str, ...], *, same: Mapping[str, str] | None = None) -> None:
-        self.words, self.offer = words, f"Of {', '.join(words)}."
+        self.words, self.offer = words, f"Any of {', '.join(words)}."
         self.spellings = _spellings(words, same)
 
     def read(self, option: str, text: str) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ class ChoiceList(Notation[tuple[str, ...]]):
         items = [item.strip() for item in text.split(",") if item.strip()]
         if unknown := [item for item in items if _plain(item) not in self.spellings]:
             cause = f"{option} {shortened(text)}: {shortened(', '.join(unknown))} is not known"
-            raise Problem(Kind.USAGE, cause, hint=f"of {', '.join(self.words)}")
+            raise Problem(Kind.USAGE, cause, hint=f"any of {', '.join(self.words)}")
         found = {self.spellings[_plain(item)] for item in items}
         return tuple(word for word in self.words if word in found)
 

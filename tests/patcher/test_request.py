@@ -234,12 +234,12 @@ def test_upstream_s_own_words_and_any_case_are_understood(typed: str, meant: str
         ),
         (
             "--builtin --decode 1:2",
-            "--decode: the framework's own profiler has nothing of the kind",
+            "--decode: the framework's own profiler has no such option",
             "leave out --builtin, or",
         ),
         (
             "--builtin --mini-batch 0:1 --warmup 2 --level level2",
-            "--mini-batch and --warmup: the framework's own profiler has nothing of the kind",
+            "--mini-batch and --warmup: the framework's own profiler has no such option",
             "leave out --builtin, or",
         ),
     ],

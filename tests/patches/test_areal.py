@@ -81,5 +81,5 @@ def test_it_is_explained(tmp_path: Path) -> None:
     root = install(UPSTREAM, NEWEST, tmp_path / "site")
     shown = run("explain", "areal", "--path", root)
     assert "warning" not in shown.stderr
-    assert "by itself areal" in shown.stdout
+    assert "by itself, areal" in shown.stdout
     assert "before the loop over mb_inputs.mbs" in shown.stdout

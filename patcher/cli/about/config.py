@@ -19,10 +19,10 @@ _Words = Mapping[str, tuple[str, ...]]
 
 @options.command("config")
 def command() -> CommandResult:
-    """Show the configuration that holds in this folder: rlpatch.toml, or [tool.rlpatch] in pyproject.toml.
+    """Show the configuration that applies in this folder: rlpatch.toml, or [tool.rlpatch] in pyproject.toml.
 
-    apply, run and bundle take its targets and options where none are typed; the others take its path and python.
-    RLPATCH variables of the run hold over both.
+    apply, run and bundle take its targets and options where you type none; the others take its path and python.
+    RLPATCH variables of the run override both.
 
     \b
     Example:
@@ -30,10 +30,10 @@ def command() -> CommandResult:
     """
     table = nearest()
     variables = {name: os.environ[name] for name in sorted(os.environ) if name.startswith("RLPATCH")}
-    lines = [f"{name}={value}  in this shell: it holds over what was patched" for name, value in variables.items()]
+    lines = [f"{name}={value}  in this shell: it overrides what was patched" for name, value in variables.items()]
     if table is None or table.values is None:
         why = f"{table.file} belongs to another user" if table else f"neither {OWN} nor [tool.rlpatch] in {SHARED}"
-        return _result(None, variables, f"no configuration in this folder, or above it: {why}", *lines)
+        return _result(None, variables, f"no configuration in this folder or above it: {why}", *lines)
     found = configured.read(table.file, table.values)
     for words in (found.options, *found.presets.values()):
         _check(words, found.file)

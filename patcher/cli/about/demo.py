@@ -18,8 +18,8 @@ PATH = options.click_option(options_of(SearchOptions)["path"]._replace(about=_PA
 def command(path: Path | None) -> CommandResult:
     """Patch a copy of a real vllm-ascend, show what was done, revert it, and compare every byte.
 
-    The release comes from the package index, which pip must be able to reach; with --path none is needed. Everything
-    happens in a scratch folder. With -v every inserted line is shown, not the call sites alone.
+    The release comes from the package index, which pip must be able to reach; --path does without. Everything
+    happens in a scratch folder. -v shows every inserted line, not just the call sites.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ from patcher.messages.report import CommandResult
 
 @options.command("explain", options.targets("TARGET[==VERSION]", nargs=1, required=True), STAGE, groups=(SEARCH,))
 def command(target: str, stage: str | None, search: SearchOptions) -> CommandResult:
-    """Say where the code goes in for TARGET and why, and what the release can do by itself.
+    """Show where the code goes in for TARGET and why, and what the release can do by itself.
 
     \b
     Examples:

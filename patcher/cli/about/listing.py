@@ -10,7 +10,7 @@ from patcher.messages.report import CommandResult
 
 @options.command("list", options.targets("[TARGET[==VERSION]]..."))
 def command(targets: tuple[str, ...]) -> CommandResult:
-    """Show the targets, releases, stages and windows that there are recipes for; of TARGET the files, too.
+    """Show the targets, releases, stages and windows that have recipes; for TARGET also the files.
 
     A structure (A, B, …) is the releases whose code has the same shape where ours goes in.
 

@@ -27,8 +27,8 @@ def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
     return places or [SearchOptions(typed=typed)]
 
 
-_PATH = "Site-packages, checkout or wheel that holds the package; again for another release."
-_PYTHON = "Look in the environment of this interpreter; again for another release."
+_PATH = "Site-packages, checkout or wheel that holds the package; repeat it for another release."
+_PYTHON = "Look in the environment of this interpreter; repeat it for another release."
 _SEARCH = options_of(SearchOptions)
 PLACES = Group(
     "places",
@@ -50,10 +50,10 @@ FILE = Option(
 def command(
     targets: tuple[str, ...], request: ProfileRequest, places: list[SearchOptions], output: Path
 ) -> CommandResult:
-    """Write one file that patches TARGETs where rlpatch is not: all that it needs there is Python 3.8 or newer.
+    """Write one file that patches TARGETs where rlpatch is not installed: it needs only Python 3.8 or newer there.
 
-    The releases are read where they are installed, or out of wheels; nothing is downloaded. On a machine the files that
-    are there choose among them.
+    It reads the releases where they are installed, or from wheels, and downloads nothing. On each machine the
+    installed files decide which release is patched.
 
     \b
     Examples:

@@ -11,7 +11,7 @@ from patcher.messages.report import CommandResult
 from patcher.options.headings import OUTPUT
 
 RESTORE = options.switch(
-    OUTPUT, "Where our lines were edited, put the backup back; -n shows what that undoes.", "--restore"
+    OUTPUT, "Restore the backup where inserted lines were edited; -n shows what that undoes.", "--restore"
 )
 
 
@@ -19,7 +19,7 @@ RESTORE = options.switch(
 def command(
     targets: tuple[str, ...], stage: str | None, role: str | None, where: Where, restore: bool, dry_run: bool
 ) -> CommandResult:
-    """Take every patch out again, or those of TARGETs; lines of others stay as they are.
+    """Remove every patch, or those of TARGETs; what others changed stays as it is.
 
     \b
     Examples:

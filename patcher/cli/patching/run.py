@@ -12,7 +12,9 @@ from patcher.messages.report import CommandResult
 from patcher.options.headings import OUTPUT
 from patcher.request import ProfileRequest
 
-REQUIRE = options.switch(OUTPUT, "Fail where a part of the run would go unpatched, instead of saying so.", "--require")
+REQUIRE = options.switch(
+    OUTPUT, "Fail if a part of the run would go unpatched, instead of only saying so.", "--require"
+)
 
 
 @options.command("run", TARGETS, options.DRY_RUN, FORCE, REQUIRE, groups=(PROFILE, SEARCH, LAUNCH))
@@ -27,8 +29,8 @@ def command(
 ) -> CommandResult:
     """Run the command behind `--` with patched TARGETs: its Python processes import what `apply` would write.
 
-    Nothing is changed on disk, and nothing is to be reverted. The exit code is that of the command; reports go to
-    stderr, because stdout is the command's.
+    Nothing changes on disk, so there is nothing to revert. The exit code and stdout are those of the command;
+    reports go to stderr.
 
     \b
     Examples:

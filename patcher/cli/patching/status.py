@@ -11,14 +11,14 @@ from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
 from patcher.options.headings import PLACE
 
-EVERYWHERE = options.switch(PLACE, "Also where you have patched, and this search does not look.", "--everywhere")
+EVERYWHERE = options.switch(PLACE, "Also show what you patched outside of this search.", "--everywhere")
 
 
 @options.command("status", options.targets("[TARGET]..."), EVERYWHERE, groups=(SEARCH, CLUSTER))
 def command(
     targets: tuple[str, ...], everywhere: bool, search: SearchOptions, cluster: ClusterOptions
 ) -> CommandResult:
-    """Say what is patched where, since when, and whether it is still intact.
+    """Show what is patched where, since when, and whether it is still intact.
 
     \b
     Examples:

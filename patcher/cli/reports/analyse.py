@@ -34,7 +34,7 @@ def command(folder: Path, parse: ParseOptions) -> CommandResult:
     """Parse what torch_npu recorded, with the torch_npu that recorded it, and run msprof-analyze where it is found.
 
     DIR is the folder that traces go to, by default rlpatch_traces in the working directory, or one trace. Traces of
-    torch.profiler need nothing. A parsing that fails leaves the folder as it was.
+    torch.profiler need nothing. If parsing fails, the folder stays as it was.
 
     \b
     Examples:

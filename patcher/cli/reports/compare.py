@@ -16,14 +16,14 @@ from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
 from patcher.options.headings import READ
 
-FORCE = options.switch(READ, "Compare also what should not be, and say why not.", "--force")
+FORCE = options.switch(READ, "Compare even what should not be compared, and say why not.", "--force")
 VENDOR = options.switch(
     READ, "Have msprof-analyze compare them, too (the first capture of each side).", "--msprof-analyze", "vendor"
 )
 
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
-    help="Exit with 9 if it is slower by more than that for certain: the 95 % interval holds nothing less.",
+    help="Exit with 9 if it is certainly slower by more than that: the whole 95 % interval lies above.",
 )  # fmt: skip
 
 
@@ -31,9 +31,9 @@ FAIL_ABOVE = Option(
 def command(
     paths: tuple[Path, ...], force: bool, vendor: bool, fail_above: float | None, options: ReadOptions
 ) -> CommandResult:
-    """Say what changed from one capture to another, how sure that is, and where it comes from.
+    """Show what changed between two captures, how sure that is, and where it comes from.
 
-    With several captures a side, `--` stands between the sides.
+    With several captures on a side, put `--` between the sides.
 
     \b
     Examples:

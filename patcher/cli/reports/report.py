@@ -33,29 +33,29 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
         return None if value is None else re.compile(value)
     except re.error as error:
         raise Problem(
-            Kind.USAGE, f"--marks {value}: no regular expression: {error}", hint=r"--marks 'train step (?P<number>\d+)'"
+            Kind.USAGE,
+            f"--marks {value}: not a regular expression: {error}",
+            hint=r"--marks 'train step (?P<number>\d+)'",
         ) from None
 
 
 READING = Group(
     "options",
     lambda values: ReadOptions(**values),
-    Option(
-        ["--units"], heading=READ, callback=_units, metavar="A:B", help="Only these units; B itself is not one of them."
-    ),
+    Option(["--units"], heading=READ, callback=_units, metavar="A:B", help="Only these units; A:B does not include B."),
     Option(
         ["--marks"],
         heading=READ,
         callback=_pattern,
         metavar="REGEX",
-        help="A range on the host with such a name is a unit; a group `number` in it is that of the unit.",
+        help="Host ranges with a matching name are the units; a group `number` gives their number.",
     ),
     Option(
         ["-o", "--output", "page"],
         heading=OUTPUT,
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE.html",
-        help="Write a page that needs no network, below 1 MB.",
+        help="Write a self-contained page, below 1 MB.",
     ),
 )
 
@@ -68,10 +68,10 @@ def paths(metavar: str) -> click.Argument:
 
 @options.command("report", paths("PATH..."), groups=(READING,))
 def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
-    """Say where the time of the recorded units went, and what there is to gain.
+    """Show where the time of the recorded units went, and what there is to gain.
 
-    PATH is a trace of torch.profiler (.json, .json.gz), a parsed *_ascend_pt folder, a database of it, or a folder that
-    holds such. Several ranks of one run make one report.
+    PATH is a trace of torch.profiler (.json, .json.gz), a parsed *_ascend_pt folder, its database, or a folder of
+    these. Several ranks of one run make one report.
 
     \b
     Examples:

@@ -46,14 +46,14 @@ READING = Group(
         heading=OUTPUT,
         type=FILE,
         metavar="FILE.html",
-        help="Write a page that needs no network, below 2 MB.",
+        help="Write a self-contained page, below 2 MB.",
     ),
     Option(
         ["--language"],
         heading=OUTPUT,
         type=click.Choice(LANGUAGES),
         default="en",
-        help="Of the page: English or Chinese.",
+        help="Language of the page.",
     ),
     Option(["--perfetto"], heading=OUTPUT, type=FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."),
     Option(
@@ -61,17 +61,17 @@ READING = Group(
         heading=OUTPUT,
         type=click.Path(file_okay=False, path_type=Path),
         metavar="FOLDER",
-        help="Write what RL-Insight draws (timeline.parser.type=torch).",
+        help="Write files for RL-Insight (timeline.parser.type=torch).",
     ),
 )
 
 
 @options.command("timeline", folder(), groups=(READING, CLUSTER))
 def command(folder: Path, options: TimelineOptions, cluster: ClusterOptions) -> CommandResult:
-    """Join what the processes of a run kept with --timeline: where the time of each step went, and what limited it.
+    """Join what the processes of a run recorded with --timeline: where each step's time went, and what limited it.
 
-    DIR is the folder that traces go to, by default rlpatch_traces in the working directory. It can be read while the
-    run goes on, and hold the folders of several machines; --ray copies what lies in DIR on the nodes here first.
+    DIR is the folder that traces go to, by default rlpatch_traces in the working directory. You can read it
+    while the run goes on. It may hold the folders of several machines; --ray first copies DIR from the nodes to here.
 
     \b
     Examples:

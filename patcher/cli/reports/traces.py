@@ -19,7 +19,7 @@ def folder() -> click.Argument:
 
 @options.command("traces", folder())
 def command(folder: Path) -> CommandResult:
-    """Say what was recorded: of which run and window, whether it is whole, and what to type next.
+    """Show what was recorded: in which run and window, whether it is complete, and what to type next.
 
     DIR is the folder that traces go to, by default rlpatch_traces in the working directory, or one trace.
 

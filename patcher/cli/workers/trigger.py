@@ -41,19 +41,19 @@ CONDITIONS = ("at_load", "at_tail", "at_context")
 """The options of a rollout that a request has, too."""
 OWN = (
     OptionSpec(
-        "at", Number(0), WHOSE, "The rollout, from 0, or training step, from 1.", None, "the one after the furthest"
+        "at", Number(0), WHOSE, "The rollout, from 0, or training step, from 1.", None, "one after the furthest worker"
     ),
-    OptionSpec("expires", Number(1), WHOSE, "Seconds after which nobody takes it any more.", None, "a day"),
+    OptionSpec("expires", Number(1), WHOSE, "Seconds after which the request expires.", None, "a day"),
 )
 TRIGGER = Group(
     "wanted",
     _options,
     *(Option([f"--{unit.name}"], heading=WINDOW, metavar="A:B", help=unit.about) for unit in UNITS.values()),
     *(click_option(OPTIONS[name]) for name in CONDITIONS),
-    only("stage", "The stage that is meant, where several count this unit."),
+    only("stage", "Which stage, if several count this unit."),
     click_option(OPTIONS["ranks"]),
     *map(click_option, OWN),
-    options.switch(WHOSE, "Take the place of a request that is still to be served.", "--replace"),
+    options.switch(WHOSE, "Replace a request that has not been served yet.", "--replace"),
     options.DRY_RUN,
 )
 
@@ -64,7 +64,7 @@ SAVE_PATH = Option(
     type=click.Path(path_type=Path),
     default="rlpatch_traces",
     metavar="DIR",
-    help="The folder that the traces of the run go to. Default: rlpatch_traces in the working directory.",
+    help="The folder for the traces of the run. Default: rlpatch_traces in the working directory.",
 )
 WAIT = options.switch(WAITED, "Wait until it is served, as `watch` does.", "--wait")
 
@@ -73,9 +73,9 @@ WAIT = options.switch(WAITED, "Wait until it is served, as `watch` does.", "--wa
 def command(
     target: str | None, save_path: Path, wait: bool, timeout: float | None, wanted: TriggerOptions
 ) -> CommandResult:
-    """Ask workers that run for a window. They were patched with `--on-demand`, and wait for it.
+    """Ask running workers, patched with `--on-demand`, for a window.
 
-    Each worker looks for a request where a rollout or a training step begins, and serves it once.
+    Each worker looks for a request when a rollout or training step begins, and serves it once.
 
     \b
     Examples:

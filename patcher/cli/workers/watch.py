@@ -49,27 +49,27 @@ WATCH = Group(
         callback=_stages,
         metavar="NAMES",
         shell_complete=options.offer(OPTIONS["stage"]),
-        help="These stages, such as rollout,update-policy: each must have saved. Default: all that are heard of.",
+        help="These stages, such as rollout,update-policy: each must have saved. Default: all that report.",
     ),
     Option(
         ["--since"],
         heading=WAITED,
         callback=_since,
         metavar="TIME",
-        help="Only workers that wrote since: 10m or 2h ago, or at a time of `date +%s`.",
+        help="Only workers that wrote since then: 10m or 2h ago, or a time from `date +%s`.",
     ),
-    options.switch(WAITED, "Look once, and wait for nobody.", "--once"),
-    options.switch(WAITED, "Show what limited each step instead, as the run goes on.", "--timeline"),
+    options.switch(WAITED, "Look once; do not wait.", "--once"),
+    options.switch(WAITED, "Show what limited each step instead, while the run goes on.", "--timeline"),
     waiting.timeout(),
 )
 
 
 @options.command("watch", traces_folder(), groups=(WATCH,))
 def command(folder: Path, wanted: WatchOptions) -> CommandResult:
-    """Show where every worker stands, until all that were asked have saved.
+    """Show the state of every worker until all that were asked have saved.
 
-    DIR is the folder that traces go to, by default rlpatch_traces in the working directory. It ends with 0 when every
-    worker that was asked has saved, and with 3 when one of them never will, or the time is over.
+    DIR is the folder that traces go to, by default rlpatch_traces in the working directory. The exit code
+    is 0 when every worker that was asked has saved, and 3 when one of them never will, or the time is up.
 
     \b
     Examples:

@@ -29,11 +29,11 @@ STEERING = (
     "  RLPATCH_RANKS=0,8 or all    other ranks",
 )
 STEERING_WINDOWS = (
-    "  RLPATCH_WINDOW=A:B or A:    another window, in the unit that was chosen",
+    "  RLPATCH_WINDOW=A:B or A:    another window, in the same unit",
     "  RLPATCH_REPLICAS=0,3 or all other replicas",
     "  RLPATCH_ROLLOUT=N           another rollout, counted from 0",
     "  RLPATCH_TRAINING_STEPS=2,5  other training steps, counted from 1",
-    "  RLPATCH_UPDATE_POLICY_WINDOW and so on, with the name of a stage, hold for that stage alone",
+    "  RLPATCH_UPDATE_POLICY_WINDOW and so on, with the name of a stage, apply to that stage alone",
 )
 STEERING_TIMELINE = ("  RLPATCH_MAX_TIMELINE_MB=20  another limit of the timeline, in MB for each process",)
 
@@ -85,7 +85,7 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
         if not version or version in structure.releases
     ]  # fmt: skip
     if words and not rows:
-        cause = f"no recipe is of {', '.join(words)}: it is not a published release, and goes by its structure"
+        cause = f"no recipe is for {', '.join(words)}: it is not a published release, so its structure decides"
         raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *(upstream.project.name for upstream, _ in chosen)))
     return CommandResult("list", data=RecipeList(tuple(rows)))
 
@@ -103,7 +103,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     upstream, version = parse_target(word)
     name = upstream.project.name
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
-    head = f"{name} {version or '(every release)'}, not found here: as the recipes tell"
+    head = f"{name} {version or '(every release)'}, not found here: from the recipes"
     places: Places = {}
     try:
         _, target = search.find(word, "explain")
@@ -116,7 +116,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     release = plan.published(upstream, version or "")
     step = StepResult.noted((problem.note for problem in problems), "warning")
     if version and not release:
-        text = f"{version} is not a release that rlpatch was tested with: it goes by structure"
+        text = f"{version} is not a release that rlpatch was tested with: its structure decides"
         step += StepResult.noted([Note(text)])
     lines = (head, *_explanation(upstream, recipes, release, places))
     data = Explanation(name, version, stage, lines)
@@ -241,9 +241,9 @@ def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
     for gap in upstream.gaps:
         if stages.intersection(gap.stages) and gap.exists(release):
             first, *detail = gap.reason.lines
-            lines += [f"--strategy {gap.strategy} --{gap.unit} cannot be had: {first}"]
+            lines += [f"--strategy {gap.strategy} --{gap.unit} is not available: {first}"]
             lines += [*(f"  {line}" for line in detail if f"  {line}" not in lines), ""]
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
-            lines += [f"by itself {name} {releases} can record, too: {text}", ""]
+            lines += [f"by itself, {name} {releases} can also record: {text}", ""]
     return lines

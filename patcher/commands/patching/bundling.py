@@ -61,13 +61,13 @@ def bundle(
     releases = ", ".join(f"{plan.patch.target} {plan.version or '(unknown version)'}" for plan in bundled)
     lines = (
         f"wrote {output}: {len(content) / 1000:.0f} KB for {releases}",
-        f"next: on each machine python3 {output.name} apply; --help says what else it can",
+        f"next: on each machine python3 {output.name} apply; --help shows what else it can do",
     )
     data = Bundled(str(output), tuple(describing.payload(one.plan) for one in found), len(content))
     return CommandResult("bundle", step + StepResult(lines, done=(f"wrote {output}",)), data=data)
 
 
-_SAVE_PATH = Note("on each machine the traces go to the folder that is named above", "another one: --save-path DIR")
+_SAVE_PATH = Note("on each machine the traces go to the folder named above", "to change it: --save-path DIR")
 
 
 def _planned(
@@ -92,12 +92,12 @@ def _planned(
 def _useless(found: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
     problems = [*unused(request, found)]
     if len(request.parts()) > 1:
-        cause = "a bundle has one patch of a target: a window, or the timeline"
+        cause = "a bundle has one patch per target: a window, or the timeline"
         problems.append(Problem(Kind.USAGE, cause, hint="make two bundles, one of them with --timeline alone"))
     for plan in (one.plan for one in found):
         if not any(place.marked for place in plan.places):
-            cause = f"{plan.target.project.name} {plan.target.version} has already all that is asked for"
-            problems.append(Problem(Kind.USAGE, cause, hint="there is nothing that a bundle could change"))
+            cause = f"{plan.target.project.name} {plan.target.version} already has everything you ask for"
+            problems.append(Problem(Kind.USAGE, cause, hint="a bundle would change nothing"))
     return problems
 
 

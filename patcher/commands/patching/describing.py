@@ -100,16 +100,16 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     for change, place in _placed(plan):
         yield from _file_lines(change, place, plan, verb)
     for change in plan.gone:
-        yield f"  {verb} {change.path}, without the lines of the capture before"
+        yield f"  {verb} {change.path}, without the lines of the previous capture"
     if before := plan.replaces:
         release = "" if before.version == target.version else f" on {before.version or 'an unknown version'}"
         yield f"  replaces: {shlex.join(before.options)}{release} (since {before.applied_at})"
     yield f"  {plan.places[0].recipe.probe.summary(config)}"
     if config.cold:
-        yield "  Unit 0 shows the profiler's own start, too: no unit comes before it to warm up in."
+        yield "  Unit 0 also shows the profiler's own start: there is no earlier unit to warm up in."
     if profiler := planning.profiler(upstream, config):
         by = switched_on_by(upstream, profiler, target)
-        yield f"  nothing records by this alone: {profiler} is switched on as before, by {by}"
+        yield f"  this alone records nothing: switch {profiler} on as before, by {by}"
         return
     if not config.profiler.MODULE:
         yield f"  each process writes its own into {config.save_path}/timeline: `rlpatch timeline {config.save_path}`"

@@ -134,7 +134,7 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
         if window not in [stage.window for _, stage in known]:
             option = f"--{window.unit} {window}"
             hint = f"leave out {option}, or name a target that has it: rlpatch list"
-            problems.append(Problem(Kind.USAGE, f"{option}: no target counts it", hint=hint))
+            problems.append(Problem(Kind.USAGE, f"{option}: no target counts this unit", hint=hint))
     return tuple(problems)
 
 
@@ -162,6 +162,6 @@ def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> Prof
             raise Problem(Kind.USAGE, cause, str(inside), hint)
         with suppress(PermissionError):  # what this user may not see, that of the engine may
             if inside == Path("/proc") or (inside.exists() and not inside.is_dir()):
-                cause = f"the traces cannot go to {folder}: {inside} takes no folders"
-                raise Problem(Kind.USAGE, cause, str(inside), "--save-path DIR, a folder that is there or can be made")
+                cause = f"the traces cannot go to {folder}: {inside} cannot hold folders"
+                raise Problem(Kind.USAGE, cause, str(inside), "--save-path DIR, a folder that exists or can be created")
     return config

@@ -91,7 +91,7 @@ def _found(
         elsewhere += [] if search.words else patched_elsewhere(words, search, found)
         nothing = report_nothing(words, found, here=bool(elsewhere))
     if elsewhere and any(one.values for one in patched):
-        text = f"others stay, patched elsewhere: {CommandLine('status', *words, '--everywhere')}"
+        text = f"still patched elsewhere: {CommandLine('status', *words, '--everywhere')}"
         step += StepResult.noted([Note(text, "\n".join(map(elsewhere_line, elsewhere)))])
     elif elsewhere:
         nothing = StepResult(problems=(_elsewhere(words, nothing, elsewhere),))

@@ -60,7 +60,7 @@ def run(
     """
     if not launch.command:
         hint = f"{search.again('', '')} -- bash run.sh"
-        raise Problem(Kind.USAGE, "the command to run stands behind `--`, and is missing", hint=hint)
+        raise Problem(Kind.USAGE, "the command to run is missing: type it after `--`", hint=hint)
     parent.findable(launch.command[0])
     data = RunPlan(dry_run, launch.command)
     candidates = find(words, search, request, "run")
@@ -86,10 +86,10 @@ def run(
     changed = [one.plan for one in planned.values if one.plan.changed]
     result = CommandResult("run", step, data=data, aside=True)
     if changed:
-        result.lines.append("nothing is changed on disk: the processes of the command import these bytes")
+        result.lines.append("nothing changes on disk: the processes of the command import these bytes")
         result.then = _with_hook(changed, launch, gaps, require=require)
     else:
-        result.lines.append("the targets are patched on disk like this already: the command runs as it is")
+        result.lines.append("the targets are already patched like this on disk: the command runs as it is")
         result.then = lambda _show: parent.leave(parent.run(launch.command, launch.environ))
     return result
 
@@ -104,7 +104,7 @@ def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], St
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
-        note = Note("what the command starts was not looked at: its script cannot be read", str(problem))
+        note = Note("what the command starts was not checked: its script cannot be read", str(problem))
         return replace(launch, command=()), (), StepResult.noted([note], "warning")
 
 
@@ -154,7 +154,7 @@ def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, re
     left = tuple(dict.fromkeys(_LEFT[state].format(path) for _, _, state, path in receipts if state in _LEFT))
     if count:
         step = StepResult((f"rlpatch run: {name} was patched in {_processes(count)}",))
-        unpatched = [Note(f"{name} was imported unpatched, too", "\n".join(left))] if left else []
+        unpatched = [Note(f"{name} was also imported unpatched", "\n".join(left))] if left else []
         return count, step + StepResult.noted(unpatched, "warning")
     if folder.went_to_ray and not left:
         note = Note(f"{name} was patched in no process of this machine; Ray has it for its workers", _RAY)
@@ -170,12 +170,12 @@ def _processes(count: int) -> str:
 
 
 _LEFT = {
-    "changed": "{} is not as it was when the run was planned: start it again",
-    "elsewhere": "{} is another copy than the one that was planned: --path or --python leads to it",
+    "changed": "{} has changed since the run was planned: start it again",
+    "elsewhere": "{} is another copy than the planned one: --path or --python selects it",
 }
-_PASSED_BY = "-I, -E, -S, env -i and PYTHONPATH set anew pass the hook by"
-_RAY = "those on other machines leave no word here: look for the lines of rlpatch in the log of the run"
-_IN_PLACE = "`rlpatch apply` with the same options patches the files themselves, which nothing passes by"
+_PASSED_BY = "-I, -E, -S, env -i and a new PYTHONPATH bypass the hook"
+_RAY = "processes on other machines report nothing here: look for rlpatch lines in the log of the run"
+_IN_PLACE = "`rlpatch apply` with the same options patches the files themselves, which nothing bypasses"
 
 
 def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
@@ -184,11 +184,11 @@ def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> 
         return tuple(f"{gap.where}: {gap.why} ({gap.found or 'behind it'}): {gap.instead}" for gap in gaps)
     began, prefix = folder.prefixes(), plan.target.prefix
     if not began:
-        none = "no Python process began with the hook: none was started, or a sitecustomize that runs no other hides it"
+        none = "no Python process started with the hook: none was started, or another sitecustomize hides it"
         return none, _PASSED_BY
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
         name, ran = plan.target.project.name, ", ".join(began[:3])
         return (f"Python ran in other environments ({ran}), and {name} is in {prefix}: --python EXE",)
     files = ", ".join(str(change.path) for change in plan.edit.changes)
-    begun = f"Python processes began with the hook, and none imported {files}: did the run get there?"
+    begun = f"Python processes started with the hook, but none imported {files}: did the run get there?"
     return begun, f"{_PASSED_BY}; so do pytest's rewriting, and a zip"

@@ -65,7 +65,7 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
     found, patches = applied.status(root, again)
     changed = [str(root.path / file.path) for patch in patches for file in patch.files if file.state == "tampered"]
     if changed:
-        cause = "lines of ours were edited or moved: what is recorded is not known"
+        cause = "lines that rlpatch inserted were edited or moved: what they record is unknown"
         edited = [*applied.edited_files(root, {record.patch for record in root.records})]
         hint = restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
         step += StepResult(problems=(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint),))
@@ -107,7 +107,7 @@ def _projects(names: Sequence[str], search: Search) -> set[str]:
     for word in names:
         name, _ = targets.parse(word.partition("==")[0], known)
         if "==" in word:
-            cause = f"{word}: what is applied is known by its target, not by a version"
+            cause = f"{word}: patches are found by target, not by version"
             raise Problem(Kind.USAGE, cause, hint=search.again(word, name))
         wanted.add(name)
     return wanted

@@ -150,13 +150,13 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
         return []
     if not found.rows:
         first = int(options.turns != "rollout")
-        hint = f"it writes from its first {options.turns} on; a request can wait for it: the same with --at {first}"
+        hint = f"a worker writes from its first {options.turns} on; to leave a request for it, add --at {first}"
         raise watching.nobody(folder, found.skipped).replace(hint=hint)
     of_target, counting, living = _matching(found, options)
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
         return living
-    waiting = f"{' and '.join(stages)} wait for it" if stages else "no worker there waits for it, and lives"
+    waiting = f"{' and '.join(stages)} wait for it" if stages else "no live worker there waits for it"
     cause = f"{options.target} {options.words}: {waiting}".lstrip()
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _choices(living, found.rows))
@@ -212,7 +212,7 @@ def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float
     following = max(turns) + 1 if turns else int(options.turns != "rollout")
     at = following if options.at is None else options.at
     if at < following:
-        cause = f"--at {at}: it is too late, for a worker is in {options.turns} {following - 1}"
+        cause = f"--at {at}: too late, a worker is already in {options.turns} {following - 1}"
         raise Problem(Kind.USAGE, cause, hint=f"--at {following}, or leave it out")
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
@@ -235,7 +235,7 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
     for row in living:
         if row.life.silent:
             text = f"{row.worker.name} may be gone: {row.life.words}"
-            yield Message("warning", text, "how far it is was not counted")
+            yield Message("warning", text, "its progress was not counted")
     turns = _turns(living)
     if turns and min(turns) < max(turns):
         yield Message("note", f"the workers are at {options.turns}s {min(turns)} to {max(turns)}")
@@ -245,7 +245,7 @@ def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options:
     """What becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
     file = folder.file(stage)
     for one in (one for one in found.skipped if one.file == file):
-        text = "what lies in the place of the request is none, and goes"
+        text = "the file in the place of the request is not one, and is removed"
         yield Message("warning", text, f"{file}: {one.why}")
     if stage not in found.requests:
         return
@@ -255,17 +255,17 @@ def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options:
     name = f"{request.window} of {options.turns} {request.at}"
     if whose and not options.replace:
         cause = f"request {request.id} ({name}) is still to be served by {whose}"
-        hint = "wait for it with `rlpatch watch`, or take its place: the same with --replace"
+        hint = "wait for it with `rlpatch watch`, or replace it: the same command with --replace"
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
     if whose:
         yield Message("warning", f"request {request.id} ({name}) goes unserved by {whose}")
     elif all(row.outcome != progress.DONE for row in of_stage):
-        yield Message("note", f"the request before ({name}) was served by nobody")
+        yield Message("note", f"nobody served the previous request ({name})")
 
 
 def _still_to_serve(rows: Sequence[WorkerProgress], request: FiledRequest) -> str:
     pending = [row for row in rows if row.worker.on_demand and row.outcome == AT_WORK]
-    return _names(pending) or "workers that come" * (not rows and request.expires > time.time())
+    return _names(pending) or "later workers" * (not rows and request.expires > time.time())
 
 
 def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
@@ -273,21 +273,21 @@ def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledR
         return folder.write(stage, request)
     except OSError as error:
         cause = f"the request cannot be written: {error.strerror or error}"
-        hint = "make room there, or let your user write, and the same again"
+        hint = "make room there, or let your user write, then the same command again"
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
 def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
-    whose = "no worker is there yet: the request waits for those that come"
+    whose = "no worker is there yet: the request waits for the first ones"
     if rows:
         whose = f"of {_names(rows)}, {rows[0].worker.target} {rows[0].worker.release}".rstrip()
-    after = ", the one after the furthest that a worker is in" if options.at is None else ""
+    after = ", one after the furthest worker" if options.at is None else ""
     would = "would ask" if options.dry_run else "asked"
     expires = f"which expires in {life.duration(options.expires)}"
     return (
         f"{would} for {options.words} in {options.turns} {request.at}{after}",
         f"  {whose}",
-        f"  request {request.id}, {expires}; a worker looks for it where a {options.turns} begins",
+        f"  request {request.id}, {expires}; a worker looks for it when a {options.turns} begins",
     )
 
 

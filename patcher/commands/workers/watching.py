@@ -121,7 +121,7 @@ def watched(
 ) -> tuple[WatchData, StepResult]:
     """Wait until the ``wanted`` workers are settled, on demand with ``requested``; ``head`` stands above the table."""
     if save_path.exists() and not save_path.is_dir():
-        raise Problem(Kind.NO_TRACE, f"{save_path} is no folder", hint="rlpatch watch DIR: the folder of the traces")
+        raise Problem(Kind.NO_TRACE, f"{save_path} is not a folder", hint="rlpatch watch DIR: the folder of the traces")
     folder = StateFolder(save_path.resolve())
     if not (save_path.exists() or options.once):
         head = (*head, f"waiting for the first worker that writes into {save_path}, which does not exist yet")
@@ -183,10 +183,10 @@ def _row(row: WorkerProgress) -> WorkerRow:
 
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
     """The table, what was saved below it, and as a problem what was not."""
-    text = "a file there is none that a probe writes, and is left out"
+    text = "a file there was not written by a probe, and is left out"
     notes = [Message("warning", text, f"{one.file}: {one.why}") for one in data.skipped]
     if data.earlier:
-        notes.append(Message("note", f"{data.earlier} left out that ended before others took their places"))
+        notes.append(Message("note", f"{data.earlier} left out: they ended before others took their places"))
     lines: list[str] = []
     if data.workers:
         lines = [*tables.workers(data.workers, tables.room()), *below(data), _summary(data, options)]
@@ -206,11 +206,11 @@ def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Pro
     if data.ended == SAVED or (data.ended == NOW and idle):
         return None
     cause = f"{_CAUSES[data.ended]}: {_summary(data, options)}"
-    hint = "the log of the run says more, and `rlpatch watch` goes on where it was"
+    hint = "the log of the run says more, and `rlpatch watch` continues from here"
     return Problem(Kind.NO_TRACE, cause, data.folder, hint)
 
 
-_CAUSES = {UNSAVED: "not all have saved", NOW: "not all have saved yet", TIMEOUT: "the time is over"}
+_CAUSES = {UNSAVED: "not all have saved", NOW: "not all have saved yet", TIMEOUT: "the time is up"}
 
 
 def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
@@ -257,8 +257,8 @@ def _summary(data: WatchData, options: WatchOptions) -> str:
     missing = sum(len(one.ranks) for one in data.missing)
     texts = dict.fromkeys([*words.values(), *of_some.values()])
     parts = [f"{counts[text]} {text}" for text in texts if counts[text]]
-    parts += [f"{missing} not heard of"] if missing else []
-    parts += [f"nobody of {stage}" for stage in _absent(data, options)]
+    parts += [f"{missing} not heard from"] if missing else []
+    parts += [f"no worker of {stage}" for stage in _absent(data, options)]
     return ", ".join(parts)
 
 

@@ -31,7 +31,7 @@ def test_each_setting_is_named_and_how_the_profiler_is_switched_on(run, site: Pa
         "    with_stack: envs.STACK → False (vllm_ascend/worker/worker_v1.py:30)",
         "    profile_memory: False already",
         "  Sets --level level2 --contents npu,cpu --aic-metrics memory of the framework's own profiler",
-        "  nothing records by this alone: the engine's own profiler is switched on as before, by VLLM_TORCH_PROFILER_DIR",
+        "  this alone records nothing: switch the engine's own profiler on as before, by VLLM_TORCH_PROFILER_DIR",
     ):
         assert line in said
     assert "traces of" not in said
@@ -128,7 +128,7 @@ def test_the_profiler_may_be_on_and_others_are_a_warning(run, site: Path, words,
         (("--builtin",), "--builtin without a setting", "one of --level"),
         (
             ("--builtin", "--decode", "1:2"),
-            "--decode: the framework's own profiler has nothing of the kind",
+            "--decode: the framework's own profiler has no such option",
             "leave out",
         ),
         ((*LEVEL, "--ranks", "0"), "--ranks: the framework's own profiler", "leave out"),

@@ -140,18 +140,18 @@ ERRORS = {
     "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "vllm-ascend has no stage update-policy; it is one of areal, mindspeed-rl, openrlhf, slime, trl, verl", "one of: rollout, graph-capture, builtin"),
     "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "vllm-ascend has no stage rolout: no target has this stage", "--stage rollout"),
     "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "vllm-ascend has no --mini-batch", "--decode A:B"),
-    "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch 0:1: no target counts it", "rlpatch list"),
+    "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch 0:1: no target counts this unit", "rlpatch list"),
     "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role belongs to training stages", "leave --role out"),
     "training step 0": (("apply", "vllm-ascend", "--decode", "1:2", "--training-steps", "0", "--path", "site"), 2, "whole number from 1", "--training-steps 2"),
     "another version": (("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site"), 3, "is 0.11.0rc1 here, not 0.12.0rc1", "vllm-ascend==0.11.0rc1"),
-    "an unknown project": (("apply", "vllm-ascent", "--decode", "1:2", "--path", "site"), 3, "nothing is known of", "vllm-ascend"),
+    "an unknown project": (("apply", "vllm-ascent", "--decode", "1:2", "--path", "site"), 3, "is unknown; the targets are", "vllm-ascend"),
     "no such folder": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "nowhere"), 3, "nowhere", "--path"),
     "nothing there": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "/usr/bin"), 3, "is not there", "--path"),
     "not installed": (("apply", "vllm-ascend", "--decode", "1:2"), 3, "vllm-ascend (the package vllm_ascend) is not there", "--path DIR"),
     "traces in the package": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend/worker/traces"), 2, "inside the package vllm_ascend", "--save-path /tmp/rlpatch_traces"),
     "traces in the store": (("diff", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/.rlpatch/traces"), 2, "inside the store of rlpatch", "--save-path /tmp/rlpatch_traces"),
-    "traces in a file": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend-0.11.0rc1.dist-info/METADATA/x"), 2, "METADATA takes no folders", "--save-path DIR"),
-    "traces in /proc": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "/proc/x"), 2, "/proc takes no folders", "--save-path DIR"),
+    "traces in a file": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend-0.11.0rc1.dist-info/METADATA/x"), 2, "METADATA cannot hold folders", "--save-path DIR"),
+    "traces in /proc": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "/proc/x"), 2, "/proc cannot hold folders", "--save-path DIR"),
     "a check of nothing": (("check", "verl", "--path", "nowhere"), 3, "there is no folder nowhere", "--path .../site-packages"),
     "a check of nothing at all": (("check", "--path", "nowhere"), 3, "there is no folder nowhere", "--path .../site-packages"),
     "a check of what is not there": (("check", "verl", "--path", "site"), 3, "verl (the package verl) is not there", "--path"),
@@ -162,7 +162,7 @@ ERRORS = {
 
 def test_the_command_of_the_run_stands_behind_apply_and_check_only(run, site: Path) -> None:
     run(*APPLY)
-    assert "nothing is known of" in run("revert", "--path", "site", "--", "nonsense", code=3).stderr
+    assert "is unknown; the targets are" in run("revert", "--path", "site", "--", "nonsense", code=3).stderr
     assert "# >>> rlpatch" in (site / WORKER).read_text()
     run("revert", "--path", "site", "--", "vllm-ascend")
     assert (site / WORKER).read_text() == SOURCE
@@ -438,7 +438,7 @@ class TestStatus:
         newer = SOURCE + "\n# a newer release\n"
         (site / WORKER).write_text(newer)
         assert self.state(run)["state"] == "lost"
-        assert "was replaced meanwhile" in run("revert", "--path", "site").stdout
+        assert "was replaced in the meantime" in run("revert", "--path", "site").stdout
         assert (site / WORKER).read_text() == newer
         assert not (site / ".rlpatch").exists()
 
@@ -477,7 +477,7 @@ class TestStatus:
         shutil.rmtree(site / ".rlpatch")
         told = self.state(run)
         assert (told["since"], told["state"]) == ("", "intact")
-        assert "as far as marks tell" in told["detail"]
+        assert "as far as the marks show" in told["detail"]
         assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
         run("revert", "--path", "site")
         assert (site / WORKER).read_text() == SOURCE
@@ -526,7 +526,7 @@ def test_check_says_where_and_how_to_switch_it_off(run) -> None:
     Path("run.sh").write_text("# start\nexport VLLM_TORCH_PROFILER_DIR=/tmp/p\nvllm serve m\n")
     said = run("check", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh")
     assert "armed the engine's own profiler (run.sh:2)" in said.stdout
-    assert "    to switch it off: take it out at run.sh:2, or unset VLLM_TORCH_PROFILER_DIR behind it\n" in said.stdout
+    assert "    to switch it off: remove it at run.sh:2, or unset VLLM_TORCH_PROFILER_DIR after it\n" in said.stdout
     assert "why: " not in said.stdout
     assert "details: -v\n" in said.stderr
     assert "    why: " in run("check", "-v", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh").stdout
@@ -564,7 +564,7 @@ def test_what_is_unknown_for_one_reason_is_told_once(run) -> None:
     details = run("check", "-v", *command).stdout
     assert "    msMonitor (run.sh:1)\n" in details
     assert "    to switch it off: unset PROFILING_MODE there, if it is there\n" in details
-    assert "    the patch looks again before it records\n" in details
+    assert "    the patch checks again before it records\n" in details
 
 
 def test_in_a_place_that_is_named_only_what_is_there_is_checked(run, site: Path) -> None:
@@ -597,7 +597,7 @@ def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
         ("megatron", "schedule has the micro-batches\n  --mini"),
         ("archon", "runner has the micro-batches\n"),
     ):
-        assert f"--strategy {strategy} --micro-batch cannot be had: its {why}" in gaps
+        assert f"--strategy {strategy} --micro-batch is not available: its {why}" in gaps
     verl = run("explain", "verl==0.9.1", "--stage", "update-policy").stdout
     assert "micro-batches: take --call\n    with pipeline_model_parallel_size above 1" in verl
 
@@ -608,7 +608,7 @@ def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site
     assert f'here: {WORKER}:{line} self._rlpatch_rollout("step", scheduler_output)' in said
     assert "RLPATCH_WINDOW" in said
     newer = run("explain", "vllm-ascend==0.30.0rc2").stdout
-    assert "not found here: as the recipes tell" in newer
+    assert "not found here: from the recipes" in newer
     assert "records [29, 59) for delay 30" in newer
     for version, notes in (("0.30.0rc2", 0), ("0.77.0", 1)):
         assert len(json.loads(run("explain", f"vllm-ascend=={version}", "--json").stdout)["notes"]) == notes
@@ -778,7 +778,7 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
         ),
     )
     done = run(*APPLY)
-    assert "hold the code as it was:\n  17 python -m vllm\n" in done.stdout
+    assert "still have the old code:\n  17 python -m vllm\n" in done.stdout
     first = "warning: engines of alice may run from here: what they start then records, too"
     assert re.sub(r"\s+", " ", done.stderr).startswith(first)
     # An agent on a node hands them over one after the other.

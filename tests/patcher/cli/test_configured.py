@@ -89,7 +89,7 @@ def test_config_shows_it(team: Path, run: Run) -> None:
         f"  --path {team}/site",
         "  --preset tail: --at-tail 8 --decode 0:32",
         "  --preset training: --mini-batch 0:1",
-        "RLPATCH_RANKS=all  in this shell: it holds over what was patched",
+        "RLPATCH_RANKS=all  in this shell: it overrides what was patched",
     ]
     found = json.loads(run("config", "--json").stdout)["result"]
     assert found["presets"]["training"] == {"--mini-batch": ["--mini-batch", "0:1"]}
@@ -104,9 +104,9 @@ def test_config_shows_it(team: Path, run: Run) -> None:
         ("rlpatch.toml", "force = true", "no option force in a configuration", "rlpatch apply --help"),
         ("rlpatch.toml", 'decode = "60:30"', "--decode 60:30: the window is empty", "--decode 60:61"),
         ("rlpatch.toml", "at-tail = -1", "--at-tail -1: not a whole number", "--at-tail 2"),
-        ("rlpatch.toml", "ranks = {}", "ranks is neither a text nor a number", 'ranks = "…"'),
-        ("rlpatch.toml", "presets = 3", "presets is no table of options", "rlpatch config -h"),
-        ("rlpatch.toml", "decode = 30:60", "the configuration cannot be read", "mend that line"),
+        ("rlpatch.toml", "ranks = {}", "ranks is neither a string nor a number", 'ranks = "…"'),
+        ("rlpatch.toml", "presets = 3", "presets is not a table of options", "rlpatch config -h"),
+        ("rlpatch.toml", "decode = 30:60", "the configuration cannot be read", "fix that line"),
         ("rlpatch.toml", "decode = '\\xff'", "--decode", ""),
         ("pyproject.toml", '[tool.rlpatch]\ndecod = "1:2"', "no option decod", "did you mean decode?"),
     ],
@@ -173,7 +173,7 @@ def test_a_value_is_typed(table: dict[str, Any], words: tuple[str, ...]) -> None
 
 
 def test_targets_are_texts() -> None:
-    with pytest.raises(Problem, match="targets is neither a text nor a number"):
+    with pytest.raises(Problem, match="targets is neither a string nor a number"):
         configured.read(Path("/team/rlpatch.toml"), {"targets": [{}]})
 
 

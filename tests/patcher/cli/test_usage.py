@@ -29,7 +29,7 @@ REPOSITORY = Path(cli.__file__).parents[2]
         (("apply",), "apply", "Missing argument", "rlpatch apply --help"),
         (("apply", "verl", "--color", "blue"), "apply", "'blue' is not one of", "rlpatch apply --help"),
         (("apply", "verl", "--force=1"), "apply", "does not take a value", "rlpatch apply --help"),
-        (("apply", "verl", "--level", "five"), "apply", "--level five is not offered", "one of level_none"),
+        (("apply", "verl", "--level", "five"), "apply", "--level five is not available", "one of level_none"),
         (("apply", "verl", "--decode", "10-20"), "apply", "not a window", "--decode 10:20"),
         (("status", "--bogus"), "status", "--bogus", "rlpatch status --help"),
         (("explain",), "explain", "Missing argument", "rlpatch explain --help"),
@@ -80,7 +80,7 @@ def test_a_command_without_the_two_hyphens_before_it_is_shown_with_them(run, wor
     import shlex
 
     said = run(*shlex.split(words), code=2).stderr
-    assert "stands behind `--`, which is missing" in said
+    assert "is not a target: put `--` before the command" in said
     assert f"  next: rlpatch {command}\n" in said
 
 
@@ -101,7 +101,7 @@ def test_and_what_is_no_command_is_not_taken_for_one(run, words: str) -> None:
         ("version", 2, "rlpatch --version"),
         ("apply vllm-ascend --decod=1:2", 2, "rlpatch apply vllm-ascend --decode=1:2"),
         ("apply vllm-ascend --path site --stage rolout", 3, "--stage rollout"),
-        ("apply --ray vllm-ascend --decode 1:2", 2, "rlpatch apply vllm-ascend --decode 1:2 --ray: the word behind"),
+        ("apply --ray vllm-ascend --decode 1:2", 2, "rlpatch apply vllm-ascend --decode 1:2 --ray: the word after"),
     ],
 )
 def test_what_was_probably_meant_can_be_typed(run, site: Path, words: str, code: int, command: str) -> None:

@@ -86,5 +86,5 @@ def test_what_a_stage_of_another_kind_does_not_take(words: str, cause: str) -> N
     ],
 )
 def test_what_cannot_be_is_no_value(build: Callable[[], object]) -> None:
-    with pytest.raises(ValueError, match=r"is no unit of|are no settings"):
+    with pytest.raises(ValueError, match=r"is not a unit of|are no settings"):
         build()

@@ -78,7 +78,7 @@ def test_the_report_of_apply_beside_the_commands_own_streams(lent: Run, run, sit
     planned = [line for line in applied.stdout.splitlines() if not line.startswith("next:")]
     said = done.stderr.replace("  patches ", "  would patch ").splitlines()
     assert [line for line in said if line in planned] == planned
-    assert "nothing is changed on disk: the processes of the command import these bytes" in said
+    assert "nothing changes on disk: the processes of the command import these bytes" in said
     assert said[-1] == "rlpatch run: vllm-ascend was patched in 1 process"
     assert not (site / ".rlpatch").exists()
 
@@ -124,7 +124,7 @@ def test_what_is_patched_on_disk_already_runs_as_it_is(lent: Run, run, site: Pat
     run("apply", *TARGET)
     done = lent(*TARGET, "--", "python", "-B", "-c", SHOW + "; raise SystemExit(3)", code=3)
     assert done.stdout == "True\n"
-    assert "patched on disk like this already" in done.stderr
+    assert "already patched like this on disk" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_the_code_and_the_signal_are_the_commands(lent: Run, command: str, code:
 
 
 REFUSED = {
-    "no command": ((), 2, "the command to run stands behind `--`"),
-    "an empty command": (("--",), 2, "the command to run stands behind `--`"),
+    "no command": ((), 2, "the command to run is missing: type it after `--`"),
+    "an empty command": (("--",), 2, "the command to run is missing: type it after `--`"),
     "no separator": (("bash", "run.sh"), 2, "rlpatch run vllm-ascend==0.11.0rc1 --decode 30:60 --path site -- bash run.sh"),
-    "no window of it": (("--mini-batch", "0:1", "--", "true"), 2, "no target counts it"),
+    "no window of it": (("--mini-batch", "0:1", "--", "true"), 2, "no target counts this unit"),
     "required, and lost": (("--require", "--", "python", "-I", "-c", "open('started', 'w')"), 5, "leave -I out"),
 }  # fmt: skip
 
@@ -176,7 +176,7 @@ def test_a_version_that_is_not_there_starts_nothing(lent: Run) -> None:
 
 def test_a_command_whose_script_cannot_be_read_starts_all_the_same(lent: Run) -> None:
     done = lent(*TARGET, "--", "bash", "none.sh", code=127)
-    assert "what the command starts was not looked at" in done.stderr
+    assert "what the command starts was not checked" in done.stderr
     assert "bash: none.sh:" in done.stderr
 
 
@@ -185,11 +185,11 @@ LOSSES = {
     "-E in a script": (("bash", "run.sh"), "Python with -E ignores PYTHONPATH"),
     "env -i": (("env", "-i", sys.executable, "-c", "pass"), "the environment emptied (env -i)"),
     "PYTHONPATH anew": (("bash", "anew.sh"), "export PYTHONPATH=…:$PYTHONPATH keeps what was there"),
-    "nobody can tell": (("sh", "-c", "eval `cat words`"), "no Python process began with the hook"),
-    "no Python": (("true",), "no Python process began with the hook"),
+    "nobody can tell": (("sh", "-c", "eval `cat words`"), "no Python process started with the hook"),
+    "no Python": (("true",), "no Python process started with the hook"),
     "not imported": (("python", "-c", "pass"), f"none imported {WORKER}: did the run get there?"),
-    "another copy": (("python", "other.py"), "is another copy than the one that was planned"),
-    "changed meanwhile": (("python", "-B", "changes.py"), "is not as it was when the run was planned"),
+    "another copy": (("python", "other.py"), "is another copy than the planned one"),
+    "changed meanwhile": (("python", "-B", "changes.py"), "has changed since the run was planned"),
 }
 
 

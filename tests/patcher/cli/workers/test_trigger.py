@@ -102,9 +102,9 @@ def test_it_says_what_will_happen(run: Run, waiting: Saved) -> None:
     host = here()["host"]
     asked = request(waiting)
     assert done.stdout.splitlines() == [
-        "asked for --decode 0:10 --at-tail 8 in rollout 3, the one after the furthest that a worker is in",
+        "asked for --decode 0:10 --at-tail 8 in rollout 3, one after the furthest worker",
         f"  of {host} rank 0, {host} rank 1, vllm 0.32.0",
-        f"  request {asked['id']}, which expires in 2 h; a worker looks for it where a rollout begins",
+        f"  request {asked['id']}, which expires in 2 h; a worker looks for it when a rollout begins",
         f"next: rlpatch watch {waiting.path}",
     ]
     assert asked["expires"] == pytest.approx(time.time() + 7200, abs=60)
@@ -113,7 +113,7 @@ def test_it_says_what_will_happen(run: Run, waiting: Saved) -> None:
 def test_a_training_stage_is_found_by_its_unit(run: Run, saved: Saved) -> None:
     saved.state("waiting", **ON_DEMAND, step=4)
     saved.state("waiting", **ON_DEMAND, rollout=9, pid=2)
-    assert "in training step 5, the one after the furthest" in run("trigger", "--micro-batch", "0:1").stdout
+    assert "in training step 5, one after the furthest worker" in run("trigger", "--micro-batch", "0:1").stdout
     assert request(saved, "update-policy")["at"] == 5
     assert not (saved.folder / "rollout.request").exists()
 
@@ -170,26 +170,26 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
         [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8: a training stage has neither", "--micro-batch 0:1"),
     "a condition that is none": ([DEMAND], "--decode 1:2 --at-tail 0", 2, "--at-tail 0: not a whole number from 1", "--at-tail 2"),
     "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1: not a whole number", "--ranks 1"),
-    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "it writes from its first rollout on; a request can wait for it: the same with --at 0"),
+    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "a worker writes from its first rollout on; to leave a request for it, add --at 0"),
     "another target": (
-        [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no worker there waits for it", "vllm --stage rollout --decode A:B"),
-    "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "vllm==0.9.0 --decode 1:2: no worker there waits for it", "vllm"),
+        [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no live worker there waits for it", "vllm --stage rollout --decode A:B"),
+    "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "vllm==0.9.0 --decode 1:2: no live worker there waits for it", "vllm"),
     "another stage": (
-        [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--micro-batch 0:1: no worker there waits for it",
+        [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--micro-batch 0:1: no live worker there waits for it",
         "--stage rollout --decode A:B"),
-    "another unit": ([DEMAND], "--iterations 5:9", 2, "--iterations 5:9: no worker there waits for it", "--decode A:B"),
+    "another unit": ([DEMAND], "--iterations 5:9", 2, "--iterations 5:9: no live worker there waits for it", "--decode A:B"),
     "two stages": (
         [{**DEMAND, "step": 1}, {**DEMAND, "step": 1, "stage": "compute-log-prob"}], "--micro-batch 0:1", 2,
         "--micro-batch 0:1: compute-log-prob and update-policy wait for it",
         "verl --stage compute-log-prob --micro-batch A:B or verl --stage update-policy"),
     "none on demand": (
-        [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "--decode 1:2: no worker there waits for it", "patch with --on-demand"),
+        [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "--decode 1:2: no live worker there waits for it", "patch with --on-demand"),
     "all gone": (
-        [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "no worker there waits for it, and lives", "start the run again"),
+        [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "no live worker there waits for it", "start the run again"),
     "no such rank": (
         [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no such rank waits", "of those that wait: 0, 3"),
     "too late": (
-        [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5: it is too late, for a worker is in rollout 5", "--at 6"),
+        [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5: too late, a worker is already in rollout 5", "--at 6"),
     "no time to wait": ([DEMAND], "--decode 1:2 --timeout 5", 2, "--timeout without --wait", "--wait --timeout SECONDS"),
 }  # fmt: skip
 
@@ -224,7 +224,7 @@ def test_one_that_is_still_to_be_served_is_kept(run: Run, waiting: Saved) -> Non
     waiting.request(id="0de1", at=3)
     done = run("trigger", "--decode", "1:2", code=5)
     assert f"request 0de1 (30:60 of rollout 3) is still to be served by {here()['host']} rank 0" in done.stderr
-    assert "the same with --replace" in done.stderr
+    assert "the same command with --replace" in done.stderr
     assert request(waiting)["id"] == "0de1"
     done = run("trigger", "--decode", "1:2", "--replace")
     assert "warning: request 0de1 (30:60 of rollout 3) goes unserved by" in done.stderr
@@ -234,10 +234,10 @@ def test_one_that_is_still_to_be_served_is_kept(run: Run, waiting: Saved) -> Non
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        ({"at": 1}, "note: the request before (30:60 of rollout 1) was served by nobody"),  # too late
-        ({"at": 3, "expires": 1e9}, "note: the request before (30:60 of rollout 3) was served by nobody"),
-        ({"at": 3, "ranks": "5"}, "note: the request before (30:60 of rollout 3) was served by nobody"),
-        ({"format": 2}, "warning: what lies in the place of the request is none, and goes"),
+        ({"at": 1}, "note: nobody served the previous request (30:60 of rollout 1)"),  # too late
+        ({"at": 3, "expires": 1e9}, "note: nobody served the previous request (30:60 of rollout 3)"),
+        ({"at": 3, "ranks": "5"}, "note: nobody served the previous request (30:60 of rollout 3)"),
+        ({"format": 2}, "warning: the file in the place of the request is not one, and is removed"),
     ],
 )
 def test_one_that_nobody_will_serve_is_no_hindrance(
@@ -370,19 +370,19 @@ def test_it_waits_no_longer_than_it_was_told(run: Run, waiting: Saved) -> None:
 def test_a_request_waits_for_workers_that_come(run: Run, tmp_path: Path) -> None:
     """Nothing of the run is there yet, nor its folder: rollout 0 can be asked for."""
     folder = tmp_path / "rlpatch_traces"
-    assert "the same with --at 0" in run("trigger", "--decode", "1:3", code=3).stderr
+    assert "to leave a request for it, add --at 0" in run("trigger", "--decode", "1:3", code=3).stderr
     assert not folder.exists()
     done = run("trigger", "--decode", "1:3", "--at", "0", "--expires", "7200")
     asked = asdict(read((folder / ".rlpatch" / "rollout.request").read_bytes()))
     assert done.stdout.splitlines() == [
         "asked for --decode 1:3 in rollout 0",
-        "  no worker is there yet: the request waits for those that come",
-        f"  request {asked['id']}, which expires in 2 h; a worker looks for it where a rollout begins",
+        "  no worker is there yet: the request waits for the first ones",
+        f"  request {asked['id']}, which expires in 2 h; a worker looks for it when a rollout begins",
         f"next: rlpatch watch {folder}",
     ]
     assert (asked["at"], asked["window"]) == (0, "1:3")
     assert (
-        f"request {asked['id']} (1:3 of rollout 0) is still to be served by workers that come"
+        f"request {asked['id']} (1:3 of rollout 0) is still to be served by later workers"
         in run("trigger", "--decode", "2:3", "--at", "0", code=5).stderr
     )
     run("trigger", "--decode", "2:3", "--at", "0", "--replace")

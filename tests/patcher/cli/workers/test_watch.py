@@ -58,22 +58,22 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
         [here(state="saved", done=False, traces=["a.json"], pid=maker.ended())], [], 3, "lost",
         "no trace: not all have saved: 1 without all of its traces"),
     "one is gone": ([here(pid=maker.ended())], [], 3, "lost", "no trace: not all have saved: 1 without a trace"),
-    "the time is over": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: the time is over: 1 at work"),
-    "one failed, and the time is over": (
+    "the time is up": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: the time is up: 1 at work"),
+    "one failed, and the time is up": (
         [{}, {"state": "failed", "rank": 1, "pid": 2}], ["--timeout", "0.1"], 3, "timeout",
-        "no trace: the time is over: 1 at work, 1 without a trace"),
+        "no trace: the time is up: 1 at work, 1 without a trace"),
     "looked at once": ([{}], ["--once"], 3, "at work", "no trace: not all have saved yet: 1 at work"),
     "a rank is missing": (
         [{"state": "saved", "ranks": "all", "world": 2}], ["--once"], 3, "at work",
-        "no trace: not all have saved yet: 1 saved, 1 not heard of"),
+        "no trace: not all have saved yet: 1 saved, 1 not heard from"),
     "nobody is there": ([], ["--once"], 3, "at work", "no worker: no worker has written its state into "),
     "nobody came": ([], ["--timeout", "0.1"], 3, "timeout", "no worker: no worker has written its state into "),
-    "nobody of the stage": (
+    "no worker of the stage": (
         [{"state": "saved"}], ["--once", "--stage", "update_policy"], 3, "at work",
         "no worker: no worker of update-policy has written its state into "),
     "one of two stages": (
         [{"state": "saved"}], ["--once", "--stage", "update-policy,rollout"], 3, "at work",
-        "no trace: not all have saved yet: 1 saved, nobody of update-policy"),
+        "no trace: not all have saved yet: 1 saved, no worker of update-policy"),
     "both stages": (
         [{"state": "saved"}, {"state": "saved", "step": 1}], ["--stage", "update-policy,rollout"], 0, "saved", ""),
     "another stage is not waited for": ([{"state": "saved"}, {"step": 1}], ["--stage", "rollout"], 0, "saved", ""),
@@ -81,7 +81,7 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
     "since a time": ([{"at": 1e9, "rank": 1}, {"state": "saved", "pid": 2}], ["--since", "1000000001"], 0, "saved", ""),
     "nothing was asked": ([maker.ON_DEMAND], ["--once"], 0, "at work", ""),
     "nothing was asked in time": (
-        [maker.ON_DEMAND], ["--timeout", "0.1"], 3, "timeout", "no trace: the time is over: 1 not asked (rlpatch trigger)"),
+        [maker.ON_DEMAND], ["--timeout", "0.1"], 3, "timeout", "no trace: the time is up: 1 not asked (rlpatch trigger)"),
 }  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def test_how_it_ends(
         (("--stage", "rolout"), 3, "no worker of rolout has written"),  # a recipe may have a stage of its own
         (("--timeout", "-1"), 2, "Invalid value for '--timeout'"),
         (("nowhere", "--once"), 3, "no worker: nowhere does not exist"),
-        (("file", "--once"), 3, "no trace: file is no folder"),
+        (("file", "--once"), 3, "no trace: file is not a folder"),
     ],
 )
 def test_what_cannot_be_watched(run: Run, tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
@@ -162,9 +162,7 @@ def test_the_values_are_those_of_the_worker(run: Run, saved: Saved) -> None:
         {"path": str(trace), "size": trace.stat().st_size},
         {"path": str(saved.path / "moved.json"), "size": None},
     ]
-    assert found["skipped"] == [
-        {"file": str(saved.folder / "rollout_b.json"), "why": "it is no JSON, or not all of it"}
-    ]
+    assert found["skipped"] == [{"file": str(saved.folder / "rollout_b.json"), "why": "it is not JSON, or incomplete"}]
     assert found["folder"] == str(saved.path)
 
 
@@ -202,8 +200,8 @@ def test_what_is_left_out_is_said(run: Run, saved: Saved) -> None:
     saved.state("recording", **here(pid=maker.ended(), at=time.time() - 60))
     saved.state("saved", **here())
     done = run("watch", "-v")
-    assert f"{saved.folder}/rollout_b.json: it is no JSON, or not all of it" in " ".join(done.stderr.split())
-    assert "note: 1 left out that ended before others took their places" in done.stderr
+    assert f"{saved.folder}/rollout_b.json: it is not JSON, or incomplete" in " ".join(done.stderr.split())
+    assert "note: 1 left out: they ended before others took their places" in done.stderr
 
 
 def test_ranks_that_are_still_to_come_are_named(run: Run, saved: Saved) -> None:
@@ -268,7 +266,7 @@ def test_quiet_says_only_what_went_wrong(run: Run, saved: Saved) -> None:
     saved.state("recording")
     done = run("watch", "-q", "--timeout", "0.1", code=3)
     assert done.stdout == ""
-    assert done.stderr.startswith("Error: no trace: the time is over")
+    assert done.stderr.startswith("Error: no trace: the time is up")
 
 
 # ---------------------------------------------------------------- a terminal
