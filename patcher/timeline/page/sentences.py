@@ -16,7 +16,7 @@ CHINESE = {
         "没有单一原因：多出的 {more:.2f} s 中，{what} 占 {own:.2f} s",
     "{what} took longer, and what did it left no record": "{what} 耗时更长，但执行它的进程没有留下记录",
     "the step is {longer:.2f} s longer: the rest would have passed anyway, with polling for example":
-        "这一步长了 {longer:.2f} s：其余时间本来也会流逝，例如在轮询中",
+        "这一步长了 {longer:.2f} s：其余时间本来也要花，例如在轮询中",
     "{silent} of {all} ranks recorded nothing of {call}": "{all} 个 rank 中有 {silent} 个没有记录 {call}",
     # causes
     "{cause}, over the typical step": "{cause}：超出典型步的部分",
@@ -79,7 +79,7 @@ CHINESE = {
     "what {hosts} recorded contradicts the order of calls: times there may be {seconds:.3f} s wrong":
         "{hosts} 的记录与调用的先后矛盾：那里的时间可能有 {seconds:.3f} s 的误差",
     "the clock of {hosts} is its wall clock: its error has no bound":
-        "{hosts} 的时钟取自墙上时钟：误差没有上界",
+        "{hosts} 的时钟取自系统时钟：误差没有上界",
     "the driver marks no steps: they are counted by its phase `step`": "driver 没有标记步：按它的 `step` 阶段计数",
 }  # fmt: skip
 """English → Chinese, as templates."""
