@@ -154,7 +154,7 @@ def test_a_store_is_believed_only_of_those_who_could_change_the_root(
         if believed:
             assert "believed" not in said.text
         else:
-            assert (said.code, "not believed" in said.text, ".rlpatch" in said.text) == (5, True, True), words
+            assert (said.code, "not trusted" in said.text, ".rlpatch" in said.text) == (5, True, True), words
     assert Picture(site) == before
 
 
