@@ -24,6 +24,22 @@ complete -o nosort -F _rlpatch_with_releases rlpatch
 """
 """For bash, to which ``vllm-ascend==0.11.0rc1`` is three words, and what completes it stands behind the ``=`` alone."""
 
+_MENDED = {
+    # zsh would put the value in the place of the whole word `--stage=upd`
+    "zsh": {
+        "local -a response\n": "local -a response\n    compset -P '--*='\n",
+        "compadd -U": 'compadd -U -i "$IPREFIX"',
+    },
+    "fish": {
+        # a value may be a list with commas, of which click's line would give the first word alone
+        '(string split ","': '(string split -m 1 ","',
+        # fish offers only what begins with the whole word
+        "    for c": "    set -l option (string match -r -- '^--[^=]*=' (commandline -t));\n    for c",
+        "    end;\nend;": """    end | string replace -r -- '^' "$option";\nend;""",
+    },
+}
+"""What click's script of a shell has, and what it needs."""
+
 
 @dataclass(frozen=True)
 class Completion:
@@ -44,7 +60,7 @@ def command(shell: str) -> CommandResult:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101  (the choice lists click's own shells)
     source = kind(rlpatch, {}, "rlpatch", "_RLPATCH_COMPLETE").source()
-    # A value may be a list with commas, of which click's line for fish would give the first word alone.
-    source = source.replace('(string split ","', '(string split -m 1 ","')
+    for theirs, ours in _MENDED.get(shell, {}).items():
+        source = source.replace(theirs, ours)
     source += _BASH * (shell == "bash")
     return CommandResult("completion", data=Completion(source), raw=f"{source}\n".encode())
