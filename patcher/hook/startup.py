@@ -109,8 +109,10 @@ def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | Non
     if real not in files and real.endswith(RAY):
         return _with_our_hook(read(loader, path))
     if real not in files:
+        name = str(getattr(loader, "name", ""))
         for planned, file in files.items():
-            if real.endswith(os.sep + file.path):
+            # verl/third_party/vllm/__init__.py is no vllm/__init__.py.
+            if real.endswith(os.sep + file.path) and name in ("", "__main__", _module(file.path)):
                 _report_unpatched(file, "elsewhere", path, f"the plan is for {planned}")
                 break
         return None
@@ -124,6 +126,12 @@ def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | Non
         return None
     _leave_receipt(file, "patched", path)
     return after
+
+
+def _module(path: str) -> str:
+    """The name of the module that lies at ``path`` below the root."""
+    parts = os.path.splitext(path)[0].split(os.sep)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def _leave_receipt(file: File, state: str, path: str) -> bool:

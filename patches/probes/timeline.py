@@ -259,7 +259,7 @@ class TimelineRecorder(Steerable):
             return file.read(4096).replace("\0", " ").strip()[:80]
 
     def run(self) -> str:
-        """What the processes of a run have in common, on all its hosts."""
+        """What the processes of a run have in common, on all hosts; below an actor of Ray, the actor knows it."""
         import contextlib
         import os
         import sys
@@ -269,7 +269,7 @@ class TimelineRecorder(Steerable):
             if ray and ray.is_initialized():
                 context = ray.get_runtime_context()
                 return "%s %s" % (context.gcs_address, context.get_job_id())
-        return os.environ.get("RLPATCH_RUN", "")
+        return "" if "RAY_RAYLET_PID" in os.environ else os.environ.get("RLPATCH_RUN", "")
 
     def columns(self, rows: Any, begun: Any, at: int) -> dict[str, Any]:
         """The records as they are written: in microseconds, those of an engine as columns of differences."""

@@ -224,6 +224,16 @@ def test_a_module_of_the_same_name_is_nobodys_business(hooked: Hooked) -> None:
     assert (done.stdout, done.stderr, run.receipts()) == ("mine\n", "", ())
 
 
+def test_a_package_within_another_one_is_no_copy(hooked: Hooked) -> None:
+    """As verl/third_party/vllm, which is none of vLLM: a run that requires the patch goes on."""
+    run = hooked.plan(require=True)
+    hooked.write("others/__init__.py", "")
+    hooked.write("others/target/__init__.py", "")
+    hooked.write("others/target/worker.py", "VALUE = 'theirs'\n")
+    done = hooked.started(sys.executable, "-c", "from others.target.worker import VALUE; print(VALUE)")
+    assert (done.stdout, done.stderr, run.receipts()) == ("theirs\n", "", ())
+
+
 @pytest.mark.parametrize("state", ["changed", "elsewhere"])
 def test_a_run_that_requires_it_does_not_go_on_unpatched(state: str, hooked: Hooked) -> None:
     hooked.plan(require=True)

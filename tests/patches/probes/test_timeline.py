@@ -146,6 +146,12 @@ def test_the_header_names_the_process(tmp_path: Path) -> None:
     assert header["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
+def test_a_process_below_an_actor_of_ray_leaves_its_run_to_that(tmp_path: Path) -> None:
+    """The workers of vLLM: Ray names the run of the actor above them, and `rlpatch run` another one in all of them."""
+    left = left_by('span("work", "f")', tmp_path, RLPATCH_RUN="one", RAY_RAYLET_PID="7")
+    assert left.files[0][0]["run"] == ""
+
+
 def test_lengths_and_starts_are_microseconds(tmp_path: Path) -> None:
     code = (
         "print(time.monotonic_ns() // 1000)\n"
