@@ -55,6 +55,19 @@ def test_a_readme_is_short_and_has_both_commands(readme: str) -> None:
     assert "    python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && .venv/bin/pytest" in lines
 
 
+def test_the_container_runs_the_commands_of_the_readme_on_what_is_there() -> None:
+    lines = (REPOSITORY / "Containerfile").read_text().splitlines()
+    commands = [f"    {line.removeprefix('CMD ')}" for line in lines if line.startswith("CMD ")]
+    readme = (REPOSITORY / "README.md").read_text().splitlines()
+    assert len(commands) == 2
+    assert [command for command in commands if command not in readme] == []
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1] if word[:2] != "--"]
+    assert copied
+    assert [path for path in copied if not (REPOSITORY / path).exists()] == []
+    left_out = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    assert set(left_out) <= set((REPOSITORY / ".gitignore").read_text().splitlines())
+
+
 @pytest.mark.parametrize("suffix", [".md", ".zh.md"])
 def test_the_reference_has_every_code_key_and_variable(suffix: str) -> None:
     def first_column(page: str) -> list[str]:
