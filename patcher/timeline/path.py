@@ -95,6 +95,10 @@ def end_of(one: Timed) -> int:
     return ENDLESS if one.end is None else one.end
 
 
+AT_ONCE = 10_000
+"""Microseconds between two calls that a driver sends out one after the other, without waiting for the first."""
+
+
 def calls_for(call: str, work: str) -> bool:
     """Whether a call of this name is one of the method ``work``: it may have the prefix of a group of workers."""
     return call == work or call.endswith(f"_{work}")
@@ -225,13 +229,23 @@ class StepRecords:
         served = (one for several in self.serves.values() for one in several)
         return [one for one in served if self.replica_of[one.process] == replica]
 
+    def has_twin(self, call: KeptSpan) -> bool:
+        """Whether a call of its method went out to other workers at the same time: whose a work is, is then a guess."""
+        methods = {one.name for one in self.spans if one.kind == "work" and calls_for(call.name, one.name)}
+        return any(
+            one.name != call.name and abs(one.start - call.start) < AT_ONCE
+            for one in self.spans
+            if one.kind == "call" and one.process == self.driver and any(calls_for(one.name, name) for name in methods)
+        )
+
     def lacks(self, call: KeptSpan) -> int:
         """How many works of a call are not recorded that should be."""
         group = self.groups.get(call.id)
         count = len(group.works) if group else 0
         if not self.trainers_known or self.partial:
             return 1
-        return max(self.expected.get(call.name, 0) - count, 0)
+        lacking = max(self.expected.get(call.name, 0) - count, 0)
+        return 0 if lacking and self.has_twin(call) else lacking
 
     def remote(self, node: KeptSpan) -> list[KeptSpan]:
         """What other processes did for a span of the driver: all of it within the span.

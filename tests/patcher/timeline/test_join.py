@@ -55,3 +55,12 @@ def test_a_long_run_has_shorter_paths_and_the_same_sums(tmp_path: Path, monkeypa
     assert len(whole.path_seconds) > 4
     for ours, theirs in zip(bounded.causes, whole.causes, strict=True):
         assert (ours.title, ours.seconds, ours.steps) == (theirs.title, theirs.seconds, theirs.steps)
+
+
+def test_a_step_that_the_driver_marks_twice_is_one(tmp_path: Path) -> None:
+    """As verl's fully_async: it logs the metrics of its rollouts, and a moment later those of the training."""
+    small(tmp_path, steps=4, twice=True)
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    steps = joining.join(run, processes).steps
+    assert [step.step for step in steps] == [1, 2, 3, 4]
+    assert [step.seconds for step in steps] == pytest.approx([1.0] * 4)

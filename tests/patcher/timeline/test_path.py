@@ -193,6 +193,18 @@ def test_a_call_whose_works_are_missing_is_not_the_drivers() -> None:
     assert short(rows.path(100)) == [(0, 100, "driver", "call train", DRIVER)]
 
 
+@pytest.mark.parametrize(("apart", "missed"), [(0.5, False), (50, True)])
+def test_of_calls_that_go_out_together_none_lacks_what_the_other_has(apart: float, missed: bool) -> None:
+    """verl sends a checkpoint engine's calls to trainers and rollout without waiting: whose a work is, nobody wrote."""
+    rows = Rows()
+    rows.add(DRIVER, "call", "actor_send", 0, 0.2)
+    rows.add(DRIVER, "call", "send", apart, apart + 0.2)
+    for process in (ENGINE, SECOND):
+        rows.add(process, "work", "send", apart + 1, apart + 10)
+    found = short(rows.path(100, expected={"actor_send": 1, "send": 1}))
+    assert any(role == "unrecorded" for _, _, role, _, _ in found) is missed
+
+
 def rollout(*, kept: float = 0, frozen: float = 0, others: bool = True) -> Rows:
     """A trajectory whose request is served from 2 to 90 ms, with an iteration for each 10 ms from 10 on."""
     rows = Rows()
