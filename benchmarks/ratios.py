@@ -31,14 +31,24 @@ def tell(name: str, ratio: float, most: float | None = None) -> None:
             print(json.dumps([name, round(ratio, 3), most]), file=file)
 
 
+_WATCH = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+"""
+"""Starts a process, and tells what it took. The peak of a process is at least that of the one that started it, so that
+has to be a small one: a benchmark that has made a large file is not.
+"""
+
+
 def measured(command: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[float, float]:
     """CPU seconds and peak MB of a process, which other work on the machine changes less than the time that passes."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"exit {process.returncode}: {' '.join(command)}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    watch = [sys.executable, "-I", "-S", "-c", _WATCH, *command]
+    code, seconds, peak = subprocess.run(watch, check=True, capture_output=True, text=True, env=env).stdout.split()
+    if code != "0":
+        raise SystemExit(f"exit {code}: {' '.join(command)}")
+    return float(seconds), float(peak)
 
 
 def added(history: dict[str, Any], benchmark: str, version: str, rows: list[list[Any]]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,20 @@ def test_a_ratio_is_told(
     ratios.tell("a / b", 1.5, most)
     assert capsys.readouterr().out == said
     assert json.loads((tmp_path / "told").read_text()) == ["a / b", 1.5, most]
+
+
+def test_the_memory_of_a_process_is_its_own_and_not_that_of_who_measures() -> None:
+    held = bytearray(200 << 20)
+    seconds, small = ratios.measured([sys.executable, "-c", ""])
+    _, large = ratios.measured([sys.executable, "-c", "bytearray(80 << 20)"])
+    assert len(held) > 2 * small * (1 << 20)
+    assert 75 < large - small < 90
+    assert 0 < seconds < 60
+
+
+def test_a_process_that_fails_is_no_measurement() -> None:
+    with pytest.raises(SystemExit, match="exit 3: "):
+        ratios.measured([sys.executable, "-c", "raise SystemExit(3)"])
 
 
 def test_a_later_run_of_a_version_replaces_its_ratios_and_keeps_the_others() -> None:
