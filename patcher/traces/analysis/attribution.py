@@ -106,17 +106,28 @@ def _parts(found: Timeline, cuts: Split) -> list[list[int]]:
 
 def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], launched: int) -> None:
     """Add what is between ``now`` and ``until``, when the next task may begin that was ``launched`` then."""
-    compute, communication, copy = (min(max(reached, now), until) for reached in reach)
-    both, busy = min(compute, communication), max(compute, communication)
-    idle = max(busy, copy)
+    # Each task takes this step: comparisons are several times as fast as min and max.
+    compute, communication, copy = reach
+    compute = now if compute < now else until if compute > until else compute
+    busy = both = compute
+    if communication > now:
+        communication = until if communication > until else communication
+        both, busy = (compute, communication) if compute < communication else (communication, compute)
+        parts[1] += both - now
+        parts[2] += communication - both
+    else:
+        both = now
     parts[0] += compute - both
-    parts[1] += both - now
-    parts[2] += communication - both
-    parts[3] += idle - busy
+    idle = busy
+    if copy > busy:
+        idle = until if copy > until else copy
+        parts[3] += idle - busy
+    if idle == until:
+        return
     if launched == UNKNOWN:
         parts[6] += until - idle
     else:
-        handed = min(max(launched, idle), until)
+        handed = idle if launched < idle else until if launched > until else launched
         parts[4] += handed - idle
         parts[5] += until - handed
 

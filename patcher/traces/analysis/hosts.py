@@ -7,13 +7,11 @@ asked for before.
 
 from __future__ import annotations
 
-import heapq
 import operator
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import itemgetter
 
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import CallSums
@@ -169,7 +167,7 @@ class OperatorWalk:
             if stack:
                 outer_end, _, phase, outer = stack[-1]
                 if outer is not None:
-                    outer[3] -= min(end, outer_end) - begin
+                    outer[3] -= (end if end < outer_end else outer_end) - begin
             if name in named and named[name] > phase:
                 phase = named[name]
             row = None
@@ -218,10 +216,16 @@ class OperatorWalk:
 def _due(
     found: Timeline, owner: Sequence[int], enqueued: Iterable[int], moments: Iterable[tuple[int, int, int]] | None
 ) -> Due:
-    tasks = found.tasks
-    times = ((tasks.enqueued[at], tasks.end[at] - tasks.begin[at], owner[at]) for at in enqueued)
-    yield from heapq.merge(times, moments, key=itemgetter(0)) if moments else times
-    yield _NEVER, 0, UNKNOWN
+    tasks, waiting = found.tasks, chain(moments or (), [(_NEVER, 0, UNKNOWN)])
+    moment = next(waiting)
+    for at in enqueued:
+        time = tasks.enqueued[at]
+        while moment[0] < time:
+            yield moment
+            moment = next(waiting)
+        yield time, tasks.end[at] - tasks.begin[at], owner[at]
+    yield moment
+    yield from waiting
 
 
 def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:

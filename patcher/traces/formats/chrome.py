@@ -133,12 +133,12 @@ def nanoseconds(microseconds: bytes | str) -> int:
 
     Written with more than 3 decimals, it is rounded to the nearest.
     """
-    text = bytes(microseconds) if not isinstance(microseconds, str) else microseconds.encode()
+    text = microseconds.encode() if isinstance(microseconds, str) else bytes(microseconds)
     if text[:1] == b'"':
         text = text[1:-1]
     time: Decimal | int
     try:
-        time = int(text[:-4] + text[-3:]) if text[-4:-3] == b"." else int(text) * 1000
+        time = int(text.replace(b".", b"", 1)) if text[-4:-3] == b"." else int(text) * 1000
     except ValueError:
         with suppress(DecimalException):
             time = Decimal(text.decode("ascii", "replace")) * 1000

@@ -98,6 +98,8 @@ class _Reader:
         self.source, self.wanted = ChromeEvents(path, progress), wanted
         self.category_of = functools.cache(self._marked) if wanted else _category
         self.names = StringTable()
+        self.operators: dict[str, int] = {}  # of operators alone, by name
+        self.stream_of = functools.cache(lambda stream: self.names[f"stream {stream}"])
         self.shaped: dict[tuple[str, bytes, bytes, bytes], int] = {}
         self.ranks: dict[str, _Rank] = {}  # by label; "" where nobody merged anything
         self.processes: dict[object, _Rank] = {}
@@ -110,31 +112,41 @@ class _Reader:
     def take(self, events: Iterator[Event]) -> None:
         """Add the events; ValueError, OverflowError or TypeError at one whose time is no number."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
-        category_of, ranges, numbers, shaped, work = self.category_of, self.ranges, self.names, self._shaped, WORK
+        category_of, ranges, operators, shaped, work = self.category_of, self.ranges, self.operators, self._shaped, WORK
+        pid = tid = None
+        dot, low, high = ord("."), -BEYOND, BEYOND
         for event in events:
             if event.ph != "X":
                 continue
             name = event.name
-            category = category_of(event.cat, name)
-            if category == _OPERATOR:
-                whole, _, decimals = bytes(event.ts).partition(b".")
-                exact = len(decimals) == 3 and decimals.isdigit()
-                begin = int(whole + decimals) if exact else nanoseconds(event.ts)
-                end = begin + round(event.dur * 1000)
-                thread, add_begin, add_end, add_name, rank = ranges.get((event.pid, event.tid)) or self._thread(event)
-                if not -BEYOND < end < BEYOND:  # before anything is added: the columns stay as long as each other
-                    raise OverflowError(f"no duration: {event.dur}")
-                add_begin(begin)
-                add_end(end)
-                args = event.args
-                if args is None:
-                    add_name(numbers[name])
+            number = operators.get(name) if event.cat == "cpu_op" else None
+            if number is None:
+                category = category_of(event.cat, name)
+                if category != _OPERATOR:
+                    if category != UNKNOWN:
+                        self.take_other[category](event, category)
                     continue
-                add_name(shaped(name, args) if name in work and args.dims else numbers[name])
-                if args.forward:
-                    rank.found.backward.add(thread)
-            elif category != UNKNOWN:
-                self.take_other[category](event, category)
+                number = operators[name] = self.names[name]
+            text = bytes(event.ts)
+            try:
+                begin = int(text.replace(b".", b"", 1)) if text[-4] == dot else nanoseconds(text)
+            except (ValueError, IndexError):  # 1.2e5, 0, and what is no number
+                begin = nanoseconds(text)
+            end = begin + round(event.dur * 1000)
+            if tid != event.tid or pid != event.pid or tid is None:  # most are of the thread of the one before
+                pid, tid = event.pid, event.tid
+                thread, add_begin, add_end, add_name, rank = ranges.get((pid, tid)) or self._thread(event)
+            if not low < end < high:  # before anything is added: the columns stay as long as each other
+                raise OverflowError(f"no duration: {event.dur}")
+            add_begin(begin)
+            add_end(end)
+            args = event.args
+            if args is None:
+                add_name(number)
+                continue
+            add_name(shaped(name, args) if name in work and args.dims else number)
+            if args.forward:
+                rank.found.backward.add(thread)
 
     def _shaped(self, name: str, args: Args) -> int:
         """The number of an operator by its name and shapes; by its name alone where these are too many, or untyped."""
@@ -155,9 +167,10 @@ class _Reader:
     def _add_launch(self, event: Event, _category: int) -> None:
         correlation = None if event.args is None else event.args.correlation
         if correlation is not None:
-            thread, *_, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
+            thread, _, _, _, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
             rank.launches.add(correlation, nanoseconds(event.ts), thread)
-        self._add_call(event, _category)
+        if event.dur * 1000 >= LONG_CALL:
+            self._add_call(event, _category)
 
     def _add_call(self, event: Event, _category: int) -> None:
         if event.dur * 1000 >= LONG_CALL:
@@ -194,7 +207,7 @@ class _Reader:
         found = rank.found
         kind = COPY if category == _COPY else _kind_of(event.name)
         stream = event.tid if args.stream is None else args.stream
-        found.add_task(begin, end, kind, event.name, f"stream {stream}", args.correlation)
+        found.tasks.add(begin, end, kind, self.names[event.name], self.stream_of(stream), args.correlation)
         if args.group is not None:
             found.groups[len(found.tasks) - 1] = str(args.group)
         if args.collective is not None:

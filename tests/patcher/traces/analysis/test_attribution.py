@@ -400,6 +400,23 @@ def test_ranges_are_sorted_however_far_from_their_place(
     assert sorted(ranges.name) == list(range(60))
 
 
+@pytest.mark.parametrize("stretch", [1, 2, 5, 1000])
+@pytest.mark.parametrize("streams", [1, 2, 7])
+def test_tasks_are_in_the_order_of_their_begin_and_those_of_a_stream_stay_in_theirs(
+    monkeypatch: pytest.MonkeyPatch, stretch: int, streams: int
+) -> None:
+    monkeypatch.setattr(timelines, "STRETCH", stretch)
+    found = timelines.Timeline("a run", "torch")
+    begins = [at * 37 % 50 // 2 for at in range(100)]
+    for at, begin in enumerate(begins):
+        found.tasks.add(begin, begin + 1, "compute", 0, at % streams)
+    ordered = list(found.in_order())
+    assert [begins[at] for at in ordered] == sorted(begins)
+    for stream in range(streams):
+        own = [at for at in ordered if at % streams == stream]
+        assert own == sorted(own, key=begins.__getitem__)
+
+
 TRAINING = (
     Range("aten::mm", 1, 9),
     Range("autograd::engine::evaluate_function: MmBackward0", 20, 40, thread=2, forward=1),
@@ -426,6 +443,17 @@ def test_the_earliest_call_of_each_key(
     for key, time in calls:
         known.add(key, time, -time)
     assert list(known.earliest(array("q", wanted))) == [(at, time, -time) for at, time in found]
+
+
+@pytest.mark.parametrize("near", [1, 3, 1000])
+def test_calls_are_found_wherever_the_one_before_was(monkeypatch: pytest.MonkeyPatch, near: int) -> None:
+    monkeypatch.setattr(timelines, "NEAR", near)
+    known = timelines.HostCalls()
+    for key in range(0, 100, 2):
+        known.add(key, key + 1000, 0)
+    wanted = [*range(-1, 100, 3), *(at * 41 % 100 for at in range(100))]
+    found = {at: time for at, time, _ in known.earliest(array("q", wanted))}
+    assert found == {at: key + 1000 for at, key in enumerate(wanted) if key >= 0 and key % 2 == 0}
 
 
 def test_training_has_phases_by_thread_and_operator(tmp_path: Path) -> None:

@@ -134,3 +134,20 @@ def test_what_a_collective_carries_is_read(tmp_path: Path) -> None:
     assert [(one.kind, one.bytes, one.ranks, one.ns) for one in found.collectives] == [
         ("_allgather_base", 1600, 8, 40), ("", None, None, 40),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "begin"),
+    [
+        ("17.250", 17_250), ("17.25", 17_250), ("17", 17_000), ("7", 7000), ("17.2504", 17_250), ("1.7e5", 170_000_000),
+        ('"17.250"', 17_250), ('"1.75"', 1750), ("-3.250", -3250),
+    ],
+)  # fmt: skip
+def test_an_operator_begins_when_its_time_says_however_that_is_written(tmp_path: Path, text: str, begin: int) -> None:
+    one = '{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": %s, "ts": %s, "dur": 1.5}'
+    file = tmp_path / "times.json"
+    rows = [one % ("1", text), one % ("1", '"1.2.345"'), one % ("1", "1.0e99"), one % ('"1"', text), one % ("2", text)]
+    file.write_text(f'{{"traceEvents": [{", ".join(rows)}]}}')
+    (found,) = formats.read(file)
+    assert found.lost == 2
+    assert [[*own.in_order()] for own in found.operators] == [[(begin, begin + 1500, 0)]] * 3
