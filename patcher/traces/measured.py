@@ -15,8 +15,12 @@ BUSY = 0.8
 _PIPES = {"mac": "cube", "vec": "vector"}
 """How CANN names a pipe in its ratios, where people call it otherwise."""
 
-NOTHING = "nothing"
-"""What bounds a kernel of which no pipe is busy: it is too small, or its pipes wait for each other."""
+TURNS, TOGETHER = ("aiv_vec", "aiv_mte2", "aiv_mte3"), 0.9
+"""Pipes of a vector core that take turns on the same data, and the share of its cycles from which on they bound a
+kernel together: the advisor's limit, too."""
+
+IN_TURN, NOTHING = "pipes in turn", "nothing"
+"""What bounds a kernel without a busy pipe: `NOTHING` where it is too small, or its pipes wait for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,10 @@ class KernelUse:
 
     ``core`` is where they ran, ``ratios`` maps a pipe (``aic_mac``, ``aiv_mte2``) to the mean share of the core's
     cycles in which it worked, ``cube_utilization`` is the mean share of all cubes' time, 0 to 1, None where it was not
-    recorded. ``bound`` is the pipe that is busiest, if it is for 80 % and more, else `NOTHING`; None without ratios.
+    recorded. ``bound`` is the pipe that is busiest, if it is for 80 % and more, `IN_TURN` where those of a vector core
+    are together for 90 %, else `NOTHING`; None without ratios.
+    ``state`` says whether the kernel was compiled for any shape (dynamic) or for this one (static), "" where CANN does
+    not tell.
     """
 
     name: str
@@ -38,6 +45,7 @@ class KernelUse:
     ratios: Mapping[str, float]
     cube_utilization: float | None = None
     bound: str | None = None
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,9 @@ def bound_of(ratios: Mapping[str, float]) -> str | None:
     if not ratios:
         return None
     pipe = max(ratios, key=lambda name: ratios[name])
-    return pipe_name(pipe) if ratios[pipe] >= BUSY else NOTHING
+    if ratios[pipe] >= BUSY:
+        return pipe_name(pipe)
+    return IN_TURN if sum(ratios.get(name, 0) for name in TURNS) >= TOGETHER else NOTHING
 
 
 def pipe_name(pipe: str) -> str:
@@ -98,12 +108,21 @@ def pipe_name(pipe: str) -> str:
 
 def bounds(uses: Iterable[KernelUse]) -> dict[str, float]:
     """What bounds kernels → its share of the time of those whose ratios are known, most of it first."""
+    return _shares((one.bound, one.ns) for one in uses)
+
+
+def states(uses: Iterable[KernelUse]) -> dict[str, float]:
+    """The state of kernels → its share of the time of those of which it is known, most of it first."""
+    return _shares((one.state, one.ns) for one in uses)
+
+
+def _shares(times: Iterable[tuple[str | None, int]]) -> dict[str, float]:
     sums = Counter[str]()
-    for one in uses:
-        if one.bound:
-            sums[one.bound] += one.ns
+    for name, ns in times:
+        if name:
+            sums[name] += ns
     whole = sum(sums.values()) or 1
-    return {bound: ns / whole for bound, ns in sums.most_common()}
+    return {name: ns / whole for name, ns in sums.most_common()}
 
 
 def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:

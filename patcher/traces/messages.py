@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import NamedTuple
 
 _SIZES = {
@@ -14,18 +15,29 @@ _SIZES = {
 """Bytes of an element, by how torch (Float, c10::BFloat16), HCCL (BFP16) and CANN (DT_BF16) write its type."""
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a collective moved over the links of a node in pieces of so many ``bytes``: ``count`` of them, in ``ns``."""
+
+    bytes: int
+    count: int
+    ns: int
+
+
 class CollectiveMessage(NamedTuple):
     """What a collective carries.
 
     ``kind`` is what it does as the trace calls it, "" where its name alone tells. ``bytes`` are those of its tensors on
     one rank, the larger of what goes in and what comes out; ``sent_bytes`` is what this rank moved over links, as the
-    vendor counts it. ``ranks`` is the size of the group. None is what nobody wrote down.
+    vendor counts it. ``ranks`` is the size of the group. None is what nobody wrote down. ``pieces`` are those in which
+    it went over the links of a node, none where the vendor does not tell.
     """
 
     kind: str = ""
     bytes: int | None = None
     sent_bytes: int | None = None
     ranks: int | None = None
+    pieces: tuple[Piece, ...] = ()
 
 
 def element_size(dtype: str) -> int | None:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from patcher.traces import names
 from patcher.traces.measured import KernelUse, OperatorRate
+from patcher.traces.messages import Piece
 from patcher.traces.sidecar import Metadata, UnitMetadata
 
 SCHEMA = 1
@@ -254,14 +255,14 @@ class Collective(Payload):
     """One collective of one rank: the ``index``-th of its ``group`` in the unit that launched it.
 
     ``transit_ns``, ``wait_ns`` and ``idle_ns`` are the vendor's own parts of it, None where it has none. The fields
-    from ``kind`` to ``ranks`` are those of a `CollectiveMessage`. ``waits_ns`` is how much longer it took this rank
+    from ``kind`` to ``pieces`` are those of a `CollectiveMessage`. ``waits_ns`` is how much longer it took this rank
     than the one that came last, None where the reported ranks do not tell; ``usual_ns`` how long it takes by its
     neighbours without waiting, None where there are too few.
     """
 
     KEYS = (
         "name", "kind", "group", "ranks", "unit", "index", "ns", "bytes", "sent_bytes", "gb_per_s", "usual_ns",
-        "waits_ns", "transit_ns", "wait_ns", "idle_ns",
+        "waits_ns", "transit_ns", "wait_ns", "idle_ns", "pieces",
     )  # fmt: skip
 
     group: str
@@ -276,6 +277,7 @@ class Collective(Payload):
     bytes: int | None = None
     sent_bytes: int | None = None
     ranks: int | None = None
+    pieces: tuple[Piece, ...] = ()
     waits_ns: int | None = None
     usual_ns: int | None = None
 

@@ -8,7 +8,7 @@ from patcher.commands.reports.gap_lines import gaps
 from patcher.messages.notes import WIDTH, wrapped
 from patcher.messages.report import Detail
 from patcher.traces import model
-from patcher.traces.measured import bounds, rate_words
+from patcher.traces.measured import bounds, rate_words, states
 from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.words import apart, cold_unit, in_ms, millis, percent, short, spread, uncounted_between
 
@@ -135,6 +135,8 @@ def _parts(profile: model.RankProfile) -> Iterator[str]:
     yield from _table("  {:38}{:>14}{:>9}", ("part of a unit", "ms per unit", "share"), rows)
     if shown := ", ".join(f"{bound} {percent(share)}" for bound, share in bounds(profile.kernel_uses).items()):
         yield from _indented(f"kernel time by what bounds it: {shown}")
+    if shown := ", ".join(f"{state} {percent(share)}" for state, share in states(profile.kernel_uses).items()):
+        yield from _indented(f"kernel time by how its shapes were compiled: {shown}")
     yield from _indented(*rate_words(profile.rates, profile.device))
     whole = sum(profile.phases.values())
     if whole:

@@ -189,5 +189,5 @@ def _collectives(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts:
             index, ns = numbers[owner, group], tasks.end[at] - tasks.begin[at]
             numbers[owner, group] += 1
             transit, wait, idle = found.transits.get(at, (None, None, None))
-            kind, *sizes = found.messages.get(at, CollectiveMessage())
-            yield model.Collective(group, index, name, ns, transit, wait, idle, units[owner].number, kind, *sizes)
+            carried = found.messages.get(at, CollectiveMessage())._asdict()
+            yield model.Collective(group, index, name, ns, transit, wait, idle, units[owner].number, **carried)

@@ -12,8 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.traces.analysis.ranks import Key
+from patcher.traces.messages import Piece
 from patcher.traces.model import Collective, Diagnosis, RankProfile, lower_median
-from patcher.traces.words import duration, in_ms, short, size
+from patcher.traces.words import duration, in_ms, percent, short, size
 
 SLOW = 2.0
 """A collective that takes so many times what is usual stands out."""
@@ -25,6 +26,14 @@ NOTABLE = 0.05
 """The share of the time from which on it is worth a finding."""
 
 TITLE = "A collective takes much longer than its neighbours"
+
+ALIGNED = 512
+"""Bytes of which the size of a piece should be a multiple, by the limit of msprof-analyze's advisor."""
+
+SLOWER = 0.8
+"""The rate of unaligned pieces, by that of the others, below which they cost something."""
+
+UNALIGNED = "Collectives move pieces of odd sizes"
 
 
 def sized(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) -> list[RankProfile]:
@@ -122,3 +131,49 @@ def _advice(one: Collective) -> str:
     if 2 * (one.idle_ns or 0) > one.ns:
         return "the network is not what takes the time: look at what the device and the other ranks do meanwhile"
     return "look at what shares the link then: another collective, a copy, another job"
+
+
+def is_unaligned(one: Collective) -> bool:
+    """Whether some of its pieces are larger than 512 bytes, and no multiple of that."""
+    return any(map(_is_odd, one.pieces))
+
+
+def on_links(one: Collective) -> tuple[int, int, int]:
+    """What went over links of the node: the bytes, the nanoseconds, and those of unaligned pieces."""
+    odd = sum(piece.ns for piece in one.pieces if _is_odd(piece))
+    return sum(piece.bytes * piece.count for piece in one.pieces), sum(piece.ns for piece in one.pieces), odd
+
+
+def unaligned(profile: RankProfile) -> Diagnosis | None:
+    """The collectives with unaligned pieces, and whether those moved slower than the others."""
+    found = [one for one in profile.collectives if is_unaligned(one)]
+    if not found:
+        return None
+    pieces = [piece for one in profile.collectives for piece in one.pieces]
+    odd, even = ([piece for piece in pieces if _is_odd(piece) is wanted] for wanted in (True, False))
+    most = max(found, key=lambda one: on_links(one)[2])
+    largest = max(filter(_is_odd, most.pieces), key=lambda piece: piece.ns)
+    share = sum(piece.ns for piece in odd) / (sum(piece.ns for piece in pieces) or 1)
+    example = f"{largest.bytes:,} bytes of {short(most.kind or most.name)} in unit {most.unit}"
+    evidence = (
+        f"{len(found):,} of {len(profile.collectives):,} move pieces whose size is no multiple of {ALIGNED} bytes, such"
+        f" as {example}: {percent(share)} of the time on links within the node."
+    )
+    own, other = _rate(odd), _rate(even)
+    advice = f"pad what each rank sends to a multiple of {ALIGNED} bytes: buckets, shards, vocabularies"
+    if own and other:
+        evidence += f" They moved at {own:,.1f} GB/s, the others at {other:,.1f} GB/s"
+        slower = own < SLOWER * other
+        evidence += "." if slower else ": padding them would gain nothing."
+        advice = advice if slower else ""
+    return Diagnosis("collective-unaligned", "note", evidence, None, "exact", UNALIGNED, advice, profile.source)
+
+
+def _is_odd(piece: Piece) -> bool:
+    return piece.bytes > ALIGNED and piece.bytes % ALIGNED > 0
+
+
+def _rate(pieces: Sequence[Piece]) -> float:
+    """GB/s; 0 without pieces."""
+    ns = sum(piece.ns for piece in pieces)
+    return sum(piece.bytes * piece.count for piece in pieces) / ns if ns else 0.0

@@ -27,6 +27,7 @@ TITLES = {
     "communication": "Communication that nothing hides",
     "collective-idle": "The device is idle within collectives",
     "collective-outlier": collectives.TITLE,
+    "collective-unaligned": collectives.UNALIGNED,
     "pipeline-bubble": pipelines.TITLE,
     "dispatch": "Dispatch: the device waits for the host",
     "lead-in": "The device waits for the first kernel",
@@ -127,8 +128,12 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
                 advice = f"{advice}; the largest share is {first}"
             yield model.Diagnosis(name, "warning", shown, saving, certainty, TITLES[name], advice, profile.source)
     yield from filter(
-        None, (collectives.outlier(profile), _outlier(profile), _compute(profile), _host_operators(profile))
-    )
+        None,
+        (
+            collectives.outlier(profile), collectives.unaligned(profile), _outlier(profile), _compute(profile),
+            _host_operators(profile),
+        ),
+    )  # fmt: skip
 
 
 def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from patcher.store.filesystem.opened import reading
 from patcher.traces.formats.chrome import nanoseconds
-from patcher.traces.messages import CollectiveMessage
+from patcher.traces.messages import CollectiveMessage, Piece
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
 from patcher.traces.timeline import Timeline, several
 
@@ -39,6 +39,9 @@ COMMUNICATING = ("HCCL", "COMMUNICATION")
 _NOTHING = CollectiveMessage()
 LINKS = ("SDMA", "RDMA")
 """Of the transports of a collective: the vendor sums those within a node up under SDMA."""
+
+WITHIN = ("HCCS", "PCIE", "SIO")
+"""The transports within a node: the vendor tells in pieces of which sizes they moved what they did."""
 
 _SILENT = re.compile(
     r"EVENT|NOTIFY|WRITE.?VALUE|PLACE_HOLDER|PROFILING|MODEL|LABEL|SWITCH|GOTO|SET_|GET_|STREAM|CMO|CAPTURE|NOP|BARRIER"
@@ -66,9 +69,9 @@ def is_known(task_type: str) -> bool:
     return any(pattern.search(task_type) for pattern in (_SILENT, _COPIES, _WORKING))
 
 
-Transits = dict[str, list[tuple[tuple[int, int, int], int | None]]]
+Transits = dict[str, list[tuple[tuple[int, int, int], int | None, tuple[Piece, ...]]]]
 """Collective → its transit, waiting and idle time in nanoseconds, with the bytes that went over links (None: none are
-known), in the order of their begin."""
+known) and the pieces of those within the node, in the order of their begin."""
 
 
 def add_collective(
@@ -78,8 +81,8 @@ def add_collective(
     """Add a collective to a timeline: ``hcom_allReduce__586_0_1`` is allReduce of 586, short for its ``group``."""
     operator, short = parted(name)
     if known := transits.get(name):
-        found.transits[len(found.tasks)], sent = known.pop(0)
-        carried = carried._replace(sent_bytes=sent)
+        found.transits[len(found.tasks)], sent, pieces = known.pop(0)
+        carried = carried._replace(sent_bytes=sent, pieces=pieces)
     found.messages[len(found.tasks)] = carried
     found.groups[len(found.tasks)] = group or short
     found.add_task(*span, COMMUNICATION, operator, f"group {short or group}", key)
@@ -161,7 +164,7 @@ _INFOS = ("Time", "Bandwidth")
 class TimedStep(NamedTuple):
     """A collective of ``communication.json``, in nanoseconds; ``parts`` are its transit, waiting and idle time.
 
-    ``sent`` are the bytes that it moved over links, None where none are known.
+    ``sent`` are the bytes that it moved over links, None where none are known, ``pieces`` those within the node.
     """
 
     step: int
@@ -170,6 +173,7 @@ class TimedStep(NamedTuple):
     ns: int
     parts: tuple[int, int, int]
     sent: int | None = None
+    pieces: tuple[Piece, ...] = ()
 
 
 def timed(output: Path) -> Iterator[TimedStep]:
@@ -185,14 +189,32 @@ def timed(output: Path) -> Iterator[TimedStep]:
                     parts = tuple(values)
                     sent = sum(bytes_of(mapping(links.get(link)).get("Transit Size(MB)")) for link in LINKS)
                     at = int(number[1]) if number else 0
-                    yield TimedStep(at, name, begin or 0, ns or 0, parts, sent or None)  # type: ignore[arg-type]
+                    pieces = tuple(_pieces(links))
+                    yield TimedStep(at, name, begin or 0, ns or 0, parts, sent or None, pieces)  # type: ignore[arg-type]
+
+
+def _pieces(links: Mapping[str, Any]) -> Iterator[Piece]:
+    """The pieces of a collective; none of what the vendor writes otherwise."""
+    for link in WITHIN:
+        for size, values in mapping(mapping(links.get(link)).get("Size Distribution")).items():
+            with contextlib.suppress(ValueError, TypeError):
+                count, milliseconds = values
+                yield piece(float(size), count, milliseconds)
+
+
+def piece(megabytes: object, count: object, milliseconds: object) -> Piece:
+    """So many pieces of a size, and how long they took; ValueError if these are no numbers."""
+    size, ns = bytes_of(megabytes), _milliseconds(milliseconds)
+    if not size or ns is None or not isinstance(count, int) or count < 1:
+        raise ValueError("no piece")
+    return Piece(size, count, ns)
 
 
 def transits(output: Path) -> Transits:
     """The times of the collectives in ``communication.json``."""
     found: Transits = {}
     for one in sorted(timed(output), key=lambda one: (one.begin, one.parts)):
-        found.setdefault(one.name.partition("@")[0], []).append((one.parts, one.sent))
+        found.setdefault(one.name.partition("@")[0], []).append((one.parts, one.sent, one.pieces))
     return found
 
 

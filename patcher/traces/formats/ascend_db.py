@@ -7,7 +7,7 @@ task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend, database
 from patcher.traces.formats.ascend_db_kernels import AlikeTasks
 from patcher.traces.measured import KernelUse
-from patcher.traces.messages import message
+from patcher.traces.messages import Piece, message
 from patcher.traces.model import COMPUTE
 from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import (
@@ -281,12 +281,24 @@ def _vendor(analysis: Path) -> dict[str, dict[str, int]] | None:
 def _transits(analysis: Path) -> ascend.Transits:
     found: ascend.Transits = {}
     query = "SELECT hccl_op_name, step, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
-    sent = _sent(analysis)
+    sent, pieces = _sent(analysis), _pieces(analysis)
     for name, step, *values in database.rows(analysis, f"{query} ORDER BY start_timestamp") or ():
         if all(isinstance(value, int | float) for value in values):
             transit, wait, idle = (round(value * 1_000_000) for value in values)
-            parts = (transit, wait, idle)
-            found.setdefault(str(name).partition("@")[0], []).append((parts, sent.get((name, step))))
+            one = (transit, wait, idle), sent.get((name, step)), tuple(pieces.get((name, step), ()))
+            found.setdefault(str(name).partition("@")[0], []).append(one)
+    return found
+
+
+def _pieces(analysis: Path) -> dict[tuple[object, object], list[Piece]]:
+    """Collective and step → in which pieces it went over the links of the node."""
+    links = " OR ".join(f"transport_type = '{link}'" for link in ascend.WITHIN)
+    columns = "hccl_op_name, step, package_size, count, total_duration"
+    query = f"SELECT {columns} FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608
+    found: dict[tuple[object, object], list[Piece]] = {}
+    for name, step, *values in database.rows(analysis, query) or ():
+        with suppress(ValueError):
+            found.setdefault((name, step), []).append(ascend.piece(*values))
     return found
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import sqlite3
 
 _INFO, _PMU = "COMPUTE_TASK_INFO", "TASK_PMU_INFO"
-_COLUMNS = ("opType", "taskType", "inputShapes", "inputDataTypes", "blockDim")
-"""What alike tasks have in common; all but the last are numbers of texts."""
+_COLUMNS = (("opType",), ("taskType",), ("inputShapes",), ("inputDataTypes",), ("opState",), ("blockNum", "blockDim"))
+"""What alike tasks have in common, by its names in newer and older releases; all but the last are numbers of texts."""
 
 _SAMPLES, _RATED = 8, 2000
 """Tasks of a kind of which ratios are read, and kinds: those that take longest."""
@@ -41,7 +41,8 @@ class AlikeTasks:
     def look(self, tables: Mapping[str, Collection[str]]) -> None:
         """Take the columns that the database has."""
         known = tables.get(_INFO, ())
-        self.columns = ", ".join(f"i.{name}" if name in known else "NULL" for name in _COLUMNS)
+        found = (next((f"i.{name}" for name in names if name in known), "NULL") for names in _COLUMNS)
+        self.columns = ", ".join(found)
 
     def add(self, task: int | None, key: Key) -> None:
         """The kind of the next task, which has this number if it computes."""
@@ -50,7 +51,7 @@ class AlikeTasks:
             return
         kind = self.kinds.get(key)
         if kind is None:
-            key = key if len(self.kinds) < MOST else (*key[:2], None, None, None)
+            key = key if len(self.kinds) < MOST else (*key[:2], *(None for _ in key[2:]))
             kind = self.kinds.setdefault(key, len(self.kinds))
         if kind == len(self.samples):
             self.samples.append([])
@@ -72,9 +73,9 @@ class AlikeTasks:
         means = self._means(db, [kind for kind, _ in ns.most_common(_RATED)])
         found = []
         for kind, (*numbers, blocks) in wanted.items():
-            name, core, shapes, types = (texts.get(number, "") for number in numbers)
+            name, core, shapes, types, state = (texts.get(number, "") for number in numbers)
             blocks = blocks if isinstance(blocks, int) else None
-            found.append(used(name, core, shapes, types, blocks, calls[kind], ns[kind], means[kind]))
+            found.append(used(name, core, shapes, types, blocks, calls[kind], ns[kind], means[kind], state))
         return ordered(found)
 
     def _means(self, db: sqlite3.Connection, kinds: Sequence[int]) -> Mapping[int, Mapping[str, float]]:

@@ -26,7 +26,8 @@ _LONGEST = 1000
 """Characters of a cell that are kept: an optimizer's kernel has the shape of each parameter."""
 
 _ALIKE = (
-    ("Type", "OP Type"), ("Accelerator Core", "Task Type"), ("Input Shapes",), ("Input Data Types",), ("Block Dim",),
+    ("Type", "OP Type"), ("Accelerator Core", "Task Type"), ("Input Shapes",), ("Input Data Types",),
+    ("OP State", "OP_State"), ("Block Num", "Block Dim"),
 )  # fmt: skip
 _STEP, _TOOK, _CUBE = ("Step Id",), ("Duration(us)", "Task Duration(us)"), "cube_utilization(%)"
 """How torch_npu, and msprof, name a column: first what alike kernels have in common."""
@@ -92,15 +93,15 @@ class _Sums:
             if core in ascend.COMMUNICATING or name.startswith("hcom_"):
                 return None
             if len(self.alike) >= MOST:
-                key = (name, core, "", "", "")
+                key = (name, core, "", "", "", "")
             own = self.alike.setdefault(key, ([0, 0], [0.0] * len(self.measures)))
         return own
 
     def found(self) -> Iterator[KernelUse]:
-        for (name, core, shapes, types, blocks), ((calls, ns), sums) in self.alike.items():
+        for (name, core, shapes, types, state, blocks), ((calls, ns), sums) in self.alike.items():
             means = {measure: total / calls for measure, total in zip(self.measures, sums, strict=True)}
             blocks_used = int(blocks) if blocks.isdecimal() else None
-            yield used(name, core, shapes, types, blocks_used, calls, ns, means)
+            yield used(name, core, shapes, types, blocks_used, calls, ns, means, state)
 
 
 class _Places(NamedTuple):
@@ -146,13 +147,15 @@ def _nanoseconds(text: str) -> int:
 
 
 def used(
-    name: str, core: str, shapes: str, types: str, blocks: int | None, calls: int, ns: int, means: Mapping[str, float]
-) -> KernelUse:
+    name: str, core: str, shapes: str, types: str, blocks: int | None, calls: int, ns: int, means: Mapping[str, float],
+    state: str,
+) -> KernelUse:  # fmt: skip
     """Alike kernels with the means of what was measured; a pipe that never worked is left out."""
     ratios = {pipe: round(mean, 4) for pipe, mean in sorted(means.items()) if 0 < mean < 100 and pipe != _CUBE}
     cube = round(means.get(_CUBE, 0) / 100, 4) if "aic_mac" in ratios else 0
     shapes, types = (text.strip('"').replace("N/A", "") for text in (shapes, types))
-    return KernelUse(name, core, shapes, types, blocks, calls, ns, ratios, cube or None, bound_of(ratios))
+    state = state.lower() if state.lower() in ("dynamic", "static") else ""
+    return KernelUse(name, core, shapes, types, blocks, calls, ns, ratios, cube or None, bound_of(ratios), state)
 
 
 def ordered(found: Iterable[KernelUse]) -> tuple[KernelUse, ...]:

@@ -98,7 +98,9 @@ def _collectives(output: Path) -> Iterator[Collective]:
     for one in sorted(ascend.timed(output), key=lambda one: one.begin):
         operator, group = ascend.parted(one.name)
         index = next(numbers.setdefault((one.step, group), count()))
-        yield Collective(group, index, operator, one.ns, *one.parts, unit=one.step, sent_bytes=one.sent)
+        yield Collective(
+            group, index, operator, one.ns, *one.parts, unit=one.step, sent_bytes=one.sent, pieces=one.pieces
+        )
 
 
 def _ns(microseconds: str | None) -> int:

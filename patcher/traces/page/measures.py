@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from patcher.page.markup import Content
-from patcher.traces.measured import BUSY, KernelUse, OperatorRate, pipe_name
+from patcher.traces.measured import BUSY, TOGETHER, KernelUse, OperatorRate, pipe_name, states
 from patcher.traces.model import Collective, RankProfile
 from patcher.traces.page.tables import Cell, PageLimits, table, timed
 from patcher.traces.words import cut, micros, millis, percent, size
@@ -39,15 +39,20 @@ def kernel_uses(profile: RankProfile, limits: PageLimits) -> Content:
     rows = [_used(one, len(profile.units) or 1, longest) for one in profile.kernel_uses]
     heads = [
         "name", "shapes", "types", "ms per unit", "bound by", "busiest pipes", "blocks", "core", "calls per unit",
-        "average µs", "cube utilization",
+        "average µs", "compiled", "cube utilization",
     ]  # fmt: skip
-    if not any(one.cube_utilization for one in profile.kernel_uses):
-        del heads[-1]
+    known = {
+        "compiled": bool(states(profile.kernel_uses)),
+        "cube utilization": any(one.cube_utilization for one in profile.kernel_uses),
+    }
+    shown = [at for at, head in enumerate(heads) if known.get(head, True)]
     about = (
         "In what share of a core's cycles its pipes worked, averaged over alike kernels. A pipe bounds a kernel from"
-        f" {percent(BUSY, 0)} on; where none does, it is too small for the core, or the pipes wait for each other."
+        f" {percent(BUSY, 0)} on; where none does, those of a vector core that move data and compute take turns from"
+        f" {percent(TOGETHER, 0)} in sum on; else the kernel is too small for the core, or its pipes wait for others."
     )
-    return table("Kernels by shape", heads, [row[: len(heads)] for row in rows], limits, about, names=2)
+    cells = [[row[at] for at in shown] for row in rows]
+    return table("Kernels by shape", [heads[at] for at in shown], cells, limits, about, names=2)
 
 
 def _used(one: KernelUse, units: int, longest: int) -> tuple[str | Cell, ...]:
@@ -59,7 +64,7 @@ def _used(one: KernelUse, units: int, longest: int) -> tuple[str | Cell, ...]:
         cut(one.name), cut(one.shapes), _distinct(one.types.split(";")),
         Cell(millis(one.ns / units), one.ns, (one.ns / longest, "compute")), one.bound or "",
         Cell(shown, busiest[0][1] if busiest else 0), blocks, one.core,
-        Cell(f"{one.calls / units:,.1f}", one.calls), Cell(micros(average), average),
+        Cell(f"{one.calls / units:,.1f}", one.calls), Cell(micros(average), average), one.state,
         Cell(percent(cubes) if cubes else "", cubes),
     )  # fmt: skip
 

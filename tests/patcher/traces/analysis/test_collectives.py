@@ -14,6 +14,7 @@ import pytest
 from patcher.commands.reports import reporting
 from patcher.traces import analysis, page
 from patcher.traces.analysis import collectives
+from patcher.traces.messages import Piece
 from patcher.traces.model import Check, Collective, Diagnosis, RankProfile, RecordedUnit
 from tests.patcher.traces.recorded import MS, SHARED, shared
 
@@ -119,6 +120,59 @@ def test_no_more_is_gained_than_nothing_hides_and_a_check_allows() -> None:
     assert finding(profile(*made(*SLOW), exposed=4)) is None
     failed = Check("exposed", False, "more than all", ("communication", "collective-outlier"))
     assert finding(profile(*made(*SLOW), checks=(failed,))) is None
+
+
+ODD, EVEN, TINY = (2000, 10, 2 * MS), (2048, 10, 2 * MS), (500, 99, MS)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "evidence", "padded"),
+    [
+        ([(EVEN,), (TINY,)], "", False),
+        (
+            [(ODD,)],
+            (
+                "1 of 1 move pieces whose size is no multiple of 512 bytes, such as 2,000 bytes of allreduce in unit 30:"
+                " 100.0 % of the time on links within the node."
+            ),
+            True,
+        ),
+        (
+            [(ODD, EVEN), (EVEN,)],
+            "They moved at 0.0 GB/s, the others at 0.0 GB/s: padding them would gain nothing.",
+            False,
+        ),
+        ([((2_000_000, 1, MS), (2_097_152, 2, MS))], "They moved at 2.0 GB/s, the others at 4.2 GB/s.", True),
+    ],
+)  # fmt: skip
+def test_pieces_of_odd_sizes_are_a_note_with_what_they_cost(
+    pieces: list[tuple[tuple[int, int, int], ...]], evidence: str, padded: bool
+) -> None:
+    every = made(*((1, 1) for _ in pieces))
+    ranks = profile(
+        *(replace(one, pieces=tuple(Piece(*own) for own in some)) for one, some in zip(every, pieces, strict=True))
+    )
+    found = [one for one in analysis.reported([ranks]).findings if one.id == "collective-unaligned"]
+    assert [(one.severity, one.saving_ns) for one in found] == [("note", None)] * bool(evidence)
+    assert [one.evidence.endswith(evidence) for one in found] == [True] * bool(evidence)
+    assert [one.advice.startswith("pad ") for one in found] == [padded] * bool(evidence)
+
+
+@shared
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ("text-level1", {0: (28_647_232, 1816.8363, 237.9447), 3: (17_267_200, 1204.6041, 159.0632)}),
+        ("db-level1", {0: (28_647_232, 1821.901, 240.505), 3: (17_267_200, 2109.022, 294.406)}),
+    ],
+)
+def test_what_msprof_analyzes_advisor_said_of_alignment(form: str, told: dict[int, tuple[int, float, float]]) -> None:
+    """Of rank 0, by ``n-th there``: bytes, µs, and those of unaligned pieces; `test_against_msprof_analyze` asks it."""
+    (found,) = reported(SHARED / "npu" / form / "rank0_ascend_pt")
+    own = {one.index: collectives.on_links(one) for one in found.collectives if collectives.is_unaligned(one)}
+    assert own.keys() == told.keys()
+    for at, (size, us, odd) in told.items():
+        assert own[at] == pytest.approx((size, 1000 * us, 1000 * odd), abs=5)
 
 
 def test_the_page_has_a_row_for_each() -> None:

@@ -16,6 +16,7 @@ import pytest
 from patcher.messages.errors import Problem
 from patcher.traces import analysis, folders, formats, names
 from patcher.traces.formats import ascend, ascend_db, database
+from patcher.traces.messages import Piece
 from patcher.traces.timeline import Timeline
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task, steps
 
@@ -155,14 +156,20 @@ def test_the_vendors_steps_and_transits_are_read_from_db(tmp_path: Path) -> None
         db.execute(
             "CREATE TABLE CommAnalyzerBandwidth (hccl_op_name, step, transport_type, transit_size, package_size)"
         )
-        links = [("HCCS", 3, 1), ("SDMA", 3, 1), ("SDMA", 3, 2), ("RDMA", 0.5, 1), ("PCIE", None, 1)]
+        for column in ("count", "total_duration"):
+            db.execute(f"ALTER TABLE CommAnalyzerBandwidth ADD COLUMN {column}")
+        links = [
+            ("HCCS", 3, 0.001537, 3, 0.25), ("HCCS", 3, 1, 2, 1), ("SDMA", 3, 0, 0, 0), ("SDMA", 3, 2, 0, 0),
+            ("RDMA", 0.5, 1, 9, 9), ("PCIE", None, 1, None, "x"),
+        ]  # fmt: skip
         db.executemany(
-            "INSERT INTO CommAnalyzerBandwidth VALUES (?, 'step7', ?, ?, ?)", [(name, *one) for one in links]
+            "INSERT INTO CommAnalyzerBandwidth VALUES (?, 'step7', ?, ?, ?, ?, ?)", [(name, *one) for one in links]
         )
     found = read(folder)
     assert found.vendor == {"7": {"computing_ns": 1500, "stage_ns": 2000}}
     (one,) = analysis.attributed(found).profile.collectives
     assert (one.transit_ns, one.wait_ns, one.idle_ns, one.sent_bytes) == (MS, 2 * MS, 4 * MS, 3_500_000)
+    assert one.pieces == (Piece(1537, 3, MS // 4), Piece(1_000_000, 2, MS))
 
 
 def test_what_a_collective_carries_is_read_from_both(tmp_path: Path) -> None:
@@ -188,7 +195,11 @@ def test_an_analysis_of_another_schema_is_passed_over(tmp_path: Path) -> None:
 def test_transits_and_types_are_read_from_text(tmp_path: Path) -> None:
     folder = MET.text(tmp_path / "rank0_ascend_pt")
     times = {"Start Timestamp(us)": 5.0, "Transit Time(ms)": 1.0, "Wait Time(ms)": 2.0, "Idle Time(ms)": 4.0}
-    links = {"HCCS": {"Transit Size(MB)": 3}, "SDMA": {"Transit Size(MB)": 3}, "RDMA": {"Transit Size(MB)": 0.5}}
+    sizes = {"0.001537": [3, 0.25], "1": [2, 1], "x": [1, 1], "2": [1], "3": [1, None], "4": [0, 1]}
+    links = {
+        "HCCS": {"Transit Size(MB)": 3, "Size Distribution": sizes}, "SDMA": {"Transit Size(MB)": 3, "Size Distribution": {}},
+        "RDMA": {"Transit Size(MB)": 0.5, "Size Distribution": {"1": [9, 9]}}, "PCIE": {"Size Distribution": None},
+    }  # fmt: skip
     row = {"Communication Time Info": times, "Communication Bandwidth Info": links}
     told = {"step7": {"p2p": {}, "collective": {"hcom_allReduce__586_2_1@17": row, "Total Op Info": {}}}}
     (output(folder) / "communication.json").write_text(json.dumps(told))
@@ -197,6 +208,7 @@ def test_transits_and_types_are_read_from_text(tmp_path: Path) -> None:
     found = analysis.attributed(read(folder)).profile
     assert [(one.transit_ns, one.wait_ns, one.idle_ns) for one in found.collectives] == [(MS, 2 * MS, 4 * MS)]
     assert [one.sent_bytes for one in found.collectives] == [3_500_000]
+    assert [one.pieces for one in found.collectives] == [(Piece(1537, 3, MS // 4), Piece(1_000_000, 2, MS))]
     assert [kernel.name for kernel in found.kernels] == ["hcom_allReduce", "MatMulV2"]
 
 

@@ -17,7 +17,7 @@ from patcher.commands.reports import reporting
 from patcher.messages.report import json_of
 from patcher.traces import page
 from patcher.traces.formats import ascend_db_kernels, ascend_kernels
-from patcher.traces.measured import KernelUse, bound_of, bounds
+from patcher.traces.measured import KernelUse, bound_of, bounds, states
 from patcher.traces.model import RankProfile
 from patcher.traces.names import OUTPUT
 from tests.patcher.traces.recorded import MS, SHARED, Range, Task, shared, steps
@@ -57,6 +57,18 @@ def test_alike_kernels_are_one_with_the_means_of_their_ratios(tmp_path: Path) ->
     ]
     assert found[0].ratios == {"aic_mac": 0.85, "aic_mte2": 0.6}
     assert bounds(found) == {"cube": 100_750 / 115_750, "mte2": 10_000 / 115_750, "nothing": 5000 / 115_750}
+
+
+def test_newer_releases_call_blocks_otherwise_and_shapes_were_compiled_for_any_or_for_one(tmp_path: Path) -> None:
+    heads = HEADS.replace("Block Dim", "Block Num") + ",OP State"
+    rows = (*(f"{row},{state}" for row, state in zip(ROWS, ("dynamic", "Static", "N/A"), strict=False)), ROWS[3])
+    found = ascend_kernels.uses(written(tmp_path, *rows, heads=heads), None)
+    assert [(one.block_dim, one.calls, one.state) for one in found] == [
+        (24, 1, "dynamic"),
+        (24, 1, "static"),
+        (24, 1, ""),
+    ]
+    assert states(found) == {"dynamic": 60_500 / 100_750, "static": 40_250 / 100_750}
 
 
 def test_those_of_some_steps(tmp_path: Path) -> None:
@@ -101,6 +113,10 @@ def test_memory_stays_bounded_with_the_shapes(tmp_path: Path, monkeypatch: pytes
         ({"aiv_vec": 0.8}, "vector"),
         ({"aic_mac": 0.79, "aic_mte1": 0.2}, "nothing"),
         ({"mte3": 0.9}, "mte3"),
+        ({"aiv_vec": 0.2, "aiv_mte2": 0.4, "aiv_mte3": 0.3}, "pipes in turn"),
+        ({"aiv_vec": 0.2, "aiv_mte2": 0.85, "aiv_mte3": 0.3}, "mte2"),
+        ({"aiv_vec": 0.1, "aiv_mte2": 0.4, "aiv_mte3": 0.3, "aiv_scalar": 0.5}, "nothing"),
+        ({"aic_mac": 0.4, "aic_mte2": 0.6}, "nothing"),
     ],
 )
 def test_a_pipe_bounds_a_kernel_from_80_percent_on(ratios: dict[str, float], bound: str | None) -> None:
@@ -151,6 +167,23 @@ def test_a_database_says_the_same_of_the_units_that_are_chosen(tmp_path: Path) -
     ]  # fmt: skip
 
 
+def test_a_database_of_a_newer_release_calls_blocks_otherwise_and_has_states(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "rank0_ascend_pt", (1, "aic_mac_ratio", 0.9))
+    with closing(sqlite3.connect(next(folder.rglob("ascend_pytorch_profiler_0.db")))) as db, db:
+        db.execute("ALTER TABLE COMPUTE_TASK_INFO RENAME COLUMN blockDim TO blockNum")
+        db.execute("ALTER TABLE COMPUTE_TASK_INFO ADD COLUMN opState INTEGER")
+        db.execute("INSERT INTO STRING_IDS VALUES (9900, 'dynamic')")
+        db.execute("UPDATE COMPUTE_TASK_INFO SET opState = 9900 WHERE globalTaskId <= 10")
+    result = reporting.report([folder], reporting.ReadOptions())
+    found = result.data.captures[0].kernel_uses
+    assert sorted((one.name, one.block_dim, one.state) for one in found)[:2] == [
+        ("kernel0", 24, ""),
+        ("kernel0", 24, "dynamic"),
+    ]
+    assert "  kernel time by how its shapes were compiled: dynamic 100.0 %" in result.lines
+    assert ">compiled</button>" in page.page(result.data)
+
+
 def test_a_database_without_measures_or_shapes_is_read(tmp_path: Path) -> None:
     found = reported(steps(2).db(tmp_path / "rank0_ascend_pt")).kernel_uses
     assert {(one.shapes, one.block_dim, one.calls, one.bound) for one in found} == {("", None, 2, None)}
@@ -171,6 +204,7 @@ def test_json_page_and_terminal_have_them(tmp_path: Path) -> None:
     assert one["kernel_uses"][0] == {
         "name": "MatMulV3", "core": "AI_CORE", "shapes": "8,64;64,8", "types": "DT_BF16;DT_BF16", "block_dim": 24,
         "calls": 2, "ns": 100_750, "ratios": {"aic_mac": 0.85, "aic_mte2": 0.6}, "cube_utilization": 0.85, "bound": "cube",
+        "state": "",
     }  # fmt: skip
     assert "  kernel time by what bounds it: cube 87.0 %, mte2 8.6 %, nothing 4.3 %" in result.lines
     text = page.page(result.data).partition("<h2>Kernels by shape</h2>")[2].partition("</table>")[0]
