@@ -303,6 +303,18 @@ class Collective(Payload):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayJoin:
+    """How many replays of graphs the units have, and how many of these were joined with what was captured.
+
+    ``why`` has the reasons why others were not, that of most of them first.
+    """
+
+    count: int
+    joined: int
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RankProfile(Payload):
     """One recorded rank.
 
@@ -311,12 +323,13 @@ class RankProfile(Payload):
     probe wrote beside the trace, ``vendor`` the profiler's own step file (step → column → nanoseconds), None without
     one. ``kernels``, ``operators``, ``modules`` and ``gaps`` are sorted by their time, longest first. ``label`` tells
     the profiles of one report apart. ``prompt_share`` is the share of kernels that start within 20 µs of their launch:
-    near-vertical lines in a timeline.
+    near-vertical lines in a timeline. ``replays`` is None where no graph was replayed, or none was recorded while it
+    was captured.
     """
 
     KEYS = (
         "source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules",
-        "collectives", "kernel_uses", "rates", "vendor", "gaps",
+        "collectives", "kernel_uses", "rates", "vendor", "gaps", "replays",
     )  # fmt: skip
 
     source: str
@@ -340,6 +353,7 @@ class RankProfile(Payload):
     rates: tuple[OperatorRate, ...] = ()
     prompt_share: float | None = None
     gaps: tuple[FreeGap, ...] = ()
+    replays: ReplayJoin | None = None
 
     def setting(self, name: str) -> str:
         """One of its settings; "" where it is not known."""

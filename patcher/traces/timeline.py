@@ -243,12 +243,30 @@ class HostCalls:
             yield at, self.time[call], self.thread[call]
 
 
+class CapturedLaunches:
+    """What a graph was captured of: the launches of a thread between the begin and the end of its capture, in order.
+
+    ``kernel`` is the number of a kernel's name, UNKNOWN where the trace does not name it, ``copy`` 1 of copies.
+    """
+
+    def __init__(self, thread: int, begin: int) -> None:
+        self.thread, self.begin = thread, begin
+        self.time, self.kernel, self.copy = array("q"), array("i"), array("b")
+
+    def add(self, time: int, kernel: int, *, copy: bool) -> None:
+        """One more launch."""
+        self.time.append(time)
+        self.kernel.append(kernel)
+        self.copy.append(copy)
+
+
 class Timeline:
     """One recorded rank, as its reader fills it.
 
     ``threads`` are numbered as they come: ``operators`` and ``modules`` hold the ranges of each, ``backward`` those on
     which autograd runs, and ``marks`` what may be a unit, with its thread. ``calls`` are the long calls of the device's
     runtime, by thread, UNKNOWN for threads that run nothing else, ``functions`` those of Python's built-in ones.
+    ``captured`` are the graphs that were captured meanwhile, in order.
     ``shapes`` maps the number of a name to the shapes, the types and, where they tell the work, the values of the
     inputs that operators of this number have, in JSON. ``groups``, ``messages`` and ``transits`` map a task to the
     group of the collective that it is, to what that carries, and to how much of it the vendor calls transit, waiting
@@ -273,6 +291,7 @@ class Timeline:
         self.backward: set[int] = set()
         self.calls: dict[int, RangeColumns] = {}
         self.functions: dict[int, RangeColumns] = {}
+        self.captured: list[CapturedLaunches] = []
         self.marks: list[tuple[int, Mark]] = []
         self.groups: dict[int, str] = {}
         self.shapes: dict[int, tuple[str, ...]] = {}

@@ -120,3 +120,9 @@ def uncounted_between(uncounted: Mapping[int, int]) -> str:
 def cold_unit(number: int) -> str:
     """That a unit is the first one, in words."""
     return f"#{number} is cold: the profiler's own start is in it, and no unit came before it to warm up in"
+
+
+def joined_replays(count: int, joined: int, why: Sequence[str]) -> str:
+    """How many replays of graphs were joined with what was captured, and why others were not."""
+    shown = f"{joined:,} of {count:,} replays of graphs have the operators, modules and shapes of their capture"
+    return f"{shown}; not joined: {'; '.join(why)}" if why else shown

@@ -10,7 +10,17 @@ from patcher.messages.report import Detail
 from patcher.traces import model
 from patcher.traces.measured import bounds, rate_words, states
 from patcher.traces.sidecar import CONTENTS, unit_contents
-from patcher.traces.words import apart, cold_unit, in_ms, millis, percent, short, spread, uncounted_between
+from patcher.traces.words import (
+    apart,
+    cold_unit,
+    in_ms,
+    joined_replays,
+    millis,
+    percent,
+    short,
+    spread,
+    uncounted_between,
+)
 
 SHOWN = 10
 """Rows of a table in the terminal; the page and --json have all."""
@@ -93,6 +103,8 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
     yield from wrapped(profile.source)
     origin = " · ".join(filter(None, (model.FORMS[profile.form], short(profile.device), short(profile.rank_name))))
     yield from _indented(origin, _times(profile), *_metadata(profile))
+    if (replays := profile.replays) is not None:
+        yield from _indented(joined_replays(replays.count, replays.joined, replays.why))
     if profile.cold is not None:
         yield from _indented(cold_unit(profile.cold))
     if profile.total_ns:

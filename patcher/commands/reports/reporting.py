@@ -28,6 +28,13 @@ PATIENCE_S = 300.0
 """How long msprof-analyze may neither compute nor write anything."""
 
 
+CAPTURE = "capture"
+"""In the name of a trace, or of its folder, that was recorded while graphs were captured: by our probe, or by vLLM."""
+
+Graphs = dict[int | None, tuple[analysis.CapturedSet, ...]]
+"""Rank → the graphs that were captured on it, as far as its traces have been read."""
+
+
 class ReadOptions(NamedTuple):
     """The half-open range of units that are read (None: all), what names their marks, and the file of the page."""
 
@@ -115,12 +122,14 @@ def _profiles(
     display: Callable[[int], AbstractContextManager[Progress]],
 ) -> list[model.RankProfile]:  # fmt: skip
     """The profiles of all traces at ``paths``; what cannot be read is a problem of the result, and the rest goes on."""
-    found = dict.fromkeys(itertools.chain(*_each(result, paths, folders.readable)))
+    every = dict.fromkeys(itertools.chain(*_each(result, paths, folders.readable)))
+    found = sorted(every, key=lambda path: not any(CAPTURE in part for part in path.parts[-2:]))  # before their replays
+    graphs: Graphs = {}
     sizes = {path: path.stat().st_size if path.is_file() else 0 for path in found}
 
     def ranks(path: Path) -> list[model.RankProfile]:
         with whole(progress, sizes[path]) as counted:
-            return _ranks(path, options, counted)
+            return _ranks(path, options, counted, graphs)
 
     with display(sum(sizes.values())) as progress:
         return list(itertools.chain.from_iterable(_each(result, found, ranks)))
@@ -137,9 +146,9 @@ def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T
             result.problems.append(failed(error))
 
 
-def _ranks(path: Path, options: ReadOptions, progress: Progress) -> list[model.RankProfile]:
+def _ranks(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs) -> list[model.RankProfile]:
     """The profile of each rank in one trace that has units. Raises Problem (NO_TRACE, or USAGE) where none has."""
-    profiles_in, units = _reader(path, options.marks, progress), options.units
+    profiles_in, units = _reader(path, options.marks, progress, graphs), options.units
     if profiles := profiles_in(units):
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
@@ -151,9 +160,12 @@ def _ranks(path: Path, options: ReadOptions, progress: Progress) -> list[model.R
 
 
 def _reader(
-    path: Path, marks: re.Pattern[str] | None, progress: Progress
+    path: Path, marks: re.Pattern[str] | None, progress: Progress, graphs: Graphs
 ) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
-    """What gives the profiles of a trace, or of the tables of one, that have units in a half-open range of these."""
+    """What gives the profiles of a trace, or of the tables of one, that have units in a half-open range of these.
+
+    Graphs that were captured in it are added to ``graphs``, and its replays are joined with those.
+    """
     tables = formats.tables(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
@@ -162,8 +174,11 @@ def _reader(
     if tables:
         return lambda only: [one for one in [analysis.tabled(*tables, only)] if one.units]
 
+    for timeline in timelines:
+        graphs[timeline.rank] = (*graphs.get(timeline.rank, ()), *analysis.captured(timeline))
+
     def profiles(only: tuple[int, int] | None) -> list[model.RankProfile]:
-        made = [(timeline, analysis.attributed(timeline, only)) for timeline in timelines]
+        made = [(timeline, analysis.attributed(timeline, only, graphs[timeline.rank])) for timeline in timelines]
         return [analysis.checked(*one) for one in made if one[1].profile.units]
 
     return profiles

@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from patcher.traces import model
 from patcher.traces.analysis.gaps import GapSums
 from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.lanes import lanes
 from patcher.traces.analysis.rates import rated
+from patcher.traces.analysis.replays import CapturedSet, replayed
 from patcher.traces.analysis.segments import Segment, Split, split
 from patcher.traces.messages import CollectiveMessage
 from patcher.traces.sidecar import UnitMetadata
@@ -48,8 +49,11 @@ class Attribution(NamedTuple):
     launches: Launches
 
 
-def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribution:
-    """``found`` in units; with ``only`` those whose number lies in this half-open range, and what they launched."""
+def attributed(found: Timeline, only: tuple[int, int] | None = None, sets: Sequence[CapturedSet] = ()) -> Attribution:
+    """``found`` in units; with ``only`` those whose number lies in this half-open range, and what they launched.
+
+    Replays of graphs are joined with those of ``sets``, which were recorded while they were captured.
+    """
     cuts = split(found)
     parts = _parts(found, cuts)
     chosen = [
@@ -57,8 +61,10 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
         if segment.mark and (only is None or only[0] <= (segment.mark.number or 0) < only[1])
     ]  # fmt: skip
     gaps = GapSums(found, cuts, chosen)
-    hosts = HostSums(found, cuts.segments, cuts.owner, chosen, gaps.places)
     known = found.metadata.units if found.metadata else {}
+    tokens = {at: _held(cuts.segments[at], known)["tokens"] for at in chosen}
+    replays = replayed(found, cuts, set(chosen), tokens, sets)
+    hosts = HostSums(found, cuts.segments, cuts.owner, chosen, gaps.places, replays)
     units = {at: _unit(cuts.segments[at], parts[at], hosts.times[at], known) for at in chosen}
     calls = {"calls": gaps.calls.columns, "Python": gaps.functions.columns}
     drawn = tuple(lanes(found, units, cuts, calls))
@@ -71,6 +77,7 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
         collectives=tuple(_collectives(found, units, cuts)), prompt_share=prompt,
         gaps=gaps.gaps(units, {one.number for one in drawn}), rates=rated(shaped, found.device),
         kernel_uses=found.kernel_uses(cuts.owner, {at: unit.number for at, unit in units.items()}),
+        replays=replays.result,
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[at] for at in chosen), launches)
 
@@ -132,15 +139,20 @@ def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], laun
         parts[5] += until - handed
 
 
+def _held(segment: Segment, known: Mapping[int, UnitMetadata]) -> dict[str, Any]:
+    """What the unit of a segment held, by the metadata, else by its mark."""
+    fields = asdict(known.get((segment.mark and segment.mark.number) or 0, UnitMetadata()))
+    contents = segment.mark.contents if segment.mark else {}
+    return fields | {name: value for name, value in contents.items() if fields[name] is None}
+
+
 def _unit(
     segment: Segment, parts: Sequence[int], phases: dict[str, int], known: Mapping[int, UnitMetadata]
 ) -> model.RecordedUnit:
     mark = segment.mark
     assert mark is not None  # noqa: S101  (what does not count is no unit)
     number = mark.number or 0
-    fields = asdict(known.get(number, UnitMetadata()))
-    fields |= {name: value for name, value in mark.contents.items() if fields[name] is None}
-    fields |= zip(model.PARTS, parts, strict=True)
+    fields = _held(segment, known) | dict(zip(model.PARTS, parts, strict=True))
     return model.RecordedUnit(
         number=number, host_ns=min(mark.end, segment.end) - segment.begin, kernels=segment.tasks, phases=phases,
         name=mark.name, begin_ns=segment.leads, **fields,

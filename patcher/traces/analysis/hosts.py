@@ -10,9 +10,10 @@ from __future__ import annotations
 import operator
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from patcher.traces.analysis.replays import Replays
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import CallSums
 from patcher.traces.timeline import BACKWARD, OPTIMIZER, UNKNOWN, Row, Timeline, in_order
@@ -64,12 +65,12 @@ class HostSums:
     """The calls of the host in the ``chosen`` segments, with the tasks that they launched, by ``owner``.
 
     ``times`` maps each of these to phase → time of the kernels that it launched, to nothing where no unit trains. What
-    is asked for in ``places`` is filled in.
+    is asked for in ``places`` is filled in. The tasks of ``replays`` that were joined count as captured.
     """
 
     def __init__(
         self, found: Timeline, segments: Sequence[Segment], owner: Sequence[int], chosen: Sequence[int],
-        places: HostPlaces,
+        places: HostPlaces, replays: Replays,
     ) -> None:  # fmt: skip
         self.phases = {at: [0] * len(PHASES) for at in chosen}
         # Whether the host counts, and until when, from the beginning of time to its end.
@@ -86,8 +87,8 @@ class HostSums:
         self.places, self.texts, moments = places, found.names.texts, places.by_thread()
         enqueued = self._enqueued(found, owner)
         walks = [
-            OperatorWalk(self, _due(found, owner, tasks, moments.get(thread)), named, int(thread in backward))
-            for thread, tasks in enumerate(enqueued)
+            OperatorWalk(self, _due(found, owner, own, moments.get(thread)), named, int(thread in backward))
+            for thread, own in enumerate(_without(replays.tasks, tasks) for tasks in enqueued)
         ]
         for thread, rows in found.operators_in_order():
             walks[thread].take(rows)
@@ -95,7 +96,12 @@ class HostSums:
             walk.assign(_NEVER)
         for thread, (ranges, tasks) in enumerate(zip(found.modules, enqueued, strict=True)):
             if ranges.begin:
-                self._walk_modules(ranges.in_order(), _due(found, owner, tasks, moments.get(thread)))
+                due = _due(found, owner, _without(replays.placed, tasks), moments.get(thread))
+                self._walk_modules(ranges.in_order(), due)
+        for sums, joined in ((self.own, replays.operators), (self.whole, replays.modules)):
+            for name, values in joined.items():
+                sums[name][:] = map(operator.add, sums[name], values)
+                sums[name][0] = sums[name][0] or 1
         self.operators = _rows(self.own, found.names.texts)
         self.modules = _rows(self.whole, found.names.texts)
         trains = any(backward or optimizer for _, backward, optimizer in self.phases.values())
@@ -211,6 +217,10 @@ class OperatorWalk:
                 break
             found, library = name, own
         return found
+
+
+def _without(joined: Collection[int], tasks: Iterable[int]) -> Iterable[int]:
+    return (task for task in tasks if task not in joined) if joined else tasks
 
 
 def _due(

@@ -95,7 +95,7 @@ class Args:
 
     __slots__ = (
         "collective", "concrete", "connection", "correlation", "count", "device", "dims", "domain", "dtype", "forward",
-        "group", "kinds", "level", "ranks", "received", "sent", "stream", "task", "type",
+        "group", "kernel", "kinds", "level", "ranks", "received", "sent", "stream", "task", "type",
     )  # fmt: skip
 
     correlation: int | None
@@ -103,6 +103,7 @@ class Args:
     device: int | str | None
     connection: int | None
     task: str | None
+    kernel: _Scalar
     level: str | None
     forward: int | None
     domain: str | None

@@ -24,6 +24,7 @@ from patcher.traces.timeline import (
     NN_MODULE,
     OPTIMIZER,
     UNKNOWN,
+    CapturedLaunches,
     HostCalls,
     RangeColumns,
     StringTable,
@@ -41,7 +42,7 @@ Append = Callable[[int], None]
 _Columns = tuple[int, Append, Append, Append, "_Rank"]
 """The number of a thread, how its operators grow (by begin, end and name), and the rank that it is of."""
 
-_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN = range(8)
+_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE = range(9)
 _CATEGORIES = {
     "cpu_op": _OPERATOR,
     "operator": _OPERATOR,
@@ -56,6 +57,8 @@ _CATEGORIES = {
     "runtime": _LAUNCH,
 }
 _LAUNCHES = re.compile(r"launch|memcpy|memset|prefetch|graph|enqueue|exec", re.IGNORECASE)
+_CAPTURES = re.compile(r"Stream(Begin|End)Capture")
+_COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
 _COLLECTIVE = re.compile(
     r"nccl|rccl|hccl|hcom|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|nvshmem|deep_?ep|mscclpp",
     re.IGNORECASE,
@@ -82,12 +85,13 @@ def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress =
 
 
 class _Rank:
-    """The timeline of one rank, its launches, and the devices on which its kernels ran."""
+    """The timeline of one rank, its launches, open captures, and the devices on which its kernels ran."""
 
     def __init__(self, source: str, names: StringTable, wanted: re.Pattern[str] | None) -> None:
         self.found = Timeline(source, "torch", wanted)
         self.found.names = names
         self.launches = HostCalls()
+        self.captures: dict[int, CapturedLaunches] = {}  # those that a thread has begun
         self.devices: set[object] = set()
 
 
@@ -105,7 +109,7 @@ class _Reader:
         self.processes: dict[object, _Rank] = {}
         self.take_other = {
             _LAUNCH: self._add_launch, _KERNEL: self._add_task, _COPY: self._add_task, _ANNOTATION: self._annotate,
-            _MODULE: self._annotate, _CALL: self._add_call, _BUILT_IN: self._add_built_in,
+            _MODULE: self._annotate, _CALL: self._add_call, _BUILT_IN: self._add_built_in, _CAPTURE: self._add_capture,
         }  # fmt: skip
         self.ranges: dict[Thread, _Columns] = {}
 
@@ -168,9 +172,27 @@ class _Reader:
         correlation = None if event.args is None else event.args.correlation
         if correlation is not None:
             thread, _, _, _, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
-            rank.launches.add(correlation, nanoseconds(event.ts), thread)
+            time = nanoseconds(event.ts)
+            rank.launches.add(correlation, time, thread)
+            if rank.captures and thread in rank.captures:
+                self._add_captured(rank, rank.captures[thread], event, time)
         if event.dur * 1000 >= LONG_CALL:
             self._add_call(event, _category)
+
+    def _add_captured(self, rank: _Rank, graph: CapturedLaunches, event: Event, time: int) -> None:
+        """Keep a launch that a graph is captured of; HIP names the kernel, CUDA does not."""
+        kernel = event.args and event.args.kernel
+        copy = _COPIES.search(event.name) is not None
+        if copy or "launch" in event.name.lower():
+            graph.add(time, rank.found.names[str(kernel)] if kernel else UNKNOWN, copy=copy)
+
+    def _add_capture(self, event: Event, _category: int) -> None:
+        thread, _, _, _, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
+        rank.captures.pop(thread, None)
+        if "Begin" in event.name:
+            rank.captures[thread] = graph = CapturedLaunches(thread, nanoseconds(event.ts))
+            rank.found.captured.append(graph)
+        self._add_call(event, _category)
 
     def _add_call(self, event: Event, _category: int) -> None:
         if event.dur * 1000 >= LONG_CALL:
@@ -270,7 +292,7 @@ def _category(text: str, name: str) -> int:
     if found == _OPERATOR and name.startswith(_STEP):
         return _ANNOTATION
     if found == _LAUNCH and not _LAUNCHES.search(name):
-        return _CALL
+        return _CAPTURE if _CAPTURES.search(name) else _CALL
     if found == _MODULE and not name.startswith(NN_MODULE):
         return _BUILT_IN if name.startswith("<built-in ") else UNKNOWN
     return found

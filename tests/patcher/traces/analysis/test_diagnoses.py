@@ -374,6 +374,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "rates",
         "vendor",
         "gaps",
+        "replays",
     ]
     assert list(one["checks"][0]) == ["id", "ok", "evidence"]
     assert list(one["units"][0]) == [

@@ -1,0 +1,201 @@
+"""Replayed graphs get the operators, modules and shapes of their capture, and nothing where the two differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patcher.commands.reports import reporting
+from patcher.messages.report import json_of
+from patcher.traces import page
+from patcher.traces.model import RankProfile
+from tests.patcher.traces.recorded import SHARED
+
+KERNELS = ("ampere_gemm", "rms_norm_kernel", "Memcpy DtoD (Device -> Device)", "ampere_gemm")
+"""What a graph of the model below holds: a matmul, a norm that copies, and a matmul."""
+
+NAMED, BARE = True, False
+
+
+def event(cat: str, name: str, begin: float, ns: float, *, tid: int = 9, **args: object) -> dict[str, Any]:
+    pid = 0 if cat in ("kernel", "gpu_memcpy") else 4711
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": begin, "dur": ns, "args": args}
+
+
+def operator(name: str, begin: float, ns: float, dims: list[list[int]]) -> dict[str, Any]:
+    args = {"Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)}
+    return event("cpu_op", name, begin, ns) | {"args": args}
+
+
+def captured(size: int, begin: float, *, named: bool, kernels: Sequence[str] = KERNELS) -> list[dict[str, Any]]:
+    """What kineto has of one graph: HIP names the kernel of a launch, CUDA does not."""
+    calls = []
+    for at, kernel in enumerate(kernels):
+        copy = kernel.startswith("Memcpy")
+        name = "cudaMemcpyAsync" if copy else "hipModuleLaunchKernel" if named else "cudaLaunchKernel"
+        calls.append(event("cuda_runtime", name, begin + 12 + 10 * at, 2, correlation=int(begin) + at))
+        if named and not copy:
+            calls[-1]["args"]["kernel"] = kernel
+    norm = [[size, 64], [size, 64], [64]]
+    return [
+        event("python_function", "nn.Module: Model_0", begin - 5, 110),
+        event("cuda_runtime", "cudaStreamBeginCapture", begin, 1, correlation=int(begin) + 90),
+        event("python_function", "nn.Module: Layer_0", begin + 5, 80),
+        operator("aten::linear", begin + 9, 9, [[size, 64], [32, 64]]),
+        operator("aten::mm", begin + 10, 7, [[size, 64], [64, 32]]),
+        operator("_C::rms_norm", begin + 20, 18, norm),
+        operator("aten::mm", begin + 40, 9, [[size, 32], [32, 64]]),
+        *calls,
+        event("cuda_runtime", "cudaStreamEndCapture", begin + 95, 1, correlation=int(begin) + 91),
+        # What is launched behind it runs, and is no part of any graph.
+        event("cuda_runtime", "cudaLaunchKernel", begin + 97, 1, correlation=int(begin) + 92),
+    ]
+
+
+def replayed(number: int, tokens: int, *, kernels: Sequence[str] = KERNELS, graphs: int = 1) -> list[dict[str, Any]]:
+    begin = 1000.0 * number
+    found = [event("user_annotation", f"execute_context_0(0)_generation_{tokens}({tokens})", begin, 900)]
+    for graph in range(graphs):
+        launch, key = begin + 100 * graph + 10, number * 10 + graph
+        found.append(event("cuda_runtime", "cudaGraphLaunch", launch, 5, correlation=key))
+        for at, kernel in enumerate(kernels):
+            cat = "gpu_memcpy" if kernel.startswith("Memcpy") else "kernel"
+            times = (launch + 20 + 10 * at, 8)
+            found.append(event(cat, kernel, *times, tid=7, device=0, stream=7, correlation=key))
+    return found
+
+
+def written(file: Path, *events: list[dict[str, Any]]) -> Path:
+    file.parent.mkdir(exist_ok=True)
+    header = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]}
+    file.write_text(json.dumps({**header, "traceEvents": [one for some in events for one in some]}))
+    return file
+
+
+def report(folder: Path, captures: list[list[dict[str, Any]]], *units: list[dict[str, Any]]) -> Any:
+    written(folder / "node_graph_capture_dp0_rank0_7.1.pt.trace.json", *captures)
+    written(folder / "a_node_dp0_rank0_7.2.pt.trace.json", *units)
+    return reporting.report([folder], reporting.ReadOptions())
+
+
+def profile(result: Any) -> RankProfile:
+    found: RankProfile = next(one for one in result.data.captures if one.stage == "rollout")
+    return found
+
+
+def told(found: RankProfile) -> dict[str, tuple[int, int, int]]:
+    return {one.name: (one.calls, one.kernels, one.ns) for one in found.operators}
+
+
+@pytest.mark.parametrize("named", [NAMED, BARE])
+def test_a_replay_has_the_operators_modules_and_shapes_of_its_capture(tmp_path: Path, named: bool) -> None:
+    """Three tokens are padded to four; the graph for eight is another one."""
+    captures = [captured(8, 5000, named=named), captured(4, 6000, named=named)]
+    result = report(tmp_path, captures, replayed(1, 3), replayed(2, 4))
+    found = profile(result)
+    assert json_of(found.replays) == {"count": 2, "joined": 2, "why": []}
+    assert told(found) == {"aten::mm": (4, 4, 32_000), "_C::rms_norm": (2, 4, 32_000)}
+    # Model is around the capture, and so would be around each replay.
+    modules = [(one.name, one.calls, one.kernels, one.ns) for one in found.modules]
+    assert modules == [("Layer", 2, 8, 64_000), ("Model", 1, 8, 64_000)]
+    assert sorted((one.operator, one.shapes[0], one.calls, one.ns) for one in found.rates) == [
+        ("_C::rms_norm", (4, 64), 2, 32_000), ("aten::mm", (4, 32), 2, 16_000), ("aten::mm", (4, 64), 2, 16_000),
+    ]  # fmt: skip
+    shown = "2 of 2 replays of graphs have the operators, modules and shapes of their capture"
+    assert shown in " ".join(" ".join(result.lines).split())
+    assert f"{shown}." in page.page(result.data)
+
+
+def test_pieces_of_one_size_are_joined_in_their_order(tmp_path: Path) -> None:
+    bare = captured(4, 5500, named=BARE, kernels=KERNELS[2:3])  # what replays one kernel looks like any other launch
+    unknown = [one for one in captured(4, 6000, named=BARE) if one["cat"] != "cpu_op"]
+    pieces = [captured(4, 5000, named=BARE), bare, unknown]
+    whole = [captured(8, 7000, named=BARE), captured(4, 8000, named=BARE, kernels=KERNELS[:3])]
+    found = profile(report(tmp_path, [*pieces, *whole], replayed(1, 4, graphs=2), replayed(2, 4, kernels=KERNELS[:3])))
+    assert json_of(found.replays) == {"count": 3, "joined": 3, "why": []}
+    assert told(found) == {"aten::mm": (3, 3, 24_000), "_C::rms_norm": (2, 4, 32_000)}
+
+
+@pytest.mark.parametrize(
+    ("captures", "unit", "why"),
+    [
+        ([captured(4, 5000, named=BARE)], replayed(1, 8), "no graph was captured for as many tokens"),
+        (
+            [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=KERNELS[1:]),
+            "kernels of a replay and of its capture differ in number: 3 and 4",
+        ),
+        (
+            [captured(4, 5000, named=BARE)], replayed(1, 4, graphs=2),
+            "replays in a unit and captured graphs of its size differ in number: 2 and 1",
+        ),
+        (
+            [captured(4, 5000, named=NAMED)], replayed(1, 4, kernels=(KERNELS[1], KERNELS[0], *KERNELS[2:])),
+            "the kernels of a replay are others than those captured, or in another order",
+        ),
+        (
+            [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=(*KERNELS[:2], KERNELS[3], KERNELS[2])),
+            "the kernels of a replay are others than those captured, or in another order",
+        ),
+    ],
+)  # fmt: skip
+def test_what_differs_is_not_joined_and_that_is_said(
+    tmp_path: Path, captures: list[list[dict[str, Any]]], unit: list[dict[str, Any]], why: str
+) -> None:
+    result = report(tmp_path, captures, unit)
+    found = profile(result)
+    assert found.replays is not None
+    assert (found.replays.joined, found.replays.why) == (0, (why,))
+    assert (found.operators, found.modules, found.rates) == ((), (), ())
+    assert f"not joined: {why}" in " ".join(" ".join(result.lines).split())
+
+
+def test_kernels_that_overlap_are_joined_by_their_names_alone(tmp_path: Path) -> None:
+    unit = replayed(1, 4)
+    unit[3]["dur"] = 15
+    bare, named = (
+        profile(report(tmp_path / str(own), [captured(4, 5000, named=own)], unit)).replays for own in (BARE, NAMED)
+    )
+    assert bare is not None
+    assert named is not None
+    assert (bare.joined, named.joined) == (0, 1)
+    assert bare.why == ("kernels of a replay overlap, so their order tells nothing without their names",)
+
+
+def test_without_a_capture_nothing_is_said_of_replays(tmp_path: Path) -> None:
+    assert profile(report(tmp_path, [], replayed(1, 4))).replays is None
+
+
+PUBLIC = SHARED / "gpu" / "tracelens-inference"
+TOLD: dict[str, dict[str, tuple[int, float]]] = {
+    "vllm_decode_full": {
+        "vllm::moe_forward": (24, 7171.532), "aten::addmm": (72, 953.878), "SortTokens": (24, 375.118),
+        "vllm::unified_attention_with_output": (24, 724.361), "aiter::rmsnorm2d_fwd_with_add_ck": (48, 326.038),
+        "triton_poi_fused__to_copy_1": (23, 292.374), "aten::mm": (1, 276.678), "aten::copy_": (10, 45.149),
+    },
+    "vllm_prefilldecode_piecewise": {
+        "vllm::moe_forward": (24, 124885.786), "aten::addmm": (72, 17301.817), "SortTokens": (24, 431.372),
+        "vllm::unified_attention_with_output": (24, 5146.907), "aiter::rmsnorm2d_fwd_with_add_ck": (48, 3367.738),
+        "triton_poi_fused__to_copy_1": (23, 435.696), "aten::mm": (1, 346.637), "aten::copy_": (11, 79.196),
+    },
+    "sglang_decode": {
+        "aten::mm": (145, 5782.254), "aiter::add_rmsnorm": (72, 346.842), "aiter::rmsnorm": (73, 337.122),
+        "sgl_kernel::silu_and_mul": (36, 324.367), "sglang::store_cache": (36, 173.543), "aten::argmax": (1, 53.840),
+    },
+}  # fmt: skip
+"""Trace of TraceLens → operator → its calls, and the µs of the kernels that it launched, as TraceLens publishes them."""
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_the_operators_of_public_replays_are_those_that_tracelens_finds(name: str) -> None:
+    if not (PUBLIC / name / "capture_traces").is_dir():
+        pytest.skip("needs the traces of captures that lie beside those of TraceLens' tests")
+    result = reporting.report([PUBLIC / name], reporting.ReadOptions())
+    (found,) = (one for one in result.data.captures if one.replays is not None)
+    assert found.replays.joined == found.replays.count == (25 if "piecewise" in name else 1)
+    own = {one.name: (one.calls, one.ns / 1000) for one in found.operators}
+    for operator, (calls, us) in TOLD[name].items():
+        assert own[operator] == (calls, pytest.approx(us, abs=0.001 * calls + 0.001))
