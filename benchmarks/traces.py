@@ -5,7 +5,7 @@ numbers set forward, then runs each of these in a process of its own and prints 
 
     python benchmarks/traces.py TRACE [MB] [RUNS]
 
-- a bare typed parse of the file with msgspec in blocks of 8 MB, which keeps nothing;
+- a bare typed parse of the file with msgspec in blocks as the report reads them, which keeps nothing;
 - ``json.load`` of the whole file;
 - ``rlpatch report FILE --json``;
 - ``rlpatch compare FILE FILE --json``.
