@@ -156,8 +156,8 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     share = sum(piece.ns for piece in odd) / (sum(piece.ns for piece in pieces) or 1)
     example = f"{largest.bytes:,} bytes of {short(most.kind or most.name)} in unit {most.unit}"
     evidence = (
-        f"{len(found):,} of {len(profile.collectives):,} move pieces whose size is no multiple of {ALIGNED} bytes, such"
-        f" as {example}: {percent(share)} of the time on links within the node."
+        f"{len(found):,} of {len(profile.collectives):,} collectives move pieces whose size is no multiple of {ALIGNED}"
+        f" bytes, such as {example}: {percent(share)} of the time on links within the node."
     )
     own, other = _rate(odd), _rate(even)
     advice = f"pad what each rank sends to a multiple of {ALIGNED} bytes: buckets, shards, vocabularies"

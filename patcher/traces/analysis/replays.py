@@ -114,9 +114,9 @@ def _size(graph: Iterable[CapturedCall]) -> int | None:
     """The tokens of a batch: the rows that most operators have, of the first of their tensors that has some."""
     rows = Counter[int]()
     for shapes in {(one.call, one.operator[1]) for one in graph if len(one.operator) > 1}:
-        with suppress(ValueError, TypeError):
+        with suppress(ValueError, TypeError, RecursionError):
             tensors = (dims for dims in json.loads(shapes[1]) if isinstance(dims, list) and len(dims) > 1)
-            rows.update(dims[0] for dims in list(tensors)[:1] if isinstance(dims[0], int))
+            rows.update(dims[0] for dims in list(tensors)[:1] if type(dims[0]) is int)
     return max(rows, key=lambda size: (rows[size], size), default=None)
 
 

@@ -132,7 +132,7 @@ ODD, EVEN, TINY = (2000, 10, 2 * MS), (2048, 10, 2 * MS), (500, 99, MS)
         (
             [(ODD,)],
             (
-                "1 of 1 move pieces whose size is no multiple of 512 bytes, such as 2,000 bytes of allreduce in unit 30:"
+                "1 of 1 collectives move pieces whose size is no multiple of 512 bytes, such as 2,000 bytes of allreduce in unit 30:"
                 " 100.0 % of the time on links within the node."
             ),
             True,

@@ -11,7 +11,7 @@ import pytest
 
 from patcher.commands.reports import reporting
 from patcher.messages.report import json_of
-from patcher.traces import page
+from patcher.traces import analysis, formats, page
 from patcher.traces.model import RankProfile
 from tests.patcher.traces.recorded import SHARED
 
@@ -163,6 +163,16 @@ def test_kernels_that_overlap_are_joined_by_their_names_alone(tmp_path: Path) ->
     assert named is not None
     assert (bare.joined, named.joined) == (0, 1)
     assert bare.why == ("kernels of a replay overlap, so their order tells nothing without their names",)
+
+
+@pytest.mark.parametrize("dims", ["[" * 1990, "[[], [[4]], 7, [true, 2]]", '{"a": 1}', "[[4.5, 2]]"])
+def test_shapes_that_nobody_can_read_tell_no_size(tmp_path: Path, dims: str) -> None:
+    graph = captured(4, 5000, named=BARE)
+    written(tmp_path / "graph_capture.json", graph)
+    (found,) = formats.read(tmp_path / "graph_capture.json")
+    found.shapes = {number: (dims, *others) for number, (_, *others) in found.shapes.items()}
+    assert found.shapes
+    assert analysis.captured(found) == ()
 
 
 def test_without_a_capture_nothing_is_said_of_replays(tmp_path: Path) -> None:
