@@ -165,7 +165,7 @@ def test_it_is_explained(tree: Tree, tmp_path: Path) -> None:
     for stage, unit in windows(tree):
         assert f"{stage}: " in said
         assert f"--{unit} A:B" in said
-    assert "by itself mindspeed-rl" in said
+    assert "by itself, mindspeed-rl" in said
     assert said.count("  here") >= (9 if tree.critic else 5)
 
 

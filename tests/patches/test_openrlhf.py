@@ -74,5 +74,5 @@ def test_it_is_explained(tmp_path: Path) -> None:
     root = install(UPSTREAM, "0.11.2", tmp_path / "site")
     shown = run("explain", "openrlhf", "--path", root)
     assert "warning" not in shown.stderr
-    assert "by itself openrlhf" in shown.stdout
+    assert "by itself, openrlhf" in shown.stdout
     assert shown.stdout.count('"start", "micro-batch"') == 2 * len(RECIPES)

@@ -124,7 +124,7 @@ def test_a_checkout_has_the_package_below_python(tmp_path: Path) -> None:
 )
 def test_explain_says_where_sglangs_own_profiler_goes_wrong(version: str, said: str, unsaid: str) -> None:
     text = run("explain", f"sglang=={version}").stdout
-    assert "by itself sglang" in text
+    assert "by itself, sglang" in text
     assert said in text
     assert unsaid not in text
 

@@ -88,7 +88,7 @@ def test_it_is_explained_with_the_line_of_each_window(tmp_path: Path) -> None:
     shown = run("explain", "trl", "--path", root)
     assert "warning" not in shown.stderr
     assert shown.stdout.count('_rlpatch_update_policy("prepared", inputs, self.model.training)  # rlpatch') == 2
-    assert "by itself trl" in shown.stdout
+    assert "by itself, trl" in shown.stdout
 
 
 def test_a_trainer_of_another_structure_is_refused(tmp_path: Path) -> None:
