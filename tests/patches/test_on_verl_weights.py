@@ -36,7 +36,9 @@ def ranges(trace: Path) -> dict[str, list[tuple[float, float]]]:
     return found
 
 
-def test_each_side_records_the_sync_that_was_chosen(tmp_path: Path) -> None:
+def test_each_side_records_the_sync_that_was_chosen(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    if not pytestconfig.getoption("--thorough"):
+        pytest.skip("--thorough: nothing else in the run needs this environment of 3.5 GB")
     packages = training.site(tmp_path / "site")
     chosen = ("--stage", "weight-sync", "--sync", "1", "--backend", "torch", "--save-path", tmp_path / "traces")
     rlpatch("apply", "verl", *chosen, "--path", packages)
