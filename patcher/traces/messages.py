@@ -16,7 +16,7 @@ _SIZES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LinkPiece:
     """What a collective moved over the links of a node in pieces of so many ``bytes``: ``count`` of them, in ``ns``."""
 
     bytes: int
@@ -37,7 +37,7 @@ class CollectiveMessage(NamedTuple):
     bytes: int | None = None
     sent_bytes: int | None = None
     ranks: int | None = None
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[LinkPiece, ...] = ()
 
 
 def element_size(dtype: str) -> int | None:

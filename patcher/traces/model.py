@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from patcher.traces import names
 from patcher.traces.measured import KernelUse, OperatorRate
-from patcher.traces.messages import Piece
+from patcher.traces.messages import LinkPiece
 from patcher.traces.sidecar import Metadata, UnitMetadata
 
 SCHEMA = 1
@@ -277,7 +277,7 @@ class Collective(Payload):
     bytes: int | None = None
     sent_bytes: int | None = None
     ranks: int | None = None
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[LinkPiece, ...] = ()
     waits_ns: int | None = None
     usual_ns: int | None = None
 

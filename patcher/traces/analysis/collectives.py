@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.traces.analysis.ranks import Key
-from patcher.traces.messages import Piece
+from patcher.traces.messages import LinkPiece
 from patcher.traces.model import Collective, Diagnosis, RankProfile, lower_median
 from patcher.traces.words import duration, in_ms, percent, short, size
 
@@ -169,11 +169,11 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     return Diagnosis("collective-unaligned", "note", evidence, None, "exact", UNALIGNED, advice, profile.source)
 
 
-def _is_odd(piece: Piece) -> bool:
+def _is_odd(piece: LinkPiece) -> bool:
     return piece.bytes > ALIGNED and piece.bytes % ALIGNED > 0
 
 
-def _rate(pieces: Sequence[Piece]) -> float:
+def _rate(pieces: Sequence[LinkPiece]) -> float:
     """GB/s; 0 without pieces."""
     ns = sum(piece.ns for piece in pieces)
     return sum(piece.bytes * piece.count for piece in pieces) / ns if ns else 0.0

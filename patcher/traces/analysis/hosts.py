@@ -79,29 +79,18 @@ class HostSums:
         self.counted.append((False, _NEVER + 1))
         self.own: CallTable = defaultdict(lambda: [0, 0, 0, 0])
         self.whole: CallTable = defaultdict(lambda: [0, 0, 0, 0])
-        named = {
-            at: phase for at, text in enumerate(found.names.texts)
-            for prefix, phase in ((BACKWARD, 1), (OPTIMIZER, 2)) if text.startswith(prefix)
-        }  # fmt: skip
-        backward = found.backward - {thread for thread, _ in found.marks}
         self.places, self.texts, moments = places, found.names.texts, places.by_thread()
         enqueued = self._enqueued(found, owner)
-        walks = [
-            OperatorWalk(self, _due(found, owner, own, moments.get(thread)), named, int(thread in backward))
-            for thread, own in enumerate(_without(replays.tasks, tasks) for tasks in enqueued)
-        ]
-        for thread, rows in found.operators_in_order():
-            walks[thread].take(rows)
-        for walk in walks:
-            walk.assign(_NEVER)
+        self._walk_operators(found, [
+            _due(found, owner, _without(replays.tasks, tasks), moments.get(thread))
+            for thread, tasks in enumerate(enqueued)
+        ])  # fmt: skip
         for thread, (ranges, tasks) in enumerate(zip(found.modules, enqueued, strict=True)):
             if ranges.begin:
                 due = _due(found, owner, _without(replays.placed, tasks), moments.get(thread))
                 self._walk_modules(ranges.in_order(), due)
-        for sums, joined in ((self.own, replays.operators), (self.whole, replays.modules)):
-            for name, values in joined.items():
-                sums[name][:] = map(operator.add, sums[name], values)
-                sums[name][0] = sums[name][0] or 1
+        _add(self.own, replays.operators)
+        _add(self.whole, replays.modules)
         self.operators = _rows(self.own, found.names.texts)
         self.modules = _rows(self.whole, found.names.texts)
         trains = any(backward or optimizer for _, backward, optimizer in self.phases.values())
@@ -114,6 +103,19 @@ class HostSums:
             if segment in self.phases and thread != UNKNOWN:
                 threads[thread].append(at)
         return [in_order(tasks, found.tasks.enqueued) for tasks in threads]
+
+    def _walk_operators(self, found: Timeline, due: Iterable[Due]) -> None:
+        """Give each task to the operator that enqueued it; ``due`` has the tasks of each thread."""
+        named = {
+            at: phase for at, text in enumerate(found.names.texts)
+            for prefix, phase in ((BACKWARD, 1), (OPTIMIZER, 2)) if text.startswith(prefix)
+        }  # fmt: skip
+        backward = found.backward - {thread for thread, _ in found.marks}
+        walks = [OperatorWalk(self, tasks, named, int(thread in backward)) for thread, tasks in enumerate(due)]
+        for thread, rows in found.operators_in_order():
+            walks[thread].take(rows)
+        for walk in walks:
+            walk.assign(_NEVER)
 
     def _walk_modules(self, rows: Iterable[Row], due: Due) -> None:
         """Give each task to every module around the time at which it was enqueued, once to each name."""
@@ -236,6 +238,13 @@ def _due(
         yield time, tasks.end[at] - tasks.begin[at], owner[at]
     yield moment
     yield from waiting
+
+
+def _add(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
+    """Add what replays were joined with; a name of which nothing was called but in a graph was called once."""
+    for name, values in joined.items():
+        sums[name][:] = map(operator.add, sums[name], values)
+        sums[name][0] = sums[name][0] or 1
 
 
 def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:

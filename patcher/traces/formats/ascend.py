@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from patcher.store.filesystem.opened import reading
 from patcher.traces.formats.chrome import nanoseconds
-from patcher.traces.messages import CollectiveMessage, Piece
+from patcher.traces.messages import CollectiveMessage, LinkPiece
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
 from patcher.traces.timeline import Timeline, several
 
@@ -69,7 +69,7 @@ def is_known(task_type: str) -> bool:
     return any(pattern.search(task_type) for pattern in (_SILENT, _COPIES, _WORKING))
 
 
-Transits = dict[str, list[tuple[tuple[int, int, int], int | None, tuple[Piece, ...]]]]
+Transits = dict[str, list[tuple[tuple[int, int, int], int | None, tuple[LinkPiece, ...]]]]
 """Collective → its transit, waiting and idle time in nanoseconds, with the bytes that went over links (None: none are
 known) and the pieces of those within the node, in the order of their begin."""
 
@@ -173,7 +173,7 @@ class TimedStep(NamedTuple):
     ns: int
     parts: tuple[int, int, int]
     sent: int | None = None
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[LinkPiece, ...] = ()
 
 
 def timed(output: Path) -> Iterator[TimedStep]:
@@ -193,7 +193,7 @@ def timed(output: Path) -> Iterator[TimedStep]:
                     yield TimedStep(at, name, begin or 0, ns or 0, parts, sent or None, pieces)  # type: ignore[arg-type]
 
 
-def _pieces(links: Mapping[str, Any]) -> Iterator[Piece]:
+def _pieces(links: Mapping[str, Any]) -> Iterator[LinkPiece]:
     """The pieces of a collective; none of what the vendor writes otherwise."""
     for link in WITHIN:
         for size, values in mapping(mapping(links.get(link)).get("Size Distribution")).items():
@@ -202,12 +202,12 @@ def _pieces(links: Mapping[str, Any]) -> Iterator[Piece]:
                 yield piece(float(size), count, milliseconds)
 
 
-def piece(megabytes: object, count: object, milliseconds: object) -> Piece:
+def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
     """So many pieces of a size, and how long they took; ValueError if these are no numbers."""
     size, ns = bytes_of(megabytes), _milliseconds(milliseconds)
     if not size or ns is None or not isinstance(count, int) or count < 1:
         raise ValueError("no piece")
-    return Piece(size, count, ns)
+    return LinkPiece(size, count, ns)
 
 
 def transits(output: Path) -> Transits:

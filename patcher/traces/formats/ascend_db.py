@@ -15,7 +15,7 @@ from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend, database
 from patcher.traces.formats.ascend_db_kernels import AlikeTasks
 from patcher.traces.measured import KernelUse
-from patcher.traces.messages import Piece, message
+from patcher.traces.messages import LinkPiece, message
 from patcher.traces.model import COMPUTE
 from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import (
@@ -290,12 +290,12 @@ def _transits(analysis: Path) -> ascend.Transits:
     return found
 
 
-def _pieces(analysis: Path) -> dict[tuple[object, object], list[Piece]]:
+def _pieces(analysis: Path) -> dict[tuple[object, object], list[LinkPiece]]:
     """Collective and step → in which pieces it went over the links of the node."""
     links = " OR ".join(f"transport_type = '{link}'" for link in ascend.WITHIN)
     columns = "hccl_op_name, step, package_size, count, total_duration"
     query = f"SELECT {columns} FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608
-    found: dict[tuple[object, object], list[Piece]] = {}
+    found: dict[tuple[object, object], list[LinkPiece]] = {}
     for name, step, *values in database.rows(analysis, query) or ():
         with suppress(ValueError):
             found.setdefault((name, step), []).append(ascend.piece(*values))

@@ -14,7 +14,7 @@ import pytest
 from patcher.commands.reports import reporting
 from patcher.traces import analysis, page
 from patcher.traces.analysis import collectives
-from patcher.traces.messages import Piece
+from patcher.traces.messages import LinkPiece
 from patcher.traces.model import Check, Collective, Diagnosis, RankProfile, RecordedUnit
 from tests.patcher.traces.recorded import MS, SHARED, shared
 
@@ -150,7 +150,7 @@ def test_pieces_of_odd_sizes_are_a_note_with_what_they_cost(
 ) -> None:
     every = made(*((1, 1) for _ in pieces))
     ranks = profile(
-        *(replace(one, pieces=tuple(Piece(*own) for own in some)) for one, some in zip(every, pieces, strict=True))
+        *(replace(one, pieces=tuple(LinkPiece(*own) for own in some)) for one, some in zip(every, pieces, strict=True))
     )
     found = [one for one in analysis.reported([ranks]).findings if one.id == "collective-unaligned"]
     assert [(one.severity, one.saving_ns) for one in found] == [("note", None)] * bool(evidence)

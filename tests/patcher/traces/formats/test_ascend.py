@@ -16,7 +16,7 @@ import pytest
 from patcher.messages.errors import Problem
 from patcher.traces import analysis, folders, formats, names
 from patcher.traces.formats import ascend, ascend_db, database
-from patcher.traces.messages import Piece
+from patcher.traces.messages import LinkPiece
 from patcher.traces.timeline import Timeline
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task, steps
 
@@ -169,7 +169,7 @@ def test_the_vendors_steps_and_transits_are_read_from_db(tmp_path: Path) -> None
     assert found.vendor == {"7": {"computing_ns": 1500, "stage_ns": 2000}}
     (one,) = analysis.attributed(found).profile.collectives
     assert (one.transit_ns, one.wait_ns, one.idle_ns, one.sent_bytes) == (MS, 2 * MS, 4 * MS, 3_500_000)
-    assert one.pieces == (Piece(1537, 3, MS // 4), Piece(1_000_000, 2, MS))
+    assert one.pieces == (LinkPiece(1537, 3, MS // 4), LinkPiece(1_000_000, 2, MS))
 
 
 def test_what_a_collective_carries_is_read_from_both(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_transits_and_types_are_read_from_text(tmp_path: Path) -> None:
     found = analysis.attributed(read(folder)).profile
     assert [(one.transit_ns, one.wait_ns, one.idle_ns) for one in found.collectives] == [(MS, 2 * MS, 4 * MS)]
     assert [one.sent_bytes for one in found.collectives] == [3_500_000]
-    assert [one.pieces for one in found.collectives] == [(Piece(1537, 3, MS // 4), Piece(1_000_000, 2, MS))]
+    assert [one.pieces for one in found.collectives] == [(LinkPiece(1537, 3, MS // 4), LinkPiece(1_000_000, 2, MS))]
     assert [kernel.name for kernel in found.kernels] == ["hcom_allReduce", "MatMulV2"]
 
 
