@@ -139,7 +139,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "cause_on": ("{who}: {what}", "{who}：{what}"),
     "replica_n": ("{who}, replica {number}", "{who} 副本 {number}"),
     "rank_n": ("{who}, rank {number}", "{who} rank {number}"),
-    "number_n": ("{who} {number}", "{who} {number}"),
+    "number_n": ("{who} (#{number})", "{who}（#{number}）"),
     "list": (", ", "、"),
     **{f"role {role}": (name, chinese) for (role, name), chinese in zip(
         ROLES.items(), ("driver", "训练", "引擎", "服务", "agent 循环", "奖励", "其他", "未记录"), strict=True)},
