@@ -172,8 +172,8 @@ class StepRecords:
                 serves[one.amount].append(one)
             if one.kind == "reward":
                 rewards[one.process].append(one)
-        groups = self._grouped([one for one in roots if one.kind == "work" and one.amount is None])
-        groups |= self._numbered([one for one in roots if one.kind == "work" and one.amount is not None])
+        works = [one for one in roots if one.kind == "work"]
+        groups = self._grouped(works) | self._numbered(works)
         taken = {(work.process, work.id) for group in groups.values() for work in group.works}
         remote = [one for one in roots if one.process != self.driver and (one.process, one.id) not in taken]
         values = {"children": children, "groups": groups, "roots": remote, "serves": serves, "rewards": rewards}
@@ -181,7 +181,8 @@ class StepRecords:
             object.__setattr__(self, name, value)
 
     def _grouped(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
-        """Id of a call of the driver → its works: those of its method that begin next, on each worker."""
+        """Id of a call of the driver → its works without a number: of its method, that begin next, on each worker."""
+        works = [one for one in works if one.amount is None]
         calls = [one for one in self.spans if one.kind == "call" and one.process == self.driver]
         by_method = {work: [one for one in calls if calls_for(one.name, work)] for work in {one.name for one in works}}
         used = set[tuple[int, int]]()
@@ -212,7 +213,7 @@ class StepRecords:
         """Id of a work of the driver → those of its name and number on all ranks."""
         found = dict[int, CallGroup]()
         for own in works:
-            if own.process == self.driver:
+            if own.process == self.driver and own.amount is not None:
                 several = tuple(one for one in works if (one.name, one.amount) == (own.name, own.amount))
                 found[own.id] = CallGroup(own.start, max(map(end_of, several)), own, several)
         return found

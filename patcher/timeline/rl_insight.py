@@ -37,14 +37,18 @@ def files(found: RunTimeline) -> Iterator[tuple[str, bytes]]:
 def _bars(lane: Lane, step: TrainingStep) -> Iterator[_Bar]:
     """What a trainer did for the driver, and when an engine had requests, in a step."""
     if lane.role == "trainer":
-        until = step.start
-        for span in lane.spans:
-            public = span.kind == "work" and not span.name.startswith("_")
-            if public and span.end is not None and until <= span.start < step.end:
-                yield _Bar(re.sub(r"[^\w-]", "_", span.name) or "work", lane.rank or 0, span.start, span.end)
-                until = span.end  # what it calls lies within it
+        yield from _works(lane, step)
     elif lane.role == "engine":
         runs = [run for run in lane.iterations if step.start <= run.start < step.end]
         if runs:
             name = f"rollout_replica_{lane.replica or 0}"
             yield _Bar(name, lane.rank or 0, runs[0].start, max(run.end for run in runs))
+
+
+def _works(lane: Lane, step: TrainingStep) -> Iterator[_Bar]:
+    until = step.start
+    for span in lane.spans:
+        public = span.kind == "work" and not span.name.startswith("_")
+        if public and span.end is not None and until <= span.start < step.end:
+            yield _Bar(re.sub(r"[^\w-]", "_", span.name) or "work", lane.rank or 0, span.start, span.end)
+            until = span.end  # what it calls lies within it

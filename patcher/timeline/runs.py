@@ -186,14 +186,17 @@ def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
         of_role = [at for at, one in enumerate(ordered) if role in one.roles and one.role in ("engine", "server")]
         if len(of_role) > 1 and all(ordered[at].replica is None for at in of_role):
             of_role.sort(key=lambda at: ordered[at].wall)
-            above = [
-                next((numbers[id(one)] for one in line(ordered[at]) if id(one) in numbers), None) for at in of_role
-            ]
+            above = [_nearest(line(ordered[at]), numbers) for at in of_role]
             known = None not in above
             for number, at in enumerate(of_role):
                 numbers[id(ordered[at])] = number
                 ordered[at] = replace(ordered[at], replica=above[number] if known else number)
     return tuple(ordered)
+
+
+def _nearest(line: Iterable[Process], numbers: Mapping[int, int]) -> int | None:
+    """The number of the nearest process of a ``line`` of ancestors that has one."""
+    return next((numbers[id(one)] for one in line if id(one) in numbers), None)
 
 
 def _described(number: int, run: Sequence[Process]) -> Run:

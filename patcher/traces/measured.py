@@ -128,15 +128,19 @@ def _shares(times: Iterable[tuple[str | None, int]]) -> dict[str, float]:
 def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
     """How fast matmuls, and other operators, ran all in all, and which share of the roofline of ``device`` that is."""
     every = list(rates)
-    for what, own in (
-        ("matmuls and attention", [one for one in every if one.flops]),
-        ("element by element, sums and norms", [one for one in every if not one.flops]),
+    for what, unit, own in (
+        ("matmuls and attention", "TFLOPS", [one for one in every if one.flops]),
+        ("element by element, sums and norms", "TB/s", [one for one in every if not one.flops]),
     ):
-        ns = sum(one.ns for one in own)
-        if not ns:
-            continue
-        done = sum((one.flops or one.bytes) * one.calls for one in own) / ns / 1e3
-        known = [one for one in own if one.least_ns is not None]
-        share = sum(one.least_ns or 0 for one in known) / (sum(one.ns for one in known) or 1)
-        by = f"{percent(share, 0)} of the roofline" if known else f"no roofline is known for {short(device)}"
-        yield f"{what}: {done:,.{1 if done < 100 else 0}f} {'TFLOPS' if own[0].flops else 'TB/s'}, {by}"
+        if ns := sum(one.ns for one in own):
+            done = sum((one.flops or one.bytes) * one.calls for one in own) / ns / 1e3
+            yield f"{what}: {done:,.{1 if done < 100 else 0}f} {unit}, {_roofline(own, device)}"
+
+
+def _roofline(rates: Iterable[OperatorRate], device: str) -> str:
+    """Which share of the roofline they reached, in words."""
+    known = [(one.least_ns, one.ns) for one in rates if one.least_ns is not None]
+    if not known:
+        return f"no roofline is known for {short(device)}"
+    least, took = map(sum, zip(*known, strict=True))
+    return f"{percent(least / (took or 1), 0)} of the roofline"

@@ -116,12 +116,17 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int) -> 
     for kind, spans in crowds.items():
         if spans:
             place = (top + (top > 0), 10 if role == "reward" else 8)
-            names = {span.name for span in spans} - {""}
-            name = names.pop() if len(names) == 1 else kind
-            ends = [Interval(span.start, _end(span, lanes)) for span in spans]
-            bars += _stacked(name, hue(kind, name), place, ends, max(-(-peak(ends) // 2), 1))
+            bars += _crowd(kind, spans, lanes, place)
             top = sum(place)
     return Row(role, at, tuple(bars), max(top, _LEAST) + _GAP)
+
+
+def _crowd(kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: tuple[int, int]) -> Iterator[Bars]:
+    """What goes on many times at once: the more of it, the darker."""
+    names = {span.name for span in spans} - {""}
+    name = names.pop() if len(names) == 1 else kind
+    ends = [Interval(span.start, _end(span, lanes)) for span in spans]
+    return _stacked(name, hue(kind, name), place, ends, max(-(-peak(ends) // 2), 1))
 
 
 def _levels(lanes: Sequence[Lane], levels: int, heights: Sequence[int]) -> tuple[list[Bars], int]:

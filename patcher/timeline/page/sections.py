@@ -204,15 +204,20 @@ def sync(found: RunTimeline, say: Say) -> Content:
     return rows and section(say("parts"), table([say(key) for key in ("part", "median", "longest")], rows))
 
 
-def imbalance(found: RunTimeline, say: Say) -> Content:
-    """Over which replicas or ranks the work was unequal, and who was last most often; and how old samples are."""
+def _late(steps: Iterable[TrainingStep]) -> tuple[dict[str, list[float]], dict[str, Counter[int]]]:
+    """Of replicas, and of ranks: by how much the last one was late in each step, and how often each was the last."""
     late = defaultdict[str, list[float]](list)
     last = defaultdict[str, Counter[int]](Counter)
-    for step in found.steps:
-        for one in step.imbalance:
-            late[one.of].append(one.seconds)
-            if one.done:
-                last[one.of][max(one.done, key=lambda done: done[1])[0]] += 1
+    for one in (one for step in steps for one in step.imbalance):
+        late[one.of].append(one.seconds)
+        if one.done:
+            last[one.of][max(one.done, key=lambda done: done[1])[0]] += 1
+    return late, last
+
+
+def imbalance(found: RunTimeline, say: Say) -> Content:
+    """Over which replicas or ranks the work was unequal, and who was last most often; and how old samples are."""
+    late, last = _late(found.steps)
 
     def row(of: str, times: Sequence[float]) -> list[object]:
         (number, often), *_ = last[of].most_common(1) or [(-1, 0)]

@@ -153,20 +153,27 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     odd, even = ([piece for piece in pieces if _is_odd(piece) is wanted] for wanted in (True, False))
     most = max(found, key=lambda one: on_links(one)[2])
     largest = max(filter(_is_odd, most.pieces), key=lambda piece: piece.ns)
-    share = sum(piece.ns for piece in odd) / (sum(piece.ns for piece in pieces) or 1)
+    whole = sum(piece.ns for piece in pieces) or 1
+    share = sum(piece.ns for piece in odd) / whole
     example = f"{largest.bytes:,} bytes of {short(most.kind or most.name)} in unit {most.unit}"
     evidence = (
         f"{len(found):,} of {len(profile.collectives):,} collectives move pieces whose size is no multiple of {ALIGNED}"
         f" bytes, such as {example}: {percent(share)} of the time on links within the node."
     )
-    own, other = _rate(odd), _rate(even)
-    advice = f"pad what each rank sends to a multiple of {ALIGNED} bytes: buckets, shards, vocabularies"
-    if own and other:
-        evidence += f" They moved at {own:,.1f} GB/s, the others at {other:,.1f} GB/s"
-        slower = own < SLOWER * other
-        evidence += "." if slower else ": padding them would gain nothing."
-        advice = advice if slower else ""
-    return Diagnosis("collective-unaligned", "note", evidence, None, "exact", UNALIGNED, advice, profile.source)
+    beside, slower = _beside(_rate(odd), _rate(even))
+    advice = f"pad what each rank sends to a multiple of {ALIGNED} bytes: buckets, shards, vocabularies" * slower
+    return Diagnosis(
+        "collective-unaligned", "note", evidence + beside, None, "exact", UNALIGNED, advice, profile.source
+    )
+
+
+def _beside(own: float, other: float) -> tuple[str, bool]:
+    """How fast unaligned pieces moved beside others, as a sentence, and whether they were slower, if that is known."""
+    if not (own and other):
+        return "", True
+    slower = own < SLOWER * other
+    told = f" They moved at {own:,.1f} GB/s, the others at {other:,.1f} GB/s"
+    return told + ("." if slower else ": padding them would gain nothing."), slower
 
 
 def _is_odd(piece: LinkPiece) -> bool:

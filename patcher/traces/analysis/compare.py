@@ -129,9 +129,8 @@ def _side(profiles: Profiles, times: Iterable[int]) -> model.Side:
 
 
 def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
-    for side, profiles in (("before", before), ("after", after)):
-        failed = (check for profile in profiles for check in profile.failed)
-        yield from (f"{side}: {check.evidence}" for check in failed if _carries_none(check))
+    yield from _failed("before", before)
+    yield from _failed("after", after)
     stages = [{one.stage for one in side} - {""} for side in (before, after)]
     marks = [{mark_name(one.marks) or "nothing" for one in side} for side in (before, after)]
     windows = [{_window(one) for one in side} for side in (before, after)]
@@ -141,6 +140,11 @@ def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
         yield "other units: marked by {} before, by {} after".format(*map(_joined, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
         yield "other window: {} before, {} after".format(*map(_joined, windows))
+
+
+def _failed(side: str, profiles: Profiles) -> Iterator[str]:
+    failed = (check for profile in profiles for check in profile.failed)
+    return (f"{side}: {check.evidence}" for check in failed if _carries_none(check))
 
 
 def _carries_none(check: model.Check) -> bool:

@@ -142,12 +142,7 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> t
     evidence = f"{{}} of the time is communication that nothing hides, {hidden} is hidden behind computing."
     advice = "look at the slowest rank, and at overlap with computing; then at sizes and links"
     timed = [one for one in profile.collectives if one.transit_ns is not None]
-    if timed:
-        whole = sum(one.ns for one in timed) or 1
-        columns = zip(*((one.transit_ns or 0, one.wait_ns or 0, one.idle_ns or 0) for one in timed), strict=True)
-        transit, wait, idle = (sum(column) / whole for column in columns)
-        shares = f"{percent(transit)} is transit, {percent(wait)} waiting, {percent(idle)} idle"
-        evidence += f" Within the collectives {shares}, according to the vendor."
+    evidence += _transit(timed)
     own = next((rank for rank in ranks if rank.source == profile.source and rank.collectives), None)
     if own is not None:
         whole = sum(one.ns for one in profile.collectives) or 1
@@ -156,6 +151,16 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> t
         every = f"all {profile.world:,} ranks" if profile.world else "all ranks"
         evidence += f" Waiting for a slow rank counts as communication: report {every} before you blame the network."
     return evidence, advice
+
+
+def _transit(timed: Sequence[model.Collective]) -> str:
+    """How the vendor divides collectives, as a sentence; "" without any that it divides."""
+    if not timed:
+        return ""
+    whole = sum(one.ns for one in timed) or 1
+    columns = zip(*((one.transit_ns or 0, one.wait_ns or 0, one.idle_ns or 0) for one in timed), strict=True)
+    transit, wait, idle = (percent(sum(column) / whole) for column in columns)
+    return f" Within the collectives {transit} is transit, {wait} waiting, {idle} idle, according to the vendor."
 
 
 def _bounds(profile: model.RankProfile) -> dict[str, int]:
@@ -287,13 +292,15 @@ def _verdict(
     else:
         titles = (one.title for one in diagnoses if one is first or one.id in ("compute", "host-operators"))
         title = next(titles, "Nothing stands out")
-    failed = ((profile, check) for profile in profiles for check in profile.failed)
-    reasons = (
-        f"{whose[profile.source]}{_withdrawal(check)}"
-        for profile, check in failed
-        if not (profile.on_host and check.id == "kernels")  # there is nothing that could launch one
-    )
-    return model.Verdict(title, *_guide(profiles, first), tuple(reasons))
+    return model.Verdict(title, *_guide(profiles, first), tuple(_withdrawals(profiles, whose)))
+
+
+def _withdrawals(profiles: Sequence[model.RankProfile], whose: Mapping[str, str]) -> Iterator[str]:
+    """What each check that failed withdraws."""
+    for profile in profiles:
+        for check in profile.failed:
+            if not (profile.on_host and check.id == "kernels"):  # there is nothing that could launch one
+                yield f"{whose[profile.source]}{_withdrawal(check)}"
 
 
 def _withdrawal(check: model.Check) -> str:

@@ -143,12 +143,7 @@ def _own_unlinked(found: Timeline, segments: Sequence[Segment], owner: array[int
 
 def _place(found: Timeline, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
     """Say where each segment is on the device: up to the next one's first kernel, the last one to its last kernel."""
-    tasks = found.tasks
-    busy: Counter[int] = Counter()
-    for at, own in enumerate(owner):
-        if own != UNKNOWN and tasks.kind[at] == _COMPUTE:
-            busy[tasks.stream[at]] += tasks.end[at] - tasks.begin[at]
-    busiest = max(busy, key=lambda stream: (busy[stream], -stream), default=UNKNOWN)
+    tasks, busiest = found.tasks, _busiest(found, owner)
     ranked = [4] * len(segments)  # how good a beginning is: of the busiest stream, compute, communication, a copy
     for at in order:
         if owner[at] == UNKNOWN:
@@ -168,6 +163,15 @@ def _place(found: Timeline, segments: Sequence[Segment], owner: Sequence[int], o
         segment.leads, segment.starts, segment.ends = start, start, max(start, end)
     if real:
         real[0].leads = _leads(found, real[0], segments.index(real[0]), owner, order)
+
+
+def _busiest(found: Timeline, owner: Sequence[int]) -> int:
+    """The stream that computes most in segments; UNKNOWN if none does."""
+    tasks, busy = found.tasks, Counter[int]()
+    for at, own in enumerate(owner):
+        if own != UNKNOWN and tasks.kind[at] == _COMPUTE:
+            busy[tasks.stream[at]] += tasks.end[at] - tasks.begin[at]
+    return max(busy, key=lambda stream: (busy[stream], -stream), default=UNKNOWN)
 
 
 def _leads(found: Timeline, one: Segment, number: int, owner: Sequence[int], order: Sequence[int]) -> int:

@@ -112,8 +112,7 @@ def got(units: Iterable[int] | None, requested: int | None) -> str:
 
 def ranks(group: TraceGroup) -> str:
     """The ranks that left a trace, and how many there should be where that was written down."""
-    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(group.ranks), lambda one: one[1] - one[0])]
-    text = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
+    text = _spans(group.ranks)
     wanted, world = group.first.ranks, group.first.world
     expected = wanted if wanted != "all" else ""
     if expected:
@@ -122,6 +121,12 @@ def ranks(group: TraceGroup) -> str:
     else:
         expected, complete = str(world), not world or world <= len(group.ranks)
     return text if complete else f"{text or 'none'} of {expected}"
+
+
+def _spans(ranks: Iterable[int]) -> str:
+    """Ranks in order as text: ``0-3,8``."""
+    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda one: one[1] - one[0])]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
 
 def common(paths: Iterable[Path]) -> Path:

@@ -144,6 +144,10 @@ class DatabaseTimeline(Timeline):
         if "STEP_TIME" in self.tables and not any(mark.family == "ProfilerStep#" for _, mark in self.marks):
             for number, begin, end in db.execute("SELECT id, startNs, endNs FROM STEP_TIME"):
                 self.mark(f"ProfilerStep#{number}", begin, end, self.thread(0, "steps"))
+        self._link(db)
+
+    def _link(self, db: sqlite3.Connection) -> None:
+        """Say what launched the tasks, and which operator was around that."""
         if "CANN_API" in self.tables:
             self.tasks.link(self._calls(db, _LAUNCHES), self.tasks.key)
             if {"name", "endNs"} <= self.tables["CANN_API"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from patcher.page.markup import Content, faint, section, tag
-from patcher.traces.model import FORMS, KINDS, PARTS, CallSums, RankProfile, Side
+from patcher.traces.model import FORMS, KINDS, PARTS, CallSums, RankProfile, RecordedUnit, Side
 from patcher.traces.page.drawings import load_charts, unit_bars
 from patcher.traces.page.gaps import free_places
 from patcher.traces.page.lanes import device_lanes
@@ -127,15 +127,17 @@ def _units(profile: RankProfile, limits: PageLimits) -> Content:
     padded = ["padded to"] if any(unit.padded for unit in profile.units) else []
     if not profile.facts or not (names or padded):
         return None
-    rows: list[list[object]] = []
-    for unit in profile.units:
-        counts = ["" if (value := getattr(unit, name)) is None else Cell(f"{value:,}", value) for name in names]
-        shape = [" \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ())) for _ in padded]
-        times = (timed(unit.device_ns), timed(unit.host_ns))
-        rows.append([Cell(f"#{unit.number}", unit.number), *times, unit.kernels, *counts, *shape])
+    rows = [_unit(unit, names, padded) for unit in profile.units]
     heads = ["unit", "time", "host", "kernels", *(_HEADS.get(name, name) for name in names), *padded]
     about = f"{uncounted_between(profile.uncounted)}." if profile.uncounted else ""
     return table("Units one by one", heads, rows, limits, about, names=0)
+
+
+def _unit(unit: RecordedUnit, names: Sequence[str], padded: Sequence[str]) -> list[object]:
+    counts = ["" if (value := getattr(unit, name)) is None else Cell(f"{value:,}", value) for name in names]
+    shape = [" \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ())) for _ in padded]
+    times = (timed(unit.device_ns), timed(unit.host_ns))
+    return [Cell(f"#{unit.number}", unit.number), *times, unit.kernels, *counts, *shape]
 
 
 def _checks(profile: RankProfile) -> Content:
