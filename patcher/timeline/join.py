@@ -82,12 +82,15 @@ class _Join:
         ]
         self.roles = roles
         self.tolerance = max([1_000, *(round(1e6 * (one.error_seconds or 0)) + 1_000 for one in self.aligned.clocks)])
+        self._make_lanes()
+        self.collector = Collector(self.processes)
+        self.lacking = runs.missing_ranks(self.processes)
+
+    def _make_lanes(self) -> None:
         lanes = [(at, role) for at, one in enumerate(self.processes) for role in lane_roles(one)]
         self.lanes = [LaneBuilder(self.processes[at], role, len(lanes)) for at, role in lanes]
         self.lane_of = {lane: number for number, lane in enumerate(lanes)}
         self.first_lane = {at: number for number, (at, _) in reversed([*enumerate(lanes)])}
-        self.collector = Collector(self.processes)
-        self.lacking = runs.missing_ranks(self.processes)
 
     def joined(self, folder: Path | None) -> RunTimeline:
         """All of it."""
