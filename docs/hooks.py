@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from html import escape
 from pathlib import Path
@@ -21,11 +22,14 @@ LINE_END = "|".join(
 )
 
 
-def on_page_markdown(markdown: str, **_page: Any) -> str:
+def on_page_markdown(markdown: str, page: Any = None, **_rest: Any) -> str:
     """Put the parts that are made where their places are marked, and join the lines of Chinese sentences."""
-    for place, made in {"<!-- commands -->": commands, "<!-- ratios -->": ratios}.items():
-        markdown = markdown.replace(place, made()) if place in markdown else markdown
-    return joined(markdown)
+    chinese = page is not None and page.file.src_uri.endswith(".zh.md")
+    made = {"<!-- commands -->": lambda: commands("zh" if chinese else "en"), "<!-- ratios -->": ratios}
+    markdown = joined(markdown)
+    for place, part in made.items():
+        markdown = markdown.replace(place, part()) if place in markdown else markdown
+    return markdown
 
 
 def joined(markdown: str) -> str:
@@ -37,8 +41,17 @@ def joined(markdown: str) -> str:
     return re.sub(LINE_END, "", markdown)
 
 
-def commands() -> str:
+def commands(language: str = "en") -> str:
     """The help of every command below a heading of its own."""
+    before = os.environ.get("RLPATCH_LANG")
+    os.environ["RLPATCH_LANG"] = language
+    try:
+        return _commands()
+    finally:
+        os.environ["RLPATCH_LANG"] = before or ""
+
+
+def _commands() -> str:
     import click
 
     from patcher.cli import rlpatch

@@ -47,6 +47,9 @@ LONG_OPTIONS = ("--all-releases", "--thorough", "--mindspeed-rl")
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_STATE_HOME"] = os.devnull  # where tests patch, nobody is to remember
+    for name in ("RLPATCH_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        if os.environ.get(name, "").startswith("zh"):  # English is tested, whoever tests it
+            os.environ[name] = "C.UTF-8"
     # Before the tests are imported, which ask for it.
     settings.load_profile("rlpatch" if _asks_for_all(config) or _files_with_named_tests(config) else "short")
 

@@ -15,7 +15,7 @@ from patcher.store.filesystem.files import put
 from patcher.store.filesystem.opened import resolved
 from patcher.store.filesystem.rights import Node
 
-_HERE = ("start", "archive", "originals", "tables")
+_HERE = ("start", "archive", "originals", "tables", "catalogue")
 """Modules of the rooms below that a machine without rlpatch has no use for; the first one is what begins there."""
 _ROOMS = ("bundle", "changes", "messages", "store", "targets")
 _EPOCH = (1980, 1, 1, 0, 0, 0)

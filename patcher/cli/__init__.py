@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -52,6 +53,13 @@ def _reported(ctx: click.Context) -> Iterator[None]:
             raise
 
 
+def spoken(ctx: click.Context) -> click.Context:
+    """``ctx``, whose help is in the language of the reader: English, unless a variable has the name of another."""
+    if any(value.lower().startswith("zh") for value in os.environ.values()):
+        ctx.formatter_class = importlib.import_module("patcher.cli.translated").formatter()
+    return ctx
+
+
 class _Root(click.Group):
     """Loads a command when it is used, and keeps the words after ``--``: they start the run."""
 
@@ -77,6 +85,9 @@ class _Root(click.Group):
             return None
         command: click.Command = importlib.import_module(f"patcher.cli.{COMMANDS[cmd_name][0]}").command
         return command
+
+    def get_help(self, ctx: click.Context) -> str:
+        return super().get_help(spoken(ctx))
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)

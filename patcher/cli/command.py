@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -15,10 +14,11 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
 
+from patcher.cli import spoken
 from patcher.cli.nearest import nearest
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem, failed
-from patcher.messages.notes import Message, Note
+from patcher.messages.notes import Message, Note, wrapped
 from patcher.messages.report import CommandResult
 from patcher.options.headings import HEADINGS, OUTPUT
 from patcher.targets import versions
@@ -152,6 +152,10 @@ class Command(click.Command):
             report.notes.insert(0, Message("note", *note))
         end(report, output)
 
+    def get_help(self, ctx: click.Context) -> str:
+        """As click does, in the language of the reader."""
+        return super().get_help(spoken(ctx))
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options below their headings."""
         found: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
@@ -162,7 +166,7 @@ class Command(click.Command):
         for heading, rows in found.items():
             if rows:
                 with formatter.section(heading):
-                    formatter.write("".join(_lines(rows, formatter.width - formatter.current_indent)))
+                    formatter.write("".join(rows_of(rows, formatter.width - formatter.current_indent)))
 
     def _check_separator(self, typed: Sequence[str]) -> None:
         """Raise Problem (USAGE) for a command line in which ``--`` is missing before the command of the run."""
@@ -180,11 +184,11 @@ class Command(click.Command):
         raise Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
 
 
-def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
+def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     """Options and what they do side by side, with no name broken at a hyphen, as click would break it."""
     first = max(len(option) for option, _ in rows) + 2
     for option, about in rows:
-        texts = textwrap.wrap(about, width - first, break_on_hyphens=False)
+        texts = wrapped(about, further="", width=width - first) or [""]
         yield f"  {option:{first}}{texts[0]}\n"
         yield from (f"  {'':{first}}{text}\n" for text in texts[1:])
 

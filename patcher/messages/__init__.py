@@ -1,1 +1,1 @@
-"""Values that become text at the edge: a problem, a note, the next command, the report of a command, a table."""
+"""Values that become text at the edge: a problem, a note, the next command, a report, a table; and its language."""

@@ -65,7 +65,12 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
 
     def __str__(self) -> str:
         """The whole message on as many lines as it needs."""
-        return "\n  ".join((f"{self.kind.title}: {self.cause}", *self._rest))
+        return "\n  ".join(self.lines)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Kind and cause, the place, the notes, and what to do next."""
+        return (f"{self.kind.title}: {self.cause}", *self._rest)
 
     @property
     def place(self) -> str:

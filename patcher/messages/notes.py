@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import NamedTuple
 
+from patcher.messages.language import catalogue, cell, said
+
 WIDEST = 100
 """Columns: no line of a report is read that is longer."""
 
@@ -37,20 +39,28 @@ class Message(NamedTuple):
         return f"{self.level}: {self.text}"
 
     @property
-    def fitted(self) -> Message:
-        """A note whose line is not longer than ``WIDEST``; what had to be left out stands in its detail.
+    def fitted(self) -> tuple[str, str]:
+        """The line in the reader's language, not longer than ``WIDEST``, and the detail with what had to be left out.
 
         The texts of rlpatch are short, but names of files, versions and values that they carry need not be.
         """
-        room = WIDEST - len(f"{self.level}: ")
-        if len(self.text) <= room:
-            return self
-        head = self.text[: room - 2].rpartition(" ")[0] or self.text[: room - 2]
-        return self._replace(text=f"{head.rstrip(' ,;:')} …", detail="\n".join(filter(None, (self.text, self.detail))))
+        line, details = cell(self.line), [*map(said, self.detail.splitlines())]
+        if len(line) > WIDEST:
+            details.insert(0, said(self.text))
+            room = WIDEST - 2
+            first, *_ = wrapped(self.line, width=room)
+            whole = first if first != f"{self.level}:" else line[:room]
+            line = f"{whole.rstrip(' ,;:')} …"
+        return str(line), "\n".join(details)
 
 
 def wrapped(text: str, indent: str = "", further: str = "  ", width: int = WIDTH) -> list[str]:
-    """``text`` in lines of ``width`` columns, those after the first behind ``further``; a longer word stays whole."""
+    """``text`` in lines of ``width`` columns, those after the first behind ``further``; a longer word stays whole.
+
+    The lines are in the language of the reader, because what is cut into lines can no longer be said in another.
+    """
+    if other := catalogue():
+        return other.wrapped(said(text), indent, further, width)
     return textwrap.wrap(
         text, width, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
     )

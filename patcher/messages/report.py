@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from patcher import __version__
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.language import said
 from patcher.messages.notes import WIDEST, Message, Note, wrapped
 
 SCHEMA = 1
@@ -27,6 +28,10 @@ OMIT_NONE = {"omit_none": True}
 
 class Detail(str):
     """A line of a report that is shown with ``-v``."""
+
+
+class Verbatim(str):
+    """A line of a report that is somebody else's, and shown as it is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +138,7 @@ class CommandResult:
             self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
         with _writing(sys.stderr):
             if not (quiet or verbose or as_json) and self._has_details:
-                _say("details: -v", sys.stderr, color)
+                _say(said("details: -v"), sys.stderr, color)
         if failed and not isinstance(failed[0], BrokenPipeError):
             return self._unwritten(failed[0], color)
         return self.exit_code
@@ -148,15 +153,16 @@ class CommandResult:
 
     def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
         for note in () if quiet else self.notes:
-            yield _tinted(note.fitted.line)
+            line, detail = note.fitted
+            yield _tinted(line, note.level)
             if verbose:
-                yield from (_wrapped(line, "  ") for line in note.fitted.detail.splitlines())
+                yield from (_wrapped(line, "  ") for line in detail.splitlines())
         yield from map(_error, self.problems)
 
     @property
     def _has_details(self) -> bool:
         lines = () if self.raw is not None else self.lines
-        return any(note.fitted.detail for note in self.notes) or any(isinstance(line, Detail) for line in lines)
+        return any(note.fitted[1] for note in self.notes) or any(isinstance(line, Detail) for line in lines)
 
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
         stream = sys.stderr if self.aside else sys.stdout
@@ -166,8 +172,10 @@ class CommandResult:
             _show_raw(self.raw, color)
         elif not quiet:
             for line in self.lines:
-                if not isinstance(line, Detail):
-                    _say(_tinted(line), stream, color)
+                if isinstance(line, Verbatim):
+                    _say(line, stream, color)
+                elif not isinstance(line, Detail):
+                    _say(_tinted(said(line), line.lstrip().partition(" ")[0].rstrip(":")), stream, color)
                 elif verbose:
                     _say(_wrapped(line, line[: len(line) - len(line.lstrip())]), stream, color)
 
@@ -246,6 +254,7 @@ _TINTS = {
     **dict.fromkeys(("note", "next"), _CYAN),
 }
 """The words that open a line of a report, and their colours."""
+_OPENING, _HEAD = re.compile(r"[^\s:：]+"), re.compile("[^:：]+[:：] ?")
 
 
 def _say(text: str, stream: TextIO | None, color: bool | None) -> None:
@@ -280,13 +289,14 @@ def _style(text: str, codes: str) -> str:
 
 
 def _error(problem: Problem) -> str:
-    return f"{_style('Error: ', _BOLD_RED)}{problem}"
+    first, *rest = problem.lines
+    first = _HEAD.sub(lambda found: _style(found[0], _BOLD_RED), said(f"Error: {first}"), count=1)
+    return "\n  ".join((first, *map(said, rest)))
 
 
-def _tinted(line: str) -> str:
-    bare = line.lstrip()
-    word = bare.partition(" ")[0].rstrip(":")
-    return line.replace(word, _style(word, _TINTS[word]), 1) if word in _TINTS else line
+def _tinted(line: str, word: str) -> str:
+    """A line with the colour of the English ``word`` that opens it, in whichever language."""
+    return _OPENING.sub(lambda found: _style(found[0], _TINTS[word]), line, count=1) if word in _TINTS else line
 
 
 def _wrapped(line: str, indent: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
+from patcher.messages.language import cell
 from patcher.messages.notes import wrapped
 
 
@@ -139,14 +140,14 @@ def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | Non
 
     padding = (0, 1, 0, 0) if width else (0, 1)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=not width, padding=padding)
-    cells = list(rows)
+    heads, *cells = ([*map(cell, row)] for row in (heads, *rows))
     widths = _widths([heads, *cells], (width or 1000) - 2 * len(heads) + 2)
     if width and None in widths:
         return [line for row in cells for line in _folded(heads, row, width)]
     for name, wide in zip(heads, widths, strict=True):
-        table.add_column(name, overflow="fold", width=wide)
+        table.add_column(str(name), overflow="fold", width=wide)
     for row in cells:
-        table.add_row(*map(Text, row))  # a name is no markup
+        table.add_row(*(Text(str(one)) for one in row))  # a name is no markup
     drawn = io.StringIO()  # a console of its own choice flushes stdout, which may be full
     Console(file=drawn, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
     return [line.rstrip() for line in drawn.getvalue().splitlines()]
@@ -154,9 +155,9 @@ def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | Non
 
 def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
     """A row with the head of each cell before it; a column without one has the number of the row."""
-    number = next((f"{cell}  " for head, cell in zip(heads, row, strict=True) if not head), "")
+    number = next((f"{one}  " for head, one in zip(heads, row, strict=True) if not head), "")
     further = " " * max(len(number), 2)
-    parts = [f"{head} {cell}" for head, cell in zip(heads, row, strict=True) if head and cell]
+    parts = [f"{head} {one}" for head, one in zip(heads, row, strict=True) if head and one]
     # Lines end between cells, where each of them fits on a line.
     whole = [part.replace(" ", "\0") if len(part) + len(further) < width else part for part in parts]
     return [line.replace("\0", " ") for line in wrapped(", ".join(whole), number, further, width)]
@@ -168,7 +169,7 @@ def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
     What is left over lets the column whose lines lack least of it be whole.
     """
     columns = [*zip(*rows, strict=True)]
-    widths = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in columns]
+    widths = [max(len(type(one)(word)) for one in column for word in [*one.split(), ""]) for column in columns]
     if sum(widths) > room:
         return [None] * len(columns)
     whole = [max(map(len, column)) for column in columns]

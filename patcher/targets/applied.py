@@ -12,7 +12,7 @@ from patcher import interrupts
 from patcher.changes import edits, markers
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
+from patcher.messages.report import OMIT_NONE, CommandResult, StepResult, Verbatim
 from patcher.store import outcomes
 from patcher.store import transaction as store
 
@@ -151,7 +151,7 @@ class Removal(NamedTuple):
         for file, lost in self.restored.items():
             what = "this goes with it:" if lost else "nobody else had changed it"
             yield f"  {'would restore' if dry_run else 'restored'} {file} from its backup; {what}"
-            yield from (f"    {line}" for line in lost.decode("utf-8", "replace").splitlines())
+            yield from (Verbatim(f"    {line}") for line in lost.decode("utf-8", "replace").splitlines())
 
     def payload(self, nodes: tuple[str, ...] = ()) -> Iterator[RevertedFile]:
         """The same for programs, on the ``nodes`` of a cluster if there are any."""

@@ -11,6 +11,7 @@ from patcher.cli import configured, options
 from patcher.cli.nearest import OWN, SHARED, nearest
 from patcher.config import UNITS, Window
 from patcher.messages.errors import Problem
+from patcher.messages.language import VARIABLE as LANGUAGE
 from patcher.messages.report import CommandResult, StepResult
 from patcher.request import OPTIONS
 
@@ -29,7 +30,8 @@ def command() -> CommandResult:
       rlpatch config
     """
     table = nearest()
-    variables = {name: os.environ[name] for name in sorted(os.environ) if name.startswith("RLPATCH")}
+    names = {name for name in os.environ if name.startswith("RLPATCH")} - {LANGUAGE}
+    variables = {name: os.environ[name] for name in sorted(names)}
     lines = [f"{name}={value}  in this shell: it overrides what was patched" for name, value in variables.items()]
     if table is None or table.values is None:
         why = f"{table.file} belongs to another user" if table else f"neither {OWN} nor [tool.rlpatch] in {SHARED}"

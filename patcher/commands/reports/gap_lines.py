@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from patcher.messages.language import cell
 from patcher.messages.notes import WIDTH, wrapped
 from patcher.messages.report import Detail
 from patcher.traces import model
@@ -24,9 +25,10 @@ def gaps(profile: model.RankProfile, of: str) -> Iterator[str]:
     if not worth:
         return
     yield f"where the device was free{of}"
-    yield "{:>11}{:>9}{:>7}  {}".format("ms/unit", "share", "units", "place")
+    yield "{:>11}{:>9}{:>7}  {}".format(*map(cell, ("ms/unit", "share", "units", "place")))
     for at, gap in enumerate(profile.gaps[:MOST]):
-        lines = [f"{millis(gap.ns / count):>11}{share_of(gap, profile):>9}{gap.units:>7,}  {place_of(gap, WIDTH - 29)}"]
+        place = cell(place_of(gap, WIDTH - 29))
+        lines = [f"{millis(gap.ns / count):>11}{share_of(gap, profile):>9}{gap.units:>7,}  {place}"]
         lines += wrapped("; ".join(filter(None, (behind(gap), why(gap), _most(gap)))), "    ", "    ")
         yield from lines if at < len(worth) else map(Detail, lines)
     if len(profile.gaps) > len(worth):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from patcher.commands.reports.gap_lines import gaps
+from patcher.messages.language import cell
 from patcher.messages.notes import WIDTH, wrapped
 from patcher.messages.report import Detail
 from patcher.traces import model
@@ -84,7 +85,7 @@ def _table(row: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Ite
             (*cells, name) for (*cells, _), name in zip(shown, apart([one[-1] for one in shown], room), strict=True)
         ]
     for one in (heads, *shown) if rows else ():
-        yield row.format(*one)
+        yield row.format(*map(cell, one))
     if len(shown) < len(rows):
         yield f"  … {len(rows) - len(shown):,} more: -o FILE.html and --json have all"
 

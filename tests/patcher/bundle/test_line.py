@@ -135,7 +135,7 @@ def test_the_help_tells_what_is_inside(typed: Typed, capfd: pytest.CaptureFixtur
 
 
 def ran(python: object, pyz: Path, *words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environ = {"PATH": "/usr/bin:/bin", "HOME": str(cwd)}
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), "LANG": "zh_CN.UTF-8"}  # it is English all the same
     return subprocess.run(
         [str(word) for word in (python, pyz, *words)], cwd=cwd, env=environ, capture_output=True, text=True
     )

@@ -1,0 +1,42 @@
+"""The help in another language than English: what click, and the commands, write is said in it, and then wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from patcher.cli.command import rows_of
+from patcher.messages.language import catalogue, said
+from patcher.messages.notes import wrapped
+
+
+def formatter() -> type[click.HelpFormatter]:
+    """What writes the help in the language of the reader."""
+    return Formatter if catalogue() else click.HelpFormatter
+
+
+class Formatter(click.HelpFormatter):
+    """Lines of a help."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        """See click: `prog` and `args` behind `prefix`, which is ``Usage: ``."""
+        lines = wrapped(f"{prefix or 'Usage: '}{prog} {args}", further=" " * 6, width=self.width)
+        self.write("".join(f"{line}\n" for line in lines))
+
+    def write_heading(self, heading: str) -> None:
+        """See click."""
+        self.write(f"{'':{self.current_indent}}{said(f'{heading}:')}\n")
+
+    def write_text(self, text: str) -> None:
+        """See click: paragraphs, of which one behind the character \\b keeps its lines."""
+        indent = " " * self.current_indent
+        for number, paragraph in enumerate(text.split("\n\n")):
+            raw = paragraph.startswith("\b\n")
+            lines = [indent + said(line) for line in paragraph.splitlines()[1:]] if raw else []
+            shown = lines or wrapped(" ".join(paragraph.split()), indent, indent, self.width)
+            self.write("\n" * (number > 0) + "".join(f"{line}\n" for line in shown))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:  # noqa: ARG002
+        """See click: terms, each with what it means beside it."""
+        self.write("".join(rows_of([*rows], self.width - self.current_indent)))
