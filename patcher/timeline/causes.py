@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from patcher.messages.sentences import Sentence
 from patcher.timeline.model import Cause, RunCause, TrainingStep
 from patcher.timeline.path import PathPiece
 from patcher.timeline.shares import seconds
@@ -124,27 +123,25 @@ def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVe
     most = max(step.us, key=lambda key: step.us[key], default=None)
     mostly = _cause(step, most, others, who) if most else None
     if len(others) < FEWEST:
-        return StepVerdict("typical", Sentence("there are too few steps to compare it with"), None, mostly)
+        return StepVerdict("typical", "there are too few steps to compare it with", None, mostly)
     typical = statistics.median(one.total for one in others)
     standing = [(excess, key) for key in step.us if (excess := _stands_out(step, key, others, typical)) > 0]
     if not standing:
-        return StepVerdict("typical", Sentence("nothing stands out over the other steps"), None, mostly)
+        return StepVerdict("typical", "nothing stands out over the other steps", None, mostly)
     excess, key = max(standing)
     longer = step.total - typical
     if excess < SINGLE * longer:
-        several = "no single cause: {what} accounts for {own:.2f} s of {more:.2f} s more"
-        parts = {"more": seconds(longer), "what": key.what, "own": seconds(excess)}
-        return StepVerdict("several", Sentence(several, **parts), None, mostly)
+        own, more = seconds(excess), seconds(longer)
+        several = f"no single cause: {key.what} accounts for {own:.2f} s of {more:.2f} s more"
+        return StepVerdict("several", several, None, mostly)
     if longer < LEAST * excess:
-        return StepVerdict("typical", Sentence("it took no longer than the other steps"), None, mostly)
+        return StepVerdict("typical", "it took no longer than the other steps", None, mostly)
     if key.role == "unrecorded":
-        unrecorded = Sentence("{what} took longer, and what did it left no record", what=key.what)
-        return StepVerdict("not known", unrecorded, None, mostly)
+        return StepVerdict("not known", f"{key.what} took longer, and what did it left no record", None, mostly)
     if key.role in step.unsafe:
         return StepVerdict("not known", step.unsafe[key.role], None, mostly)
-    hidden = "the step is {longer:.2f} s longer: the rest would have passed anyway, with polling for example"
-    why = Sentence(hidden, longer=seconds(longer)) if longer < MOSTLY * excess else ""
-    return StepVerdict("limited", why, _cause(step, key, others, who), mostly)
+    hidden = f"the step is {seconds(longer):.2f} s longer: the rest would have passed anyway, with polling for example"
+    return StepVerdict("limited", hidden if longer < MOSTLY * excess else "", _cause(step, key, others, who), mostly)
 
 
 def _usual(key: What, others: Sequence[Spent]) -> tuple[float, float]:
@@ -247,7 +244,7 @@ def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[R
     whole = sum(one.seconds for one in counted)
     found = [*_lasting(counted, paths[1:] or paths), *_outstanding(counted)]
     rows = [
-        RunCause(title, round(total, 6), round(total / whole, 4), tuple(numbers), Sentence(ADVICE[advice]), cause)
+        RunCause(title, round(total, 6), round(total / whole, 4), tuple(numbers), ADVICE[advice], cause)
         for title, total, numbers, advice, cause in found
         if whole and total > 0.01 * whole
     ]
@@ -270,7 +267,7 @@ def _outstanding(steps: Iterable[TrainingStep]) -> list[_Row]:
         total = sum(one.excess_seconds for _, one in group)
         rows.append(
             (
-                Sentence("{cause}, over the typical step", cause=largest.label),
+                f"{largest.label}, over the typical step",
                 total,
                 [at for at, _ in group],
                 advice(largest),
@@ -296,7 +293,7 @@ def advice(cause: Cause) -> str:
 def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> list[_Row]:
     """What every step could do without, beside what made it stand out."""
 
-    def over(name: str, title: Sentence, key: str, values: Sequence[float]) -> _Row:
+    def over(name: str, title: str, key: str, values: Sequence[float]) -> _Row:
         values = [max(value - _counted(step, key), 0) for step, value in zip(steps, values, strict=True)]
         numbers = [step.step for step, value in zip(steps, values, strict=True) if value > 0.01 * step.seconds]
         cause = next((_path_cause(step, name) for step in steps if step.step in numbers), None)
@@ -307,12 +304,10 @@ def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> list[_Row
 
     rows = [
         over("poll", _poll_title(paths), "poll", [step.poll_seconds for step in steps]),
-        over(
-            "", Sentence("the tail of the rollout, with fewer than a tenth of its requests"), "tail", saved("no tail")
-        ),
-        over("sync", Sentence("weight sync"), "sync", saved("free weight sync")),
-        over("gap", Sentence("the driver between its phases"), "gap", list(map(_gaps, paths))),
-        over("", Sentence("waiting for the last replica and the last rank"), "replica", saved("perfect balance")),
+        over("", "the tail of the rollout, with fewer than a tenth of its requests", "tail", saved("no tail")),
+        over("sync", "weight sync", "sync", saved("free weight sync")),
+        over("gap", "the driver between its phases", "gap", list(map(_gaps, paths))),
+        over("", "waiting for the last replica and the last rank", "replica", saved("perfect balance")),
     ]
     return [row for row in rows if row[1] > 0]
 
@@ -326,9 +321,9 @@ def _counted(step: TrainingStep, key: str) -> float:
     return cause.excess_seconds if alike else 0.0
 
 
-def _poll_title(paths: Iterable[Spent]) -> Sentence:
+def _poll_title(paths: Iterable[Spent]) -> str:
     names = {one.what for path in paths for one in path.us if one.kind == "poll"}
-    return Sentence("polling ({names}) after the last trajectory had ended", names=", ".join(sorted(names)[:2]))
+    return f"polling ({', '.join(sorted(names)[:2])}) after the last trajectory had ended"
 
 
 def _gaps(path: Spent) -> float:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from patcher.messages.sentences import Sentence
 from patcher.timeline import causes, clocks, recorded, runs, shares
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.lanes import LaneBuilder
@@ -255,8 +254,7 @@ class _Join:
                 count = len(group.works) if group else 0
                 most = self.expected[one.name] = max(self.expected.get(one.name, 0), count)
                 if count < most and not records.has_twin(one):
-                    silent = "{silent} of {all} ranks recorded nothing of {call}"
-                    return {"trainer": Sentence(silent, silent=most - count, all=most, call=one.name)}
+                    return {"trainer": f"{most - count} of {most} ranks recorded nothing of {one.name}"}
         return {}
 
     def _label(self, at: int) -> str:
@@ -265,11 +263,10 @@ class _Join:
             Lane(one.role, 0, one.replica, one.rank, one.head.host, one.head.pid, "").label + f" (pid {one.head.pid})"
         )
 
-    def _missing(self) -> Iterator[Sentence]:
+    def _missing(self) -> Iterator[str]:
         for size, lacking in self.lacking.items():
             some = ", ".join(map(str, lacking[:8])) + (" …" if len(lacking) > 8 else "")
-            late = "of {size} trainer ranks {ranks} left no file: whether one of them was late is unknown"
-            yield Sentence(late, size=size, ranks=some)
+            yield f"of {size} trainer ranks {some} left no file: whether one of them was late is unknown"
         lacks = {
             "driver": "no driver left a file: steps cannot be told apart",
             "trainer": "no trainer left a file: what its calls waited for is unknown",
@@ -278,11 +275,10 @@ class _Join:
         for role, what in lacks.items():
             needed = role == "driver" or self.driver is not None
             if role not in self.roles and needed and (role == "driver" or self._calls):
-                yield Sentence(what)
+                yield what
         for step in self.steps[-1:]:
             for text in step.missing:
-                killed = "step {step}: {missing}; their last second is lost if a process was killed"
-                yield Sentence(killed, step=step.step, missing=text)
+                yield f"step {step.step}: {text}; their last second is lost if a process was killed"
 
     def _lost(self, at: int) -> int:
         """How many records of a process are lost: ids that never came; 0 for few."""
@@ -294,26 +290,24 @@ class _Join:
     def _calls(self) -> bool:
         return self.driver is not None and any("call" in part.kinds for part in self.processes[self.driver].parts)
 
-    def _notes(self) -> Iterator[Sentence]:
+    def _notes(self) -> Iterator[str]:
         for at, reader in enumerate(self.readers):
             name = self.processes[at].head.path.name
             if reader.losses.cut:
-                yield Sentence("{file} is damaged: the rest of it is left out", file=name)
+                yield f"{name} is damaged: the rest of it is left out"
             if count := reader.losses.lines:
-                yield Sentence("{file}: {count:,} records are not understood and left out", file=name, count=count)
+                yield f"{name}: {count:,} records are not understood and left out"
             if lost := self._lost(at):
-                lacks = "{who} lacks {count:,} records: dropped, or in a file that was replaced"
-                yield Sentence(lacks, who=self._label(at), count=lost)
+                yield f"{self._label(at)} lacks {lost:,} records: dropped, or in a file that was replaced"
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:
-                wrong = "what {hosts} recorded contradicts the order of calls: times there may be {seconds:.3f} s wrong"
-                yield Sentence(wrong, hosts=hosts, seconds=clock.error_seconds or 0)
+                wrong = clock.error_seconds or 0
+                yield f"what {hosts} recorded contradicts the order of calls: times there may be {wrong:.3f} s wrong"
             elif clock.error_seconds is None:
-                unbound = "the clock of {hosts} is its wall clock: its error has no bound"
-                yield Sentence(unbound, hosts=hosts)
+                yield f"the clock of {hosts} is its wall clock: its error has no bound"
         if self.driver is not None and not self.marked:
-            yield Sentence("the driver marks no steps: they are counted by its phase `step`")
+            yield "the driver marks no steps: they are counted by its phase `step`"
 
 
 def lane_roles(process: Process) -> tuple[str, ...]:

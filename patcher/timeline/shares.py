@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
-from patcher.messages.sentences import Sentence
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.model import Bound, IdleReason, Imbalance, Part, RoleUse, Tail
 from patcher.timeline.path import PathPiece, StepRecords, by_start, covered, end_of, head_to_head, uncovered
@@ -258,9 +257,7 @@ def what_if(
             "rollout and training side by side, as in an asynchronous trainer: the longer of the two remains",
         ),
     )  # fmt: skip
-    return tuple(
-        Bound(name, seconds(length - us), seconds(us), Sentence(why)) for name, us, why in saved if us * 1000 > length
-    )
+    return tuple(Bound(name, seconds(length - us), seconds(us), why) for name, us, why in saved if us * 1000 > length)
 
 
 def phase_parts(phases: Iterable[KeptSpan], records: StepRecords) -> tuple[Part, ...]:

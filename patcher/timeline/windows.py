@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from patcher.messages.command_line import CommandLine
-from patcher.messages.sentences import Sentence
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.model import ProposedWindow, TrainingStep
 from patcher.timeline.path import ENDLESS, StepRecords, by_start, covered, end_of
@@ -179,16 +178,14 @@ class Collector:
         ordered = sorted(rollouts, key=lambda one: steps[one.step].seconds)
         typical = ordered[len(ordered) // 2]
         first, last = typical.first, typical.last
-        median = "{ms:,.1f} ms a decode step, the median of step {step}"
-        why = Sentence(median, ms=typical.median_us / 1000, step=typical.step)
+        why = f"{typical.median_us / 1000:,.1f} ms a decode step, the median of step {typical.step}"
         yield self._decode("typical decode", typical, first.number, last.number + 1, why, (first.start, last.end))
         slowest = max(rollouts, key=lambda one: (one.slowest.end - one.slowest.start) / max(one.median_us, 1))
         length = slowest.slowest.end - slowest.slowest.start
         if length > SLOW * slowest.median_us:
             number = slowest.slowest.number
             times = length / max(slowest.median_us, 1)
-            slow = "decode step {number} took {ms:,.1f} ms, {times:.1f} times the median"
-            why = Sentence(slow, number=number, ms=length / 1000, times=times)
+            why = f"decode step {number} took {length / 1000:,.1f} ms, {times:.1f} times the median"
             around = (max(number - AROUND, 1), number + AROUND + 1)
             yield self._decode("slowest decode", slowest, *around, why, (slowest.slowest.start, slowest.slowest.end))
         tails = [(step.tail_seconds, step) for step in steps.values() if step.tail_seconds > TAIL_SHARE * step.seconds]
@@ -201,19 +198,19 @@ class Collector:
         own = [one for one in rollouts if one.step == step.step and (last is None or one.replica == last)]
         if own and step.tail:
             few = max(own[0].requests // 10, 1)
-            few_left = "{seconds:,.2f} s of step {step} with fewer than a tenth of its {peak} requests"
-            why = Sentence(few_left, seconds=step.tail.seconds, step=step.step, peak=step.tail.peak)
+            tail = step.tail
+            why = f"{tail.seconds:,.2f} s of step {step.step} with fewer than a tenth of its {tail.peak} requests"
             span = (round(step.tail.start * 1e6), round(step.tail.end * 1e6))
             yield self._decode("tail", own[0], 0, TAIL_STEPS, why, span, "--at-tail", str(few))
 
     def _decode(
-        self, what: str, one: Rollout, first: int, end: int, why: Sentence, span: tuple[int, int], *more: str
+        self, what: str, one: Rollout, first: int, end: int, why: str, span: tuple[int, int], *more: str
     ) -> ProposedWindow:
         known = one.replica is not None and any("VERL_REPLICA_RANK" in each.head.environ for each in self.processes)
         replicas = ("--replicas", str(one.replica)) if known else ()
         window = ("--decode", f"{first}:{end}", *more)
         if not one.single:
-            why = Sentence("{why}; its engine ran empty within the step, so count again with watch", why=why)
+            why = f"{why}; its engine ran empty within the step, so count again with watch"
         return ProposedWindow(
             what, str(CommandLine("apply", self._engine, *window, "--rollout", str(one.rollout), *replicas)),
             str(CommandLine("trigger", *window)), why, one.step, one.replica, None,
@@ -226,9 +223,11 @@ class Collector:
         stage_words = ("--stage", stage) if stage != "update-policy" else ()
         words = (*stage_words, *(("--role", role) if role else ()), *window)
         ranks = ("--ranks", str(one.rank)) if one.rank is not None else ()
-        slow = "micro-batch {number} of {method} in step {step} took {seconds:,.2f} s, {times:.1f} times the median"
         length = (one.end - one.start) / 1e6
-        why = Sentence(slow, number=one.number, method=one.method, step=one.step, seconds=length, times=times)
+        why = (
+            f"micro-batch {one.number} of {one.method} in step {one.step} took {length:,.2f} s, {times:.1f} times the"
+            " median"
+        )
         command = CommandLine("apply", self._trainer, *words, *ranks, "--training-steps", str(one.call))
         trigger = CommandLine("trigger", *stage_words, *window, *ranks)
         return ProposedWindow(
