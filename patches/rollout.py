@@ -31,9 +31,13 @@ DUMMIES = Insertion(
     line='self._rlpatch_stage("step", None)',
     why="where the experts of a model are spread over the ranks of a data-parallel group, all of them run each step:"
     " one without requests runs a dummy batch. Counted along, the n-th step is the same on each of them",
+    optional=True,
     windows=("aligned",),
 )
-"""In a worker of vLLM's V1 engine; vllm/v1/engine/core.py ``DPEngineCoreProc.run_busy_loop`` runs one or the other."""
+"""In a worker of vLLM's V1 engine; vllm/v1/engine/core.py ``DPEngineCoreProc.run_busy_loop`` runs one or the other.
+
+vllm-ascend has none before 0.9.0rc1: its ranks did not run in step.
+"""
 
 
 def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:

@@ -50,9 +50,9 @@ V1 = Recipe(
     structures=(
         Structure(
             "A",
-            RELEASES.between("0.9.0rc1", "0.9.1"),
+            RELEASES.between("0.7.3rc2", "0.9.1"),
             "vllm_ascend/worker/worker_v1.py",
-            ("ccbd84ddeb6c",),
+            ("50827d6b1b32", "ccbd84ddeb6c"),
             "the call and one return",
         ),
         Structure(
@@ -104,21 +104,6 @@ V1 = Recipe(
     f" at the end of NPUWorker. {rollout.BUSY_PERIOD}",
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
     remove_when="the engine's own profiler takes a window of decode steps, per rollout and rank, and marks them",
-)
-
-EARLY_V1 = V1._replace(
-    name="V1 worker, early",
-    windows=rollout.WINDOWS,
-    insertions=tuple(one for one in V1.insertions if one is not rollout.DUMMIES),
-    structures=(
-        Structure(
-            "early",
-            RELEASES.between("0.7.3rc2", "0.8.5rc1"),
-            "vllm_ascend/worker/worker_v1.py",
-            ("50827d6b1b32",),
-            "A, without dummy batches for ranks that run in step",
-        ),
-    ),
 )
 
 V0 = Recipe(
@@ -239,7 +224,7 @@ CAPTURE = Recipe(
 
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=(V1, EARLY_V1, V0, CAPTURE, *builtin.RECIPES, *timeline.RECIPES, *weights.RECIPES),
+    recipes=(V1, V0, CAPTURE, *builtin.RECIPES, *timeline.RECIPES, *weights.RECIPES),
     switches=SWITCHES,
     backend="npu",
     runs_on={},  # nowhere else

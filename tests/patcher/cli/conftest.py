@@ -42,9 +42,6 @@ class NPUWorker(WorkerBase):
         return torch_npu.profiler.profile(
             with_stack=envs.STACK, experimental_config=config,
             on_trace_ready=torch_npu.profiler.tensorboard_trace_handler(envs.FOLDER))
-
-    def execute_dummy_batch(self):
-        self.model_runner._dummy_run(1)
 '''
 
 

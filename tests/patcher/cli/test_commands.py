@@ -699,7 +699,7 @@ def test_list_is_the_recipes(run) -> None:
     said = run("list", "vllm-ascend").stdout
     assert "V1 worker, capture" in said
     assert "vllm_ascend/worker/worker_v1.py" in said
-    assert "0.9.0rc1 … 0.9.1 (6)" in said
+    assert "0.7.3rc2 … 0.9.1 (12)" in said
     assert "--decode --prefill --iterations" in said
     rows = json.loads(run("list", "--json").stdout)["result"]["targets"]
     assert {word for row in rows for word in row["windows"]} == {
