@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from patcher.cli.command import Command, Group, Option
 from patcher.cli.command import switch as switch
-from patcher.messages.language import said
+from patcher.messages.language import translate
 from patcher.messages.report import CommandResult
 from patcher.options import OptionSpec, flag, options_of
 from patcher.options.headings import OUTPUT
@@ -120,4 +120,4 @@ def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.A
 
 def wait(message: str) -> None:
     """Tell the user whom the store waits for."""
-    click.echo(said(message), err=True)
+    click.echo(translate(message), err=True)

@@ -13,7 +13,7 @@ import click
 
 from patcher.cli import options
 from patcher.commands.reports.tracing import WorkDisplay
-from patcher.messages.language import said
+from patcher.messages.language import translate
 from patcher.progress import Progress, ignore
 
 DELAY_S = 1.0
@@ -35,12 +35,12 @@ def reading(what: str, total: int) -> Iterator[Progress]:
     from rich.progress import DownloadColumn, TimeElapsedColumn
 
     bar = _bar(DownloadColumn(), TimeElapsedColumn())
-    task = bar.add_task(said(what), total=total + 1)  # it stands still where it is complete
+    task = bar.add_task(translate(what), total=total + 1)  # it stands still where it is complete
 
     def read(count: int) -> None:
         bar.advance(task, count)
         if bar.tasks[0].completed >= total:
-            bar.update(task, description=said("analysing"))
+            bar.update(task, description=translate("analysing"))
 
     late = threading.Timer(DELAY_S, bar.start)
     late.daemon = True
@@ -62,16 +62,16 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
     bar = _bar(MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[names]}"))
     drawn = redraws()
     silent = drawn or options.quiet()
-    task = bar.add_task(said(what), total=total, names="")
+    task = bar.add_task(translate(what), total=total, names="")
 
     def at_work(names: Sequence[str]) -> None:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        bar.update(task, names=escape(said(f"{names[0]}{more}") if names else ""))
+        bar.update(task, names=escape(translate(f"{names[0]}{more}") if names else ""))
 
     def done(line: str) -> None:
         bar.advance(task)
         if not silent:
-            click.echo(said(f"{what} {bar.tasks[0].completed:.0f} of {total}: {line}"), err=True)
+            click.echo(translate(f"{what} {bar.tasks[0].completed:.0f} of {total}: {line}"), err=True)
 
     with bar if drawn else contextlib.nullcontext():
         yield WorkDisplay(at_work, done)

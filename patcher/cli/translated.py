@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import click
 
 from patcher.cli.command import rows_of
-from patcher.messages.language import catalogue, said
+from patcher.messages.language import catalogue, translate
 from patcher.messages.notes import wrapped
 
 
@@ -26,14 +26,14 @@ class Formatter(click.HelpFormatter):
 
     def write_heading(self, heading: str) -> None:
         """See click."""
-        self.write(f"{'':{self.current_indent}}{said(f'{heading}:')}\n")
+        self.write(f"{'':{self.current_indent}}{translate(f'{heading}:')}\n")
 
     def write_text(self, text: str) -> None:
         """See click: paragraphs, of which one behind the character \\b keeps its lines."""
         indent = " " * self.current_indent
         for number, paragraph in enumerate(text.split("\n\n")):
             raw = paragraph.startswith("\b\n")
-            lines = [indent + said(line) for line in paragraph.splitlines()[1:]] if raw else []
+            lines = [indent + translate(line) for line in paragraph.splitlines()[1:]] if raw else []
             shown = lines or wrapped(" ".join(paragraph.split()), indent, indent, self.width)
             self.write("\n" * (number > 0) + "".join(f"{line}\n" for line in shown))
 

@@ -42,7 +42,7 @@ def width(text: str) -> int:
     return sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
 
 
-class Cell(str):
+class Columns(str):
     """A text whose length is its columns."""
 
     __slots__ = ()
@@ -59,7 +59,7 @@ class _Wrapper(textwrap.TextWrapper):
     """Lines of so many columns, which may end between Chinese characters."""
 
     def _split(self, text: str) -> list[str]:
-        return [Cell(word) for word in _WORDS.findall(text)]
+        return [Columns(word) for word in _WORDS.findall(text)]
 
 
 def _is_torn(value: str) -> bool:
@@ -119,17 +119,17 @@ class Catalogue:
             self.templates.setdefault(one.parts[0][:1], []).append(one)
 
     @functools.lru_cache(maxsize=4096)  # noqa: B019  (there is one catalogue)
-    def said(self, text: str) -> str:
+    def translate(self, text: str) -> str:
         """``text`` in Chinese, between the blanks that it has around it; what is not found stays English."""
         bare = text.strip()
         if not bare or len(bare) > _LONGEST:
             return text
         lead, _, trail = text.partition(bare)
-        return f"{lead}{self._said(bare)}{trail}"
+        return f"{lead}{self._translate(bare)}{trail}"
 
     def cell(self, text: str) -> str:
         """See `patcher.messages.language.cell`."""
-        return Cell(self.said(text))
+        return Columns(self.translate(text))
 
     @staticmethod
     def wrapped(text: str, indent: str, further: str, columns: int) -> list[str]:
@@ -137,15 +137,15 @@ class Catalogue:
         wrapper = _Wrapper(columns, initial_indent=indent, subsequent_indent=further, break_long_words=False)
         return wrapper.wrap(text)
 
-    def _said(self, text: str) -> str:
+    def _translate(self, text: str) -> str:
         whole = self._listed(text) or self._found(text)
         if whole is not None:
             return whole
         if "\n" in text:
-            return "\n".join(map(self.said, text.split("\n")))
+            return "\n".join(map(self.translate, text.split("\n")))
         for end in [*_PARTS.finditer(text)][::-1]:
             before, after = text[: end.start()], text[end.end() :]
-            first, rest = self._found(before), self.said(after)
+            first, rest = self._found(before), self.translate(after)
             if first is None and rest != after and (end[0] == "; " or " " not in before):  # a command, or a name
                 first = before
             if first is not None:
@@ -175,11 +175,11 @@ class Catalogue:
         return next((one for one in among if one.values(text)), None)
 
     def _filled(self, text: str, values: Mapping[str, str]) -> str:
-        def said(at: re.Match[str]) -> str:
+        def filled(at: re.Match[str]) -> str:
             value = values[at[1]]
-            return self.said(value) if at[2] == "!a" or (" " in value and at[2] is None) else value
+            return self.translate(value) if at[2] == "!a" or (" " in value and at[2] is None) else value
 
-        return _PLACE.sub(said, text)
+        return _PLACE.sub(filled, text)
 
 
 @functools.lru_cache(maxsize=None)

@@ -41,10 +41,10 @@ def _can_be_written() -> bool:
     return True
 
 
-def said(text: str) -> str:
+def translate(text: str) -> str:
     """``text`` in the language of the reader; what its catalogue does not have stays as it is."""
     found = catalogue()
-    return text if found is None else found.said(text)
+    return text if found is None else found.translate(text)
 
 
 def cell(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import NamedTuple
 
-from patcher.messages.language import catalogue, cell, said
+from patcher.messages.language import catalogue, cell, translate
 
 WIDEST = 100
 """Columns: no line of a report is read that is longer."""
@@ -44,9 +44,9 @@ class Message(NamedTuple):
 
         The texts of rlpatch are short, but names of files, versions and values that they carry need not be.
         """
-        line, details = cell(self.line), [*map(said, self.detail.splitlines())]
+        line, details = cell(self.line), [*map(translate, self.detail.splitlines())]
         if len(line) > WIDEST:
-            details.insert(0, said(self.text))
+            details.insert(0, translate(self.text))
             room = WIDEST - 2
             first, *_ = wrapped(self.line, width=room)
             whole = first if first != f"{self.level}:" else line[:room]
@@ -60,7 +60,7 @@ def wrapped(text: str, indent: str = "", further: str = "  ", width: int = WIDTH
     The lines are in the language of the reader, because what is cut into lines can no longer be said in another.
     """
     if other := catalogue():
-        return other.wrapped(said(text), indent, further, width)
+        return other.wrapped(translate(text), indent, further, width)
     return textwrap.wrap(
         text, width, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
     )

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from patcher import __version__
 from patcher.messages.errors import Kind, Problem
-from patcher.messages.language import said
+from patcher.messages.language import translate
 from patcher.messages.notes import WIDEST, Message, Note, wrapped
 
 SCHEMA = 1
@@ -138,7 +138,7 @@ class CommandResult:
             self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
         with _writing(sys.stderr):
             if not (quiet or verbose or as_json) and self._has_details:
-                _say(said("details: -v"), sys.stderr, color)
+                _say(translate("details: -v"), sys.stderr, color)
         if failed and not isinstance(failed[0], BrokenPipeError):
             return self._unwritten(failed[0], color)
         return self.exit_code
@@ -175,7 +175,7 @@ class CommandResult:
                 if isinstance(line, Verbatim):
                     _say(line, stream, color)
                 elif not isinstance(line, Detail):
-                    _say(_tinted(said(line), line.lstrip().partition(" ")[0].rstrip(":")), stream, color)
+                    _say(_tinted(translate(line), line.lstrip().partition(" ")[0].rstrip(":")), stream, color)
                 elif verbose:
                     _say(_wrapped(line, line[: len(line) - len(line.lstrip())]), stream, color)
 
@@ -290,8 +290,8 @@ def _style(text: str, codes: str) -> str:
 
 def _error(problem: Problem) -> str:
     first, *rest = problem.lines
-    first = _HEAD.sub(lambda found: _style(found[0], _BOLD_RED), said(f"Error: {first}"), count=1)
-    return "\n  ".join((first, *map(said, rest)))
+    first = _HEAD.sub(lambda found: _style(found[0], _BOLD_RED), translate(f"Error: {first}"), count=1)
+    return "\n  ".join((first, *map(translate, rest)))
 
 
 def _tinted(line: str, word: str) -> str:

@@ -95,7 +95,7 @@ def end_of(one: Timed) -> int:
     return ENDLESS if one.end is None else one.end
 
 
-AT_ONCE = 10_000
+SENT_TOGETHER = 10_000
 """Microseconds between two calls that a driver sends out one after the other, without waiting for the first."""
 
 
@@ -234,7 +234,7 @@ class StepRecords:
         """Whether a call of its method went out to other workers at the same time: whose a work is, is then a guess."""
         methods = {one.name for one in self.spans if one.kind == "work" and calls_for(call.name, one.name)}
         return any(
-            one.name != call.name and abs(one.start - call.start) < AT_ONCE
+            one.name != call.name and abs(one.start - call.start) < SENT_TOGETHER
             for one in self.spans
             if one.kind == "call" and one.process == self.driver and any(calls_for(one.name, name) for name in methods)
         )

@@ -13,7 +13,7 @@ from patcher.cli.command import Option
 from patcher.commands.workers import watching
 from patcher.commands.workers.watching import WatchData
 from patcher.messages import tables
-from patcher.messages.language import said
+from patcher.messages.language import translate
 from patcher.options.headings import WAITED
 
 
@@ -67,19 +67,19 @@ def _live() -> Any:
 def _update(live: Any, lines: Sequence[str]) -> None:
     from rich.text import Text
 
-    live.update(Text("\n".join(map(said, lines)), no_wrap=True, overflow="ellipsis"), refresh=True)
+    live.update(Text("\n".join(map(translate, lines)), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def _print_news(_lines: Sequence[str], news: Sequence[str]) -> None:
     for line in news:
-        click.echo(said(line), err=True)
+        click.echo(translate(line), err=True)
 
 
 def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
     """Say of each worker when it has come, gone on, or died since the last time."""
     known: dict[tuple[object, ...], str] = {}
     for line in head:
-        click.echo(said(line), err=True)
+        click.echo(translate(line), err=True)
 
     def show(data: WatchData) -> None:
         for row in data.workers:
@@ -89,7 +89,7 @@ def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
                 known[key] = state
                 unit = "" if row.number is None else f", unit {row.number}"
                 replica = f" replica {row.replica}" if row.replica else ""
-                click.echo(said(f"{row.stage} {row.host}{replica} rank {row.rank}: {state}{unit}"), err=True)
+                click.echo(translate(f"{row.stage} {row.host}{replica} rank {row.rank}: {state}{unit}"), err=True)
 
     return show
 

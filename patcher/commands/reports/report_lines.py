@@ -60,7 +60,7 @@ def comparison(found: model.Comparison) -> list[str]:
     return _separated(
         _change(found),
         _table("{:38}{:>13}{:>13}{:>13}", heads, parts),
-        *(_changes(title, rows) for title, rows in (("kernels", found.kernels), ("modules", found.modules))),
+        *(_changes(title, rows) for title, rows in (("kernels", found.kernels), ("modules and ranges", found.modules))),
     )
 
 

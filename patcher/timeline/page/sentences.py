@@ -15,22 +15,24 @@ def in_chinese(found: RunTimeline) -> RunTimeline:
     return replace(
         found,
         steps=tuple(_step(one) for one in found.steps),
-        causes=tuple(replace(one, title=_said(one.title), advice=_said(one.advice)) for one in found.causes),
-        windows=tuple(replace(one, why=_said(one.why)) for one in found.windows),
-        missing=tuple(map(_said, found.missing)),
-        notes=tuple(map(_said, found.notes)),
+        causes=tuple(
+            replace(one, title=_translated(one.title), advice=_translated(one.advice)) for one in found.causes
+        ),
+        windows=tuple(replace(one, why=_translated(one.why)) for one in found.windows),
+        missing=tuple(map(_translated, found.missing)),
+        notes=tuple(map(_translated, found.notes)),
     )
 
 
 def _step(step: TrainingStep) -> TrainingStep:
     return replace(
         step,
-        why=_said(step.why),
-        missing=tuple(map(_said, step.missing)),
-        what_if=tuple(replace(one, why=_said(one.why)) for one in step.what_if),
+        why=_translated(step.why),
+        missing=tuple(map(_translated, step.missing)),
+        what_if=tuple(replace(one, why=_translated(one.why)) for one in step.what_if),
         imbalance=tuple(replace(one, of=OF.get(one.of, one.of)) for one in step.imbalance),
     )
 
 
-def _said(text: str) -> str:
-    return chinese().said(text)
+def _translated(text: str) -> str:
+    return chinese().translate(text)

@@ -28,7 +28,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         tiled(_tiles(comparison)),
         waterfall(comparison),
         _changes("Kernels", comparison.kernels, limits, "Per unit, by what each adds to the difference."),
-        _changes("Modules", comparison.modules, limits, "Including everything called within a module."),
+        _changes("Modules and ranges", comparison.modules, limits, "Including everything called within one."),
         [
             described(one, limits, opened=False, side=side)
             for side, profiles in zip(sides, comparison.reports, strict=True)

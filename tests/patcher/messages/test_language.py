@@ -52,9 +52,9 @@ def test_which_language_that_is(monkeypatch: pytest.MonkeyPatch, variables: dict
 @pytest.mark.usefixtures("in_chinese")
 def test_a_terminal_without_chinese_letters_gets_english(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BytesIO(), "latin-1"))
-    assert language.said("next: x") == "next: x"
+    assert language.translate("next: x") == "next: x"
     monkeypatch.setattr(sys, "stderr", None)
-    assert language.said("next: x") == "下一步：x"
+    assert language.translate("next: x") == "下一步：x"
 
 
 TEXTS = catalogue.Catalogue(
@@ -105,7 +105,7 @@ TEXTS = catalogue.Catalogue(
     ],
 )
 def test_a_text_is_found_by_itself_or_by_the_template_with_the_most_words(english: str, chinese: str) -> None:
-    assert TEXTS.said(english) == chinese
+    assert TEXTS.translate(english) == chinese
 
 
 def test_lines_end_between_characters_and_never_before_a_comma() -> None:
