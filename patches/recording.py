@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from patcher.config import OPEN_END, WHOLE, ProfileConfig, RolloutStage, WholeStage, WindowedStage
+from patcher.options.notations import Amount
 from patcher.recipe import Probe
-from patches.probes import ranges
+from patches.probes import pieces, ranges
 from patches.profilers import BACKENDS, differing
 
 
@@ -18,8 +19,9 @@ def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, obj
         "WINDOW": str(config.stage.window),
         "RANKS": numbers(config.ranks),
         "SAVE_PATH": config.save_path,
+        **({"MAX_STALL": Amount("").text(config.max_stall)} if config.in_pieces else {}),
         "ABOUT": {} if config.stage.window.unit == WHOLE else {"unit": config.stage.window.unit},
-        **({"MAX_TRACE_GB": str(config.max_trace_gb)} if config.max_trace_gb else {}),
+        **({"MAX_TRACE_GB": Amount("").text(config.max_trace_gb)} if config.max_trace_gb else {}),
         **({"MODULES": config.ranges.module_pattern} if config.ranges.module_ranges else {}),
     }
 
@@ -60,8 +62,17 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
         "METADATA": config.facts,
         "EVERY_RANK": config.facts and config.ranks is None,
         "LIVE": config.live,
-        "LIMITED": bool(config.max_trace_gb),
+        "PIECES": config.in_pieces,
+        "LONG_SAVE_S": config.max_stall,
+        **(_pieces(config) if isinstance(stage, WindowedStage) else {}),
     }
+
+
+def _pieces(config: ProfileConfig[Any]) -> dict[str, object]:
+    """The constants of a window that is saved in pieces, or the length up to which it is saved at once."""
+    if config.in_pieces:
+        return {"FIRST_PIECE": config.first_piece, "UNIT_STALL_MS": config.unit_stall_ms}
+    return {"LONGEST": config.first_piece}
 
 
 def units(config: ProfileConfig[WindowedStage | WholeStage], name: str) -> str:
@@ -85,11 +96,14 @@ def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
 def layers(
     config: ProfileConfig[WindowedStage | WholeStage], markers: tuple[type, ...]
 ) -> tuple[tuple[type, ...], ...]:
-    """What is put on top of the recorder for ranges; ``markers`` are the classes that mark the stage."""
+    """What is put on top of the recorder: ranges, pieces, a limit; ``markers`` are the classes that mark the stage."""
     modules = ((ranges.ModuleRanges,),) if config.ranges.module_ranges else ()
     marks = (markers,) if config.ranges.markers else ()
     backend = {"npu": ranges.NpuRanges, "torch": ranges.TorchRanges}[config.profiler.BACKEND]
-    return ((ranges.Recorded, backend), *modules, *marks) if modules or marks else ()
+    recorded = ((ranges.Recorded, backend), *modules, *marks) if modules or marks else ()
+    windowed = ((pieces.Pieces,),) if config.in_pieces else ()
+    limited = ((pieces.SizeLimit,),) if config.max_trace_gb else ()
+    return (*recorded, *windowed, *limited)
 
 
 def probe(

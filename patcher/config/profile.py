@@ -13,8 +13,12 @@ from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.options import changed, option, words_of
 from patcher.options.headings import OUTPUT, WHOSE
-from patcher.options.notations import Flag, NewFolder, Number, NumberListOrAll
+from patcher.options.notations import Amount, Flag, NewFolder, NumberListOrAll
 
+FIRST_PIECE = 30
+"""Units that are saved at once where nothing was saved yet: the window of the guides."""
+_WORK = {"micro-batch": 3, "mini-batch": 12, "call": 12}
+"""About how much more a unit of training leaves in a trace than a decode step: forward and backward, micro-batches."""
 LONG_WINDOW = 128
 """Units: a decode step of a large model is some MB per rank, and no viewer opens more than a few GB."""
 StageT_co = TypeVar("StageT_co", bound=Stage, covariant=True)
@@ -30,7 +34,13 @@ class ProfileConfig(Generic[StageT_co]):
     save_path: str = option(
         NewFolder(), OUTPUT, "Where the traces go.", default="", shown="rlpatch_traces in the working directory"
     )
-    max_trace_gb: int = option(Number(1), OUTPUT, "Record no window whose trace would be larger.", default=0, shown="")
+    max_trace_gb: float = option(
+        Amount("GB"), OUTPUT, "Record no window whose trace would be larger, before compression.", default=0.0, shown=""
+    )
+    max_stall: float = option(
+        Amount("SECONDS"), OUTPUT, "The longest pause that saving may add to a unit; long windows are saved in pieces.",
+        default=2.0,
+    )  # fmt: skip
     live: bool = option(Flag(), OUTPUT, "Let watch, on the same host, show the number of each unit.", default=False)
     facts: bool = option(
         Flag(negated=True), OUTPUT, "Record what each unit held, and let watch show the progress.", default=True
@@ -62,6 +72,23 @@ class ProfileConfig(Generic[StageT_co]):
         return counted and stage.window.first == 0
 
     @property
+    def unit_stall_ms(self) -> int:
+        """Milliseconds for which saving one unit probably stalls a model of 32 layers, as measured and scaled."""
+        return self.profiler.unit_stall_ms * _WORK.get(self.stage.window.unit, 1)
+
+    @property
+    def first_piece(self) -> int:
+        """The units that are saved at once where nothing was saved yet, at least one."""
+        return 1 if self.max_trace_gb else max(1, min(FIRST_PIECE, int(self.max_stall * 1000 / self.unit_stall_ms)))
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether a window may be too long to be saved at once; `trigger` may ask for any."""
+        stage = self.stage
+        lengths = [end - first for first, end in stage.window.all]
+        return isinstance(stage, WindowedStage) and (stage.on_demand or max(lengths, default=0) > self.first_piece)
+
+    @property
     def ranges(self) -> RangeOptions:
         """The ranges that rlpatch adds to the trace."""
         return self.stage.ranges if isinstance(self.stage, WindowedStage) else NO_RANGES
@@ -84,6 +111,25 @@ class ProfileConfig(Generic[StageT_co]):
         if len(stage.window) > LONG_WINDOW and not self.profiler.light:
             units = "a window without an end" if stage.window.open else f"{len(stage.window)} units"
             yield Note(f"{units}: a trace of more than {LONG_WINDOW} opens slowly, if at all")
+        yield from self._saving_notes()
+
+    def _saving_notes(self) -> Iterator[Note]:
+        """How long saving the window probably stalls the run, where that is longer than one pause may be."""
+        stage, most = self.stage, f"--max-stall {Amount('').text(self.max_stall)}"
+        if self.stage.window.none or self.profiler.light:
+            return
+        detail = "an estimate for a model of 32 layers; in training, the other ranks wait meanwhile"
+        if self.unit_stall_ms > self.max_stall * 1000:
+            unit = f"saving one {stage.window.unit} takes about {self.unit_stall_ms / 1000:.1f} s"
+            yield Note(f"{unit} ({most})", f"choose fewer --contents; {detail}")
+        elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
+            whole = f"saving {len(stage.window)} units takes about {self.total_stall_s:.1f} s"
+            yield Note(f"{whole}, in pieces ({most})", detail)
+
+    @property
+    def total_stall_s(self) -> float:
+        """Seconds for which saving the whole window probably stalls a model of 32 layers."""
+        return len(self.stage.window) * self.unit_stall_ms / 1000
 
     def _place_notes(self) -> Iterator[Note]:
         if isinstance(self.profiler, TorchNpuSettings) and not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):

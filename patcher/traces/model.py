@@ -87,7 +87,7 @@ class RecordedUnit(UnitMetadata, Payload):
 
     KEYS = (
         "number", "host_ns", "device_ns", "kernels", *PARTS, "phases",
-        "requests", "tokens", "context", "drafts", "longest", "sequences", "padded", "uncounted",
+        "requests", "tokens", "context", "drafts", "longest", "sequences", "padded", "uncounted", "profiler_start",
     )  # fmt: skip
 
     number: int
@@ -324,12 +324,12 @@ class RankProfile(Payload):
     one. ``kernels``, ``operators``, ``modules`` and ``gaps`` are sorted by their time, longest first. ``label`` tells
     the profiles of one report apart. ``prompt_share`` is the share of kernels that start within 20 µs of their launch:
     near-vertical lines in a timeline. ``replays`` is None where no graph was replayed, or none was recorded while it
-    was captured.
+    was captured. ``pieces`` are the traces of a window that was saved in several, ``source`` is the first of them.
     """
 
     KEYS = (
         "source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules",
-        "collectives", "kernel_uses", "rates", "vendor", "gaps", "replays",
+        "collectives", "kernel_uses", "rates", "vendor", "gaps", "replays", "pieces",
     )  # fmt: skip
 
     source: str
@@ -354,6 +354,7 @@ class RankProfile(Payload):
     prompt_share: float | None = None
     gaps: tuple[FreeGap, ...] = ()
     replays: ReplayJoin | None = None
+    pieces: tuple[str, ...] = ()
 
     def setting(self, name: str) -> str:
         """One of its settings; "" where it is not known."""
@@ -382,10 +383,10 @@ class RankProfile(Payload):
         return self.device == CPU and not self.total_ns and bool(self.operators)
 
     @property
-    def cold(self) -> int | None:
-        """The number of the unit before which none came to warm up in; None where there was one."""
+    def cold(self) -> tuple[int, ...]:
+        """The units that carry the profiler's own start, because none before them was there to warm up in."""
         first = self.units[0].number if self.units and self.marks == "ProfilerStep#" else None
-        return None if first else first
+        return tuple(unit.number for unit in self.units if unit.profiler_start or unit.number == first == 0)
 
     @property
     def rank_name(self) -> str:

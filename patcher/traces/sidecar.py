@@ -63,7 +63,8 @@ class UnitMetadata:
     """The metadata of one unit, None where there is none.
 
     ``longest`` is its longest context, ``context`` their sum, ``padded`` the shape of its ``sequences``; ``uncounted``
-    iterations lie between the unit before and this one.
+    iterations lie between the unit before and this one. ``profiler_start``: it carries the start of the profiler,
+    because a piece of a window begins with it.
     """
 
     requests: int | None = None
@@ -74,6 +75,7 @@ class UnitMetadata:
     sequences: int | None = None
     padded: tuple[int, ...] | None = None
     uncounted: int | None = None
+    profiler_start: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +102,15 @@ class TraceOrigin:
 class Metadata(TraceOrigin):
     """The metadata of one trace, without what is not of its type. ``raw`` is all that the file holds.
 
-    ``closed`` is "complete", or the reason why the window was closed before its end.
+    ``closed`` is "complete", or the reason why the window was closed before its end. ``piece`` is the number of the
+    piece, from 1, of a window that was saved in several traces; None of one that was saved at once.
     """
 
     raw: Mapping[str, Any]
     unit: str = ""
     backend: str = ""
     closed: str = ""
+    piece: int | None = None
     units: Mapping[int, UnitMetadata] = field(default_factory=dict)
 
     @property
@@ -148,7 +152,7 @@ def parsed(raw: Mapping[str, Any]) -> Metadata:
     own = isinstance(replica, str) and replica.isdecimal() and len(replica) < 10  # else the place in a parallel group
     return Metadata(
         raw, **texts, **numbers, replica=int(replica) if own else _number(raw.get("dp")), closed=closed,  # type: ignore[arg-type]
-        window=window if any(window) else None, units=units,
+        window=window if any(window) else None, units=units, piece=_number(raw.get("piece")) or None,
     )  # fmt: skip
 
 
@@ -180,18 +184,31 @@ def _extent(typed: str, recorded: int | None) -> Extent | None:
 
 
 def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
-    """The metadata of each unit, by its number. A probe writes the uncounted iterations since the window was opened."""
+    """The metadata of each unit, by its number. A probe writes the uncounted iterations since the window was opened.
+
+    Those before the first unit of a later piece are known from the piece before (:func:`uncounted_total`).
+    """
     listed = raw.get("units")
     known = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
     found = {number: one for one in known if (number := _number(one.get("number"))) is not None}
     units, before = dict[int, UnitMetadata](), 0
+    if found and (_number(raw.get("piece")) or 1) > 1:
+        before = _number(found[min(found)].get("uncounted")) or 0
     for number, one in sorted(found.items()):
         contents = {name: _number(one.get(name)) for name in CONTENTS}
         total = _number(one.get("uncounted"))
         uncounted = None if total is None else max(total - before, 0)
-        units[number] = UnitMetadata(**contents, padded=_shape(one.get("padded")), uncounted=uncounted)
+        start, padded = one.get("profiler_start") is True, _shape(one.get("padded"))
+        units[number] = UnitMetadata(**contents, padded=padded, uncounted=uncounted, profiler_start=start)
         before = total or 0
     return units
+
+
+def uncounted_total(metadata: Metadata, number: int) -> int:
+    """The uncounted iterations from the opening of the window to unit ``number``; 0 where that is not known."""
+    listed = metadata.raw.get("units")
+    units = [unit for unit in listed if isinstance(unit, Mapping)] if isinstance(listed, list) else []
+    return next((_number(unit.get("uncounted")) or 0 for unit in units if unit.get("number") == number), 0)
 
 
 # ---------------------------------------------------------------- on disk
@@ -252,7 +269,8 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     if steps is not None and recorded and recorded != sorted(steps):
         yield f"its facts name {_range(recorded)}, and it has {_range(sorted(steps))}"
     count = (metadata.window.length if metadata.window else None) or 0
-    if metadata.closed == "complete" and "units" in metadata.raw and len(recorded) < count:
+    whole = metadata.closed == "complete" and (metadata.piece or 1) == 1
+    if whole and "units" in metadata.raw and len(recorded) < count:
         yield f"its facts call it complete, with {len(recorded)} of {count} units"
 
 

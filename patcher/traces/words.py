@@ -117,9 +117,11 @@ def uncounted_between(uncounted: Mapping[int, int]) -> str:
     return f"{lie} between its units, before {listed}{' …' if len(uncounted) > _LISTED else ''}"
 
 
-def cold_unit(number: int) -> str:
-    """That a unit is the first one, in words."""
-    return f"#{number} is cold: the profiler's own start is in it, and no unit came before it to warm up in"
+def cold_units(numbers: Sequence[int]) -> str:
+    """What the first unit of a recording holds beside its own work, where no other came before it to warm up in."""
+    carry = "is cold: it carries" if len(numbers) == 1 else "are cold: they carry"
+    named = ", ".join(f"#{number}" for number in numbers[:_LISTED]) + (" …" if len(numbers) > _LISTED else "")
+    return f"{named} {carry} the profiler's own start, because nothing comes before to warm up in"
 
 
 def joined_replays(count: int, joined: int, why: Sequence[str]) -> str:

@@ -90,15 +90,16 @@ class StateFolder:
     def trace(self, name: str) -> tuple[Path, float | None]:
         """Where a trace is that a worker names, and when it was closed; None where it is no longer there.
 
-        Its facts are written once, but a folder of torch_npu is parsed later.
+        Its facts are written once, but a folder of torch_npu is parsed later, and a file compressed.
         """
-        path = self.save_path / name
-        for file in (self.save_path / f"{name}{FACTS}", path):
-            with contextlib.suppress(OSError):
-                status = os.lstat(file)
-                if not stat.S_ISLNK(status.st_mode) and os.path.lexists(path):
-                    return path, status.st_mtime
-        return path, None
+        for own in (name, f"{name}.gz"):
+            path = self.save_path / own
+            for file in (self.save_path / f"{own}{FACTS}", path):
+                with contextlib.suppress(OSError):
+                    status = os.lstat(file)
+                    if not stat.S_ISLNK(status.st_mode) and os.path.lexists(path):
+                        return path, status.st_mtime
+        return self.save_path / name, None
 
     def file(self, stage: str) -> Path:
         """The request to a stage."""

@@ -12,7 +12,7 @@ from patcher.workers import life
 from patcher.workers.folder import SkippedFile, StateFolder
 from patcher.workers.life import Life
 from patcher.workers.request import FiledRequest
-from patcher.workers.worker import FAILED, INSTALLED, NOT_RECORDED, SAVED, WAITING, Worker
+from patcher.workers.worker import FAILED, INSTALLED, NOT_RECORDED, SAVED, SAVING, WAITING, Worker
 
 DONE, LOST, AT_WORK, IDLE = "done", "lost", "at work", "idle"
 """What comes of a worker: its trace is saved, it leaves none, it is yet to, or nothing was requested of it."""
@@ -145,7 +145,8 @@ def _late(worker: Worker, filed: FiledRequest) -> bool:
 def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
     """What comes of a worker by its state, which may be followed by more windows; a request is one window."""
     last = worker.done or worker.on_demand
-    if worker.state == SAVED and last:
+    saved = worker.state == SAVED or (worker.state == SAVING and state.gone and worker.traces)  # it was compressing
+    if saved and last:
         return DONE, ""
     if worker.state == FAILED or (worker.state == NOT_RECORDED and last):
         return LOST, worker.why or worker.state
@@ -153,7 +154,8 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
 
 
 def _gone(worker: Worker) -> str:
-    last = " before it had recorded all" if worker.state == SAVED else f"; its last state was {worker.state}"
+    some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
+    last = " before it had recorded all" if some else f"; its last state was {worker.state}"
     return f"process {worker.pid} has ended{last}"
 
 

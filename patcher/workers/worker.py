@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from patcher.workers import forms
 
-INSTALLED, WAITING, ARMED, RECORDING = "installed", "waiting", "armed", "recording"
+INSTALLED, WAITING, ARMED, RECORDING, SAVING = "installed", "waiting", "armed", "recording", "saving"
 SAVED, NOT_RECORDED, FAILED = "saved", "not recorded", "failed"
-STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVED, NOT_RECORDED, FAILED)
+STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVING, SAVED, NOT_RECORDED, FAILED)
 """In the order in which a worker runs through them; it ends with one of the last three."""
 
 STAGE = r"[a-z][a-z-]{0,60}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from patches.probes.constants import CompileTime
@@ -50,16 +51,13 @@ class NpuProfiler(Recorder):
         running = getattr(getattr(creator, "ProfPathCreator", dict)(), "is_prof_inited", False)
         return ", ".join(silenced) or ("another torch_npu profiler is running" if running else "")
 
-    def beginning(self) -> tuple[Any, str, Any]:
-        from torch_npu.profiler.profiler_interface import _ProfInterface
-
-        return _ProfInterface, "init_trace", _ProfInterface.init_trace
-
 
 class TorchProfiler(Recorder):
     """``torch.profiler``, for CUDA and CPU."""
 
-    TRACES: CompileTime[str] = ".*.pt.trace.json*"
+    TRACES: CompileTime[str] = ".*.pt.trace.json"
+    COMPRESSED: CompileTime[bool] = True
+    CAN_BE_TAKEN: CompileTime[bool] = True
 
     def build(self, wait: int, warmup: int, active: int) -> Any:
         import torch
@@ -68,7 +66,7 @@ class TorchProfiler(Recorder):
             activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA],
             schedule=torch.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=1),
             on_trace_ready=torch.profiler.tensorboard_trace_handler(
-                self.save_path, worker_name=self.name, use_gzip=True
+                self.save_path, worker_name=self.name, use_gzip=False
             ),
             record_shapes=False,
             profile_memory=False,
@@ -89,7 +87,49 @@ class TorchProfiler(Recorder):
             return "torch records a history of its memory"
         return "another torch.profiler is recording" if torch.autograd._profiler_enabled() else ""
 
-    def beginning(self) -> tuple[Any, str, Any]:
-        from torch.autograd.profiler import profile
+    def is_taken(self) -> bool:
+        import torch
 
-        return profile, "_prepare_trace", profile._prepare_trace
+        return self.unit > self.first and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
+
+    def compress(self, traces: Sequence[str]) -> None:
+        """Compress in a thread: that takes longer than all the rest, and the engine would wait."""
+        from threading import Thread
+
+        if traces:
+            noted = (self.watched, self.noted.get(self.watched)) if self.METADATA else ("", None)
+            Thread(target=self.pack, args=(traces, *noted), name="rlpatch-gzip", daemon=True).start()
+
+    def pack(self, traces: Sequence[str], watched: str, noted: Any) -> None:
+        """Leave a trace as it is until its compressed one is whole: the process may end at any moment."""
+        import gzip
+        import json
+        import os
+        import shutil
+        import sys
+        import tempfile
+        import threading
+
+        try:
+            if sys.platform == "linux":  # there a thread has a priority of its own
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+            folder = self.save_path + "/.rlpatch"
+            os.makedirs(folder, exist_ok=not os.path.islink(folder))
+            with tempfile.TemporaryDirectory(dir=folder) as new:
+                for trace in traces:
+                    with open(trace, "rb") as plain, gzip.open(new + "/trace", "wb", 6) as packed:
+                        shutil.copyfileobj(plain, packed, 1 << 22)  # the larger, the less often it takes the GIL
+                    os.replace(new + "/trace", trace + ".gz")
+                if noted:
+                    now = [path + ".gz" if path in traces else path for path in noted["traces"]]
+                    # The state is left to the next window where one has begun.
+                    states = [watched] if self.noted[watched] is noted else []
+                    for path in [*(trace + ".gz.rlpatch.json" for trace in traces), *states]:
+                        with open(new + "/data", "w") as file:
+                            file.write(json.dumps(dict(noted, state="saved", traces=now)))
+                        os.replace(new + "/data", path)
+            for path in [*traces, *(trace + ".rlpatch.json" for trace in traces if noted)]:
+                os.unlink(path)
+            self.say("compressed: %s" % ", ".join(trace + ".gz" for trace in traces))
+        except Exception as e:
+            self.say("not compressed: %s: %r" % (", ".join(traces), e))

@@ -25,6 +25,8 @@ class StepMetadata(Steerable):
     REPEAT: CompileTime[int] = 1
     METADATA: CompileTime[bool] = True
     LIVE: CompileTime[bool] = False
+    PIECES: CompileTime[bool] = False  # of a window, each a trace
+    COMPRESSED: CompileTime[bool] = False
     RELATIVE: CompileTime[bool] = False  # to where a condition holds
     BY_STEP: CompileTime[bool] = False  # a call is a training step, and others may follow
 
@@ -35,7 +37,10 @@ class StepMetadata(Steerable):
     shared: Any
     watched: str
     shown: Any
+    noted: dict[str, Mapping[str, Any]]  # what lies in each file for ``watch``
     saved: list[str]
+    saving_s: float
+    piece: int  # of the window, from 1
     units: list[dict[str, Any]]
     save_path: str
     unit: int
@@ -65,11 +70,19 @@ class StepMetadata(Steerable):
         data.update({key: getattr(self, key) for key in self.IDENTITY}, at=self.clock() / 1e9)
         if self.BY_STEP:
             data["done"] = self.is_over()
-        data["traces"] = self.saved if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1 else [*found]
+        data["traces"] = [*found]
+        if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1 or self.PIECES:
+            data["traces"] = self.saved
         if self.RELATIVE:
             data.update(self.at, origin=self.origin)
         if self.REPEAT > 1:
             data["repeat"] = self.REPEAT
+        if self.PIECES:
+            data["piece"] = self.piece
+        if found:
+            data["saving_s"] = self.saving_s
+        if self.COMPRESSED:
+            self.noted[self.watched] = data
         for path in [self.watched, *(trace + ".rlpatch.json" for trace in found)]:
             try:
                 folder = os.path.dirname(self.watched)

@@ -26,7 +26,7 @@ class Recorded(CountedUnits):
 
     def open(self, at: int, batch: Any = None) -> None:
         super().open(at, batch)
-        if self.prof is not None and at == self.first:
+        if self.prof is not None and at >= self.first:
             self.begin_recorded()
 
     def tick(self, batch: Any) -> None:
@@ -184,8 +184,10 @@ class Markers(Recorded):
             self.enter_range(what, name)
 
     def end_recorded(self) -> None:
+        inner = ("subject", "unit", "uncounted")
+        ongoing = [(what, name, None) for what, name, _ in self.ranges if what not in inner]
         self.leave_range("subject")
-        self.ranges, self.marking = [], False
+        self.ranges, self.marking = ongoing, False  # the next piece of the window begins within them
         super().end_recorded()
 
     def enter_range(self, what: str, name: str) -> None:

@@ -20,26 +20,29 @@ class Recorder(StepMetadata):
     WINDOW = "30:60"
     RANKS = "0"
     SAVE_PATH = "/nowhere/rlpatch_traces"
-    MAX_TRACE_GB = "0"
 
     LAST_EVENT: CompileTime[str] = "leave"  # of a process
     WINDOWED: CompileTime[bool] = True
-    LIMITED: CompileTime[bool] = False  # in the size of a trace
     EVERY_RANK: CompileTime[bool] = False
+    LONGEST: CompileTime[int] = 0  # units that are recorded where they are saved at once, 0 for any number
+    LONG_SAVE_S: CompileTime[float] = 2.0
+    CAN_BE_TAKEN: CompileTime[bool] = False  # by another profiler, unseen
     FIRST: CompileTime[int] = 0  # the number of the first unit
     WARMUP: CompileTime[int] = 1
     TRACES: CompileTime[str] = ""
 
     prof: Any
+    stopping: Any  # these two are of ExitStack
+    watching: Any
     name: str
     open_at: int | None
     first: int
     end: int
+    until: int  # the end of what the profiler records: ``end``, or less for a part of the window
     window: str
     ranks: list[str]
     rank: int
     world: int
-    files_before: set[str]
     request: str
     request_time: int
     windows: str
@@ -53,11 +56,12 @@ class Recorder(StepMetadata):
     is_finished: Callable[[], bool]
     framework: Callable[[], str]
 
-    # and the class of a backend these; ``beginning`` is a class and its method in which each profiler begins.
+    # and the class of a backend these.
     build: Callable[[int, int, int], Any]
     synchronize: Callable[[], None]
     occupied: Callable[[], str]
-    beginning: Callable[[], tuple[Any, str, Any]]
+    is_taken: Callable[[], bool]
+    compress: Callable[[Sequence[str]], None]
 
     @classmethod
     def dispatch(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
@@ -74,10 +78,12 @@ class Recorder(StepMetadata):
         except Exception as e:  # profiling must not stop the run
             import contextlib
 
-            cls.say(probe or worker, "%s: no profile, the run goes on" % cls.STAGE, type(e), e, e.__traceback__)
             with contextlib.suppress(Exception):
                 probe.done = True
                 probe.close("failed")
+            cls.say(probe or worker, "%s: no profile, the run goes on" % cls.STAGE, type(e), e, e.__traceback__)
+            with contextlib.suppress(Exception):
+                probe.prof = None
                 if cls.METADATA:
                     probe.note("failed", repr(e))
 
@@ -93,16 +99,15 @@ class Recorder(StepMetadata):
         self.name = "%s_%s_%s" % (self.host, self.name, self.pid)
         if self.METADATA:
             self.clock, self.units = time.time_ns, []
+            if self.COMPRESSED:
+                self.noted = {}
             if self.ON_DEMAND:
                 self.saved, self.request_settings, self.request_time, self.refused = [], {}, 0, False
-            elif self.SEVERAL or self.REPEAT > 1:
+            elif self.SEVERAL or self.REPEAT > 1 or self.PIECES:
                 self.saved = []
         self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
         if self.ON_DEMAND:
             self.done = self.setting("RLPATCH", "1", "[01]") == "0"
-        if self.LIMITED:
-            self.most_bytes = int(self.setting("RLPATCH_MAX_TRACE_GB", self.MAX_TRACE_GB, r"0*[1-9]\d*")) * 10**9
-            self.bytes_of_unit = 0
         self.read_settings()
 
     def read_settings(self) -> None:
@@ -121,52 +126,78 @@ class Recorder(StepMetadata):
 
         if self.BY_STEP:
             self.foreign = self.framework()
-        other: Any = getattr(torch.profiler, "_rlpatch_recording", None)  # two at once lose data or crash
-        why = other.name + " is recording" if getattr(other, "prof", None) else self.foreign or self.occupied()
         os.makedirs(self.save_path, exist_ok=True)
-        if (disk := os.statvfs(self.save_path)).f_bavail * disk.f_frsize < 10**9:
-            why = why or "less than 1 GB is free in %s" % self.save_path
-        if self.LIMITED:
-            why = why or self.too_large()
-            self.files_before = self.files()
-        if why:
-            return self.finish("not recorded: %s" % why)
-        self.units, self.uncounted, self.uncounted_range, self.watch = [], 0, ExitStack(), ExitStack()
+        obstacle = self.obstacle()
+        if obstacle:
+            return self.finish("not recorded: %s" % obstacle)
+        self.units, self.uncounted, self.uncounted_range = [], 0, ExitStack()
+        self.stopping, self.watching = ExitStack(), ExitStack()
         self.traces_before, self.thread = self.traces(), get_ident()
+        self.until = min(self.end, self.first + self.LONGEST) if self.LONGEST else self.end
         self.synchronize()
         self.prof = self.build(at, self.first - at, self.end - self.first)
         torch.profiler._rlpatch_recording = self  # where all our patches of this process meet
+        self.stopping.callback(self.prof.stop)
         self.prof.step_num = max(at - 1, 0)  # as after so many steps: ProfilerStep#n carries the number of its unit
         self.prof.start()
         if at:
             self.prof.step()  # out of WAIT
-        owner, name, begin = self.beginning()  # another one that begins later finds ours closed
-        setattr(owner, name, lambda profiler: self.interrupt("another profiler starts") or begin(profiler))  # type: ignore[func-returns-value]
-        self.watch.callback(setattr, owner, name, begin)
+        profile, start = type(self.prof), type(self.prof).start
+
+        def close_and_start(profiler: Any) -> Any:  # a second profiler takes the data, or ends the process
+            self.interrupt("another profiler starts")
+            return start(profiler)
+
+        profile.start = close_and_start
+        self.watching.callback(setattr, profile, "start", start)
         if self.METADATA:
-            self.note("armed" if at < self.first else self.begin(batch) or "recording")  # type: ignore[func-returns-value]
+            if at >= self.first:
+                self.begin(batch)
+            self.note("armed" if at < self.first else "recording")
+
+    def obstacle(self) -> str:
+        import os
+
+        import torch.profiler
+
+        other: Any = getattr(torch.profiler, "_rlpatch_recording", None)  # two at once lose data or crash
+        why = other.name + " is recording" if getattr(other, "prof", None) else self.foreign or self.occupied()
+        disk = os.statvfs(self.save_path)
+        if disk.f_bavail * disk.f_frsize < 10**9:
+            why = why or "less than 1 GB is free in %s" % self.save_path
+        return why
 
     def close(self, why: str) -> None:
         import os
+        import time
 
-        prof, self.prof = self.prof, None
-        if prof is None or self.pid != os.getpid():  # a child that was forked inside the window
+        if self.pid != os.getpid():  # a child that was forked inside the window
+            self.prof = None
+        if self.prof is None:
             return
+        began = time.monotonic()
+        if self.CAN_BE_TAKEN and self.is_taken():
+            self.stopping.pop_all()  # to step or to stop it would end the process
+            why, self.until = "another profiler took its data", 0
         try:
-            self.watch.close()
+            if self.METADATA:
+                self.note("saving")
             self.uncounted_range.close()
             self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
             if self.METADATA:
                 (self.units or [{}])[-1].setdefault("end", self.clock())
-            if self.unit == self.end:
-                prof.step()
+            if self.unit == self.until:
+                self.prof.step()
         finally:
-            prof.stop()
+            self.stopping.close()  # once, whatever has failed
+            self.watching.close()
+            self.prof = None
+        self.saving_s = round(time.monotonic() - began, 3)
+        if self.saving_s > self.LONG_SAVE_S:
+            self.say("saving took %s s" % self.saving_s)
         count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.traces_before)
         if count and not found:
-            raise RuntimeError("the profiler left no trace in %s" % self.save_path)
-        if self.LIMITED and count:
-            self.bytes_of_unit = self.weigh() // count
+            raise RuntimeError("%s, and the profiler left no trace in %s" % (why, self.save_path))
         if self.WINDOWED:
             of = " units" if self.end >= 10**9 else " of %s units" % (self.end - self.first)
             if self.RELATIVE:
@@ -186,32 +217,13 @@ class Recorder(StepMetadata):
             else:
                 self.done, self.open_at = self.is_finished(), None
         if self.METADATA:
-            if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1:
+            if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1 or self.PIECES:
                 self.saved = [*self.saved, *found][-16:]
-            self.note("saved" if found else "not recorded", report, found)
+            self.note(("saving" if self.COMPRESSED else "saved") if found else "not recorded", report, found)
+        if self.COMPRESSED:
+            self.compress(found)
         if self.SEVERAL and self.next_windows:
             self.schedule_window(self.origin or 0)
-
-    def too_large(self) -> str:
-        import shutil
-
-        most = min(self.most_bytes, shutil.disk_usage(self.save_path).free - 10**9)
-        size = self.bytes_of_unit * (self.end - self.first)
-        return "its trace would have %.1f GB, by the first unit's" % (size / 1e9) if size > most else ""
-
-    def weigh(self) -> int:
-        import os
-
-        found = [path for path in self.files() - self.files_before if not path.endswith(".rlpatch.json")]
-        folders = [
-            os.path.join(folder, name) for path in found for folder, _, names in os.walk(path) for name in names
-        ]
-        return sum(os.path.getsize(path) for path in [*found, *folders])
-
-    def files(self) -> set[str]:
-        import glob
-
-        return set(glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + "*"))
 
     def traces(self) -> set[str]:
         import glob
@@ -289,19 +301,19 @@ class CountedUnits(Recorder):
         self.open_at = max(self.first - self.WARMUP, 0)
 
     def tick(self, batch: Any) -> None:
-        if self.LIMITED and self.unit == self.first + 1:
-            self.bytes_of_unit = self.weigh()
-            why = self.too_large()
-            if why:
-                return self.close(why)
-        self.uncounted_range.close()
-        if self.unit == self.first:
-            if self.METADATA:
-                self.note("recording")
-            self.synchronize()  # kernels of the warm-up are not part of the first unit
-        self.prof.step()
-        if self.METADATA and (self.WARMUP <= 1 or self.unit >= self.first):
-            self.begin(batch)
+        if self.LONGEST and self.unit == self.until:
+            self.close("this patch saves at most %s units: apply the longer window" % self.LONGEST)
+        elif self.CAN_BE_TAKEN and self.is_taken():
+            self.close("")
+        else:
+            self.uncounted_range.close()
+            if self.unit == self.first:
+                if self.METADATA:
+                    self.note("recording")
+                self.synchronize()  # kernels of the warm-up are not part of the first unit
+            self.prof.step()
+            if self.METADATA and (self.WARMUP <= 1 or self.unit >= self.first):
+                self.begin(batch)
         self.unit += 1
 
     def pause(self) -> None:

@@ -19,14 +19,16 @@ class Steerable:
     request_settings: Mapping[str, Any]
 
     def say(self, text: str, *failure: Any) -> None:  # also where others have silenced the root logger
+        import contextlib
         import logging
 
-        logger = node = logging.getLogger(self.LOGGER)
-        while node and not any(h.level <= 30 and type(h) is not logging.NullHandler for h in node.handlers):
-            node = node.parent if node.propagate else None  # type: ignore[assignment]
-        line = "rlpatch: %s, %s" % (getattr(self, "name", "rank %s" % getattr(self, "rank", "unknown")), text)
-        record = logger.makeRecord(logger.name, 40 if failure else 30, "rlpatch", 0, line, (), failure or None)
-        (logger.callHandlers if node else logging.StreamHandler().handle)(record)
+        with contextlib.suppress(Exception):  # a closed stderr, or a handler that fails, must not stop the run
+            logger = node = logging.getLogger(self.LOGGER)
+            while node and not any(h.level <= 30 and type(h) is not logging.NullHandler for h in node.handlers):
+                node = node.parent if node.propagate else None  # type: ignore[assignment]
+            line = "rlpatch: %s, %s" % (getattr(self, "name", "rank %s" % getattr(self, "rank", "unknown")), text)
+            record = logger.makeRecord(logger.name, 40 if failure else 30, "rlpatch", 0, line, (), failure or None)
+            (logger.callHandlers if node else logging.StreamHandler().handle)(record)
 
     def setting(self, name: str, default: str, pattern: str) -> str:
         import os

@@ -31,7 +31,7 @@ def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (torch, profiler, distributed):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     # A recorder that a test leaves open must neither speak when the tests end nor watch for other profilers.
-    monkeypatch.setattr(Profiler, "begin", Profiler.begin)
+    monkeypatch.setattr(Profiler, "start", Profiler.start)
     monkeypatch.setattr(atexit, "register", lambda *_: None)
     monkeypatch.setattr(util, "Finalize", lambda *_, **__: None)
     for name in ("", "_WINDOW", "_RANKS", "_REPLICAS", "_ROLLOUT", "_SYNC", "_SAVE_PATH", "_TRAINING_STEPS"):

@@ -103,7 +103,7 @@ CHOSEN: dict[str, dict[str, object]] = {
     f"{GRAPHS} --max-trace-gb 3": {"MAX_TRACE_GB": "3"},
     "--decode 2:5 --module-ranges --module-pattern MLP": {"MODULES": "MLP"},
 }  # fmt: skip
-OFF = dict.fromkeys(("SEVERAL", "RELATIVE", "ON_DEMAND", "EVERY_RANK", "LIVE", "LIMITED"), False)
+OFF = dict.fromkeys(("SEVERAL", "RELATIVE", "ON_DEMAND", "EVERY_RANK", "LIVE"), False)
 SETTLED: dict[str, dict[str, object]] = {
     f"{POLICY} --micro-batch 2:4": {"LOGGER": "verl.rlpatch", "WARMUP": 1, "REPEAT": 1, "METADATA": True, **OFF},
     f"{POLICY} --mini-batch 0:1,3:4 --warmup 0 --on-demand": {**OFF, "WARMUP": 0, "SEVERAL": True, "ON_DEMAND": True},
@@ -113,7 +113,7 @@ SETTLED: dict[str, dict[str, object]] = {
         "LOGGER": "vllm.rlpatch", "UNIT": "decode", "FIRST": 1, "BY_LOAD": False, "BY_TAIL": False, "BY_CONTEXT": False,
         **OFF,
     },
-    "--prefill 0:5 --max-trace-gb 3": {**OFF, "UNIT": "prefill", "FIRST": 0, "LIMITED": True},
+    "--prefill 0:5 --max-trace-gb 3": {**OFF, "UNIT": "prefill", "FIRST": 0, "PIECES": True},
     "--iterations 0:5 --at-context 9": {**OFF, "FIRST": 0, "BY_LOAD": False, "BY_CONTEXT": True, "RELATIVE": True},
     "--decode 2:5 --on-demand": {
         **OFF, "ON_DEMAND": True, "RELATIVE": True, "BY_LOAD": True, "BY_TAIL": True, "BY_CONTEXT": True,

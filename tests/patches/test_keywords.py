@@ -75,7 +75,9 @@ def inserted(recipe: Recipe, config: ProfileConfig[Any]) -> str:
 
 
 def config(backend: str = "npu", **options: Any) -> ProfileConfig[Any]:
-    return recorded(("--decode", "30:60", *typed(save_path="/tmp/rlpatch_traces", **options)), backend)
+    return recorded(
+        ("--decode", "30:60", "--max-stall", "99", *typed(save_path="/tmp/rlpatch_traces", **options)), backend
+    )
 
 
 BUILD = """

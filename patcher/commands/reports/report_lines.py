@@ -13,7 +13,7 @@ from patcher.traces.measured import bounds, rate_words, states
 from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.words import (
     apart,
-    cold_unit,
+    cold_units,
     in_ms,
     joined_replays,
     millis,
@@ -106,8 +106,10 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
     yield from _indented(origin, _times(profile), *_metadata(profile))
     if (replays := profile.replays) is not None:
         yield from _indented(joined_replays(replays.count, replays.joined, replays.why))
-    if profile.cold is not None:
-        yield from _indented(cold_unit(profile.cold))
+    if profile.pieces:
+        yield from _indented(f"saved in {len(profile.pieces)} pieces")
+    if profile.cold:
+        yield from _indented(cold_units(profile.cold))
     if profile.total_ns:
         yield from _parts(profile)
     else:

@@ -132,7 +132,7 @@ def _profiles(
             return _ranks(path, options, counted, graphs)
 
     with display(sum(sizes.values())) as progress:
-        return list(itertools.chain.from_iterable(_each(result, found, ranks)))
+        return analysis.joined(itertools.chain.from_iterable(_each(result, found, ranks)))
 
 
 def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:

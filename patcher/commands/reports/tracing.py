@@ -90,6 +90,8 @@ def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
     for trace in group.traces:
         if trace.why:
             yield Detail(f"  {number}  {trace.path.name}: {trace.why}")
+    if group.pieces > 1:
+        yield f"  {number}  saved in {group.pieces} pieces, which reports read as one window"
     if group.closed not in ("", "complete"):
         yield f"  {number}  closed early: {group.closed}"
     if group.uncounted:

@@ -11,7 +11,7 @@ from patcher.traces.analysis import collectives, pipelines
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met, missing, waits
 from patcher.traces.places import first_place
-from patcher.traces.words import apart, cold_unit, in_ms, listed, percent, short
+from patcher.traces.words import apart, cold_units, in_ms, listed, percent, short
 
 COPIES = 0.05
 SLOW = 1.3
@@ -196,16 +196,19 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     if len(profile.units) < 3:
         return None
     time = operator.attrgetter("host_ns" if profile.on_host else "stage_ns")
-    slowest, usual = max(profile.units, key=time), model.lower_median(model.timed(profile.units), time)
+    units = [unit for unit in profile.units if not unit.profiler_start]  # rlpatch itself makes that one longer
+    slowest, usual = max(units, key=time, default=None), model.lower_median(model.timed(profile.units), time)
+    if slowest is None:
+        return None
     if time(slowest) <= SLOW * time(usual):
         return None
     evidence = (
         f"Unit {slowest.number} took {in_ms(time(slowest))}{' on the host' * profile.on_host},"
         f" {time(slowest) / max(time(usual), 1):.1f} times the median.{_excess(profile, slowest, usual)}"
     )
-    if slowest.number == profile.cold:
-        evidence += f" {cold_unit(slowest.number)}."
-    late = [time(unit) - time(usual) for unit in profile.units if time(unit) > SLOW * time(usual)]
+    if slowest.number in profile.cold:
+        evidence += f" {cold_units([slowest.number])}."
+    late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
     advice = "look at what this unit held: its requests, a copy, a garbage collection, another process"
     saving = sum(late) // len(profile.units)
     return model.Diagnosis("outlier", "warning", evidence, saving, _EXACT, TITLES["outlier"], advice, profile.source)

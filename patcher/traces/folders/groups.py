@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ _COMMON = ("target", "release", "stage", "role", "rollout", "step", "sync", "for
 
 @dataclass(frozen=True)
 class TraceGroup:
-    """The traces of one window of one run, a trace for each rank: a row of the table of ``traces``."""
+    """The traces of one window of one run, a row of the table of ``traces``: one for each rank, or its pieces."""
 
     traces: tuple[RecordedTrace, ...]
 
@@ -54,15 +55,28 @@ class TraceGroup:
         return tuple(sorted({trace.rank for trace in self.traces if trace.rank is not None}))
 
     @property
+    def pieces(self) -> int:
+        """In how many traces a worker saved the window."""
+        return max(Counter(map(_worker, self.traces)).values())
+
+    def _steps(self) -> list[tuple[int, ...]]:
+        """The units of each worker, of all of its pieces, where they are known."""
+        steps: dict[object, set[int]] = {}
+        for trace in self.traces:
+            if trace.steps is not None:
+                steps.setdefault(_worker(trace), set()).update(trace.steps)
+        return [tuple(sorted(numbers)) for numbers in steps.values()]
+
+    @property
     def steps(self) -> tuple[int, ...] | None:
         """The units that every rank has which left some; None where nobody knows."""
-        known = [set(trace.steps) for trace in self.traces if trace.steps is not None]
-        return tuple(sorted(set.intersection(*known))) if known else None
+        known = self._steps()
+        return tuple(sorted(set.intersection(*map(set, known)))) if known else None
 
     @property
     def got(self) -> str:
         """The units that are there; where a condition let each replica's begin elsewhere, their number alone."""
-        known, window = {trace.steps for trace in self.traces if trace.steps is not None}, self.first.window
+        known, window = set(self._steps()), self.first.window
         if len(known) < 2 or not window or not window.conditions:
             return got(self.steps, window.length if window else None)
         counts = sorted(map(len, known))
@@ -71,14 +85,17 @@ class TraceGroup:
     @property
     def closed(self) -> str:
         """Why the window was closed: complete, or the reason of the first rank that is not; "" where none has one."""
-        reasons = [trace.metadata.closed for trace in self.traces if trace.metadata and trace.metadata.closed]
+        last = {_worker(trace): trace for trace in self.traces}.values()
+        reasons = [trace.metadata.closed for trace in last if trace.metadata and trace.metadata.closed]
         return next((reason for reason in reasons if reason != "complete"), reasons[0] if reasons else "")
 
     @property
     def uncounted(self) -> dict[int, int]:
         """Unit → the uncounted iterations right before it, in the rank that has most of them."""
-        found = [trace.metadata.uncounted for trace in self.traces if trace.metadata]
-        return max(found, key=lambda uncounted: sum(uncounted.values()), default={})
+        found: dict[object, dict[int, int]] = {}
+        for trace in self.traces:
+            found.setdefault(_worker(trace), {}).update(trace.metadata.uncounted if trace.metadata else {})
+        return max(found.values(), key=lambda uncounted: sum(uncounted.values()), default={})
 
     @property
     def next_command(self) -> str:
@@ -143,18 +160,25 @@ def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
 
 
 def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
-    """Traces put together by run and window: the second one of a rank begins another group."""
+    """Traces put together by run and window: the second one of a rank begins another group, but for its next piece."""
     found: dict[object, list[list[RecordedTrace]]] = {}
     for trace in sorted(traces, key=lambda trace: (trace.ended, str(trace.path))):
         alone = trace.path if not trace.ours or trace.rank is None else None
         turn = trace.rollout, trace.step, trace.sync
         known = (trace.form, trace.stage, trace.role, *turn, trace.window, trace.target)
         runs = found.setdefault((alone, trace.path.parent, *known), [])
-        if not runs or any(_worker(one) == _worker(trace) for one in runs[-1]):
+        before = [one for one in runs[-1] if _worker(one) == _worker(trace)] if runs else []
+        if not runs or (before and not _follows(trace, before[-1])):
             runs.append([])
         runs[-1].append(trace)
     made = [TraceGroup(tuple(sorted(run, key=_order))) for runs in found.values() for run in runs]
     return sorted(made, key=lambda group: (group.first.ended, str(group.first.path)))
+
+
+def _follows(trace: RecordedTrace, before: RecordedTrace) -> bool:
+    """Whether it is the next piece of the same window, of the same process."""
+    number, last = (one.metadata.piece if one.metadata else None for one in (trace, before))
+    return None not in (number, last) and number == (last or 0) + 1 and trace.pid == before.pid
 
 
 def _worker(trace: RecordedTrace) -> tuple[str, int | None, int | None]:
@@ -162,5 +186,6 @@ def _worker(trace: RecordedTrace) -> tuple[str, int | None, int | None]:
     return trace.host, trace.replica, trace.rank
 
 
-def _order(trace: RecordedTrace) -> tuple[int, str, str]:
-    return (-1 if trace.rank is None else trace.rank, trace.host, str(trace.path))
+def _order(trace: RecordedTrace) -> tuple[int, str, int, str]:
+    piece = (trace.metadata.piece if trace.metadata else None) or 1
+    return (-1 if trace.rank is None else trace.rank, trace.host, piece, str(trace.path))

@@ -32,7 +32,10 @@ def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[tuple[Path, s
     for place, folders, files in os.walk(top, onerror=failed):
         kinds = {name: _folder_kind(Path(place, name)) for name in folders}
         folders[:] = [name for name in folders if not kinds[name] and name != STORE]
-        kinds |= {name: _file_kind(Path(place, name)) for name in files}
+        packed = {name.removesuffix(".gz") for name in files if name.endswith(".gz")}  # of one that is just compressed
+        kinds |= {
+            name: _file_kind(Path(place, name)) for name in files if not (name in packed and names.is_torch(name))
+        }
         yield from ((Path(place, name), kind) for name, kind in kinds.items() if kind)
 
 
@@ -101,6 +104,8 @@ def readable(path: Path) -> list[Path]:
     A folder of torch_npu is one, by what it was parsed into: db where both exports are there, for it is exact. Raises
     Problem (NO_TRACE) where there is nothing, or only what has to be parsed first; OSError where a folder is closed.
     """
+    if not path.exists() and (packed := path.with_name(f"{path.name}.gz")).is_file():  # compressed since
+        return [packed]
     if not path.exists():
         raise Problem(Kind.NO_TRACE, f"{path} does not exist", hint="rlpatch traces shows what was recorded")
     if not path.is_dir():

@@ -12,7 +12,7 @@ from patcher.traces.page.lanes import device_lanes
 from patcher.traces.page.measures import collectives, kernel_uses, operator_rates
 from patcher.traces.page.tables import PAGE_LIMITS, Cell, PageLimits, table, timed
 from patcher.traces.sidecar import CONTENTS
-from patcher.traces.words import cold_unit, cut, duration, joined_replays, micros, millis, percent, uncounted_between
+from patcher.traces.words import cold_units, cut, duration, joined_replays, micros, millis, percent, uncounted_between
 
 
 def described(
@@ -24,7 +24,7 @@ def described(
         operators = "Kernels count for the operator that launched them itself; host time excludes the operators within."
     replays = profile.replays
     inner = (
-        profile.cold is not None and faint(f"{cold_unit(profile.cold)}."),
+        profile.cold and faint(f"{cold_units(profile.cold)}."),
         replays and faint(f"{joined_replays(replays.count, replays.joined, replays.why)}."),
         unit_bars(profile, limits),
         _only_unit(profile, limits),

@@ -534,12 +534,12 @@ def test_a_history_of_the_memory_is_a_profiler(monkeypatch: pytest.MonkeyPatch, 
 
 def test_ours_yields_to_another_profiler_that_starts_later(caplog: pytest.LogCaptureFixture) -> None:
     worker = V1Worker(WINDOW="2:9")
-    begin = Profiler.begin
+    start = Profiler.start
     rollout(worker, 4)
-    Profiler(0, 0, 1).begin()
+    Profiler(0, 0, 1).start()
     assert worker.made[0].calls[-1] == "stop"
     assert "another profiler starts, recorded 3 of 7 units" in caplog.text
-    assert Profiler.begin is begin, "nothing of ours is left there"
+    assert Profiler.start is start, "nothing of ours is left there"
 
 
 def test_a_child_that_was_forked_inside_the_window_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:

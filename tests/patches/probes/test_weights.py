@@ -15,7 +15,7 @@ from patcher.changes.change import SHARED, PatchId
 from patcher.editing.rendering import render
 from patches.verl import weights as verl
 from tests.choices import config
-from tests.patches.standin import Backend, Profiler, rendered
+from tests.patches.standin import Backend, Profiler, build, rendered
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
@@ -26,7 +26,7 @@ class Sides:
     def __init__(self, made: list[Profiler], monkeypatch: pytest.MonkeyPatch, **constants: Any) -> None:
         space: dict[str, Any] = {}
         exec("\n".join(rendered(verl.RECIPES[0], {"STAGE": "weight-sync", **constants})), space)
-        recorder = type("Recorder", (Backend, space["_RlpatchStage"]), {"made": made})
+        recorder = type("Recorder", (Backend, space["_RlpatchStage"]), {"made": made, "build": build})
         self.syncs: Any = recorder.__dict__.get("Syncs", space["_RlpatchStage"].Syncs)(recorder)
         self.made, self.ranges = made, list[str]()
         monkeypatch.setattr("torch.profiler.record_function", self.marked, raising=False)

@@ -283,7 +283,7 @@ def test_a_run_on_cpus_is_told_stage_by_stage_by_its_operators(cpu: Path, tmp_pa
     assert "cold" not in rollout
     assert training.startswith("One unit takes much longer than the others\n")
     said = " ".join(training.split())
-    assert "#0 is cold: the profiler's own start is in it, and no unit came before it to warm up in" in said
+    assert "#0 is cold: it carries the profiler's own start, because nothing comes before to warm up in" in said
     assert "Unit 0 took 400.00 ms on the host, 4.0 times the median. #0 is cold" in said
     assert "aten::addmm" in said
     assert "is the slowest" not in result.stdout

@@ -375,6 +375,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "vendor",
         "gaps",
         "replays",
+        "pieces",
     ]
     assert list(one["checks"][0]) == ["id", "ok", "evidence"]
     assert list(one["units"][0]) == [
@@ -392,6 +393,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "sequences",
         "padded",
         "uncounted",
+        "profiler_start",
     ]
     assert all(row["device_ns"] == sum(row[part] for part in PARTS) for row in one["units"])
     assert list(one["kernels"][0]) == ["name", "kind", "calls", "ns"]

@@ -1,0 +1,188 @@
+"""One profile of the pieces in which a window was saved: while the engine saved between them, no unit was running."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from patcher.traces import model
+from patcher.traces.measured import KernelUse, bound_of
+from patcher.traces.model import Check, FreeGap, Lanes, RankProfile, RecordedUnit, ReplayJoin
+from patcher.traces.sidecar import Metadata, uncounted_total
+
+Row = TypeVar("Row")
+
+
+def joined(profiles: Iterable[RankProfile]) -> list[RankProfile]:
+    """The profiles, with those of consecutive pieces of one window joined into one."""
+    windows: list[list[RankProfile]] = []
+    open_windows: dict[Hashable, list[RankProfile]] = {}
+    for profile in sorted(profiles, key=_number):
+        key = _window(profile)
+        pieces = open_windows.get(key, [])
+        if pieces and _number(profile) == _number(pieces[-1]) + 1:
+            pieces.append(profile)
+            continue
+        windows.append([profile])
+        if key is not None:
+            open_windows[key] = windows[-1]
+    return [_join(pieces) if len(pieces) > 1 else pieces[0] for pieces in windows]
+
+
+def _number(profile: RankProfile) -> int:
+    """The number of a piece, from 1; 0 for a trace that is no piece."""
+    return (profile.metadata.piece if profile.metadata else None) or 0
+
+
+def _window(profile: RankProfile) -> Hashable:
+    """What the pieces of one window of one process have in common; None for a trace that is no piece."""
+    metadata = profile.metadata
+    if metadata is None or metadata.piece is None:
+        return None
+    return (
+        *(profile.form, metadata.target, metadata.stage, metadata.role, metadata.window),
+        *(metadata.rollout, metadata.step, metadata.sync),
+        *(metadata.host, metadata.replica, metadata.rank, metadata.pid),
+    )
+
+
+def _join(pieces: Sequence[RankProfile]) -> RankProfile:
+    units = tuple(_units(pieces))
+    sums = {"calls": sum, "kernels": sum, "ns": sum, "host_ns": sum}
+    return dataclasses.replace(
+        pieces[0],
+        units=units,
+        kernels=_summed(pieces, "kernels", ("name", "kind"), {"calls": sum, "ns": sum, "longest_ns": max}),
+        operators=_summed(pieces, "operators", ("name",), sums),
+        modules=_summed(pieces, "modules", ("name",), sums),
+        rates=_summed(
+            pieces, "rates", ("operator", "shapes", "types", "bound", "flops", "bytes"),
+            {"calls": sum, "kernels": sum, "ns": sum, "least_ns": _known_sum},
+        ),
+        kernel_uses=tuple(_kernel_uses(pieces)),
+        gaps=tuple(_gaps(pieces)),
+        checks=tuple(_checks(pieces)),
+        collectives=tuple(collective for piece in pieces for collective in piece.collectives),
+        vendor={step: row for piece in pieces for step, row in (piece.vendor or {}).items()} or None,
+        prompt_share=_prompt_share(pieces),
+        replays=_replays([piece.replays for piece in pieces if piece.replays]),
+        lanes=tuple(_lanes(pieces, units)),
+        metadata=_metadata([piece.metadata for piece in pieces if piece.metadata]),
+        pieces=tuple(piece.source for piece in pieces),
+    )  # fmt: skip
+
+
+def _units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
+    """The units of all pieces. The uncounted iterations before the first one of a piece lie in the piece before."""
+    total = 0
+    for piece in pieces:
+        assert piece.metadata is not None  # noqa: S101  (`_window` looked)
+        for unit in piece.units:
+            before, total = total, uncounted_total(piece.metadata, unit.number)
+            first = unit is piece.units[0] and piece is not pieces[0]
+            yield dataclasses.replace(unit, uncounted=max(total - before, 0)) if first else unit
+
+
+def _alike(pieces: Sequence[RankProfile], field: str, key: Sequence[str]) -> list[list[Any]]:
+    """The rows of a field of all pieces, put together by the values of ``key``."""
+    groups: dict[Hashable, list[Any]] = {}
+    for piece in pieces:
+        for row in getattr(piece, field):
+            groups.setdefault(tuple(getattr(row, name) for name in key), []).append(row)
+    return list(groups.values())
+
+
+def _summed(
+    pieces: Sequence[RankProfile], field: str, key: Sequence[str], how: Mapping[str, Callable[[list[Any]], Any]]
+) -> tuple[Any, ...]:
+    """The rows of a field, one for all that are alike, longest first; ``how`` makes one value of several."""
+    rows = [
+        dataclasses.replace(
+            group[0], **{name: make([getattr(row, name) for row in group]) for name, make in how.items()}
+        )
+        for group in _alike(pieces, field, key)
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.ns))
+
+
+def _known_sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _kernel_uses(pieces: Sequence[RankProfile]) -> Iterator[KernelUse]:
+    """Kernels by shape; their ratios are means over calls."""
+    groups = _alike(pieces, "kernel_uses", ("name", "core", "shapes", "types", "block_dim", "state"))
+    for group in sorted(groups, key=lambda group: -sum(use.ns for use in group)):
+        names = dict.fromkeys(name for use in group for name in use.ratios)
+        ratios = {name: _mean([(use.ratios.get(name, 0.0), use.calls) for use in group]) for name in names}
+        cubes = [(use.cube_utilization, use.calls) for use in group if use.cube_utilization is not None]
+        yield dataclasses.replace(
+            group[0],
+            calls=sum(use.calls for use in group),
+            ns=sum(use.ns for use in group),
+            ratios=ratios,
+            cube_utilization=_mean(cubes) if cubes else None,
+            bound=bound_of(ratios),
+        )
+
+
+def _mean(weighted: Sequence[tuple[float, int]]) -> float:
+    return sum(value * weight for value, weight in weighted) / (sum(weight for _, weight in weighted) or 1)
+
+
+def _gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
+    """Places where the device was free, with the unit in which most of that lies."""
+    key = ("kind", "before", "after", "stream", "graph", "part", "call", "operator", "within", "module")
+    groups = _alike(pieces, "gaps", key)
+    for group in sorted(groups, key=lambda group: -sum(gap.ns for gap in group)):
+        yield dataclasses.replace(
+            max(group, key=lambda gap: gap.unit_ns),
+            ns=sum(gap.ns for gap in group),
+            count=sum(gap.count for gap in group),
+            units=sum(gap.units for gap in group),
+            call_ns=sum(gap.call_ns for gap in group),
+            spots={number: spot for gap in group for number, spot in gap.spots.items()},
+        )
+
+
+def _checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
+    """Each check once: as it failed in the first piece in which it did, else as it stands in the first piece."""
+    for group in _alike(pieces, "checks", ("id",)):
+        failed = next((check for check in group if not check.ok), group[0])
+        count = sum(not check.ok for check in group)
+        where = f" (failed in {count} of {len(group)} pieces)" if count else f" (in the first of {len(group)} pieces)"
+        yield dataclasses.replace(failed, evidence=failed.evidence + where)
+
+
+def _prompt_share(pieces: Sequence[RankProfile]) -> float | None:
+    known = [(piece.prompt_share, sum(unit.kernels for unit in piece.units)) for piece in pieces]
+    return _mean([(share, count) for share, count in known if share is not None]) if known[0][0] is not None else None
+
+
+def _replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
+    if not replays:
+        return None
+    why = tuple(dict.fromkeys(reason for one in replays for reason in one.why))
+    return ReplayJoin(sum(one.count for one in replays), sum(one.joined for one in replays), why)
+
+
+def _lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iterator[Lanes]:
+    """What was drawn of the slowest unit of all, and of a unit that is as long as the median, or nearly."""
+    drawn = [lanes for piece in pieces for lanes in piece.lanes]
+    median, slowest = model.median_unit(units), max(units, key=model.duration_of, default=None)
+    if not drawn or median is None or slowest is None:
+        return
+    usual = min(drawn, key=lambda lanes: abs(lanes.device_ns - median.device_ns))
+    yield dataclasses.replace(usual, why="median" if usual.number == median.number else "typical")
+    longest = max(drawn, key=lambda lanes: lanes.device_ns)
+    if longest is not usual and longest.number == slowest.number:
+        yield dataclasses.replace(longest, why="slowest")
+
+
+def _metadata(pieces: Sequence[Metadata]) -> Metadata:
+    """That of the last piece, which knows why the window was closed, with the units of all."""
+    listed = [unit for piece in pieces for unit in piece.raw.get("units", ())]
+    units = {number: unit for piece in pieces for number, unit in piece.units.items()}
+    return dataclasses.replace(pieces[-1], units=units, raw={**pieces[-1].raw, "units": listed})

@@ -1,0 +1,253 @@
+"""Windows that are saved in pieces, and windows whose trace may not exceed a size."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from patches.probes import ranges
+from patches.probes.pieces import Pieces, SizeLimit
+from tests.patches.rollout_workers import V1Worker, batch, recorded, rollout, steps
+from tests.patches.step_metadata import Traces, facts, states, with_lists
+from tests.patches.training_stages import Stage
+
+pytestmark = pytest.mark.usefixtures("stand_in_torch")
+
+PIECES: dict[str, Any] = {"layers": ((Pieces,),), "PIECES": True, "UNIT_STALL_MS": 1}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Time passes only where a profiler is stopped: ``per_unit`` seconds for each unit that it has recorded."""
+    clock = SimpleNamespace(now=0.0, per_unit=0.0)
+    monkeypatch.setattr("time.monotonic", lambda: clock.now)
+    return clock
+
+
+def timed(clock: SimpleNamespace) -> type:
+    """A part of a recorder that saves as slowly as ``clock`` says."""
+
+    class Saving:
+        made: list[Any]
+        prof: Any
+
+        def synchronize(self) -> None:
+            clock.now += clock.per_unit * len(self.made[-1].recorded) if self.prof else 0
+
+    return Saving
+
+
+@pytest.mark.parametrize(
+    ("per_unit", "max_stall", "lengths"),
+    [
+        (0.0, "2", [3, 6, 12, 18]),  # twice as many as the one before, at most
+        (0.25, "2", [3, 4, 4, 4, 4, 4, 4, 4, 4, 4]),  # half of what is allowed
+        (5.0, "2", [3, *[1] * 36]),  # at least one
+        (0.25, "4", [3, 6, 8, 8, 8, 6]),
+    ],
+)
+def test_a_piece_follows_what_the_last_ones_took(
+    per_unit: float, max_stall: str, lengths: list[int], clock: SimpleNamespace
+) -> None:
+    clock.per_unit = per_unit
+    worker = V1Worker(WINDOW="2:41", FIRST_PIECE=3, MAX_STALL=max_stall, parts=(timed(clock),), **PIECES)
+    rollout(worker, 50)
+    assert [len(units) for units in recorded(worker)] == lengths
+    assert {number: label for units in recorded(worker) for number, label in units.items()} == steps(2, 41)
+    assert all(profiler.calls[-1] == "stop" for profiler in worker.made)
+    assert worker._rlpatch_stage_probe is None
+
+
+def test_a_slow_piece_is_remembered_beside_the_next_one(clock: SimpleNamespace) -> None:
+    worker = V1Worker(WINDOW="1:41", FIRST_PIECE=4, parts=(timed(clock),), **PIECES)
+    for step, per_unit in ((5, 0.25), (9, 0.05), (13, 0.05), (40, 0.05)):
+        clock.per_unit = per_unit
+        start = getattr(worker, "at", 0)
+        if not start:
+            worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+        for n in range(start + 1, step + 1):
+            worker.iterate(batch({"a": 1}), f"decode {n}")
+        worker.at = step  # type: ignore[attr-defined]
+    assert [len(units) for units in recorded(worker)][:4] == [4, 4, 4, 8]
+
+
+@pytest.mark.parametrize(("expected_ms", "first"), [(1, 9), (500, 4), (1000, 2), (9000, 1)])
+def test_the_first_piece_is_shorter_where_much_is_expected(expected_ms: int, first: int) -> None:
+    worker = V1Worker(WINDOW="1:20", FIRST_PIECE=9, **{**PIECES, "UNIT_STALL_MS": expected_ms})
+    rollout(worker, 25)
+    assert len(recorded(worker)[0]) == first
+
+
+def test_a_single_unit_that_takes_too_long_is_told(clock: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
+    clock.per_unit = 3.0
+    worker = V1Worker(WINDOW="1:3", FIRST_PIECE=1, parts=(timed(clock),), **PIECES)
+    rollout(worker, 5)
+    assert "saving took 3.0 s" in caplog.text
+    assert "a single unit takes longer to save than RLPATCH_MAX_STALL=2.0" in caplog.text
+
+
+def test_the_pieces_have_metadata_of_their_own_and_one_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told: dict[str, Any] = {"METADATA": True, "SAVE_PATH": str(tmp_path), "parts": (Traces,)}
+    worker = V1Worker(WINDOW="2:12", FIRST_PIECE=3, IDENTITY=("rank", "window", "units"), **told, **PIECES)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    for n in range(1, 6):
+        worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
+    (state,) = states(tmp_path).values()
+    assert (state["state"], len(state["traces"]), state["piece"]) == ("recording", 1, 2)
+    worker.iterate(with_lists(batch({"a": 1, "b": 1}, {"b": 1}), "a"), "prefill")
+    for n in range(6, 15):
+        worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
+    pieces = facts(tmp_path)
+    assert [[unit["number"] for unit in piece["units"]] for piece in pieces] == [[2, 3, 4], [5, 6, 7, 8, 9, 10], [11]]
+    assert [piece["piece"] for piece in pieces] == [1, 2, 3]
+    assert [[unit["number"] for unit in piece["units"] if unit.get("profiler_start")] for piece in pieces] == [
+        [],
+        [5],
+        [11],
+    ]
+    assert [piece["window"] for piece in pieces] == ["2:12"] * 3
+    assert [unit["uncounted"] for piece in pieces for unit in piece["units"]] == [0, 0, 0, 0, *[1] * 6]
+    (state,) = states(tmp_path).values()
+    assert (state["state"], state["done"], len(state["traces"])) == ("saved", True, 3)
+    assert "piece 1, units 2 to 4: /" in caplog.text
+    assert "complete, recorded 10 of 10 units with 1 uncounted iterations between them: /" in caplog.text
+
+
+def test_a_rollout_that_ends_in_a_later_piece_counts_all_units(caplog: pytest.LogCaptureFixture) -> None:
+    worker = V1Worker(WINDOW="1:99", FIRST_PIECE=3, **PIECES)
+    rollout(worker, 8)
+    worker._rlpatch_stage("end_rollout", "sleep()")
+    assert "sleep(), recorded 8 of 98 units" in caplog.text
+
+
+def test_the_next_rollout_begins_with_a_first_piece(caplog: pytest.LogCaptureFixture) -> None:
+    worker = V1Worker(WINDOW="1:6", FIRST_PIECE=3, REPEAT=2, **PIECES)
+    for _ in range(2):
+        rollout(worker, 8)
+        worker._rlpatch_stage("end_rollout", "sleep()")
+    assert [[*units] for units in recorded(worker)] == [[1, 2, 3], [4, 5], [1, 2, 3, 4, 5]], "by what they took"
+    assert caplog.text.count("complete, recorded 5 of 5 units") == 2
+
+
+def test_a_disk_that_is_full_by_the_next_piece_ends_the_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: dict[str, Any] = {"METADATA": True, "SAVE_PATH": str(tmp_path), "parts": (Traces,)}
+    worker = V1Worker(WINDOW="2:12", FIRST_PIECE=3, IDENTITY=("rank", "units"), **told, **PIECES)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    for n in range(1, 8):
+        worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
+        if n == 3:
+            monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_bavail=1, f_frsize=1))
+    said = f"less than 1 GB is free in {tmp_path}, recorded 3 of 10 units in 1 pieces"
+    assert said in caplog.text
+    (state,) = states(tmp_path).values()
+    assert (state["state"], state["why"], len(state["traces"])) == ("saved", said, 1)
+
+
+@pytest.mark.parametrize(
+    "layers", [(), ((ranges.Recorded, ranges.TorchRanges), (ranges.Markers, ranges.TrainingMarkers))]
+)
+def test_micro_batches_are_saved_in_pieces_between_them(layers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+
+    class Named:
+        def begin_range(self, name: str) -> Any:
+            names.append(name)
+            return name
+
+        def end_range(self, handle: Any) -> None:
+            names.append(f"/{handle}")
+
+    settings = {**PIECES, "layers": (*layers, (Pieces,)), "parts": (Named,)}
+    stage = Stage(WINDOW="1:6", UNIT="micro-batch", FIRST_PIECE=2, **settings)
+    stage.update(minis=2, micros=3)
+    assert [[*profiler.recorded] for profiler in stage.made] == [[1, 2], [3, 4, 5]]
+    if layers:
+        assert names.count("mini-batch 0") == names.count("/mini-batch 0") == 1
+        assert names[names.index("/mini-batch 0") :].count("update-policy actor step 1") == 1
+        assert [name for name in names if name.startswith("micro")] == [f"micro-batch {n}" for n in range(1, 6)]
+
+
+def test_a_window_that_is_longer_than_what_is_saved_at_once_ends_there(caplog: pytest.LogCaptureFixture) -> None:
+    """Where the layer is not there: ``RLPATCH_WINDOW`` may ask for more than was applied."""
+    worker = V1Worker(WINDOW="2:99", LONGEST=5)
+    rollout(worker, 20)
+    assert recorded(worker) == [steps(2, 7)]
+    assert "this patch saves at most 5 units: apply the longer window, recorded 5 of 97 units" in caplog.text
+
+
+# --- sizes ---
+
+
+class Sized(Traces):
+    """Traces of a number of bytes for each unit."""
+
+    bytes_of_unit: Iterator[int]
+
+    def traces(self) -> set[str]:
+        for path in map(Path, super().traces()):
+            if not path.exists():
+                path.mkdir()
+                with (path / "data").open("wb") as file:
+                    file.truncate(next(self.sizes) * len(self.made[-1].recorded))  # type: ignore[attr-defined]
+        return super().traces()
+
+
+def limited(tmp_path: Path, window: str, limit: str, sizes: list[int], **more: Any) -> V1Worker:
+    """A worker with ``limit`` GB whose n-th trace has sizes[n] bytes a unit."""
+    layers = ((Pieces,), (SizeLimit,))
+    settings = {
+        "METADATA": True,
+        "SAVE_PATH": str(tmp_path),
+        "MAX_TRACE_GB": limit,
+        "FIRST_PIECE": 1,
+        "sizes": iter(sizes),
+    }
+    return V1Worker(
+        WINDOW=window, parts=(Sized,), IDENTITY=("units",), **{**PIECES, **settings, "layers": layers, **more}
+    )
+
+
+@pytest.mark.parametrize(
+    ("window", "limit", "sizes", "lengths", "said"),
+    [
+        ("2:6", "2", [600_000_000] * 9, [1], "its trace would have 2.4 GB, by the units so far, recorded 1 of 4 units"),
+        ("2:6", "2.5", [600_000_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 units"),
+        ("2:6", "0.0005", [100_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 units"),
+        ("2:9", "0.0005", [50_000, 100_000], [1, 2], "would have 0.00065 GB, by the units so far, recorded 3 of 7"),
+        ("2:", "0.0005", [100_000] * 9, [1, 2, 2], "would have 0.0006 GB, by the units so far, recorded 5 of"),
+    ],
+)
+def test_a_trace_that_would_become_too_large_ends_the_window(
+    window: str, limit: str, sizes: list[int], lengths: list[int], said: str, tmp_path: Path, caplog: Any
+) -> None:
+    worker = limited(tmp_path, window, limit, sizes)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    for n in range(1, 12):
+        worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
+    assert [len(units) for units in recorded(worker)] == lengths
+    assert said in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("limit", "free", "opens"), [("9", 10**12, True), ("1", 10**12, False), ("9", 2 * 10**9, False)]
+)
+def test_what_the_first_window_took_decides_on_the_next(
+    limit: str, free: int, opens: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = limited(tmp_path, "2:3", "9", [1_500_000_000] * 2, REPEAT=2)
+    for turn in range(2):
+        worker.iterate(batch({"a": 1}, {"a": 1}, ("a",)), "prefill")
+        for n in range(1, 5):
+            worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
+        if not turn:
+            worker._rlpatch_stage_probe.most_bytes = int(limit) * 10**9
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+    assert len(worker.made) == 1 + opens
