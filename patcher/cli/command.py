@@ -18,7 +18,7 @@ from patcher.cli import spoken
 from patcher.cli.nearest import nearest
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem, failed
-from patcher.messages.notes import Message, Note, wrapped
+from patcher.messages.notes import Message, Warned, wrapped
 from patcher.messages.report import CommandResult
 from patcher.options.headings import HEADINGS, OUTPUT
 from patcher.targets import versions
@@ -99,29 +99,30 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, with an error of ours for what cannot be read."""
         typed = ctx.meta.get("typed", ())
-        with reported(str(self.name), typed):
+        notes: list[Message] = ctx.meta.setdefault("configured", [])
+        with reported(str(self.name), typed, notes):
             if not ctx.resilient_parsing:
                 self._check_separator(typed)
-                args = self._configured(ctx, args)
+                args = self._configured(ctx, args, notes)
             try:
                 return super().parse_args(ctx, args)
             except Problem as problem:
-                note = ctx.meta.get("configured")
-                if note and not problem.where and problem.cause.split(" ")[0] in note.text.split():
-                    raise problem.replace(where=note.detail) from None
+                word = problem.cause.split(" ")[0]
+                added = [note for note in notes if note.level == "note" and word in note.text.split()]
+                if added and not problem.where:
+                    raise problem.replace(where=added[0].detail) from None
                 raise
 
-    def _configured(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """``args`` between the options and the targets that the configuration of the folder has for this command.
+    def _configured(self, ctx: click.Context, args: list[str], notes: list[Message]) -> list[str]:
+        """``args`` behind the options and the targets that the configuration of the folder has for this command.
 
-        Raises Problem (USAGE) for what cannot be typed.
+        What is added, or why nothing is, goes to ``notes``. Raises Problem (USAGE) for a file that cannot be used, but
+        for the commands that go on without.
         """
         if not {"--path", "--python"} <= {name for param in self.params for name in param.opts}:
             return args
-        table = nearest()
-        if table is None or table.values is None:
-            if table:
-                ctx.meta["configured"] = Note(f"the {table.file.name} of another user is not read", str(table.file))
+        source = nearest()
+        if source is None:
             return args
         from patcher.cli import configured  # noqa: PLC0415  (it knows all options, and most folders have no table)
 
@@ -129,13 +130,21 @@ class Command(click.Command):
         typed = {name for param in order if isinstance(param, click.Option) for name in param.opts}
         if isinstance(words := values.get("targets"), tuple) and words:
             typed.add("targets")
-        found = configured.read(table.file, table.values)
-        words, targets = found.before(str(self.name), typed, values.get("preset"))
+        preset = values.get("preset")
+        try:
+            configuration = configured.read(source)
+        except Problem as problem:
+            if preset is None and configured.goes_on(source, str(self.name), typed):
+                notes.append(_going_on(problem))
+                return args
+            raise
+        options, targets = configuration.before(str(self.name), typed, preset)
         ctx.meta["presets"] = True
+        words = [word for words in options.values() for word in words]
         if words or targets:
             said = " ".join(map(shlex.quote, (*targets, *words)))
-            ctx.meta["configured"] = Note(f"{table.file.name} adds: {said}", str(table.file))
-        return [*words, *args, *targets]
+            notes.append(Message("note", f"{source.file.name} adds: {said}", str(source.file)))
+        return [*words, *targets, *args]
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         """Run the command, show its report, and exit with its code."""
@@ -148,8 +157,7 @@ class Command(click.Command):
             if output.verbose and problem.kind is Kind.UNEXPECTED:
                 raise
             report = CommandResult(str(self.name), problems=[problem])
-        if note := ctx.meta.get("configured"):
-            report.notes.insert(0, Message("note", *note))
+        report.notes[:0] = ctx.meta.get("configured", ())
         end(report, output)
 
     def get_help(self, ctx: click.Context) -> str:
@@ -184,6 +192,12 @@ class Command(click.Command):
         raise Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
 
 
+def _going_on(problem: Problem) -> Warned:
+    """That a command goes on without what a configuration says."""
+    _, *detail = problem.lines
+    return Warned("warning", problem.cause, "\n".join(("the command goes on without this file", *detail)))
+
+
 def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     """Options and what they do side by side, with no name broken at a hyphen, as click would break it."""
     first = max(len(option) for option, _ in rows) + 2
@@ -201,8 +215,11 @@ def _starts_a_run(word: str) -> bool:
 
 
 @contextmanager
-def reported(command: str, typed: Sequence[str]) -> Iterator[None]:
-    """End the process with a report of ours for what click, or a type of ours, says of a wrong command line."""
+def reported(command: str, typed: Sequence[str], notes: Sequence[Message] = ()) -> Iterator[None]:
+    """End the process with a report of ours for what click, or a type of ours, says of a wrong command line.
+
+    Warnings among the ``notes`` belong to it.
+    """
     try:
         yield
     except click.UsageError as error:
@@ -213,7 +230,9 @@ def reported(command: str, typed: Sequence[str]) -> Iterator[None]:
         problem = failed(error)
     else:
         return
-    end(CommandResult(command, problems=[problem]), OutputOptions(as_json="--json" in typed, color=_color(typed)))
+    report = CommandResult(command, problems=[problem])
+    report.notes += [note for note in notes if isinstance(note, Warned)]
+    end(report, OutputOptions(as_json="--json" in typed, color=_color(typed)))
 
 
 def _color(typed: Sequence[str]) -> bool | None:

@@ -9,6 +9,8 @@
 
 Values are written as they are typed, so the same notations read them and say what is wrong. What is typed wins: an
 option over that of the file, a window over the windows of the file, targets over its targets.
+
+No text of a file becomes an option: a value follows its option, and a target does not begin with a dash.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from patcher.cli.nearest import Source, line_of, place
 from patcher.commands.finding import SearchOptions
 from patcher.config import UNITS
 from patcher.messages.errors import Kind, Problem
@@ -30,13 +33,20 @@ from patcher.request import OPTIONS
 TARGETS, PRESETS = "targets", "presets"
 PATCHING = ("apply", "run", "bundle")
 
+WITHOUT = ("status", "diff", "revert", "recover")
+"""The commands that go on without a file that cannot be used, so that it keeps nobody from removing a patch."""
+PYTHON = flag("python")
+
 _SEARCH = {flag(name) for name in options_of(SearchOptions)}
 _CHOOSING = {*(f"--{unit}" for unit in UNITS), *map(flag, ("stage", "timeline", "builtin"))}
 """The options that choose what is recorded: with one of them typed, no option of that heading is taken."""
 _WINDOWS = {*_CHOOSING, *(spec.flag for spec in OPTIONS.values() if spec.heading == WINDOW)}
 _KNOWN = {*_WINDOWS, *_SEARCH, *(spec.flag for spec in OPTIONS.values())}
 _PATHS = {*_SEARCH, flag("save_path")}
-_SWITCHES = {spec.flag: isinstance(spec.notation, Flag) and spec.notation.negated for spec in OPTIONS.values()}
+_SWITCHES = {spec.flag: spec.notation.negated for spec in OPTIONS.values() if isinstance(spec.notation, Flag)}
+"""The options without a value, and whether they have an opposite."""
+_KEY, _LONGEST = 40, 4096
+"""Characters of a key that are shown; of a text, as many as a path can have."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,9 @@ class Configuration:
             raise Problem(Kind.USAGE, cause, str(self.file), _near(preset, self.presets, "--preset "))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
 
-    def before(self, command: str, typed: Collection[str], preset: str | None) -> tuple[list[str], tuple[str, ...]]:
+    def before(
+        self, command: str, typed: Collection[str], preset: str | None
+    ) -> tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]]:
         """The options that go before the words of a command, and the targets behind them.
 
         A command that patches takes all; the others take where to search, unless they are asked for a preset.
@@ -70,8 +82,8 @@ class Configuration:
             chosen = {name: words for name, words in chosen.items() if name in _SEARCH}
         if not _SEARCH.isdisjoint(typed):
             chosen = {name: words for name, words in chosen.items() if name not in _SEARCH}
-        words = [word for name, words in chosen.items() if name not in typed for word in words]
-        return words, self.targets if patching and TARGETS not in typed else ()
+        options = {name: words for name, words in chosen.items() if name not in typed}
+        return options, self.targets if patching and TARGETS not in typed else ()
 
 
 def _without_windows(options: Mapping[str, tuple[str, ...]], others: Collection[str]) -> Mapping[str, tuple[str, ...]]:
@@ -79,55 +91,98 @@ def _without_windows(options: Mapping[str, tuple[str, ...]], others: Collection[
     return options if _CHOOSING.isdisjoint(others) else {k: v for k, v in options.items() if k not in _WINDOWS}
 
 
-def read(path: Path, document: Mapping[str, Any]) -> Configuration:
-    """What the table of a file says. Raises Problem (USAGE) for what cannot be typed."""
-    table = dict(document)
-    targets = table.pop(TARGETS, [])
-    presets = _table(path, table.pop(PRESETS, {}), PRESETS)
-    return Configuration(
-        path,
-        tuple(_texts(path, TARGETS, targets)),
-        dict(_options(path, table)),
-        {name: dict(_options(path, _table(path, one, f"{PRESETS}.{name}"))) for name, one in presets.items()},
-    )
+def goes_on(source: Source, command: str, typed: Collection[str]) -> bool:
+    """Whether a command goes on without a file that cannot be used.
+
+    A file of another user is not this one's to mend, and whoever types where to look needs none that is not read.
+    """
+    elsewhere = source.refused is not None and (source.foreign or not _SEARCH.isdisjoint(typed))
+    return elsewhere or command in WITHOUT
 
 
-def _table(path: Path, value: object, name: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise Problem(
-            Kind.USAGE, f"{name} is not a table of options in the configuration", str(path), "rlpatch config -h"
+def read(source: Source) -> Configuration:
+    """What a file says. Raises Problem (USAGE) for one that is not read, is no TOML, or has what cannot be typed."""
+    return _Reader(source).read()
+
+
+class _Reader:
+    """Reads the table of a file; every method raises Problem (USAGE) for what cannot be typed, with its line."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.file = source, source.file
+
+    def read(self) -> Configuration:
+        table = dict(self.source.table())
+        targets = self._texts(TARGETS, table.pop(TARGETS, []))
+        for target in targets:
+            if target.startswith("-"):
+                raise self._wrong(f"{target} is an option, not a target", "name targets alone", TARGETS, target)
+        presets = self._table(table.pop(PRESETS, {}), PRESETS)
+        return Configuration(
+            self.file,
+            tuple(targets),
+            dict(self._options(table)),
+            {
+                self._text(PRESETS, name): dict(self._options(self._table(options, name)))
+                for name, options in presets.items()
+            },
         )
-    return value
+
+    def _table(self, value: object, name: str) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            cause = f"{_shown(name)} is not a table of options in the configuration"
+            raise self._wrong(cause, "rlpatch config -h", name)
+        return value
+
+    def _options(self, table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each option as it is typed, and its words."""
+        for key, value in table.items():
+            name = flag(key)
+            if name not in _KNOWN:
+                hint = _near(name[2:_KEY], [known[2:] for known in _KNOWN])
+                raise self._wrong(f"no option {_shown(key)} in a configuration", hint, key)
+            if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
+                needed = "is true or false" if name in _SWITCHES else "needs a value"
+                raise self._wrong(f"{key} {needed}", "`rlpatch apply --help` has the options", key)
+            if isinstance(value, bool):
+                if value or _SWITCHES[name]:
+                    yield name, (name if value else flag(f"no_{key}"),)
+            else:
+                text = ",".join(self._texts(key, value))
+                yield name, (name, self._path(key, name, text) if name in _PATHS else text)
+
+    def _path(self, key: str, name: str, text: str) -> str:
+        """A path in the file is one from its folder; an interpreter may be a name that is looked for on PATH."""
+        try:
+            path = Path(text).expanduser()
+        except RuntimeError:
+            raise self._wrong(f"{key}: there is no such user", f'{key} = "…"', key) from None
+        return text if name == PYTHON and "/" not in text else str(self.file.parent / path)
+
+    def _texts(self, key: str, value: object) -> Sequence[str]:
+        """A text, a number or a list of them, as they are typed."""
+        return [self._text(key, item) for item in (value if isinstance(value, list) else [value])]
+
+    def _text(self, key: str, value: object) -> str:
+        if not isinstance(value, (str, int, float)):
+            raise self._wrong(f"{key} is neither a string nor a number, nor a list of these", f'{key} = "…"', key)
+        if isinstance(value, int) and value.bit_length() > 64:
+            raise self._wrong(f"{key}: the number is too large", f"{key} = 1", key)
+        text = str(value)
+        if len(text) > _LONGEST:
+            raise self._wrong(f"{key} has a text of more than {_LONGEST} characters", f'{key} = "…"', key)
+        if not text.isprintable():  # a terminal would obey it, and the system takes no NUL
+            raise self._wrong(f"{key} has a character that cannot be shown: {text!a}", f'{key} = "…"', key)
+        return text
+
+    def _wrong(self, cause: str, hint: str, key: str, value: str | None = None) -> Problem:
+        return Problem(Kind.USAGE, cause, place(self.file, line_of(self.source.text, key, value)), hint)
 
 
-def _options(path: Path, table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each option as it is typed, and its words."""
-    for key, value in table.items():
-        name = flag(key)
-        if name not in _KNOWN:
-            cause = f"no option {key} in a configuration"
-            raise Problem(Kind.USAGE, cause, str(path), _near(name.lstrip("-"), [one.lstrip("-") for one in _KNOWN]))
-        if isinstance(value, bool):
-            if value or _SWITCHES.get(name):
-                yield name, (name if value else flag(f"no_{key}"),)
-        else:
-            text = ",".join(_texts(path, key, value))
-            yield name, (name, _path(path.parent, name, text) if name in _PATHS else text)
-
-
-def _path(folder: Path, name: str, text: str) -> str:
-    """A path in the file is one from its folder; an interpreter may be a name that is looked for on PATH."""
-    return text if name == flag("python") and "/" not in text else str(folder / Path(text).expanduser())
-
-
-def _texts(path: Path, key: str, value: object) -> Sequence[str]:
-    """A text, a number or a list of them, as they are typed."""
-    values = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, (str, int, float)) for one in values):
-        raise Problem(
-            Kind.USAGE, f"{key} is neither a string nor a number, nor a list of these", str(path), f'{key} = "…"'
-        )
-    return [str(one) for one in values]
+def _shown(key: str) -> str:
+    """A key of the file, without what a terminal would obey, and not longer than a line."""
+    key = key if len(key) <= _KEY else f"{key[:_KEY]}…"
+    return key if key.isprintable() else ascii(key)
 
 
 def _near(word: str, known: Collection[str], before: str = "") -> str:

@@ -1,54 +1,178 @@
-"""The configuration of a project: ``rlpatch.toml``, or the table ``tool.rlpatch`` of a pyproject.toml."""
+"""The configuration of a project: ``rlpatch.toml``, or the table ``tool.rlpatch`` of a pyproject.toml.
+
+It decides what rlpatch does with the rights of whoever runs it. So it is read only where nobody else could have put it
+there or written it, and never through a link: beside a link to root's own file, relative paths lead to somebody else's.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import stat
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher.messages.errors import Kind, Problem
+from patcher.store.filesystem import opened, rights
 
 OWN, SHARED = "rlpatch.toml", "pyproject.toml"
+_TABLE = b"[tool.rlpatch"
+
+MOST_BYTES = 256 << 10
+_MOST_DOTS = 100
+"""In a line, outside of quotes: TOML libraries need memory by the square of the parts of a key, 5 GB for 60 kB."""
+_OPTIONS = "name --path or --python on the command line"
 
 
-class Table(NamedTuple):
-    """A file and the table that it has for rlpatch; None for the file of another user, which is not read."""
+class Source(NamedTuple):
+    """A configuration file and its bytes; or ``refused``, why these are not read, and whether it is ``foreign``."""
 
     file: Path
-    values: Mapping[str, Any] | None
+    content: bytes = b""
+    refused: Problem | None = None
+    foreign: bool = False
+
+    @property
+    def text(self) -> str:
+        """The content, with a mark for each byte that is not UTF-8."""
+        return self.content.decode(errors="replace")
+
+    def table(self) -> Mapping[str, Any]:
+        """What it has for rlpatch. Raises Problem (USAGE) for a file that is not read, or is no TOML."""
+        if self.refused is not None:
+            raise self.refused
+        document = self._document()
+        if self.file.name == OWN:
+            return document
+        tools = document.get("tool")
+        table = tools.get("rlpatch", {}) if isinstance(tools, dict) else {}
+        if not isinstance(table, dict):
+            raise self._unread("tool.rlpatch is not a table", line_of(self.text, "rlpatch"))
+        return table
+
+    def _document(self) -> Mapping[str, Any]:
+        # Most folders have no configuration: it takes 5 ms to load what reads one.
+        if sys.version_info >= (3, 11):
+            import tomllib  # noqa: PLC0415
+        else:
+            import tomli as tomllib  # noqa: PLC0415
+        for number, line in enumerate(self.content.splitlines(), 1):
+            if re.sub(rb"\"[^\"]*\"|'[^']*'", b"", line).count(b".") > _MOST_DOTS:
+                raise self._unread(f"more than {_MOST_DOTS} dots outside of quotes", number)
+        try:
+            return tomllib.loads(self.content.decode())
+        except UnicodeDecodeError as error:
+            raise self._unread("it is not UTF-8", self.content.count(b"\n", 0, error.start) + 1) from None
+        except tomllib.TOMLDecodeError as error:
+            said = re.search(r"\(at line (\d+)", str(error))
+            raise self._unread(str(error), int(said[1]) if said else None) from None
+        except RecursionError:
+            raise self._unread("its values are nested too deeply") from None
+        except ValueError:  # Python reads no number of more than 4300 digits
+            digits = re.search(r"[0-9_]{4000}", self.text)
+            at = self.text.count("\n", 0, digits.start()) + 1 if digits else None
+            raise self._unread("a number is too long", at) from None
+
+    def _unread(self, why: str, line: int | None = None) -> Problem:
+        cause = f"the configuration cannot be read: {why}"
+        return Problem(Kind.USAGE, cause, place(self.file, line), "fix that line" if line else "fix that file")
 
 
-def nearest() -> Table | None:
-    """The configuration of the working directory, or of the nearest folder above it; None also where that is gone.
-
-    It may name an interpreter to start, so a file of another user than root is not read. Raises Problem (USAGE) for
-    one that is no TOML, and OSError.
-    """
+def nearest() -> Source | None:
+    """The configuration of the working directory, or of the nearest folder above it; None also where that is gone."""
     try:
         folder = Path.cwd()
     except OSError:  # the command itself says so
         return None
-    for place in (folder, *folder.parents):
-        for path in (place / OWN, place / SHARED):
-            if not os.path.isfile(path):  # noqa: PTH113  (which is false for one below a folder that is closed, too)
+    for parent in (folder, *folder.parents):
+        for file in (parent / OWN, parent / SHARED):
+            if not os.path.lexists(file):  # False for one below a folder that is closed, too
                 continue
-            ours = path.stat().st_uid in (0, os.geteuid())
-            if path.name == OWN:
-                return Table(path, _table(path, path.read_bytes()) if ours else None)
-            if ours and b"[tool.rlpatch" in (content := path.read_bytes()):
-                return Table(path, _table(path, content).get("tool", {}).get("rlpatch", {}))
+            if file.name == OWN or _has_table(file):
+                return load(file)
     return None
 
 
-def _table(path: Path, content: bytes) -> Mapping[str, Any]:
-    # Most folders have no configuration: it takes 5 ms to load what reads one.
-    if sys.version_info >= (3, 11):
-        import tomllib  # noqa: PLC0415
-    else:
-        import tomli as tomllib  # noqa: PLC0415
+def load(file: Path) -> Source:
+    """The configuration at ``file``, whose folder is named without links; see `Source` for one that is not read."""
+    refused, foreign, content = "", False, b""
+    change = ""
     try:
-        return tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Problem(Kind.USAGE, f"the configuration cannot be read: {error}", str(path), "fix that line") from None
+        with opened.opened(file.parent) as folder:
+            link = folder.status(file.name)
+            foreign = not (_trusted(link) and _trusted(folder.status()))
+            if stat.S_ISLNK(link.st_mode):
+                refused, change = "it is a link", "put the file itself in its place"
+            elif not stat.S_ISREG(link.st_mode):
+                refused, change = "it is not a regular file", "remove it"
+            else:
+                with folder.reading(file.name) as stream:
+                    refused, change = _refusal(file, stream.fileno(), folder.descriptor)
+                    content = b"" if refused else stream.read(MOST_BYTES + 1)
+    except OSError as error:
+        refused, change = f"{error.strerror}", f"see what this says: ls -l {shlex.quote(str(file))}"
+    if len(content) > MOST_BYTES:
+        refused, change = f"it is larger than {MOST_BYTES >> 10} KiB", "make it smaller"
+    if not refused:
+        return Source(file, content)
+    hint = f"{change}, or {_OPTIONS}" if change else _OPTIONS
+    problem = Problem(Kind.USAGE, f"{file.name} is not read: {refused}", str(file), hint)
+    return Source(file, refused=problem, foreign=foreign)
+
+
+def _has_table(file: Path) -> bool:
+    """Whether a pyproject.toml is one for rlpatch: links are followed to see that, and nothing else is read of it."""
+    with suppress(OSError), opened.reading(file) as stream:
+        return _TABLE in stream.read(MOST_BYTES)
+    return False
+
+
+def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
+    """Why an open file is not read, and what changes that; ("", "") if only root and this user can have written it."""
+    for name, path, number in (("it", file, descriptor), ("its folder", file.parent, folder)):
+        status = os.fstat(number)
+        if not _trusted(status):
+            return f"{name} belongs to another user ({status.st_uid})", ""
+        if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _private(status, number)):
+            shared = status.st_mode & stat.S_ISVTX  # such as /tmp, which is to stay so
+            change = "move it to a folder of yours" if shared else f"chmod g-w,o-w {shlex.quote(str(path))}"
+            return f"others may write {name}", change
+    return "", ""
+
+
+def _trusted(status: os.stat_result) -> bool:
+    return status.st_uid in (0, os.geteuid())
+
+
+def _private(status: os.stat_result, descriptor: int) -> bool:
+    """Whether the group is its owner's alone, as with a umask of 002: of the owner's name, and with no other member.
+
+    Where there is an access control list, the bits of the group are those of everybody in the list.
+    """
+    import grp  # noqa: PLC0415
+    import pwd  # noqa: PLC0415
+
+    try:
+        owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
+    except KeyError:
+        return False
+    alone = owner.pw_gid == group.gr_gid and group.gr_name == owner.pw_name and {*group.gr_mem} <= {owner.pw_name}
+    return alone and rights.ACL not in dict(rights.attributes(descriptor))
+
+
+def line_of(text: str, key: str, value: str | None = None) -> int | None:
+    """The first line with ``key = ``, or below it with ``value`` in quotes; None where it is written in another way."""
+    name = re.search(rf"^[^#\n]*?(?<![\w-]){re.escape(key)}[\"']?\s*[=\]]", text, re.MULTILINE)
+    if name is None:
+        return None
+    quoted = value is not None and re.search(rf"[\"']{re.escape(value)}[\"']", text[name.end() :])
+    return text.count("\n", 0, name.end() + (quoted.start() if quoted else 0)) + 1
+
+
+def place(file: Path, line: int | None) -> str:
+    """``file:line``, or the file alone."""
+    return f"{file}:{line}" if line else str(file)

@@ -54,6 +54,12 @@ class Message(NamedTuple):
         return str(line), "\n".join(details)
 
 
+class Warned(Message):
+    """A warning that is shown with ``-q``, too, and with its detail, line by line: another run may need it."""
+
+    __slots__ = ()
+
+
 def wrapped(text: str, indent: str = "", further: str = "  ", width: int = WIDTH) -> list[str]:
     """``text`` in lines of ``width`` columns, those after the first behind ``further``; a longer word stays whole.
 

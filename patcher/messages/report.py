@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from patcher import __version__
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.language import translate
-from patcher.messages.notes import WIDEST, Message, Note, wrapped
+from patcher.messages.notes import WIDEST, Message, Note, Warned, wrapped
 
 SCHEMA = 1
 """Of the JSON envelope; it grows by fields, and the number changes when one goes or means something else."""
@@ -152,17 +152,22 @@ class CommandResult:
         return self.exit_code if self.done or self.problems else problem.kind.exit_code
 
     def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
-        for note in () if quiet else self.notes:
+        for note in self.notes:
+            if quiet and not isinstance(note, Warned):
+                continue
             line, detail = note.fitted
             yield _tinted(line, note.level)
-            if verbose:
+            if isinstance(note, Warned):
+                yield from (f"  {line}" for line in detail.splitlines())
+            elif verbose:
                 yield from (_wrapped(line, "  ") for line in detail.splitlines())
         yield from map(_error, self.problems)
 
     @property
     def _has_details(self) -> bool:
         lines = () if self.raw is not None else self.lines
-        return any(note.fitted[1] for note in self.notes) or any(isinstance(line, Detail) for line in lines)
+        hidden = (note.fitted[1] for note in self.notes if not isinstance(note, Warned))
+        return any(hidden) or any(isinstance(line, Detail) for line in lines)
 
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
         stream = sys.stderr if self.aside else sys.stdout

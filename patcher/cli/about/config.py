@@ -29,14 +29,14 @@ def command() -> CommandResult:
     Example:
       rlpatch config
     """
-    table = nearest()
+    source = nearest()
     names = {name for name in os.environ if name.startswith("RLPATCH")} - {LANGUAGE}
     variables = {name: os.environ[name] for name in sorted(names)}
     lines = [f"{name}={value}  in this shell: it overrides what was patched" for name, value in variables.items()]
-    if table is None or table.values is None:
-        why = f"{table.file} belongs to another user" if table else f"neither {OWN} nor [tool.rlpatch] in {SHARED}"
+    if source is None:
+        why = f"neither {OWN} nor [tool.rlpatch] in {SHARED}"
         return _result(None, variables, f"no configuration in this folder or above it: {why}", *lines)
-    found = configured.read(table.file, table.values)
+    found = configured.read(source)
     for words in (found.options, *found.presets.values()):
         _check(words, found.file)
     shown = [

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
 
+from fixtures.cache import REPOSITORY
 from patcher.cli import configured
-from patcher.cli.nearest import nearest
-from patcher.messages.errors import Problem
+from patcher.cli.nearest import Source, nearest
+from patcher.config import UNITS
+from patcher.messages.errors import Kind, Problem
+from patcher.options.headings import RECORDED, WHOSE, WINDOW
+from patcher.request import OPTIONS
 
 Run = Callable[..., Result]
 TEAM = """
@@ -150,31 +154,81 @@ def test_the_nearest_one_holds_and_a_pyproject_without_a_table_is_passed(team: P
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_that_of_another_user_is_not_read(team: Path, run: Run) -> None:
     os.chown(team / "rlpatch.toml", 65534, 65534)
-    assert "belongs to another user" in run("config").stdout
+    assert "belongs to another user" in run("config", code=2).stderr
     said = run("apply", "vllm-ascend", "--decode", "1:2", "--path", team / "site", "-n").stderr
-    assert "note: the rlpatch.toml of another user is not read" in said
+    assert "warning: rlpatch.toml is not read: it belongs to another user (65534)" in said
 
 
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"builtin": True}, ("--builtin",)),
-        ({"builtin": False}, ()),
-        ({"facts": False}, ("--no-facts",)),
-        ({"python": "python3"}, ("--python", "python3")),
-        ({"python": "bin/python"}, ("--python", "/team/bin/python")),
-        ({"training-steps": [2, 5]}, ("--training-steps", "2,5")),
-        ({"decode": ["30:60", "90:91"]}, ("--decode", "30:60,90:91")),
+        ("builtin = true", ("--builtin",)),
+        ("builtin = false", ()),
+        ("facts = false", ("--no-facts",)),
+        ("python = 'python3'", ("--python", "python3")),
+        ("python = 'bin/python'", ("--python", "/team/bin/python")),
+        ("training-steps = [2, 5]", ("--training-steps", "2,5")),
+        ("decode = ['30:60', '90:91']", ("--decode", "30:60,90:91")),
     ],
 )
-def test_a_value_is_typed(table: dict[str, Any], words: tuple[str, ...]) -> None:
-    found = configured.read(Path("/team/rlpatch.toml"), table)
+def test_a_value_is_typed(table: str, words: tuple[str, ...]) -> None:
+    found = configured.read(Source(Path("/team/rlpatch.toml"), table.encode()))
     assert tuple(word for one in found.options.values() for word in one) == words
 
 
-def test_targets_are_texts() -> None:
-    with pytest.raises(Problem, match="targets is neither a string nor a number"):
-        configured.read(Path("/team/rlpatch.toml"), {"targets": [{}]})
+@pytest.mark.parametrize(
+    ("table", "cause", "line"),
+    [
+        ("targets = [{}]", "targets is neither a string nor a number", 1),
+        ("targets = ['vllm', '--force', '-q']", "--force is an option, not a target", 1),
+        ("targets = [\n 'vllm',\n '--python=/evil',\n]", "--python=/evil is an option, not a target", 3),
+        ("targets = '-q'", "-q is an option, not a target", 1),
+        ("\nforce = true", "no option force in a configuration", 2),
+        ("ray = 'auto'", "no option ray in a configuration", 1),
+        ("[presets.tail]\njson = true", "no option json in a configuration", 2),
+        (f"{'k' * 5000} = 1", f"no option {'k' * 40}… in a configuration", 1),
+        ('"\\u001b[31m" = 1', r"no option '\x1b[31m' in a configuration", None),
+        ("decode = true", "decode needs a value", 1),  # the next word would be its value
+        ("python = true", "python needs a value", 1),
+        ("facts = '--force'", "facts is true or false", 1),  # a word of its own
+        ('path = "a\\u0000b"', r"path has a character that cannot be shown: 'a\x00b'", 1),
+        ('targets = "\\u001b[31m"', r"targets has a character that cannot be shown: '\x1b[31m'", 1),
+        ('[presets."\\u001b"]', "presets has a character that cannot be shown", None),
+        (f"ranks = 0x{'f' * 5000}", "ranks: the number is too large", 1),
+        (f"save-path = '{'x' * 5000}'", "save-path has a text of more than 4096 characters", 1),
+        ("path = '~nobody-has-this-name/x'", "path: there is no such user", 1),
+        ("python = '~nobody-has-this-name'", "python: there is no such user", 1),
+    ],
+)
+def test_what_cannot_be_typed_is_named_with_its_line(table: str, cause: str, line: int | None) -> None:
+    with pytest.raises(Problem) as raised:
+        configured.read(Source(Path("/team/rlpatch.toml"), table.encode()))
+    assert raised.value.cause.startswith(cause)
+    assert raised.value.where == "/team/rlpatch.toml" + (f":{line}" if line else "")
+
+
+@pytest.mark.parametrize("table", ["targets = ['vllm-ascend', '--force', '-q']", "force = true", "ranks = {}"])
+def test_a_file_that_cannot_be_used_keeps_nobody_from_a_revert(table: str, team: Path, run: Run) -> None:
+    run("apply", "--path", team / "site")
+    (team / "rlpatch.toml").write_text(table)
+    where = ("--path", team / "site")
+    for command in ("status", "diff", "revert", "recover"):
+        said = run(command, "-q", *where).stderr
+        assert "warning: " in said
+        assert "the command goes on without this file" in said
+        assert f"at {team}/rlpatch.toml:1" in said
+    assert "nothing is patched" in run("status", *where).stdout
+    for words in (("check",), ("apply", "vllm-ascend", "--decode", "1:2")):
+        assert f"at {team}/rlpatch.toml:1" in run(*words, *where, code=2).stderr
+
+
+def test_a_target_of_the_file_is_no_address_of_a_cluster(team: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(address: str, *_more: object) -> None:
+        raise Problem(Kind.ENVIRONMENT, f"asked {address}")
+
+    monkeypatch.setattr("patcher.cluster.connecting.connect", connect)
+    (team / "rlpatch.toml").write_text("targets = ['10.0.0.1:6379']\ndecode = '1:2'\n")
+    assert "asked auto\n" in run("apply", "--ray", code=5).stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -188,3 +242,11 @@ def test_a_folder_above_that_is_closed_is_passed(tmp_path: Path, monkeypatch: py
         assert nearest() is None
     finally:
         os.seteuid(0)
+
+
+def test_the_reference_lists_the_keys() -> None:
+    page = (REPOSITORY / "docs/reference/configuration.md").read_text()
+    (listed,) = re.findall(r"^- \*\*Keys\*\* are (.*?), and the options", page, re.M | re.S)
+    named = {f"--{key}" for key in re.findall(r"`([\w-]+)`", listed)} - {"--targets", "--presets"}
+    below = {spec.flag for spec in OPTIONS.values() if spec.heading in (WINDOW, RECORDED, WHOSE)}
+    assert {*named, *below, *(f"--{unit}" for unit in UNITS)} == configured._KNOWN
