@@ -24,6 +24,7 @@ COMMANDS = {
     "list": ("about.listing", "Show targets, releases, stages and windows."),
     "explain": ("about.explain", "Show where the code goes in and why."),
     "config": ("about.config", "Show the configuration of this folder."),
+    "trust": ("about.trust", "Let the configuration of this folder start its interpreter."),
     "recover": ("patching.recover", "Finish or undo an interrupted run."),
     "watch": ("workers.watch", "Show the state of every worker, and wait for the traces."),
     "trigger": ("workers.trigger", "Ask running workers for a window."),

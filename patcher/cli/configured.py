@@ -35,6 +35,8 @@ PATCHING = ("apply", "run", "bundle")
 
 WITHOUT = ("status", "diff", "revert", "recover")
 """The commands that go on without a file that cannot be used, so that it keeps nobody from removing a patch."""
+LOOKING = ("status", "diff", "recover")
+"""Those that go on without an interpreter; `revert` would work on another environment than the file names."""
 PYTHON = flag("python")
 
 _SEARCH = {flag(name) for name in options_of(SearchOptions)}
@@ -67,6 +69,12 @@ class Configuration:
             cause = f"no preset {preset!r} in the configuration: it has {known}"
             raise Problem(Kind.USAGE, cause, str(self.file), _near(preset, self.presets, "--preset "))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
+
+    @property
+    def interpreters(self) -> tuple[str, ...]:
+        """The interpreters that the file names."""
+        tables = (self.options, *self.presets.values())
+        return tuple(dict.fromkeys(options[PYTHON][1] for options in tables if PYTHON in options))
 
     def before(
         self, command: str, typed: Collection[str], preset: str | None

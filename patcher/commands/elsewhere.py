@@ -41,7 +41,14 @@ def remembered() -> list[Path]:
     return found
 
 
+def state() -> Path:
+    """Where rlpatch keeps what it knows of this user, by the XDG rules, which have a relative path ignored.
+
+    Raises RuntimeError where there is no home.
+    """
+    folder = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (folder if folder.is_absolute() else Path.home() / ".local" / "state") / "rlpatch"
+
+
 def _folder() -> Path:
-    """By the XDG rules, which have a relative path ignored."""
-    state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    return (state if state.is_absolute() else Path.home() / ".local" / "state") / "rlpatch" / "roots"
+    return state() / "roots"

@@ -120,13 +120,19 @@ def patched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", LOOKS)
-def test_what_the_docs_show_of_a_patched_site(command: str, patched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_docs_show_of_a_patched_site(
+    command: str, patched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = shlex.split(command)
     if words[0] == "completion":
         run(*words)
         return
     monkeypatch.chdir(patched.parent)
-    where = () if words[0] in ("list", "config") else ("--path", patched)
+    if words[0] == "trust":
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+        (tmp_path / "rlpatch.toml").write_text('python = "python3"\n')
+        monkeypatch.chdir(tmp_path)
+    where = () if words[0] in ("list", "config", "trust") else ("--path", patched)
     assert run(*words, *where, *(("-n",) if words[0] == "revert" else ())).output
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from patcher.cli import configured, options
+from patcher.cli import configured, consent, options
 from patcher.cli.nearest import OWN, SHARED, nearest
 from patcher.config import UNITS, Window
+from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Problem
 from patcher.messages.language import VARIABLE as LANGUAGE
 from patcher.messages.report import CommandResult, StepResult
@@ -35,22 +36,28 @@ def command() -> CommandResult:
     lines = [f"{name}={value}  in this shell: it overrides what was patched" for name, value in variables.items()]
     if source is None:
         why = f"neither {OWN} nor [tool.rlpatch] in {SHARED}"
-        return _result(None, variables, f"no configuration in this folder or above it: {why}", *lines)
+        return _result(None, (), variables, f"no configuration in this folder or above it: {why}", *lines)
     found = configured.read(source)
     for words in (found.options, *found.presets.values()):
         _check(words, found.file)
+    untrusted = [interpreter for interpreter in found.interpreters if not consent.trusted(source, interpreter)]
     shown = [
         str(found.file),
         *(f"  {word}" for word in found.targets),
         *(f"  {shlex.join(words)}" for words in found.options.values()),
         *(f"  --preset {name}: {_joined(words)}" for name, words in found.presets.items()),
+        *(f"not trusted yet: {interpreter}" for interpreter in untrusted),
+        *([f"next: {CommandLine('trust', str(found.file))}"] if untrusted else []),
     ]
-    return _result(found, variables, *shown, *lines)
+    return _result(found, untrusted, variables, *shown, *lines)
 
 
-def _result(found: configured.Configuration | None, variables: Mapping[str, str], *lines: str) -> CommandResult:
+def _result(
+    found: configured.Configuration | None, untrusted: Sequence[str], variables: Mapping[str, str], *lines: str
+) -> CommandResult:
     none = configured.Configuration(Path())
-    data = vars(found or none) | {"file": str(found.file) if found else None, "environment": variables}
+    file = str(found.file) if found else None
+    data = vars(found or none) | {"file": file, "untrusted": untrusted, "environment": variables}
     return CommandResult("config", StepResult(lines), data=data)
 
 

@@ -1,0 +1,67 @@
+"""``rlpatch trust``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from patcher.cli import configured, consent, options
+from patcher.cli.nearest import OWN, SHARED, load, nearest
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import CommandResult, StepResult
+from patcher.options.headings import OUTPUT
+
+FILE = click.Argument(["file"], required=False, type=click.Path(path_type=Path), metavar="[FILE]")
+REMOVE = options.switch(OUTPUT, "Take the consent back.", "--remove")
+
+
+@options.command("trust", FILE, REMOVE)
+def command(file: Path | None, remove: bool) -> CommandResult:
+    """Let rlpatch start the interpreters that a configuration names: FILE, or the one that applies in this folder.
+
+    That holds for you, until the file or an interpreter changes. Look at both before: an interpreter is a program.
+
+    \b
+    Examples:
+      rlpatch config
+      rlpatch trust
+      rlpatch trust --remove
+    """
+    source = load(_path(file)) if file else nearest()
+    if source is None:
+        cause = f"no configuration in this folder or above it: neither {OWN} nor [tool.rlpatch] in {SHARED}"
+        raise Problem(Kind.USAGE, cause, hint="name the file")
+    path = source.file
+    if remove:
+        line = f"no longer trusted: {path}" if consent.distrust(path) else f"was not trusted: {path}"
+        return _result(path, (), line)
+    named = configured.read(source).interpreters
+    if not named:
+        return _result(path, (), f"nothing to trust: {path} names no interpreter")
+    if len(named) > consent.MOST:
+        cause = f"{path.name} names {len(named)} interpreters, and the most are {consent.MOST}"
+        raise Problem(Kind.USAGE, cause, str(path), "name fewer, or one with --python")
+    consent.trust(source, named)
+    return _result(path, named, f"trusted: {path}", *map(_line, named))
+
+
+def _path(file: Path) -> Path:
+    """The path that `nearest` would give for a file. Raises Problem (USAGE) for what is no configuration."""
+    if file.name not in (OWN, SHARED):
+        raise Problem(Kind.USAGE, f"{file} is not called {OWN} or {SHARED}", hint="name the file of the configuration")
+    return Path(os.path.realpath(file.parent), file.name)
+
+
+def _line(interpreter: str) -> str:
+    program = consent.program(interpreter)
+    if program is None:
+        return f"  may start {interpreter}, which is not on this machine"
+    real = os.path.realpath(program)
+    return f"  may start {program}" + (f", which is {real}" if real != str(program) else "")
+
+
+def _result(file: Path, interpreters: tuple[str, ...], *lines: str) -> CommandResult:
+    data = {"file": str(file), "interpreters": interpreters}
+    return CommandResult("trust", StepResult(lines), data=data)

@@ -1,0 +1,124 @@
+"""The interpreters that configurations may start: this user has agreed to each once, with ``rlpatch trust``.
+
+A consent holds for one file with these bytes and one program with these bytes. It is a line of hexadecimal in a file of
+this user, one for each configuration, named by a digest of its path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from patcher.cli.nearest import Source, line_of, place
+from patcher.commands import elsewhere
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
+from patcher.store.filesystem import files, opened
+from patcher.store.filesystem.rights import Node
+from patcher.targets import interpreters
+
+_MOST_BYTES = 1 << 16
+_LARGEST_PROGRAM = 128 << 20
+MOST = 16
+"""Interpreters of one file."""
+
+
+def program(interpreter: str) -> Path | None:
+    """The program that ``--python`` starts by this name, its own links not followed; None if there is none."""
+    with suppress(Problem):
+        return Path(os.path.abspath(interpreters.executable(interpreter)))  # noqa: PTH100  (keeps links)
+    return None
+
+
+def trusted(source: Source, interpreter: str) -> bool:
+    """Whether this user has agreed to the interpreter in this configuration, and both are still the same."""
+    try:
+        with opened.opened(_folder()) as folder:
+            _require_own(folder.status(), folder.path)
+            with folder.reading(_name(source.file)) as stream:
+                _require_own(os.fstat(stream.fileno()), folder.path)
+                lines = stream.read(_MOST_BYTES).decode("ascii", "replace").splitlines()
+        return _seal(source, interpreter) in lines
+    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        return False
+
+
+def require(source: Source, interpreter: str) -> None:
+    """Raise Problem (USAGE) for an interpreter that this user has not agreed to."""
+    if not trusted(source, interpreter):
+        cause = f"{source.file.name} names an interpreter that runs only once you trust it"
+        where = place(source.file, line_of(source.text, "python"))
+        hint = CommandLine("trust", str(source.file))
+        raise Problem(Kind.USAGE, cause, where, hint, (f"interpreter: {interpreter}",))
+
+
+def trust(source: Source, named: Iterable[str]) -> None:
+    """Agree to the interpreters ``named`` in a configuration, and to no others. Raises Problem (ENVIRONMENT)."""
+    try:
+        seals = "".join(f"{_seal(source, interpreter)}\n" for interpreter in named)
+        folder = _folder()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with opened.opened(_folder()) as kept:
+            _require_own(kept.status(), folder)
+            files.place(kept, _name(source.file), Node("", None, 0o600, -1, -1), seals.encode())
+    except (OSError, RuntimeError) as error:
+        raise _unkept(error) from None
+
+
+def distrust(file: Path) -> bool:
+    """Take back what this user has agreed to in a configuration, and say whether that was anything.
+
+    Raises Problem (ENVIRONMENT).
+    """
+    try:
+        path = _folder() / _name(file)
+        there = os.path.lexists(path)
+        files.remove(path)
+    except (OSError, RuntimeError) as error:
+        raise _unkept(error) from None
+    return there
+
+
+def _unkept(error: Exception) -> Problem:
+    cause = f"the consent cannot be kept: {getattr(error, 'strerror', None) or error}"
+    where = os.fsdecode(getattr(error, "filename", None) or "")
+    return Problem(Kind.ENVIRONMENT, cause, where, "set XDG_STATE_HOME to a folder of yours")
+
+
+def _folder() -> Path:
+    """Links above it are followed: a home may be one."""
+    return Path(os.path.realpath(elsewhere.state() / "trusted"))
+
+
+def _name(file: Path) -> str:
+    return hashlib.sha256(os.fsencode(file)).hexdigest()[:32]
+
+
+def _require_own(status: os.stat_result, path: Path) -> None:
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(0, "others may write where it is kept", str(path))
+
+
+def _seal(source: Source, interpreter: str) -> str:
+    """A digest of the file, the program, and the folders that the links to it lead to. Raises OSError."""
+    started = program(interpreter)
+    parts = [os.fsencode(source.file), source.content, os.fsencode(interpreter)]
+    if started is not None:  # else it is one on the nodes of a cluster
+        parts += [os.fsencode(os.path.realpath(path)) for path in (started.parent, started)]
+        parts.append(_digest(started))
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def _digest(path: Path) -> bytes:
+    digest = hashlib.sha256()
+    with opened.reading(path) as stream:
+        if os.fstat(stream.fileno()).st_size > _LARGEST_PROGRAM:
+            raise OSError(0, "too large for an interpreter", str(path))
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.digest()

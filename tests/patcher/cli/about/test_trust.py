@@ -1,0 +1,69 @@
+"""What ``rlpatch trust`` agrees to, and where it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from patcher.cli import rlpatch
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "rlpatch.toml"
+    path.write_text(f'python = "{sys.executable}"\n')
+    return path
+
+
+def trust(*words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(rlpatch, ["trust", *map(str, words)])
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result.output
+
+
+def test_it_says_what_it_agrees_to_and_takes_it_back(file: Path) -> None:
+    assert trust().startswith(f"trusted: {file}\n  may start {sys.executable}")
+    assert json.loads(trust(file, "--json"))["result"] == {"file": str(file), "interpreters": [sys.executable]}
+    assert trust("--remove", file.relative_to(Path.cwd())) == f"no longer trusted: {file}\n"
+    assert trust("--remove") == f"was not trusted: {file}\n"
+
+
+def _many(file: Path) -> None:
+    file.write_text("".join(f'[presets.p{number}]\npython = "python{number}"\n' for number in range(17)))
+
+
+@pytest.mark.parametrize(
+    ("words", "change", "code", "said"),
+    [
+        ((), lambda file: file.write_text('decode = "1:2"'), 0, "nothing to trust: {file} names no interpreter"),
+        ((), Path.unlink, 2, "no configuration in this folder or above it"),
+        ((), lambda file: file.write_text("python = 1:2"), 2, "the configuration cannot be read"),
+        ((), lambda file: file.chmod(0o666), 2, "rlpatch.toml is not read: others may write it"),
+        ((), _many, 2, "rlpatch.toml names 17 interpreters, and the most are 16"),
+        (("other.toml",), str, 2, "other.toml is not called rlpatch.toml or pyproject.toml"),
+        (("nowhere/rlpatch.toml",), str, 2, "rlpatch.toml is not read: No such file or directory"),
+        ((), lambda file: (file.parent / "state").write_text(""), 5, "the consent cannot be kept: "),
+    ],
+)
+def test_where_there_is_nothing_to_agree_to(
+    words: tuple[str, ...], change: Callable[[Path], object], code: int, said: str, file: Path
+) -> None:
+    change(file)
+    assert said.format(file=file) in trust(*words, code=code)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root may read everything")
+def test_a_program_that_is_too_large_is_not_read(file: Path) -> None:
+    program = file.with_name("large")
+    program.touch(0o755)
+    os.truncate(program, 3 << 30)
+    file.write_text('python = "./large"\n')
+    assert "too large for an interpreter" in trust(code=5)
