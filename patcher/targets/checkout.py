@@ -41,6 +41,9 @@ def pristine(root: Path, path: PurePosixPath) -> bytes | None:
     """The bytes of ``path`` at HEAD as a fresh checkout would hold them; None where git cannot tell."""
     with contextlib.suppress(Problem):
         if top_of(root):
+            attribute = _git(root, "check-attr", "-z", "filter", "--", str(path)).split(b"\0")[2:3]
+            if attribute not in ([b"unspecified"], [b"unset"]):
+                return None  # a filter is a program that the checkout names
             # --filters applies line-ending settings, so that the bytes compare with those on disk.
             return _git(root, "cat-file", "--filters", f"HEAD:./{path}")
     return None
@@ -54,8 +57,8 @@ def _environment() -> Iterator[None]:
     for name in before:
         if name.startswith("GIT_") and name.endswith(("DIR", "TREE", "FILE")):
             del os.environ[name]
-    # Without locks `git status` does not write its index.
-    os.environ.update(GIT_PYTHON_REFRESH="quiet", GIT_OPTIONAL_LOCKS="0")
+    # Without locks `git status` does not write its index. What is lacking in a partial clone is not fetched.
+    os.environ.update(GIT_PYTHON_REFRESH="quiet", GIT_OPTIONAL_LOCKS="0", GIT_NO_LAZY_FETCH="1")
     try:
         yield
     finally:
@@ -71,7 +74,7 @@ def _git(root: Path, *words: str) -> bytes:
 
         try:
             status, out, err = git.Git(root).execute(
-                ["git", *words],
+                ["git", "-c", "core.fsmonitor=", *words],  # that is a program, too
                 with_extended_output=True,
                 with_exceptions=False,
                 stdout_as_string=False,

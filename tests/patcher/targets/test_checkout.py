@@ -130,6 +130,19 @@ def test_a_broken_git_folder(tmp_path: Path) -> None:
     assert checkout.pristine(tmp_path, INIT) is None
 
 
+def test_no_program_that_a_checkout_names_is_started(repo: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n: > {tmp_path}/ran\ncat\n")
+    program.chmod(0o755)
+    for name in ("core.fsmonitor", "filter.theirs.smudge", "filter.theirs.process"):
+        git(repo, "config", name, str(program))
+    assert checkout.pristine(repo, WORKER) == (repo / WORKER).read_bytes()
+    write(repo / ".gitattributes", "*.py filter=theirs\n")
+    assert describe(repo).head
+    assert checkout.pristine(repo, WORKER) is None
+    assert not (tmp_path / "ran").exists()
+
+
 def test_pristine_is_what_a_checkout_writes(repo: Path) -> None:
     write(repo / ".gitattributes", "*.py text eol=crlf\n")
     commit(repo)
