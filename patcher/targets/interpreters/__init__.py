@@ -101,7 +101,7 @@ def executable(exe: str) -> str:
 
     Raises: Problem(USAGE) if there is no such program.
     """
-    program = Path(exe).expanduser()
+    program = Path(os.path.expanduser(exe))  # noqa: PTH111  (which keeps the name of a user that is not there)
     if program.is_dir():
         program = program / "bin" / "python"
     if found := shutil.which(str(program.absolute()) if program.is_file() else exe):

@@ -147,6 +147,7 @@ def test_programs_that_are_not_there(tmp_path: Path) -> None:
     for exe, says in {
         str(tmp_path / "none"): "there is no interpreter",
         "no-such-python-9": "there is no interpreter",
+        "~no-such-user": "there is no interpreter",
         str(plain): "cannot be executed",
         str(tmp_path / "env"): "cannot be executed",
         str(tmp_path): f"--path {tmp_path}",
