@@ -135,7 +135,7 @@ class Command(click.Command):
             configuration = configured.read(source)
         except Problem as problem:
             if preset is None and configured.goes_on(source, str(self.name), typed):
-                notes.append(_going_on(problem, "this file"))
+                notes.append(_going_on(problem, "the command goes on without this file"))
                 return args
             raise
         options, targets = configuration.before(str(self.name), typed, preset)
@@ -147,7 +147,7 @@ class Command(click.Command):
             except Problem as problem:
                 if self.name not in configured.LOOKING:
                     raise
-                notes.append(_going_on(problem, "this interpreter"))
+                notes.append(_going_on(problem, "the command goes on without this interpreter"))
                 options = {name: words for name, words in options.items() if name != configured.PYTHON}
         ctx.meta["presets"] = True
         words = [word for words in options.values() for word in words]
@@ -202,10 +202,10 @@ class Command(click.Command):
         raise Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
 
 
-def _going_on(problem: Problem, lacking: str) -> Warned:
-    """That a command goes on without what a configuration says."""
+def _going_on(problem: Problem, said: str) -> Warned:
+    """Warning of a command that goes on without what a configuration says."""
     _, *detail = problem.lines
-    return Warned("warning", problem.cause, "\n".join((f"the command goes on without {lacking}", *detail)))
+    return Warned("warning", problem.cause, "\n".join((said, *detail)))
 
 
 def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:

@@ -150,8 +150,8 @@ class _Reader:
                 hint = _near(name[2:_KEY], [known[2:] for known in _KNOWN])
                 raise self._wrong(f"no option {_shown(key)} in a configuration", hint, key)
             if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
-                needed = "is true or false" if name in _SWITCHES else "needs a value"
-                raise self._wrong(f"{key} {needed}", "`rlpatch apply --help` has the options", key)
+                cause = f"{key} is true or false" if name in _SWITCHES else f"{key} needs a value"
+                raise self._wrong(cause, "`rlpatch apply --help` has the options", key)
             if isinstance(value, bool):
                 if value or _SWITCHES[name]:
                     yield name, (name if value else flag(f"no_{key}"),)

@@ -1,7 +1,7 @@
 """The interpreters that configurations may start: this user has agreed to each once, with ``rlpatch trust``.
 
-A consent holds for one file with these bytes and one program with these bytes. It is a line of hexadecimal in a file of
-this user, one for each configuration, named by a digest of its path.
+A consent holds for one file with these bytes and one program with these bytes. It is a line of hexadecimal in a record:
+a file of this user for each configuration, named by a digest of its path.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def _require_own(status: os.stat_result, path: Path) -> None:
 
 
 def _seal(source: Source, interpreter: str) -> str:
-    """A digest of the file, the program, and the folders that the links to it lead to. Raises OSError."""
+    """A digest of what was agreed to: the file, the program, and where its links lead. Raises OSError."""
     started = program(interpreter)
-    parts = [os.fsencode(source.file), source.content, os.fsencode(interpreter)]
+    parts = [source.content, os.fsencode(interpreter)]
     if started is not None:  # else it is one on the nodes of a cluster
         parts += [os.fsencode(os.path.realpath(path)) for path in (started.parent, started)]
         parts.append(_digest(started))

@@ -25,7 +25,6 @@ _TABLE = b"[tool.rlpatch"
 MOST_BYTES = 256 << 10
 _MOST_DOTS = 100
 """In a line, outside of quotes: TOML libraries need memory by the square of the parts of a key, 5 GB for 60 kB."""
-_OPTIONS = "name --path or --python on the command line"
 
 
 class Source(NamedTuple):
@@ -66,7 +65,7 @@ class Source(NamedTuple):
         try:
             return tomllib.loads(self.content.decode())
         except UnicodeDecodeError as error:
-            raise self._unread("it is not UTF-8", self.content.count(b"\n", 0, error.start) + 1) from None
+            raise self._unread("the text is not UTF-8", self.content.count(b"\n", 0, error.start) + 1) from None
         except tomllib.TOMLDecodeError as error:
             said = re.search(r"\(at line (\d+)", str(error))
             raise self._unread(str(error), int(said[1]) if said else None) from None
@@ -119,7 +118,7 @@ def load(file: Path) -> Source:
         refused, change = f"it is larger than {MOST_BYTES >> 10} KiB", "make it smaller"
     if not refused:
         return Source(file, content)
-    hint = f"{change}, or {_OPTIONS}" if change else _OPTIONS
+    hint = f"{change}, or name --path or --python" if change else "name --path or --python on the command line"
     problem = Problem(Kind.USAGE, f"{file.name} is not read: {refused}", str(file), hint)
     return Source(file, refused=problem, foreign=foreign)
 
@@ -133,14 +132,17 @@ def _has_table(file: Path) -> bool:
 
 def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
     """Why an open file is not read, and what changes that; ("", "") if only root and this user can have written it."""
-    for name, path, number in (("it", file, descriptor), ("its folder", file.parent, folder)):
+    for path, number, foreign, writable in (
+        (file, descriptor, "it belongs to another user", "others may write it"),
+        (file.parent, folder, "its folder belongs to another user", "others may write its folder"),
+    ):
         status = os.fstat(number)
         if not _trusted(status):
-            return f"{name} belongs to another user ({status.st_uid})", ""
+            return foreign, ""
         if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _private(status, number)):
             shared = status.st_mode & stat.S_ISVTX  # such as /tmp, which is to stay so
             change = "move it to a folder of yours" if shared else f"chmod g-w,o-w {shlex.quote(str(path))}"
-            return f"others may write {name}", change
+            return writable, change
     return "", ""
 
 

@@ -32,7 +32,7 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     source = load(_path(file)) if file else nearest()
     if source is None:
         cause = f"no configuration in this folder or above it: neither {OWN} nor [tool.rlpatch] in {SHARED}"
-        raise Problem(Kind.USAGE, cause, hint="name the file")
+        raise Problem(Kind.USAGE, cause, hint="name the file of the configuration")
     path = source.file
     if remove:
         line = f"no longer trusted: {path}" if consent.distrust(path) else f"was not trusted: {path}"
@@ -59,7 +59,7 @@ def _line(interpreter: str) -> str:
     if program is None:
         return f"  may start {interpreter}, which is not on this machine"
     real = os.path.realpath(program)
-    return f"  may start {program}" + (f", which is {real}" if real != str(program) else "")
+    return f"  may start {program}" if real == str(program) else f"  may start {program}, which is {real}"
 
 
 def _result(file: Path, interpreters: tuple[str, ...], *lines: str) -> CommandResult:

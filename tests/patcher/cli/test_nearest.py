@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from patcher.cli import nearest
-from patcher.store.filesystem import rights
+from patcher.store.filesystem import opened, rights
 from tests.patcher.reliability.people import acl
 
 Run = Callable[..., Result]
@@ -86,8 +86,8 @@ REFUSED_AS_ROOT = {
     "a listed user may write": (_listed, "others may write it", "chmod g-w,o-w {file}"),
 }
 FOREIGN = {
-    "file": (_given("file"), f"it belongs to another user ({NOBODY})", "name --path or --python"),
-    "folder": (_given("folder"), f"its folder belongs to another user ({NOBODY})", "name --path or --python"),
+    "file": (_given("file"), "it belongs to another user", "name --path or --python"),
+    "folder": (_given("folder"), "its folder belongs to another user", "name --path or --python"),
 }
 ALL = {
     **{name: pytest.param(*case, False, id=name) for name, case in REFUSED.items()},
@@ -177,6 +177,25 @@ def test_beside_a_link_of_another_user_nothing_of_roots_file_applies(file: Path,
     assert not (shared / "ran").exists()
 
 
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_file_that_becomes_a_link_while_it_is_read(
+    looks: int, file: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, seen = opened.Opened.status, list[str]()
+
+    def changing(folder: opened.Opened, name: str = "") -> os.stat_result:
+        before = status(folder, name)
+        seen.append(name)
+        if name == file.name and seen.count(name) == looks:
+            _linked(file)
+        return before
+
+    monkeypatch.setattr(opened.Opened, "status", changing)
+    said = run("status").stderr
+    assert "rlpatch.toml is not read: " in said
+    assert "adds" not in said
+
+
 def test_a_pyproject_is_refused_only_if_it_has_a_table(file: Path, run: Run) -> None:
     shared = file.with_name("pyproject.toml")
     file.unlink()
@@ -197,7 +216,7 @@ UNREAD = {
     "dots": (b".".join([b"a"] * 30_000) + b" = 1", "more than 100 dots outside of quotes", 1),
     "head": (b"\n\n[" + b".".join([b'"a"'] * 30_000) + b"]", "more than 100 dots outside of quotes", 3),
     "NUL": (b"decode = '1:2'\nranks = '\x00'", "invalid character", 2),
-    "latin": (b"decode = '1:2'\n\nranks = '\xff'", "it is not UTF-8", 3),
+    "latin": (b"decode = '1:2'\n\nranks = '\xff'", "the text is not UTF-8", 3),
     "syntax": (b"decode = 30:60", "Expected newline", 1),
     "unclosed": (b"decode = [", "Invalid value", None),
 }
