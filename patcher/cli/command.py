@@ -203,7 +203,7 @@ class Command(click.Command):
 
 
 def _going_on(problem: Problem, said: str) -> Warned:
-    """Warning of a command that goes on without what a configuration says."""
+    """Warn that a command goes on without what a configuration says."""
     _, *detail = problem.lines
     return Warned("warning", problem.cause, "\n".join((said, *detail)))
 
@@ -228,7 +228,7 @@ def _starts_a_run(word: str) -> bool:
 def reported(command: str, typed: Sequence[str], notes: Sequence[Message] = ()) -> Iterator[None]:
     """End the process with a report of ours for what click, or a type of ours, says of a wrong command line.
 
-    Warnings among the ``notes`` belong to it.
+    It has the warnings among ``notes``.
     """
     try:
         yield

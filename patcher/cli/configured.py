@@ -72,7 +72,7 @@ class Configuration:
 
     @property
     def interpreters(self) -> tuple[str, ...]:
-        """The interpreters that the file names."""
+        """Interpreters that the file names."""
         tables = (self.options, *self.presets.values())
         return tuple(dict.fromkeys(options[PYTHON][1] for options in tables if PYTHON in options))
 
@@ -100,7 +100,7 @@ def _without_windows(options: Mapping[str, tuple[str, ...]], others: Collection[
 
 
 def goes_on(source: Source, command: str, typed: Collection[str]) -> bool:
-    """Whether a command goes on without a file that cannot be used.
+    """Decide whether a command goes on without a file that cannot be used.
 
     A file of another user is not this one's to mend, and whoever types where to look needs none that is not read.
     """
@@ -109,7 +109,7 @@ def goes_on(source: Source, command: str, typed: Collection[str]) -> bool:
 
 
 def read(source: Source) -> Configuration:
-    """What a file says. Raises Problem (USAGE) for one that is not read, is no TOML, or has what cannot be typed."""
+    """Read a file. Raises Problem (USAGE) for one that is not read, is no TOML, or has what cannot be typed."""
     return _Reader(source).read()
 
 
@@ -188,7 +188,7 @@ class _Reader:
 
 
 def _shown(key: str) -> str:
-    """A key of the file, without what a terminal would obey, and not longer than a line."""
+    """Shorten a key of the file for a message, without what a terminal would obey."""
     key = key if len(key) <= _KEY else f"{key[:_KEY]}…"
     return key if key.isprintable() else ascii(key)
 

@@ -1,4 +1,4 @@
-"""The interpreters that configurations may start: this user has agreed to each once, with ``rlpatch trust``.
+"""Consents of this user: the interpreters that a configuration may start, given by ``rlpatch trust``.
 
 A consent holds for one file with these bytes and one program with these bytes. It is a line of hexadecimal in a record:
 a file of this user for each configuration, named by a digest of its path.
@@ -28,14 +28,14 @@ MOST = 16
 
 
 def program(interpreter: str) -> Path | None:
-    """The program that ``--python`` starts by this name, its own links not followed; None if there is none."""
+    """Find the program that ``--python`` starts by this name, its own links not followed; None if there is none."""
     with suppress(Problem):
         return Path(os.path.abspath(interpreters.executable(interpreter)))  # noqa: PTH100  (keeps links)
     return None
 
 
 def trusted(source: Source, interpreter: str) -> bool:
-    """Whether this user has agreed to the interpreter in this configuration, and both are still the same."""
+    """Look whether this user has agreed to the interpreter in this configuration, and both are still the same."""
     try:
         with opened.opened(_folder()) as folder:
             _require_own(folder.status(), folder.path)
@@ -56,22 +56,22 @@ def require(source: Source, interpreter: str) -> None:
         raise Problem(Kind.USAGE, cause, where, hint, (f"interpreter: {interpreter}",))
 
 
-def trust(source: Source, named: Iterable[str]) -> None:
-    """Agree to the interpreters ``named`` in a configuration, and to no others. Raises Problem (ENVIRONMENT)."""
+def trust(source: Source, names: Iterable[str]) -> None:
+    """Agree to the interpreters that a configuration ``names``, and to no others. Raises Problem (ENVIRONMENT)."""
     try:
-        seals = "".join(f"{_seal(source, interpreter)}\n" for interpreter in named)
+        seals = "".join(f"{_seal(source, interpreter)}\n" for interpreter in names)
         folder = _folder()
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
-        with opened.opened(_folder()) as kept:
-            _require_own(kept.status(), folder)
-            files.place(kept, _name(source.file), Node("", None, 0o600, -1, -1), seals.encode())
+        with opened.opened(_folder()) as records:
+            _require_own(records.status(), folder)
+            files.place(records, _name(source.file), Node("", None, 0o600, -1, -1), seals.encode())
     except (OSError, RuntimeError) as error:
         raise _unkept(error) from None
 
 
 def distrust(file: Path) -> bool:
-    """Take back what this user has agreed to in a configuration, and say whether that was anything.
+    """Take a consent back, and return whether there was one.
 
     Raises Problem (ENVIRONMENT).
     """
@@ -91,7 +91,7 @@ def _unkept(error: Exception) -> Problem:
 
 
 def _folder() -> Path:
-    """Links above it are followed: a home may be one."""
+    """Return the folder of the records. Links above it are followed: a home may be one."""
     return Path(os.path.realpath(elsewhere.state() / "trusted"))
 
 
@@ -105,7 +105,7 @@ def _require_own(status: os.stat_result, path: Path) -> None:
 
 
 def _seal(source: Source, interpreter: str) -> str:
-    """A digest of what was agreed to: the file, the program, and where its links lead. Raises OSError."""
+    """Digest of what was agreed to: the file, the program, and where its links lead. Raises OSError."""
     started = program(interpreter)
     parts = [source.content, os.fsencode(interpreter)]
     if started is not None:  # else it is one on the nodes of a cluster

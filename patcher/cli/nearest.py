@@ -28,7 +28,7 @@ _MOST_DOTS = 100
 
 
 class Source(NamedTuple):
-    """A configuration file and its bytes; or ``refused``, why these are not read, and whether it is ``foreign``."""
+    """Configuration file and its bytes; or why these are not read, and whether the file is of another user."""
 
     file: Path
     content: bytes = b""
@@ -37,11 +37,11 @@ class Source(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The content, with a mark for each byte that is not UTF-8."""
+        """Content, with a mark for each byte that is not UTF-8."""
         return self.content.decode(errors="replace")
 
     def table(self) -> Mapping[str, Any]:
-        """What it has for rlpatch. Raises Problem (USAGE) for a file that is not read, or is no TOML."""
+        """Return the table for rlpatch. Raises Problem (USAGE) for a file that is not read, or is no TOML."""
         if self.refused is not None:
             raise self.refused
         document = self._document()
@@ -67,8 +67,8 @@ class Source(NamedTuple):
         except UnicodeDecodeError as error:
             raise self._unread("the text is not UTF-8", self.content.count(b"\n", 0, error.start) + 1) from None
         except tomllib.TOMLDecodeError as error:
-            said = re.search(r"\(at line (\d+)", str(error))
-            raise self._unread(str(error), int(said[1]) if said else None) from None
+            match = re.search(r"\(at line (\d+)", str(error))
+            raise self._unread(str(error), int(match[1]) if match else None) from None
         except RecursionError:
             raise self._unread("its values are nested too deeply") from None
         except ValueError:  # Python reads no number of more than 4300 digits
@@ -82,7 +82,7 @@ class Source(NamedTuple):
 
 
 def nearest() -> Source | None:
-    """The configuration of the working directory, or of the nearest folder above it; None also where that is gone."""
+    """Find the configuration of the working directory, or of the nearest folder above; None also where that is gone."""
     try:
         folder = Path.cwd()
     except OSError:  # the command itself says so
@@ -97,9 +97,8 @@ def nearest() -> Source | None:
 
 
 def load(file: Path) -> Source:
-    """The configuration at ``file``, whose folder is named without links; see `Source` for one that is not read."""
-    refused, foreign, content = "", False, b""
-    change = ""
+    """Read the configuration at ``file``, whose folder is named without links; `Source` says why it is not read."""
+    refused, change, foreign, content = "", "", False, b""
     try:
         with opened.opened(file.parent) as folder:
             link = folder.status(file.name)
@@ -124,14 +123,14 @@ def load(file: Path) -> Source:
 
 
 def _has_table(file: Path) -> bool:
-    """Whether a pyproject.toml is one for rlpatch: links are followed to see that, and nothing else is read of it."""
+    """Look whether a pyproject.toml has a table for rlpatch. Links are followed, since nothing else is taken here."""
     with suppress(OSError), opened.reading(file) as stream:
         return _TABLE in stream.read(MOST_BYTES)
     return False
 
 
 def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
-    """Why an open file is not read, and what changes that; ("", "") if only root and this user can have written it."""
+    """Return why an open file is not read, and what changes that; ("", "") if only root and this user can write it."""
     for path, number, foreign, writable in (
         (file, descriptor, "it belongs to another user", "others may write it"),
         (file.parent, folder, "its folder belongs to another user", "others may write its folder"),
@@ -151,7 +150,7 @@ def _trusted(status: os.stat_result) -> bool:
 
 
 def _private(status: os.stat_result, descriptor: int) -> bool:
-    """Whether the group is its owner's alone, as with a umask of 002: of the owner's name, and with no other member.
+    """Look whether the group is private to the owner, as with a umask of 002: of the same name, without other members.
 
     Where there is an access control list, the bits of the group are those of everybody in the list.
     """
@@ -167,7 +166,7 @@ def _private(status: os.stat_result, descriptor: int) -> bool:
 
 
 def line_of(text: str, key: str, value: str | None = None) -> int | None:
-    """The first line with ``key = ``, or below it with ``value`` in quotes; None where it is written in another way."""
+    """Find the first line with ``key = ``, or below it with ``value`` in quotes; None where it is written otherwise."""
     name = re.search(rf"^[^#\n]*?(?<![\w-]){re.escape(key)}[\"']?\s*[=\]]", text, re.MULTILINE)
     if name is None:
         return None
@@ -176,5 +175,5 @@ def line_of(text: str, key: str, value: str | None = None) -> int | None:
 
 
 def place(file: Path, line: int | None) -> str:
-    """``file:line``, or the file alone."""
+    """Return ``file:line``, or the file alone."""
     return f"{file}:{line}" if line else str(file)

@@ -37,18 +37,18 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     if remove:
         line = f"no longer trusted: {path}" if consent.distrust(path) else f"was not trusted: {path}"
         return _result(path, (), line)
-    named = configured.read(source).interpreters
-    if not named:
+    interpreters = configured.read(source).interpreters
+    if not interpreters:
         return _result(path, (), f"nothing to trust: {path} names no interpreter")
-    if len(named) > consent.MOST:
-        cause = f"{path.name} names {len(named)} interpreters, and the most are {consent.MOST}"
+    if len(interpreters) > consent.MOST:
+        cause = f"{path.name} names {len(interpreters)} interpreters, and the most are {consent.MOST}"
         raise Problem(Kind.USAGE, cause, str(path), "name fewer, or one with --python")
-    consent.trust(source, named)
-    return _result(path, named, f"trusted: {path}", *map(_line, named))
+    consent.trust(source, interpreters)
+    return _result(path, interpreters, f"trusted: {path}", *map(_line, interpreters))
 
 
 def _path(file: Path) -> Path:
-    """The path that `nearest` would give for a file. Raises Problem (USAGE) for what is no configuration."""
+    """Return the path that `nearest` gives for a file. Raises Problem (USAGE) for what is no configuration."""
     if file.name not in (OWN, SHARED):
         raise Problem(Kind.USAGE, f"{file} is not called {OWN} or {SHARED}", hint="name the file of the configuration")
     return Path(os.path.realpath(file.parent), file.name)
