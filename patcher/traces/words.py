@@ -119,9 +119,10 @@ def uncounted_between(uncounted: Mapping[int, int]) -> str:
 
 def cold_units(numbers: Sequence[int]) -> str:
     """What the first unit of a recording holds beside its own work, where no other came before it to warm up in."""
-    carry = "is cold: it carries" if len(numbers) == 1 else "are cold: they carry"
+    if len(numbers) == 1:
+        return f"#{numbers[0]} is cold: it carries the profiler's own start, because nothing comes before to warm up in"
     named = ", ".join(f"#{number}" for number in numbers[:_LISTED]) + (" …" if len(numbers) > _LISTED else "")
-    return f"{named} {carry} the profiler's own start, because nothing comes before to warm up in"
+    return f"{named} are cold: they carry the profiler's own start, because nothing comes before to warm up in"
 
 
 def joined_replays(count: int, joined: int, why: Sequence[str]) -> str:

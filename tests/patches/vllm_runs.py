@@ -258,11 +258,12 @@ RUNS = {
 
 
 class Iteration(NamedTuple):
-    """What the model runner was given: the number, decode or prefill, and the tokens of each request."""
+    """What the model runner was given: the number, decode or prefill, the tokens of each request, and when (seconds)."""
 
     n: int
     kind: str
     requests: dict[str, int]
+    at: float
 
 
 class Report:
