@@ -97,6 +97,8 @@ class TimelineRecorder(Steerable):
             span.row = row = [number, self.current.get(), kind, name, self.clock(), None, key, amount]
             span.timeline, span.token = self, self.current.set(number)
             self.open[number] = row
+            if kind == "step":
+                self.first.wake.set()
             return span
         except Exception as e:  # nothing here may stop the run
             self.first.stop(e)
@@ -106,19 +108,18 @@ class TimelineRecorder(Steerable):
 
         Of its ``metrics`` the one named ``stale`` is kept: how many steps older its trajectories' weights were.
         """
-        amount = number
         try:
-            if stale in metrics:
+            amount = number
+            if metrics and stale in metrics:
                 amount = [number, int(float(metrics[stale]) * 1000) / 1000]  # no infinity: JSON has none
-        except Exception:  # noqa: S110  (metrics of any kind, which are not ours)
-            pass
+        except Exception:  # metrics of any kind, which are not ours
+            amount = number
         self.span("step", "", None, amount)
-        self.first.wake.set()
 
     def requested(self, kind: str, name: str, key: Any, prompt: Any) -> Any:
         try:
             tokens = len(prompt)
-        except TypeError:
+        except Exception:  # a prompt of any kind
             tokens = None
         return self.span(kind, name, key, tokens)
 

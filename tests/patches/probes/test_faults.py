@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from patches.probes import ranges
 from patches.probes.pieces import Pieces, SizeLimit
+from patches.probes.timeline import VllmTimeline
 from patches.probes.training import WholeCall
 from tests.matrix import MATRIX
 from tests.patches.graph_workers import Worker as Capturing
@@ -221,3 +223,52 @@ def test_nothing_private_of_a_profiler_is_replaced() -> None:
         text = Path(__file__).parents[3].joinpath("patches", "probes", f"{module}.py").read_text()
         assert "_ProfInterface" not in text
         assert "_prepare_trace" not in text
+
+
+# --- the timeline ---
+
+CALLED = {"span", "step", "requested", "start", "stop", "chosen", "iteration", "say", "setting"}
+"""What the lines at call sites of the timeline call, and what these call."""
+
+
+class InjectedTimeline(Injected):
+    def __call__(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        code = frame.f_code
+        if not code.co_filename.endswith(("probes/timeline.py", "probes/steering.py")) or code.co_name not in CALLED:
+            return None
+        key = (code.co_name, frame.f_lineno - code.co_firstlineno)
+        text = linecache.getline(code.co_filename, frame.f_lineno).strip()
+        if event == "line" and text != "try:" and not text.removeprefix("return ").startswith("self.span("):
+            self.lines[key] = None
+            if key == self.line and not self.raised and self.fault is not None:
+                self.raised = True
+                raise self.fault
+        return self
+
+
+def timeline(folder: Path, _made: list[Profiler]) -> None:
+    sys.__dict__.pop("_rlpatch_timeline_1", None)
+    recorder = VllmTimeline()
+    recorder.SAVE_PATH = str(folder)
+    recorder.register = lambda _end: None  # type: ignore[method-assign]
+    parallel = SimpleNamespace(data_parallel_index=0)
+    worker = SimpleNamespace(rank=0, vllm_config=SimpleNamespace(parallel_config=parallel))
+    for _ in range(2):
+        recorder.iteration(worker, with_lists(batch({"a": 1}, {"a": 1}), "a"))
+        recorder.requested("request", "generate", None, [1, 2])
+        recorder.step(1, {"stale": 1.5}, "stale")
+    recorder.stop("the test is over")
+    sys.__dict__.pop("_rlpatch_timeline_1", None)
+
+
+@pytest.mark.parametrize("kind", range(len(FAULTS)))
+def test_each_line_of_the_timeline_may_raise_once(kind: int, tmp_path: Path) -> None:
+    plain = InjectedTimeline()
+    plain.run(timeline, tmp_path / "plain")
+    assert {name for name, _ in plain.lines} >= {"span", "step", "requested", "start", "stop", "iteration"}
+    for number, line in enumerate(plain.lines):
+        if line[0] in ("stop", "say"):  # of an ended timeline, by the test itself
+            continue
+        injected = InjectedTimeline(line, FAULTS[(number + kind) % len(FAULTS)])
+        injected.run(timeline, tmp_path / str(number))
+        assert injected.raised, line
