@@ -30,11 +30,17 @@ STRETCH = 1 << 16
 MOST_THREADS = 1 << 16
 """Of one trace: each takes 1 KB, whatever it did."""
 
+MOST_STREAMS = 1 << 10
+"""Streams that are merged: a merge looks at all of them for each stretch, so tasks of more are sorted together."""
+
 MANY = 16
 """Calls of one key among which the earliest is looked for: more is nothing that a profiler writes."""
 
 NEAR = 64
 """Calls behind the last one that was looked for among which the next one is looked for first."""
+
+_MOST_NAMES = 64
+"""Ranks or devices that a message names."""
 
 Thread = tuple[object, object]
 """The process and the thread of an event on the host, as the trace names them."""
@@ -364,12 +370,17 @@ class Timeline:
         begin, streams = self.tasks.begin, dict[int, "array[int]"]()
         for at, stream in enumerate(self.tasks.stream):
             streams.setdefault(stream, array("i")).append(at)
+        if len(streams) > MOST_STREAMS:
+            return in_order(array("i", range(len(begin))), begin)
         return _merged([in_order(own, begin) for own in streams.values()], begin)
 
 
 def several(path: Path, what: str, values: Iterable[object]) -> Problem:
     """That a file or folder is of several ranks or devices, where a timeline is of one."""
-    cause = f"{path.name} holds several {what}: {', '.join(sorted(map(str, values)))}"
+    names = sorted(map(str, values))
+    if len(names) > _MOST_NAMES:
+        names[_MOST_NAMES:] = [f"and {len(names) - _MOST_NAMES:,} more"]
+    cause = f"{path.name} holds several {what}: {', '.join(names)}"
     return Problem(Kind.TRACE, cause, str(path), "record, export or parse each rank by itself, in a folder of its own")
 
 

@@ -38,6 +38,11 @@ _NEEDED = {
     "TASK": {"startNs", "endNs", "deviceId", "connectionId", "globalTaskId", "taskType", "streamId"},
     "STRING_IDS": {"id", "value"},
 }
+_TABLES = _NEEDED.keys() | {
+    "CANN_API", "COMMUNICATION_OP", "COMPUTE_TASK_INFO", "CONNECTION_IDS", "ENUM_HCCL_DATA_TYPE", "MSTX_EVENTS",
+    "NPU_INFO", "PYTORCH_API", "RANK_DEVICE_MAP", "STEP_TIME", "TASK_PMU_INFO",
+}  # fmt: skip
+_PARSE_AGAIN = "parse the folder again with `rlpatch analyse`, if PROF_… is still there"
 _COMPUTING = "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId"
 _PIECE = 1 << 10
 """Operators that are walked at once."""
@@ -86,12 +91,11 @@ class DatabaseTimeline(Timeline):
 
         try:
             with database.opened(self.file) as db:
-                db.text_factory = lambda data: data.decode("utf-8", "replace")
                 yield db
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
             what = error if isinstance(error, sqlite3.Error) else "a column has values of another type"
-            hint = "parse the folder again with `rlpatch analyse`, if PROF_… is still there"
-            raise Problem(Kind.TRACE, f"{self.file.name} cannot be read: {what}", str(self.file), hint) from None
+            cause = f"{self.file.name} cannot be read: {what}"
+            raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
     def operators_in_order(self) -> Iterator[tuple[int, Iterable[Row]]]:
         """The operators of each thread in the order of their begin, read a second time."""
@@ -125,9 +129,8 @@ class DatabaseTimeline(Timeline):
 
     def fill(self, db: sqlite3.Connection) -> None:
         """Read everything but the operators, which stay where they are."""
-        for table, column in db.execute("SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c"):
-            self.tables.setdefault(table, set()).add(column)
-        self._check()
+        self.tables = database.columns(db)
+        self._check(db)
         self.rank = self._rank(db)
         self.world, self.settings = ascend.world_of(self._folder), ascend.settings_of(self._folder)
         names = _column(db, "SELECT name FROM NPU_INFO LIMIT 1") if "NPU_INFO" in self.tables else []
@@ -155,7 +158,11 @@ class DatabaseTimeline(Timeline):
         if {"CONNECTION_IDS", "PYTORCH_API"} <= self.tables.keys():
             self.tasks.link(self._calls(db, _OPERATORS), self.tasks.key)
 
-    def _check(self) -> None:
+    def _check(self, db: sqlite3.Connection) -> None:
+        names = {name.upper() for name in _column(db, "SELECT name FROM sqlite_master")}
+        if computed := sorted((_TABLES & names) - self.tables.keys()):
+            cause = f"{self.file.name} cannot be read: {computed[0]} is computed, and torch_npu writes a plain table"
+            raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN)
         for table, columns in _NEEDED.items():
             if table == "TASK" and table not in self.tables and "PYTORCH_API" in self.tables:
                 continue  # nothing ran on a device: then torch_npu leaves the table out

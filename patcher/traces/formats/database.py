@@ -1,7 +1,12 @@
-"""The databases of torch_npu: which are there, and opening one so that nothing is left beside it."""
+"""The databases of torch_npu: which are there, and opening one so that nothing is left beside it.
+
+A database is a program, too: a view or a column can be computed for ever. So only the stored columns of tables are
+read, and reading ends after so many steps of SQLite and bytes of text as the size of the file explains.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +18,23 @@ if TYPE_CHECKING:
     import sqlite3
 
 
+_LEAST, _PER_BYTE = 10_000_000, 10
+"""Steps of SQLite, and bytes of text, that reading may take: for any file, and for each byte of it.
+
+The databases of torch_npu take less than two steps a byte.
+"""
+
+_PIECE = 10_000
+"""Steps after which they are counted."""
+
+_SCHEMA_STEPS = 100_000
+"""Steps that reading the schema may take: SQLite keeps its entries in chains, so a hundred thousand take 8 s."""
+
+_LONGEST = 1 << 20
+"""Bytes of one value, or of a row."""
+
+_SCHEMA = {"sqlite_master", "sqlite_schema", "pragma_table_xinfo"}
+
 NAMED = "ascend_pytorch_profiler*.db"
 """How torch_npu calls the database of a rank."""
 
@@ -22,21 +44,95 @@ def parsed_into(output: Path) -> list[Path]:
     return sorted(output.glob(NAMED))
 
 
+class _Budget:
+    """What reading may still take of a file of ``size`` bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = _LEAST + _PER_BYTE * size
+        self.most = self.steps = _SCHEMA_STEPS
+
+    def allow_queries(self) -> None:
+        """Count anew, behind the schema."""
+        self.most = self.steps = self.bytes
+
+    def exceeded(self) -> bool:
+        """Count one more piece of steps, and return whether these were too many."""
+        self.steps -= _PIECE
+        return self.steps < 0
+
+    def text(self, data: bytes) -> str:
+        """Count and decode a text. Raises sqlite3.DataError where there were too many."""
+        import sqlite3
+
+        self.bytes -= len(data)
+        if self.bytes < 0:
+            raise sqlite3.DataError(f"it holds more than {self.most:,} bytes of text, more than its size explains")
+        return data.decode("utf-8", "replace")
+
+
 @contextmanager
 def opened(file: Path) -> Iterator[sqlite3.Connection]:
-    """The database in ``file``; ``sqlite3.Error`` where it is none.
+    """The database in ``file``, of which only stored columns of tables can be read.
 
     One in the mode of a write-ahead log gets two files beside it from whoever looks, and the folder may be somebody
     else's. Those are not made, unless a log with content is there already: then part of the data stands in it.
+
+    Raises sqlite3.Error where it is none, where a query reads anything else, and where reading takes too long.
     """
     import sqlite3
 
-    log = file.with_name(f"{file.name}-wal")
-    alone = not log.is_file() or not log.stat().st_size
-    how = "mode=ro&immutable=1" if alone else "mode=ro"
+    if not file.is_file():  # SQLite would wait for a pipe
+        raise sqlite3.OperationalError("not a regular file")
+    beside = [file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm", "-journal")]
+    log = (
+        beside[0].stat().st_size
+        if all(path.is_file() or not path.exists() for path in beside) and beside[0].exists()
+        else 0
+    )
+    budget = _Budget(file.stat().st_size + log)
+    how = "mode=ro" if log else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"{file.resolve().as_uri()}?{how}", uri=True)) as database:
-        database.text_factory = lambda text: text.decode("utf-8", "replace")
-        yield database
+        database.text_factory = budget.text
+        database.set_progress_handler(budget.exceeded, _PIECE)
+        if sys.version_info >= (3, 11):
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+        try:
+            _allow_tables(database)
+            budget.allow_queries()
+            yield database
+        except sqlite3.OperationalError:
+            if budget.steps >= 0:
+                raise
+            cause = f"reading it takes more than {budget.most:,} steps, more than its size explains"
+            raise sqlite3.OperationalError(cause) from None
+
+
+def columns(db: sqlite3.Connection) -> dict[str, set[str]]:
+    """The columns of each table, without tables that compute one."""
+    query = """SELECT m.name, c.name, c.hidden FROM sqlite_master m JOIN pragma_table_xinfo(m.name) c
+ WHERE m.type = 'table' AND m.rootpage > 0 AND m.sql NOT LIKE '%VIRTUAL%'"""
+    tables: dict[str, set[str]] = {}
+    computed = set()
+    for table, column, hidden in db.execute(query):
+        tables.setdefault(table, set()).add(column)
+        if hidden:
+            computed.add(table)
+    return {table: names for table, names in tables.items() if table not in computed}
+
+
+def _allow_tables(db: sqlite3.Connection) -> None:
+    """Refuse whatever a query reads but stored columns: views, virtual tables and what computes a column."""
+    import sqlite3
+
+    plain = {*columns(db), *_SCHEMA}
+
+    def authorize(action: int, name: str | None, _column: str | None, _base: str | None, view: str | None) -> int:
+        reads = action == sqlite3.SQLITE_READ and name in plain and view is None
+        harmless = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION)
+        inspects = action == sqlite3.SQLITE_PRAGMA and name == "table_xinfo"
+        return sqlite3.SQLITE_OK if reads or harmless or inspects else sqlite3.SQLITE_DENY
+
+    db.set_authorizer(authorize)
 
 
 def broken(file: Path) -> bool:
