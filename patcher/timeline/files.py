@@ -39,8 +39,14 @@ SMALLEST = 200
 """Bytes of a file that may still be without its header."""
 
 _CHUNK = 1 << 20
-_LONGEST_LINE = 1 << 25
-"""A line is what a process wrote within a second; none of ours comes near."""
+_LONGEST_LINE = 12 << 20
+"""Bytes of a line: it holds at most the 131,072 records that a process keeps until it writes."""
+
+_LEAST_BYTES, _MOST_PACKED = 1 << 20, 50
+"""Bytes that any file may unpack to, and how many times its size it may be: iterations all alike come to 25 times."""
+
+_LEAST_LINES, _SHORTEST_LINE = 1_000, 8
+"""Lines that any file may have, and packed bytes of each more: a line is flushed by itself, which takes 14."""
 
 _LATEST = 1 << 60
 _LATE_US = 10_000_000
@@ -130,10 +136,11 @@ class ProcessFile:
 
 @dataclass
 class Losses:
-    """What could not be read of a file so far."""
+    """What could not be read of a file so far: ``too_large`` is the name of one that unpacks to too much."""
 
     lines: int = 0
     cut: bool = False
+    too_large: str = ""
 
 
 def paths(folder: Path) -> list[Path]:
@@ -155,20 +162,28 @@ def paths(folder: Path) -> list[Path]:
 def lines(path: Path, losses: Losses, read: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
     """The lines of a file up to the last whole one, also of one that is still written or whose end is missing.
 
-    ``read`` is called with the number of compressed bytes that were read since. Raises OSError.
+    ``read`` is called with the number of compressed bytes that were read since. Reading ends where a file unpacks to
+    more than the processes of a run pack. Raises OSError.
     """
     stream, rest = zlib.decompressobj(31), b""
+    unpacked, count, allowed, most_lines = 0, 0, _LEAST_BYTES, _LEAST_LINES
     with reading(path) as file:
         while chunk := file.read(_CHUNK):
             read(len(chunk))
+            allowed += len(chunk) * _MOST_PACKED
+            most_lines += len(chunk) // _SHORTEST_LINE
             while chunk:
                 try:
-                    rest += stream.decompress(chunk, _CHUNK)
+                    piece = stream.decompress(chunk, _CHUNK)
                 except zlib.error:
                     losses.cut = True
                     return
                 chunk = stream.unconsumed_tail
-                *whole, rest = rest.split(b"\n")
+                unpacked, count = unpacked + len(piece), count + piece.count(b"\n")
+                if unpacked > allowed or count > most_lines:
+                    losses.cut, losses.too_large = True, path.name
+                    return
+                *whole, rest = (rest + piece).split(b"\n")
                 yield from whole
                 if len(rest) > _LONGEST_LINE:
                     losses.lines, rest = losses.lines + 1, b"\0"  # no JSON: what follows of it is lost with it

@@ -293,7 +293,9 @@ class _Join:
     def _notes(self) -> Iterator[str]:
         for at, reader in enumerate(self.readers):
             name = self.processes[at].head.path.name
-            if reader.losses.cut:
+            if reader.losses.too_large:
+                yield f"{reader.losses.too_large} unpacks to more than rlpatch packs: the rest of it is left out"
+            elif reader.losses.cut:
                 yield f"{name} is damaged: the rest of it is left out"
             if count := reader.losses.lines:
                 yield f"{name}: {count:,} records are not understood and left out"

@@ -82,7 +82,7 @@ def survey(found: Sequence[Path], read: Callable[[int], None] = lambda _: None) 
         else:
             if one is not None and (one.first or one.kinds):
                 known.append(one)
-            elif one is None and path.stat().st_size > files.SMALLEST:
+            elif one.cut if one is not None else path.stat().st_size > files.SMALLEST:
                 unread.append(path)
     parted = sorted(map(_numbered, _runs(_processes(known))), key=lambda run: min(one.wall[0] for one in run))
     return Surveyed(

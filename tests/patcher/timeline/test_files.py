@@ -17,6 +17,7 @@ from patcher.timeline import files, runs
 from patcher.timeline.files import Reader
 from patcher.timeline.join import join
 from patcher.timeline.model import RunTimeline
+from tests.alarms import at_most
 from tests.matrix import CRASH, thinned
 
 
@@ -164,19 +165,68 @@ def test_a_file_of_a_newer_version_is_told_apart(tmp_path: Path) -> None:
     assert (found.runs, found.newer) == ((), (writer.path,))
 
 
-@pytest.mark.matrix
-def test_a_line_without_an_end_and_a_bomb_take_no_memory(tmp_path: Path) -> None:
-    path = tmp_path / "node0_1_1.jsonl.gz"
+MB = 1 << 20
+PIECE = b"[" + b"1," * 300_000 + b"1]"
+BOMBS = {
+    "newlines": (b"\n" * MB, 64),
+    "a line without an end": (b"0" * MB, 1_000),
+    "short objects": (b"{}\n" * 100_000, 100),
+    "rows": (b'{"at":[9,9],"spans":[' + b",".join([b'[1,0,"work","x",-5,1]'] * 100_000) + b"]}\n", 20),
+    "empty rows": (b'{"at":[9,9],"spans":[' + b"[]," * 3_000_000 + b"[]]}\n", 20),
+    "columns": (b'{"at":[9,9],"iterations":[' + b",".join([PIECE] * 6) + b"]}\n", 30),
+    "deep nesting": (b"[" * 100_000 + b"\n", 300),
+    "long numbers": (b'{"at":[9,' + b"9" * 4_000 + b"]}\n", 20_000),
+}
+"""What a file of at most 1 MB unpacks to: a piece, and how often it comes."""
+
+
+def bomb(path: Path, piece: bytes, times: int) -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    head = json.dumps({"rlpatch timeline": 1, "host": "h", "pid": 1}).encode() + b"\n"
-    zeros = b"0" * (1 << 20)
-    path.write_bytes(packer.compress(head) + b"".join(packer.compress(zeros) for _ in range(200)) + packer.flush())
+    head = {"rlpatch timeline": 1, "host": "node0", "boot": "boot0", "pid": 99, "parent": 1}
+    line = json.dumps(head).encode() + b"\n"
+    path.write_bytes(packer.compress(line) + b"".join(packer.compress(piece) for _ in range(times)) + packer.flush())
+    assert path.stat().st_size < 1.1 * MB
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_file_that_unpacks_to_too_much_is_read_in_part_and_named(name: str, tmp_path: Path) -> None:
+    small(tmp_path)
+    path = tmp_path / "timeline" / "node0_99_1790000000000.jsonl.gz"
+    bomb(path, *BOMBS[name])
+    with at_most(30):
+        unpacked = sum(map(len, files.lines(path, files.Losses())))
+        surveyed = runs.survey(files.paths(tmp_path))
+        ((run, processes),) = surveyed.runs
+        joined = join(run, processes)
+    assert unpacked <= MB + 50 * path.stat().st_size
+    assert len(joined.steps) == 5
+    named = f"{path.name} unpacks to more than rlpatch packs: the rest of it is left out" in joined.notes
+    assert named != (surveyed.unread == (path,))
+
+
+def test_a_bomb_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "node0_1_1.jsonl.gz"
+    bomb(path, *BOMBS["a line without an end"])
     tracemalloc.start()
     losses = files.Losses()
     assert len(list(files.blocks(path, losses))) == 1
     assert tracemalloc.get_traced_memory()[1] < 150 << 20
     tracemalloc.stop()
-    assert losses.lines
+    assert losses.too_large == path.name
+
+
+def test_an_engine_whose_iterations_are_all_alike_is_read_to_its_end(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    for second in range(1, 301):
+        now = second * 1_000_000
+        for at in range(200):
+            writer.iterate(
+                now - 1_000_000 + at * 5_000 + second % 2, now - 1_000_000 + at * 5_000 + 4_800, 64, 64, 64_000
+            )
+        writer.flush((now, now))
+    losses = files.Losses()
+    assert len(list(files.blocks(writer.path, losses))) == 301
+    assert not losses.cut
 
 
 SEEDS = list(range(200))
