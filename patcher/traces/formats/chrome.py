@@ -40,6 +40,9 @@ _DEEPEST, _MOST_TOKENS, _MOST_HEADS = 1000, 1_000_000, 3
 _SCAN = 1 << 20
 """Bytes that a scan takes at once."""
 
+_LEAST_UNPACKED, _MOST_PACKED = 64 << 20, 100
+"""Bytes that any gzip file may unpack to, and how many times its size it may be: traces come to 10 to 30 times."""
+
 _ENDS = 1 << 16
 """Bytes within which a trace begins the list of its events, and at its end closes it."""
 
@@ -279,7 +282,8 @@ def has_events(path: Path) -> bool:
 class _Stream:
     """The bytes of ``raw``, unpacked if it is gzip, which its content decides and not its name.
 
-    Of a gzip file that ends too early, or is damaged, everything before is read; ``cut`` is the reason then.
+    Of a gzip file that ends too early, is damaged, or unpacks to more than a trace does, everything before is read;
+    ``cut`` is the reason then.
     ``progress`` hears how many bytes of the file that took, packed as they are.
     """
 
@@ -288,6 +292,7 @@ class _Stream:
         raw.seek(0)
         self.raw, self.unpacked = raw, gzip.GzipFile(fileobj=raw) if packed else None
         self.cut = ""
+        self.total = 0
         self.progress, self.reported = progress, 0
 
     def read(self, size: int) -> bytes:
@@ -307,6 +312,9 @@ class _Stream:
             while missing > 0 and not self.cut and (part := self.unpacked.read1(missing)):
                 parts.append(part)
                 missing -= len(part)
+                self.total += len(part)
+                if self.total > _LEAST_UNPACKED + _MOST_PACKED * self.raw.tell():
+                    self.cut = f"the gzip file unpacks to more than {_MOST_PACKED} times its size"
         except EOFError:
             self.cut = "the gzip file ends before its end"
         except (gzip.BadGzipFile, zlib.error) as error:

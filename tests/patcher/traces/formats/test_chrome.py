@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import chrome, torch
 from patcher.traces.formats.chrome import ChromeEvents, nanoseconds
+from tests.alarms import at_most
 from tests.matrix import examples
+from tests.patcher.reliability.package import invoked
 
 READERS = ("msgspec", "json")
 
@@ -353,3 +356,39 @@ def test_blocks_are_read_one_at_a_time(tmp_path: Path) -> None:
     path.write_text(json.dumps({"traceEvents": [event(number) for number in range(1000)]}))
     sizes: Iterator[int] = (len(events) for events in ChromeEvents(path, block=4096))
     assert max(sizes) < 120
+
+
+MB = 1 << 20
+BOMBS = {
+    "zeros": (b"", b"\0" * MB),
+    "blanks in the list": (b'{"traceEvents":[', b" " * MB),
+    "empty events": (b'{"traceEvents":[', b"{}," * (MB // 3)),
+    "numbers of steps": (b'{"traceEvents":[', b"ProfilerStep#12 " * (MB // 16)),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_gzip_file_is_unpacked_to_what_a_trace_comes_to(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.pt.trace.json.gz"
+    head, piece = BOMBS[name]
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    with path.open("wb") as file:
+        file.write(packer.compress(head))
+        for _ in range(1_024):
+            file.write(packer.compress(piece))
+        file.write(packer.flush())
+    heard: list[int] = []
+    with at_most(30):
+        scan = chrome.scan(path, heard.append)
+        report = invoked("report", path)
+    assert scan.cut == "the gzip file unpacks to more than 100 times its size"
+    assert sum(heard) < path.stat().st_size / 3
+    assert report.exit_code in (Kind.TRACE.exit_code, Kind.NO_TRACE.exit_code)
+
+
+def test_a_trace_of_events_that_are_all_alike_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt.trace.json.gz"
+    event = b'{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":%d.%03d,"dur":1}'
+    events = b",".join(event % (at * 7, at % 1_000) for at in range(1_000_000))
+    path.write_bytes(gzip.compress(b'{"traceEvents":[' + events + b"]}", 6))
+    assert not chrome.scan(path).cut
