@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from patcher.changes import markers
 from patcher.changes.change import Record
@@ -19,7 +20,11 @@ from patcher.targets import find as targets
 from patcher.targets.applied import PatchPayload
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery
+from patcher.workers.forms import printable
 from patches.projects import projects
+
+_NAMED = 20
+"""Entries that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
         searches = [replace(search, path=other.path, python=None, environment=None) for other in others]
         shown += [(one, root) for one in searches for root in patched_roots(names, one)[0]]
         others = []
+    unread = elsewhere.remembered().unreadable if everywhere else ()
     step = StepResult() if shown else report_nothing(names, found, here=bool(others))
     patches: list[PatchPayload] = []
     for one, root in shown:
@@ -51,7 +57,16 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
     step += StepResult(tuple(map(elsewhere_line, others)))
     if others:
         step += StepResult((f"next: {CommandLine('status', *names, '--everywhere')}",))
+    if unread:
+        step += StepResult.noted([_left_out(unread)], "warning")
     return CommandResult("status", step, data=Status(tuple(patches), tuple(str(other.path) for other in others)))
+
+
+def _left_out(entries: Sequence[Path]) -> Note:
+    paths = [printable(str(path), elsewhere.LONGEST) for path in entries[:_NAMED]]
+    more = [f"and {len(entries) - _NAMED} more"] if len(entries) > _NAMED else []
+    text = f"left out: {len(entries)} entries of what you have patched cannot be read"
+    return Note(text, "\n".join(["they are no files, or hold no path:", *paths, *more]))
 
 
 def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
@@ -81,7 +96,7 @@ def restore_hint(root: PatchedRoot) -> str:
 def patched_elsewhere(names: Sequence[str], search: Search, found: Discovery) -> list[PatchedRoot]:
     """The roots with patches of ``names`` that this user has patched, and a search has not ``found``."""
     others: list[PatchedRoot] = []
-    for root in elsewhere.remembered():
+    for root in elsewhere.remembered().roots:
         if root not in found.stores:
             with suppress(Problem):  # whoever looks there sees it
                 others += patched(Discovery((), (root,), (), ()), _projects(names, search))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from patcher.commands import elsewhere
+from tests.alarms import at_most
 from tests.patcher.cli.conftest import _quiet_environment, release, run, site  # noqa: F401  (fixtures)
 
 APPLY = ("apply", "vllm-ascend", "--decode", "30:60", "--path", "site")
@@ -77,9 +80,86 @@ def test_entries_that_lead_nowhere_are_dropped(tmp_path: Path, state: Path) -> N
     reverted.mkdir()
     elsewhere.remember([patched, reverted, gone, patched])
     (state / "damaged").write_bytes(b"")
-    assert elsewhere.remembered() == [patched]
+    assert elsewhere.remembered().roots == (patched,)
     assert {entry.read_text() for entry in state.iterdir()} == {str(patched), str(gone)}, "its disk may come back"
     for entry in state.iterdir():
         os.utime(entry, (0, time.time() - elsewhere.GONE_S - 1))
-    assert elsewhere.remembered() == [patched]
+    assert elsewhere.remembered().roots == (patched,)
     assert len(list(state.iterdir())) == 1
+
+
+def link(entry: Path) -> None:
+    entry.symlink_to(entry.parent.parent.parent / "outside")
+
+
+def link_to_zeros(entry: Path) -> None:
+    entry.symlink_to("/dev/zero")
+
+
+def pipe(entry: Path) -> None:
+    os.mkfifo(entry)
+
+
+def folder(entry: Path) -> None:
+    entry.mkdir()
+    (entry / "x").touch()
+
+
+def huge(entry: Path) -> None:
+    with entry.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def no_path(entry: Path) -> None:
+    entry.write_bytes(b"/a\0b")
+
+
+def relative(entry: Path) -> None:
+    entry.write_bytes(b"a/b")
+
+
+ODD = [link, link_to_zeros, pipe, folder, huge, no_path, relative]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: odd.__name__)
+def test_an_odd_entry_fails_alone_and_is_named(
+    odd: Callable[[Path], None],
+    run,  # noqa: F811
+    site: Path,  # noqa: F811
+    state: Path,
+) -> None:
+    state.mkdir(parents=True)
+    outside = state.parent.parent / "outside"
+    outside.write_bytes(b"mine")
+    entry = state / hashlib.sha256(os.fsencode(site)).hexdigest()[:16]
+    odd(entry)
+    odd(state / "0\x1b[2J\n")
+    with at_most(20):
+        run(*APPLY)
+        listed = run("status", "--everywhere", "-v")
+    assert outside.read_bytes() == b"mine"
+    assert f" in {site}, since " in listed.stdout or odd is folder
+    assert f"left out: {1 + (odd is folder)} entries of what you have patched cannot be read" in listed.stderr
+    assert "/rlpatch/roots/0 [2J" in " ".join(listed.stderr.split())
+    assert "\x1b" not in listed.stderr
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_folder_that_is_a_link_is_neither_written_nor_read(run, site: Path, state: Path, level: int) -> None:  # noqa: F811
+    outside = site.parent / "outside"
+    outside.mkdir()
+    place = (state, state.parent)[level]
+    place.parent.mkdir(parents=True)
+    place.symlink_to(outside)
+    run(*APPLY)
+    assert list(outside.iterdir()) == []
+    listed = run("status", "--everywhere")
+    assert "left out" in listed.stderr or level
+    assert "since" not in listed.stdout
+
+
+def test_of_many_entries_the_first_are_read(state: Path) -> None:
+    state.mkdir(parents=True)
+    for number in range(elsewhere.MOST + 5):
+        (state / f"{number:05}").write_bytes(b"/nowhere")
+    assert len(elsewhere.remembered().unreadable) == 5
