@@ -6,8 +6,10 @@ nests is one thread of slices; of what goes on many times at once in a process, 
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -103,17 +105,48 @@ def _threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> list[li
     each other. A span that goes on ends at ``until``.
     """
     ends = ((span, max(span.end if span.end is not None else until, span.start)) for span in spans)
+    ordered = sorted(ends, key=lambda one: (one[0].start, -one[1]))
     threads: list[list[tuple[LaneSpan, float]]] = []
-    around: list[list[float]] = []  # the ends of those of a thread that have begun, the innermost last
-    for span, end in sorted(ends, key=lambda one: (one[0].start, -one[1])):
-        for stack in around:
-            while stack and stack[-1] <= span.start:
-                stack.pop()
-        fitting = (at for at, stack in enumerate(around) if not stack or (nests and end <= stack[-1]))
-        at = next(fitting, len(threads))
+    around = [list[float]() for _ in ordered]  # the ends of those of a thread that have begun, the innermost last
+    room, running = _Room(len(ordered)), list[tuple[float, int]]()
+    for span, end in ordered:
+        while running and running[0][0] <= span.start:
+            _, at = heapq.heappop(running)
+            around[at].pop()
+            room.set(at, around[at][-1] if around[at] else math.inf)
+        at = room.first(end)
         if at == len(threads):
             threads.append([])
-            around.append([])
         around[at].append(end)
+        room.set(at, end if nests else -math.inf)
+        heapq.heappush(running, (end, at))
         threads[at].append((span, end))
     return threads
+
+
+class _Room:
+    """Up to when a slice on each of ``count`` threads may last, as a tree of which a node has the most of those below.
+
+    It is infinite where nothing is running.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.leaves = 1 << count.bit_length()
+        self.tree = [math.inf] * (2 * self.leaves)
+
+    def set(self, thread: int, until: float) -> None:
+        """Change one thread."""
+        node, tree = self.leaves + thread, self.tree
+        tree[node] = until
+        while node > 1:
+            node //= 2
+            tree[node] = max(tree[2 * node], tree[2 * node + 1])
+
+    def first(self, end: float) -> int:
+        """The first thread on which a slice may last until ``end``."""
+        node = 1
+        while node < self.leaves:
+            node *= 2
+            if self.tree[node] < end:
+                node += 1
+        return node - self.leaves

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from patcher.page.markup import Content, Markup, data_block, faint, tag
 from patcher.timeline.model import ROLES, PathSegment, RunTimeline, TrainingStep
-from patcher.timeline.page.rows import Interval, Row, merged, rows
+from patcher.timeline.page.rows import OTHERS, Interval, Row, merged, rows
 from patcher.timeline.page.texts import Say, cause, seconds, who
 from patcher.timeline.shares import highest_and_last
 
@@ -80,7 +80,7 @@ class Placed(NamedTuple):
 def picture(found: RunTimeline, say: Say, parts: int) -> Content:
     """The picture with its controls and legend, in which ``parts`` bars fit beside each other; None without a lane."""
     frame = frame_of(found, parts)
-    placed, curve, height = _places(found, say)
+    placed, curve, height = _places(found, say, max(parts // 100, 1))
     if not placed:
         return None
     counted = [0]  # bars that were joined to others
@@ -119,10 +119,10 @@ def picture(found: RunTimeline, say: Say, parts: int) -> Content:
     )  # fmt: skip
 
 
-def _places(found: RunTimeline, say: Say) -> tuple[list[Placed], int, int]:
+def _places(found: RunTimeline, say: Say, names: int) -> tuple[list[Placed], int, int]:
     """The rows with their places, the place of the curve (below the last engine or server), and the height of all."""
     y = _HEAD + 6 + _MARKS * bool(found.windows or found.recorded)
-    made = rows(found)
+    made = rows(found, names)
     below = max((at for at, row in enumerate(made) if row.role in ("engine", "server", "agent", "reward")), default=-1)
     placed, curve = [], y
     for at, row in enumerate(made):
@@ -154,7 +154,7 @@ def _row(placed: Placed, frame: Frame, counted: list[int], say: Say) -> Iterator
         intervals = merged(within, frame.shortest)
         counted[0] += len(within) - len(intervals)
         classes = ["b", f"k-{bars.hue}", *["pale"] * bars.pale, *["odd"] * bars.odd]
-        name = say(bars.name) if bars.name in ("iterations", "decodes") else bars.name
+        name = say(bars.name) if bars.name in ("iterations", "decodes", OTHERS) else bars.name
         yield _strokes(
             intervals, frame, placed.top + bars.top, bars.height, f"{name} \N{MIDDLE DOT} {placed.label}", classes
         )
@@ -309,7 +309,7 @@ def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
     for one in placed:
         paler = {(bars.top, bars.name) for bars in one.row.bars if bars.pale}
         for bars in one.row.bars:
-            shown = bars.height > 10 and bars.hue not in ("iterations", "decodes")
+            shown = bars.height > 10 and bars.hue not in ("iterations", "decodes") and bars.name != OTHERS
             shown = shown and (bars.pale or (bars.top, bars.name) not in paler)
             for interval in frame.within(bars.intervals) if shown else ():
                 wide = interval.end - interval.start
@@ -369,6 +369,8 @@ def _aggregated(placed: Sequence[Placed], found: RunTimeline, frame: Frame, join
         yield say("grouped_about", count=grouped)
     if joined:
         yield say("merged", count=f"{joined:,}", seconds=seconds(frame.shortest))
+    if names := sum(one.row.joined for one in placed):
+        yield say("names_joined", count=f"{names:,}", name=say(OTHERS))
     if left := sum(lane.left_out for lane in found.lanes):
         yield say("left_out", count=f"{left:,}")
 

@@ -42,6 +42,10 @@ HUES = (
 """A colour for what is done, whatever the framework calls it: the first pattern that fits the name, then the kind."""
 
 
+OTHERS = "other spans"
+"""The name of bars that stand for many names."""
+
+
 class Interval(NamedTuple):
     """From when to when, in seconds; ``notes`` are numbers that a title has: iterations, only decodes, requests."""
 
@@ -65,12 +69,13 @@ class Bars:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Lanes that are drawn as one, by their index; ``height`` is in pixels."""
+    """Lanes that are drawn as one, by their index; ``height`` is in pixels, ``joined`` counts names in `OTHERS`."""
 
     role: str
     lanes: tuple[int, ...]
     bars: tuple[Bars, ...]
     height: int
+    joined: int = 0
 
 
 def hue(kind: str, name: str) -> str:
@@ -80,8 +85,8 @@ def hue(kind: str, name: str) -> str:
     return next((one for text in (name, kind) for one, pattern in HUES if re.search(pattern, text)), "rest")
 
 
-def rows(found: RunTimeline) -> tuple[Row, ...]:
-    """The rows of a run, from the top."""
+def rows(found: RunTimeline, names: int = 500) -> tuple[Row, ...]:
+    """The rows of a run, from the top, with bars of at most so many ``names`` at each level."""
     awaited = defaultdict[int, float](float)
     for segment in itertools.chain.from_iterable(step.critical_path for step in found.steps):
         if segment.lane is not None:
@@ -92,7 +97,7 @@ def rows(found: RunTimeline) -> tuple[Row, ...]:
         lanes.sort(key=lambda at: [(one is None, one or 0) for one in (found.lanes[at].replica, found.lanes[at].rank)])
         groups = _groups(lanes, awaited)
         levels = 3 if len(groups) <= ALONE else 2
-        made += [_row(role, group, [found.lanes[at] for at in group], levels) for group in groups]
+        made += [_row(role, group, [found.lanes[at] for at in group], levels, names) for group in groups]
     return tuple(made)
 
 
@@ -105,11 +110,16 @@ def _groups(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[in
     return [*((at,) for at in alone), tuple(at for at in lanes if at not in alone)]
 
 
-def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int) -> Row:
+def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int, names: int) -> Row:
     """One row: what nests in its levels, beside it iterations, and below what goes on many times at once."""
     runs = [run for lane in lanes for run in lane.iterations]
     crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
-    bars, top = _levels(lanes, 1 if runs else levels, LOW if any(crowds.values()) else HEIGHTS)
+    nested = defaultdict[_Key, list[Interval]](list)
+    for lane in lanes:
+        for one in _nested(lane, 1 if runs else levels):
+            nested[one.level, one.hue, one.name, one.odd and len(lanes) == 1].append(one.interval)
+    joined = _join_names(nested, names)
+    bars, top = _levels(nested, len(lanes), LOW if any(crowds.values()) else HEIGHTS)
     if runs:
         bars += _iterations(runs, len(lanes))
         top = max(top, HEIGHTS[0])
@@ -118,7 +128,7 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int) -> 
             place = (top + (top > 0), 10 if role == "reward" else 8)
             bars += _crowd(kind, spans, lanes, place)
             top = sum(place)
-    return Row(role, at, tuple(bars), max(top, _LEAST) + _GAP)
+    return Row(role, at, tuple(bars), max(top, _LEAST) + _GAP, joined)
 
 
 def _crowd(kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: tuple[int, int]) -> Iterator[Bars]:
@@ -129,17 +139,34 @@ def _crowd(kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: t
     return _stacked(name, hue(kind, name), place, ends, max(-(-peak(ends) // 2), 1))
 
 
-def _levels(lanes: Sequence[Lane], levels: int, heights: Sequence[int]) -> tuple[list[Bars], int]:
+_Key = tuple[int, str, str, bool]
+"""Level, hue, name, and whether it is an odd unit: spans that are one path."""
+
+
+def _join_names(nested: dict[_Key, list[Interval]], most: int) -> int:
+    """Give all but the ``most`` names that last longest at a level the name `OTHERS`, and return how many these are."""
+    levels = defaultdict[int, list[_Key]](list)
+    for key in nested:
+        levels[key[0]].append(key)
+    joined = 0
+    for level, keys in levels.items():
+        if len(keys) > most:
+            keys.sort(key=lambda key: -sum(map(_length, nested[key])))
+            intervals = [interval for key in keys[most:] for interval in nested.pop(key)]
+            intervals += nested.pop((level, "rest", OTHERS, False), [])
+            nested[level, "rest", OTHERS, False] = list(at_least(1, intervals))
+            joined += len(keys) - most
+    return joined
+
+
+def _levels(nested: Mapping[_Key, Sequence[Interval]], lanes: int, heights: Sequence[int]) -> tuple[list[Bars], int]:
     """The bars of what nests, and how high they are together."""
-    nested = defaultdict[tuple[int, str, str, bool], list[Interval]](list)
-    for lane in lanes:
-        for one in _nested(lane, levels):
-            nested[one.level, one.hue, one.name, one.odd and len(lanes) == 1].append(one.interval)
     bars: list[Bars] = []
     bottom = 0
     for (level, colour, name, odd), intervals in sorted(nested.items()):
         place = (sum(heights[:level]) + level, heights[level])
-        bars += _stacked(name, colour, place, intervals, len(lanes), odd=odd)
+        of = 1 if name == OTHERS else lanes
+        bars += _stacked(name, colour, place, intervals, of, odd=odd)
         bottom = sum(place)
     return bars, bottom
 

@@ -126,6 +126,15 @@ TEXTS: dict[str, tuple[str, str]] = {
         "{count} bars shorter than {seconds} were drawn as one with their neighbours.",
         "{count} 个短于 {seconds} 的条与相邻的条合并绘制。",
     ),
+    "other spans": ("other spans", "其他区段"),
+    "names_joined": (
+        "{count} names of spans that do not last long are drawn as one: {name}.",
+        "{count} 个耗时较短的区段名合并绘制为“{name}”。",
+    ),
+    "listed": (
+        "this page lists {count} of {all}: {what}; `rlpatch timeline --json` has all",
+        "本页只列出 {all} 项中的 {count} 项：{what}；`rlpatch timeline --json` 可看全部",
+    ),
     "left_out": ("{count} short spans are left out.", "省略了 {count} 个短的区段。"),
     "hint": (
         "Drag, pinch, or click the picture and use the wheel; keys: + − ← → 0, n and p for the step after or before.",

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import defaultdict
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fixtures.timeline import made
 from patcher.timeline import perfetto
-from patcher.timeline.model import RunTimeline
+from patcher.timeline.model import LaneSpan, RunTimeline
+from tests.alarms import at_most
+from tests.matrix import examples
 from tests.pages import HOSTILE
 
 
@@ -83,3 +88,30 @@ def test_names_are_text() -> None:
 
 def test_a_run_that_has_just_begun() -> None:
     assert {one["ph"] for one in events(made.empty())} == {"M"}
+
+
+@pytest.mark.parametrize("kind", ["request", "work"])
+def test_threads_of_many_requests_at_once_are_found_in_time(kind: str) -> None:
+    """Each of these needs a thread of its own, so whoever looks at all threads for each looks 3 600 million times."""
+    count = 60_000
+    spans = tuple(LaneSpan(float(at), float(at + count), kind, "", 0) for at in range(count))
+    run = made.run()
+    run = dataclasses.replace(run, lanes=(dataclasses.replace(run.lanes[0], spans=spans), *run.lanes[1:]))
+    with at_most(30):
+        found = events(run)
+    assert len({one["tid"] for one in found if one["pid"] == 2 and one["ph"] == "X"}) >= count
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))), st.booleans())
+@settings(max_examples=examples(200), deadline=None)
+def test_a_span_is_on_the_first_thread_that_has_room(ends: list[tuple[int, int]], nests: bool) -> None:
+    spans = [LaneSpan(start, start + length, "request", "", 0) for start, length in ends]
+    expected: list[list[tuple[float, float]]] = []
+    for start, length in sorted(ends, key=lambda one: (one[0], -one[1])):
+        end = start + length
+        running = [[until for _, until in thread if until > start] for thread in expected]
+        fitting = [at for at, untils in enumerate(running) if not untils or (nests and end <= min(untils))]
+        at = fitting[0] if fitting else len(expected)
+        expected[at : at + 1] = [[*(expected[at] if fitting else []), (start, end)]]
+    threads = perfetto._threads(spans, 50, nests=nests)
+    assert [[(span.start, end) for span, end in thread] for thread in threads] == expected

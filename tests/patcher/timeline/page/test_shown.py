@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -20,6 +21,7 @@ from patcher.timeline import page
 from patcher.timeline.model import Lane, LaneSpan, RunTimeline
 from patcher.timeline.page.picture import TICKS
 from patcher.timeline.page.rows import HUES
+from tests.alarms import at_most
 from tests.matrix import examples
 from tests.pages import HOSTILE, Seen, shape
 
@@ -204,6 +206,43 @@ def test_of_very_many_steps_the_newest_are_shown(monkeypatch: pytest.MonkeyPatch
     text = page.page(made.run())
     assert "this page shows the newest 3 of 6 steps" in text
     assert re.findall(r'id="step-(\d)"', text) == ["4", "5", "6"]
+
+
+SPANS = {
+    "nested": lambda at, count, end: (at * 1e-6, end - at * 1e-6),
+    "head to head": lambda at, count, end: (end * at / count, end * (at + 1) / count),
+}
+
+
+@pytest.mark.parametrize("form", SPANS)
+def test_names_that_are_too_many_are_drawn_as_one(form: str) -> None:
+    found, count = made.run(), 30_000
+    lane, end = found.lanes[0], found.steps[-1].end
+    spans = [LaneSpan(*SPANS[form](at, count, end), "phase", f"a phase with the number {at}", 0) for at in range(count)]
+    found = replace(found, lanes=(replace(lane, spans=tuple(spans)), *found.lanes[1:]))
+    with at_most(60):
+        text = page.page(found)
+    assert len(text.encode()) < page.LIMIT
+    assert re.search(r"[\d,]+ names of spans that do not last long are drawn as one: other spans", text)
+    shape(text)
+
+
+@pytest.mark.parametrize("field", ["missing", "notes", "recorded", "windows"])
+def test_of_a_list_that_is_too_long_the_first_are_shown(field: str) -> None:
+    found = made.run()
+    entries = getattr(found, field) or ("something is missing",)
+    more: dict[str, Any] = {field: (*entries, *entries * 10_000)}
+    found = replace(found, **more)
+    text = page.page(found)
+    assert len(text.encode()) < page.LIMIT
+    assert re.search(r"this page lists 200 of [\d,]+: .*rlpatch timeline --json", text)
+
+
+def test_steps_are_left_out_where_nothing_else_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = made.run(steps=40)
+    monkeypatch.setattr(page, "MOST_STEPS", 32)
+    monkeypatch.setattr(page, "LIMIT", 60_000)
+    assert re.search(r"this page shows the newest \d of 40 steps", page.page(found))
 
 
 @pytest.mark.matrix
