@@ -20,7 +20,6 @@ from patcher.targets import find as targets
 from patcher.targets.applied import PatchPayload
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery
-from patcher.workers.forms import printable
 from patches.projects import projects
 
 _NAMED = 20
@@ -63,7 +62,7 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
 
 
 def _left_out(entries: Sequence[Path]) -> Note:
-    paths = [printable(str(path), elsewhere.LONGEST) for path in entries[:_NAMED]]
+    paths = ["".join(char if char.isprintable() else " " for char in str(path)) for path in entries[:_NAMED]]
     more = [f"and {len(entries) - _NAMED} more"] if len(entries) > _NAMED else []
     text = f"left out: {len(entries)} entries of what you have patched cannot be read"
     return Note(text, "\n".join(["they are no files, or hold no path:", *paths, *more]))
