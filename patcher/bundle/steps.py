@@ -151,6 +151,7 @@ def _removals(machine: Machine, found: Discovery) -> tuple[list[Removal], StepRe
         unknown = (record.patch for record in root.records if record.patch not in known)
         step += StepResult(tuple(f"{patch} stays: this bundle does not know it" for patch in unknown))
         try:
+            applied.refuse_broken(root)
             removals.append(applied.removal(root, known))
         except Problem as problem:
             step += StepResult(problems=(problem,))

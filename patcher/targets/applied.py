@@ -15,12 +15,12 @@ from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult, Verbatim
 from patcher.store import outcomes
 from patcher.store import transaction as store
+from patcher.targets.patched import PatchedRoot, patched
 
 if TYPE_CHECKING:
     from patcher.changes.change import Edit, PatchId, Record
     from patcher.changes.state import FileState
     from patcher.store.transaction import Recovered
-    from patcher.targets.patched import PatchedRoot
     from patcher.targets.target import Discovery
 
 Files = Dict[Path, List[Tuple[str, bytes, bytes]]]
@@ -49,7 +49,7 @@ def status(
 
     ``apply_command`` gives the command line that applies a record again, "" for none.
     """
-    step, patches = StepResult(), []
+    step, patches = StepResult(problems=root.broken), []
     for record in root.records:
         states, installed = tuple(root.states(record)), _installed(root, record)
         step += StepResult(tuple(_status_lines(root, record, states, installed, apply_command(record))))
@@ -92,12 +92,19 @@ def patched_files(roots: Iterable[PatchedRoot]) -> Files:
     """The files of ``roots`` with lines of their records. Raises Problem (FOREIGN_EDIT) for marks that are broken."""
     files: Files = {}
     for root in roots:
+        refuse_broken(root)
         wanted = {file for record in root.records for file in record.files}
         for file, data in root.marked().items():
             if file in wanted:
                 pristine = markers.strip(data, where=str(root.path / file))
                 files.setdefault(root.path, []).append((file, pristine, data))
     return files
+
+
+def refuse_broken(root: PatchedRoot) -> None:
+    """Raise Problem (FOREIGN_EDIT) where marks of ours do not pair, and no store knows what they were."""
+    if root.broken:
+        raise root.broken[0]
 
 
 def refuse_several(options: Collection[str]) -> None:
@@ -217,8 +224,10 @@ def recover(found: Discovery, on_wait: store.OnWait) -> CommandResult:
         ended = store.recover(found.stores, on_wait=on_wait)
         if ended:
             interrupts.ignore()
+    broken = tuple(problem for root in patched(found) for problem in root.broken)
     nothing = () if ended else (f"nothing to recover; looked in: {'; '.join(found.searched)}",)
-    return CommandResult("recover", outcomes.ended(ended) + StepResult(nothing), data=RecoveredRoots(tuple(ended)))
+    step = outcomes.ended(ended) + StepResult(nothing, problems=broken)
+    return CommandResult("recover", step, data=RecoveredRoots(tuple(ended)))
 
 
 def next_lines(*words: str) -> list[str]:

@@ -20,7 +20,8 @@ class PatchedRoot(NamedTuple):
 
     ``records`` are the wanted ones: those of the store, and one without a date for each patch whose marks stand in a
     file while the store does not know it. ``files`` are those that exist and may carry marks, ``pending`` says that
-    a run was interrupted here. ``mirror`` is as that of a `Target`.
+    a run was interrupted here. ``mirror`` is as that of a `Target`. ``broken`` has a Problem (FOREIGN_EDIT) for each
+    file in which marks of ours do not pair, while no store knows what they were.
     """
 
     path: Path
@@ -29,6 +30,7 @@ class PatchedRoot(NamedTuple):
     files: tuple[str, ...]
     pending: bool
     mirror: Path | None = None
+    broken: tuple[Problem, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -51,7 +53,7 @@ class PatchedRoot(NamedTuple):
 
     def marked(self) -> dict[str, bytes]:
         """The files in which something of ours stands, and their bytes."""
-        return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b" rlpatch " in data}
+        return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b"rlpatch" in data}
 
     def states(self, record: Record) -> list[FileState]:
         """How the files of one of the records stand today."""
@@ -70,7 +72,7 @@ def patched(found: Discovery, wanted: Collection[str] = ()) -> list[PatchedRoot]
     """
     paths = dict.fromkeys([*found.stores, *(target.root for target in found.targets)])
     roots = (_root(path, found, wanted) for path in paths)
-    return [root for root in roots if root.records or root.pending]
+    return [root for root in roots if root.records or root.pending or root.broken]
 
 
 def _root(path: Path, found: Discovery, wanted: Collection[str]) -> PatchedRoot:
@@ -84,7 +86,8 @@ def _root(path: Path, found: Discovery, wanted: Collection[str]) -> PatchedRoot:
     files = tuple(file for file in dict.fromkeys(named) if (folder / file).is_file())
     pending = store is not None and store.unfinished()
     root = PatchedRoot(path, targets, records, files, pending, found.mirror)
-    return root._replace(records=records + _wanted(_unregistered(root), wanted))
+    unregistered, broken = _unregistered(root, wanted)
+    return root._replace(records=records + _wanted(unregistered, wanted), broken=broken)
 
 
 def _wanted(records: Iterable[Record], targets: Collection[str]) -> tuple[Record, ...]:
@@ -92,19 +95,24 @@ def _wanted(records: Iterable[Record], targets: Collection[str]) -> tuple[Record
     return tuple(record for record in records if not targets or record.patch.target in targets)
 
 
-def _unregistered(root: PatchedRoot) -> list[Record]:
-    """A record for each patch that only its marks tell of, as after `git clean -xdf`."""
+def _unregistered(root: PatchedRoot, wanted: Collection[str]) -> tuple[list[Record], tuple[Problem, ...]]:
+    """A record for each patch that only its marks tell of, as after `git clean -xdf`, and what marks are broken."""
     marked = root.marked()
-    if not marked:
-        return []
     known = {(record.patch, file) for record in root.records for file in record.files}
+    recorded = {file for _, file in known}
+    whose = {file: target.project.name for target in root.targets for file in target.project.files}
     lost: dict[PatchId, list[str]] = {}
+    broken = []
     for file, data in marked.items():
         try:
             found = markers.marked(data)
-        except Problem:  # broken marks: `status` says so of the record, and without one nobody knows what they were
+        except Problem as problem:
+            if file not in recorded and (
+                not wanted or whose.get(file) in wanted
+            ):  # else `status` says so of the record
+                broken.append(problem.replace(where=f"{root.path / file}:{problem.where}"))
             continue
         for patch in (mark.patch for mark in found):
             if (patch, file) not in known and not patch.shared:
                 lost.setdefault(patch, []).append(file)
-    return [Record(patch, "", (), tuple(files), "", "") for patch, files in lost.items()]
+    return [Record(patch, "", (), tuple(files), "", "") for patch, files in lost.items()], tuple(broken)

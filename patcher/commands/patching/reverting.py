@@ -38,7 +38,8 @@ def revert(
     patched, nothing, step = _found(words, where, dry_run=dry_run)
     wanted = _wanted([root for one in patched for root in one.values], stage, role)
     tried = [one.then(lambda root: _removal(root, wanted, restore=restore)) for one in patched]
-    step += StepResult(problems=tuple(problem for one in tried for problem in one.problems))
+    broken = [problem for one in patched for root in one.values for problem in root.broken]
+    step += StepResult(problems=(*broken, *(problem for one in tried for problem in one.problems)))
     if step.problems:
         return CommandResult("revert", step, data=Reverted(dry_run))
     taken = [(one.search, removed) for one in tried for removed in one.values if removed]
