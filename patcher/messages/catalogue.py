@@ -23,8 +23,19 @@ _PARTS = re.compile(r"(?<=[.\])]) +(?=[A-Z0-9#\[(]|rank )|(?<=:) (?=[A-Z])|(?<=[
 _WIDE, _OPENING, _CLOSING = r"\u2e80-\u9fff\uff00-\uffef", r"[（“《\[(]*", r"[，。、；：）”》！？…\]),.;:]*"
 _WORDS = re.compile(rf"\s+|{_OPENING}(?:[{_WIDE}]|[^\s{_WIDE}]+){_CLOSING}")
 """What a line may end behind: a blank, a word, or a Chinese character with the marks that belong to it."""
-_LONGEST = 4000
-"""Characters: no text of ours has as many, and to look for one among so many would take long."""
+_LONGEST, _MOST_LOOKUPS, _DEEPEST = 4000, 200, 8
+"""Characters of a text, templates that are looked for in one, and values within values: none of ours has as many."""
+
+_WORD = r"(?!(?:and|or|in|into|is|of|to|from|as|with|by|for|at|on|has|was|are|does|cannot) )[^\s/,;:]+"
+_COMMAND = r"(?:\brlpatch (?:[^\s';,]+ )*|(?<!\w))'[^'\n]* [^'\n]*'"
+_PATH = rf"(?<![\w/.~])[~.]{{0,2}}/\S*(?: (?:{_WORD} ){{0,3}}{_WORD}/\S*)+"
+_KEPT = re.compile(f"{_COMMAND}|{_PATH}")
+"""Values with blanks that are never said in Chinese: what is quoted for a shell, with the command of rlpatch before it,
+and a path with a folder that has them.
+"""
+
+_FIRST_MARK, _MARKS = 0xE000, re.compile("[\ue000-\uf8ff]")
+"""Characters for private use, each of which stands for such a value while a text is looked up."""
 
 
 def entries(text: str) -> dict[str, str]:
@@ -121,11 +132,19 @@ class Catalogue:
     @functools.lru_cache(maxsize=4096)  # noqa: B019  (there is one catalogue)
     def translate(self, text: str) -> str:
         """``text`` in Chinese, between the blanks that it has around it; what is not found stays English."""
-        bare = text.strip()
-        if not bare or len(bare) > _LONGEST:
+        if len(text) > _LONGEST or _MARKS.search(text):
             return text
-        lead, _, trail = text.partition(bare)
-        return f"{lead}{self._translate(bare)}{trail}"
+        kept: list[str] = []
+
+        def mark(value: re.Match[str]) -> str:
+            kept.append(value[0])
+            return chr(_FIRST_MARK + len(kept) - 1)
+
+        try:
+            said = _Lookup(self).translate(_KEPT.sub(mark, text))
+        except _TooMany:
+            return text
+        return _MARKS.sub(lambda found: kept[ord(found[0]) - _FIRST_MARK], said)
 
     def cell(self, text: str) -> str:
         """See `patcher.messages.language.cell`."""
@@ -136,6 +155,31 @@ class Catalogue:
         """Lines of so many columns, those after the first behind ``further``; a longer word stays whole."""
         wrapper = _Wrapper(columns, initial_indent=indent, subsequent_indent=further, break_long_words=False)
         return wrapper.wrap(text)
+
+
+class _TooMany(Exception):  # noqa: N818  (no error: the text stays English)
+    """A text for which more would be looked up than any of ours needs."""
+
+
+class _Lookup:
+    """One text that is looked up, with the texts that are its values."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.texts, self.templates = catalogue.texts, catalogue.templates
+        self.lookups = self.depth = 0
+
+    def translate(self, text: str) -> str:
+        """See `Catalogue.translate`. Raises _TooMany."""
+        bare = text.strip()
+        if not bare:
+            return text
+        lead, _, trail = text.partition(bare)
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise _TooMany
+        said = self._translate(bare)
+        self.depth -= 1
+        return f"{lead}{said}{trail}"
 
     def _translate(self, text: str) -> str:
         whole = self._listed(text) or self._found(text)
@@ -171,6 +215,9 @@ class Catalogue:
         return None if None in found else "，".join(map(str, found))
 
     def _template(self, text: str) -> _Template | None:
+        self.lookups += 1
+        if self.lookups > _MOST_LOOKUPS:
+            raise _TooMany
         among = (*self.templates.get(text[:1], ()), *self.templates.get("", ()))
         return next((one for one in among if one.values(text)), None)
 

@@ -6,10 +6,13 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from fixtures.cache import REPOSITORY
 from patcher.commands.about import knowledge
@@ -17,6 +20,8 @@ from patcher.messages import catalogue, language, tables
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import WIDEST
 from patcher.messages.report import CommandResult, Detail, Verbatim
+from tests.alarms import at_most
+from tests.matrix import examples
 
 SHELL = ("RLPATCH_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -106,6 +111,62 @@ TEXTS = catalogue.Catalogue(
 )
 def test_a_text_is_found_by_itself_or_by_the_template_with_the_most_words(english: str, chinese: str) -> None:
     assert TEXTS.translate(english) == chinese
+
+
+CHINESE_TEXTS = catalogue.chinese()
+TEMPLATES = [template for templates in CHINESE_TEXTS.templates.values() for template in templates]
+FRAGMENTS = [text for text in CHINESE_TEXTS.texts if len(text) < 60] + [
+    part.strip() for template in TEMPLATES for part in template.parts if 3 < len(part) < 60
+]
+SEGMENTS = [text for text in FRAGMENTS if re.fullmatch(r"[^\s/,;:.']+( [^\s/,;:.']+){1,3}", text)]
+"""Texts of ours that may be the name of a folder, and have the blanks without which no value is translated."""
+
+NO_SEGMENT = re.compile(r"\b(and|or|in|into|is|of|to|from|as|with|by|for|at|on|has|was|are|does|cannot) ")
+
+
+@st.composite
+def filled(draw: st.DrawFn) -> tuple[str, str]:
+    """A template with a path or a command among its values, and that value."""
+    template = draw(st.sampled_from(TEMPLATES))
+    if draw(st.booleans()):
+        segment = draw(st.sampled_from([text for text in SEGMENTS if not NO_SEGMENT.search(text)]))
+        value = f"/data/rollout/{segment}/x"
+    else:
+        path = f"/data/{draw(st.sampled_from(FRAGMENTS))} x"
+        value = (
+            f"rlpatch {draw(st.sampled_from(['report', 'status --path', 'revert verl --path']))} {shlex.quote(path)}"
+        )
+        value = value if "'\"'" not in value else "rlpatch status --path '/a b'"
+    values = ["3" for _ in template.names]
+    values[draw(st.integers(0, len(values) - 1))] = value
+    pairs = zip(values, template.parts[1:], strict=True)
+    return template.parts[0] + "".join(text for pair in pairs for text in pair), value
+
+
+@given(filled())
+@settings(max_examples=examples(1_000), deadline=None)
+@example(("next: rlpatch report '/data/rollout/not recorded/x'", "rlpatch report '/data/rollout/not recorded/x'"))
+@example(("  at /data/rollout/not recorded/x", "/data/rollout/not recorded/x"))
+@example(("/data/rollout/not recorded/x does not exist", "/data/rollout/not recorded/x"))
+def test_paths_and_commands_come_out_as_they_are(text_and_value: tuple[str, str]) -> None:
+    text, value = text_and_value
+    assert value in CHINESE_TEXTS.translate(text)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["x ", "a, ", "(", ". A", "; a", ": A", "  [", "] #", ", a: B. C; ", ". 1, ", "note: ", "; next: ", "'a b' ", "/a b/c ",
+     "\ue000"],
+)  # fmt: skip
+@pytest.mark.parametrize("length", [990, 4_000])
+def test_a_long_text_is_looked_up_in_time(piece: str, length: int) -> None:
+    text = (piece * length)[:length]
+    with at_most(5):
+        assert CHINESE_TEXTS.translate(text)
+
+
+def test_text_with_the_characters_that_stand_for_values_stays_as_it_is() -> None:
+    assert TEXTS.translate("\ue000 is there") == "\ue000 is there"
 
 
 def test_lines_end_between_characters_and_never_before_a_comma() -> None:
