@@ -145,8 +145,8 @@ def _late(worker: Worker, filed: FiledRequest) -> bool:
 def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
     """What comes of a worker by its state, which may be followed by more windows; a request is one window."""
     last = worker.done or worker.on_demand
-    saved = worker.state == SAVED or (worker.state == SAVING and state.gone and worker.traces)  # it was compressing
-    if saved and last:
+    compressing = worker.state == SAVING and worker.traces and not state.alive  # or it was: its trace is whole
+    if (worker.state == SAVED or compressing) and last:
         return DONE, ""
     if worker.state == FAILED or (worker.state == NOT_RECORDED and last):
         return LOST, worker.why or worker.state

@@ -250,7 +250,7 @@ def timeline(folder: Path, _made: list[Profiler]) -> None:
     sys.__dict__.pop("_rlpatch_timeline_1", None)
     recorder = VllmTimeline()
     recorder.SAVE_PATH = str(folder)
-    recorder.register = lambda _end: None  # type: ignore[method-assign]
+    recorder.register = lambda _end: None  # type: ignore[method-assign,assignment]
     parallel = SimpleNamespace(data_parallel_index=0)
     worker = SimpleNamespace(rank=0, vllm_config=SimpleNamespace(parallel_config=parallel))
     for _ in range(2):

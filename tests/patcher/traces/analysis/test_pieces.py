@@ -1,0 +1,142 @@
+"""A window that was saved in pieces, read as one: every number as in a trace that was saved at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from patcher.cli import rlpatch
+from patcher.traces import folders, formats
+from patcher.traces.analysis import joined
+from patcher.traces.analysis.pieces import _known_sum
+from tests.patcher.traces.recorded import MS, steps
+from tests.patcher.workers.maker import Saved
+
+NAME = "node1_dp0_rank0_4711.{}.pt.trace.json"
+LENGTHS = (4, 3, 2)
+
+
+def reported(*words: str | Path) -> dict[str, Any]:
+    result = CliRunner().invoke(rlpatch, [str(word) for word in ("report", "--json", *words)])
+    assert result.exit_code == 0, result.output
+    return dict(json.loads(result.stdout)["result"])
+
+
+def record(saved: Saved, number: int, first: int, count: int, **more: Any) -> Path:
+    """The ``number``-th piece, as a probe leaves it."""
+    path = steps(count, first=first, late={first + 1: 5 * MS}).torch(saved.path / NAME.format(number))
+    told = {"window": "30:39", "piece": number, "why": f"piece {number}, recorded", **more}
+    file = saved.facts(path, units=range(first, first + count), **told)
+    content = json.loads(file.read_text())
+    for unit in content["units"]:
+        unit["uncounted"] = 2 * (unit["number"] >= 34)
+    if number > 1:
+        content["units"][0]["profiler_start"] = True
+    file.write_text(json.dumps(content))
+    return path
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    return Saved(tmp_path / "traces")
+
+
+@pytest.fixture
+def pieces(saved: Saved) -> list[Path]:
+    firsts = [30 + sum(LENGTHS[:at]) for at in range(len(LENGTHS))]
+    last = {"why": "complete, recorded 9 of 9"}
+    return [
+        record(saved, number, first, count, **(last if number == len(LENGTHS) else {}))
+        for number, (first, count) in enumerate(zip(firsts, LENGTHS, strict=True), 1)
+    ]
+
+
+def test_all_units_are_in_one_profile_and_sums_are_those_of_the_pieces(pieces: list[Path], saved: Saved) -> None:
+    each = [reported(piece)["captures"][0] for piece in pieces]
+    (whole,) = reported(saved.path)["captures"]
+    assert [unit["number"] for unit in whole["units"]] == [*range(30, 39)]
+    assert [unit["device_ns"] for unit in whole["units"]] == [
+        unit["device_ns"] for one in each for unit in one["units"]
+    ]
+    for field, key in (("kernels", "name"), ("operators", "name")):
+        names = {row[key] for one in each for row in one[field]}
+        assert {row[key] for row in whole[field]} == names
+        for row in whole[field]:
+            alike = [other for one in each for other in one[field] if other[key] == row[key]]
+            assert (row["calls"], row["ns"]) == (sum(r["calls"] for r in alike), sum(r["ns"] for r in alike))
+    assert sum(gap["ns"] for gap in whole["gaps"]) == sum(gap["ns"] for one in each for gap in one["gaps"])
+    assert whole["pieces"] == [str(piece) for piece in pieces]
+    assert whole["source"] == str(pieces[0])
+    assert [check["id"] for check in whole["checks"]] == [check["id"] for check in each[0]["checks"]]
+    assert whole["facts"]["why"].startswith("complete")
+
+
+def test_the_uncounted_iterations_before_a_piece_are_known_from_the_one_before(pieces: list[Path]) -> None:
+    (alone,) = reported(pieces[1])["captures"]
+    (whole,) = reported(*pieces)["captures"]
+    assert alone["units"][0]["uncounted"] == 0
+    assert {unit["number"]: unit["uncounted"] for unit in whole["units"] if unit["uncounted"]} == {34: 2}
+
+
+def test_the_units_that_carry_the_profilers_start_are_named_and_blamed_for_nothing(pieces: list[Path]) -> None:
+    said = CliRunner().invoke(rlpatch, ["report", *map(str, pieces)]).stdout
+    assert "saved in 3 pieces" in said
+    assert "#34, #37 are cold" in said
+    assert "Unit 34" not in said
+    assert "Unit 37" not in said
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_piece_that_is_missing_splits_the_window(pieces: list[Path], missing: int) -> None:
+    profiles = [profile for at, piece in enumerate(pieces) if at != missing for profile in [_profile(piece)]]
+    counts = [[unit.number for unit in one.units] for one in joined(profiles)]
+    assert counts == ([[*range(34, 39)]] if missing == 0 else [[*range(30, 34)], [37, 38]])
+
+
+def _profile(path: Path) -> Any:
+    from patcher.traces.analysis import attributed
+
+    (timeline,) = formats.read(path)
+    return attributed(timeline, None, ()).profile
+
+
+def test_pieces_of_other_processes_and_windows_stay_apart(saved: Saved) -> None:
+    others: tuple[dict[str, Any], ...] = ({}, {"pid": 9}, {"rollout": 1}, {"window": "30:99"}, {"rank": 3})
+    for number, more in enumerate(others, 1):
+        record(saved, number, 30 + number, 1, **{"piece": 1 + (number > 1), **more})
+    assert len(reported(saved.path)["captures"]) == 5
+
+
+def test_a_comparison_takes_the_pieces_of_a_side_for_one_window(pieces: list[Path], tmp_path: Path) -> None:
+    other = steps(9).torch(tmp_path / "other" / NAME.format(1))
+    words = ["compare", "--json", "--force", *map(str, pieces), "--", str(other)]
+    before, after = (
+        json.loads(CliRunner().invoke(rlpatch, words).stdout)["result"][side] for side in ("before", "after")
+    )
+    assert (before["units"], after["units"], len(before["sources"])) == (9, 9, 1)
+
+
+def test_traces_shows_them_in_one_row(pieces: list[Path], saved: Saved) -> None:
+    (group,) = folders.trace_groups(saved.path)
+    assert (group.got, group.closed, group.pieces, group.ranks) == ("30:39", "complete", 3, (0,))
+    assert [trace.path for trace in group.traces] == pieces
+    said = CliRunner().invoke(rlpatch, ["traces", str(saved.path)]).stdout
+    assert "saved in 3 pieces, which reports read as one window" in said
+
+
+def test_a_trace_that_is_being_compressed_is_one(pieces: list[Path], saved: Saved) -> None:
+    packed = steps(4).torch(saved.path / f"{NAME.format(1)}.gz")
+    saved.facts(packed, units=range(30, 34), window="30:39", piece=1)
+    (group,) = folders.trace_groups(saved.path)
+    assert [trace.path.name for trace in group.traces] == [packed.name, *(piece.name for piece in pieces[1:])]
+    pieces[0].unlink()
+    assert reported(pieces[0])["captures"][0]["source"] == str(packed), "by the name that the log has"
+
+
+def test_what_one_piece_does_not_know_no_sum_knows() -> None:
+    assert _known_sum([1, 2]) == 3
+    assert _known_sum([1, None]) is None
