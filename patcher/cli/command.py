@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 import click
 
 from patcher.cli import spoken
-from patcher.cli.nearest import nearest
+from patcher.cli.nearest import ConfigurationFile, nearest
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.notes import Message, Warned, wrapped
@@ -139,22 +139,30 @@ class Command(click.Command):
                 return args
             raise
         options, targets = configuration.before(str(self.name), typed, preset)
-        if configured.PYTHON in options:
-            from patcher.cli import consent  # noqa: PLC0415  (it loads what reads other interpreters)
-
-            try:
-                consent.require(source, options[configured.PYTHON][1])
-            except Problem as problem:
-                if self.name not in configured.LOOKING:
-                    raise
-                notes.append(_going_on(problem, "the command goes on without this interpreter"))
-                options = {name: words for name, words in options.items() if name != configured.PYTHON}
+        if configured.PYTHON in options and not self._consented(source, options[configured.PYTHON][1], notes):
+            options = {name: words for name, words in options.items() if name != configured.PYTHON}
         ctx.meta["presets"] = True
         words = [word for words in options.values() for word in words]
         if words or targets:
             said = " ".join(map(shlex.quote, (*targets, *words)))
             notes.append(Message("note", f"{source.file.name} adds: {said}", str(source.file)))
         return [*words, *targets, *args]
+
+    def _consented(self, source: ConfigurationFile, interpreter: str, notes: list[Message]) -> bool:
+        """Look whether the user trusts an interpreter of the configuration; a command that only looks warns if not.
+
+        Raises Problem (USAGE) for every other command.
+        """
+        from patcher.cli import configured, consent  # noqa: PLC0415  (it loads what reads other interpreters)
+
+        try:
+            consent.require(source, interpreter)
+        except Problem as problem:
+            if self.name not in configured.LOOKING:
+                raise
+            notes.append(_going_on(problem, "the command goes on without this interpreter"))
+            return False
+        return True
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         """Run the command, show its report, and exit with its code."""

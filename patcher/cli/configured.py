@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from patcher.cli.nearest import Source, line_of, place
+from patcher.cli.nearest import ConfigurationFile, line_of, place
 from patcher.commands.finding import SearchOptions
 from patcher.config import UNITS
 from patcher.messages.errors import Kind, Problem
@@ -99,7 +99,7 @@ def _without_windows(options: Mapping[str, tuple[str, ...]], others: Collection[
     return options if _CHOOSING.isdisjoint(others) else {k: v for k, v in options.items() if k not in _WINDOWS}
 
 
-def goes_on(source: Source, command: str, typed: Collection[str]) -> bool:
+def goes_on(source: ConfigurationFile, command: str, typed: Collection[str]) -> bool:
     """Decide whether a command goes on without a file that cannot be used.
 
     A file of another user is not this one's to mend, and whoever types where to look needs none that is not read.
@@ -108,7 +108,7 @@ def goes_on(source: Source, command: str, typed: Collection[str]) -> bool:
     return elsewhere or command in WITHOUT
 
 
-def read(source: Source) -> Configuration:
+def read(source: ConfigurationFile) -> Configuration:
     """Read a file. Raises Problem (USAGE) for one that is not read, is no TOML, or has what cannot be typed."""
     return _Reader(source).read()
 
@@ -116,7 +116,7 @@ def read(source: Source) -> Configuration:
 class _Reader:
     """Reads the table of a file; every method raises Problem (USAGE) for what cannot be typed, with its line."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ConfigurationFile) -> None:
         self.source, self.file = source, source.file
 
     def read(self) -> Configuration:

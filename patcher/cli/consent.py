@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from patcher.cli.nearest import Source, line_of, place
+from patcher.cli.nearest import ConfigurationFile, line_of, place
 from patcher.commands import elsewhere
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
@@ -34,7 +34,7 @@ def program(interpreter: str) -> Path | None:
     return None
 
 
-def trusted(source: Source, interpreter: str) -> bool:
+def trusted(source: ConfigurationFile, interpreter: str) -> bool:
     """Look whether this user has agreed to the interpreter in this configuration, and both are still the same."""
     try:
         with opened.opened(_folder()) as folder:
@@ -47,7 +47,7 @@ def trusted(source: Source, interpreter: str) -> bool:
         return False
 
 
-def require(source: Source, interpreter: str) -> None:
+def require(source: ConfigurationFile, interpreter: str) -> None:
     """Raise Problem (USAGE) for an interpreter that this user has not agreed to."""
     if not trusted(source, interpreter):
         cause = f"{source.file.name} names an interpreter that runs only once you trust it"
@@ -56,7 +56,7 @@ def require(source: Source, interpreter: str) -> None:
         raise Problem(Kind.USAGE, cause, where, hint, (f"interpreter: {interpreter}",))
 
 
-def trust(source: Source, names: Iterable[str]) -> None:
+def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
     """Agree to the interpreters that a configuration ``names``, and to no others. Raises Problem (ENVIRONMENT)."""
     try:
         seals = "".join(f"{_seal(source, interpreter)}\n" for interpreter in names)
@@ -104,7 +104,7 @@ def _require_own(status: os.stat_result, path: Path) -> None:
         raise PermissionError(0, "others may write where it is kept", str(path))
 
 
-def _seal(source: Source, interpreter: str) -> str:
+def _seal(source: ConfigurationFile, interpreter: str) -> str:
     """Digest of what was agreed to: the file, the program, and where its links lead. Raises OSError."""
     started = program(interpreter)
     parts = [source.content, os.fsencode(interpreter)]

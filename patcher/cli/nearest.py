@@ -27,7 +27,7 @@ _MOST_DOTS = 100
 """In a line, outside of quotes: TOML libraries need memory by the square of the parts of a key, 5 GB for 60 kB."""
 
 
-class Source(NamedTuple):
+class ConfigurationFile(NamedTuple):
     """Configuration file and its bytes; or why these are not read, and whether the file is of another user."""
 
     file: Path
@@ -81,7 +81,7 @@ class Source(NamedTuple):
         return Problem(Kind.USAGE, cause, place(self.file, line), "fix that line" if line else "fix that file")
 
 
-def nearest() -> Source | None:
+def nearest() -> ConfigurationFile | None:
     """Find the configuration of the working directory, or of the nearest folder above; None also where that is gone."""
     try:
         folder = Path.cwd()
@@ -96,8 +96,8 @@ def nearest() -> Source | None:
     return None
 
 
-def load(file: Path) -> Source:
-    """Read the configuration at ``file``, whose folder is named without links; `Source` says why it is not read."""
+def load(file: Path) -> ConfigurationFile:
+    """Read the configuration at ``file``, whose folder is named without links; the value says why it is not read."""
     refused, change, foreign, content = "", "", False, b""
     try:
         with opened.opened(file.parent) as folder:
@@ -116,10 +116,10 @@ def load(file: Path) -> Source:
     if len(content) > MOST_BYTES:
         refused, change = f"it is larger than {MOST_BYTES >> 10} KiB", "make it smaller"
     if not refused:
-        return Source(file, content)
+        return ConfigurationFile(file, content)
     hint = f"{change}, or name --path or --python" if change else "name --path or --python on the command line"
     problem = Problem(Kind.USAGE, f"{file.name} is not read: {refused}", str(file), hint)
-    return Source(file, refused=problem, foreign=foreign)
+    return ConfigurationFile(file, refused=problem, foreign=foreign)
 
 
 def _has_table(file: Path) -> bool:

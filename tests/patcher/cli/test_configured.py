@@ -13,7 +13,7 @@ from click.testing import Result
 
 from fixtures.cache import REPOSITORY
 from patcher.cli import configured
-from patcher.cli.nearest import Source, nearest
+from patcher.cli.nearest import ConfigurationFile, nearest
 from patcher.config import UNITS
 from patcher.messages.errors import Kind, Problem
 from patcher.options.headings import RECORDED, WHOSE, WINDOW
@@ -172,7 +172,7 @@ def test_that_of_another_user_is_not_read(team: Path, run: Run) -> None:
     ],
 )
 def test_a_value_is_typed(table: str, words: tuple[str, ...]) -> None:
-    found = configured.read(Source(Path("/team/rlpatch.toml"), table.encode()))
+    found = configured.read(ConfigurationFile(Path("/team/rlpatch.toml"), table.encode()))
     assert tuple(word for one in found.options.values() for word in one) == words
 
 
@@ -202,7 +202,7 @@ def test_a_value_is_typed(table: str, words: tuple[str, ...]) -> None:
 )
 def test_what_cannot_be_typed_is_named_with_its_line(table: str, cause: str, line: int | None) -> None:
     with pytest.raises(Problem) as raised:
-        configured.read(Source(Path("/team/rlpatch.toml"), table.encode()))
+        configured.read(ConfigurationFile(Path("/team/rlpatch.toml"), table.encode()))
     assert raised.value.cause.startswith(cause)
     assert raised.value.where == "/team/rlpatch.toml" + (f":{line}" if line else "")
 
