@@ -142,11 +142,10 @@ class Command(click.Command):
         if configured.PYTHON in options and not self._consented(source, options[configured.PYTHON][1], notes):
             options = {name: words for name, words in options.items() if name != configured.PYTHON}
         ctx.meta["presets"] = True
-        words = [word for words in options.values() for word in words]
-        if words or targets:
-            said = " ".join(map(shlex.quote, (*targets, *words)))
-            notes.append(Message("note", f"{source.file.name} adds: {said}", str(source.file)))
-        return [*words, *targets, *args]
+        added = [word for option in options.values() for word in option]
+        if added or targets:
+            notes.append(_adding(source, (*targets, *added)))
+        return [*added, *targets, *args]
 
     def _consented(self, source: ConfigurationFile, interpreter: str, notes: list[Message]) -> bool:
         """Look whether the user trusts an interpreter of the configuration; a command that only looks warns if not.
@@ -208,6 +207,11 @@ class Command(click.Command):
         while re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
             at -= 1
         raise Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
+
+
+def _adding(source: ConfigurationFile, words: Iterable[str]) -> Message:
+    """Note of what a configuration adds to a command line."""
+    return Message("note", f"{source.file.name} adds: {shlex.join(words)}", str(source.file))
 
 
 def _going_on(problem: Problem, said: str) -> Warned:
