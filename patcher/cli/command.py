@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
@@ -126,11 +126,7 @@ class Command(click.Command):
             return args
         from patcher.cli import configured  # noqa: PLC0415  (it knows all options, and most folders have no table)
 
-        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        typed = {name for param in order if isinstance(param, click.Option) for name in param.opts}
-        if isinstance(words := values.get("targets"), tuple) and words:
-            typed.add("targets")
-        preset = values.get("preset")
+        typed, preset = self._typed(ctx, args)
         try:
             configuration = configured.read(source)
         except Problem as problem:
@@ -146,6 +142,14 @@ class Command(click.Command):
         if added or targets:
             notes.append(_adding(source, (*targets, *added)))
         return [*added, *targets, *args]
+
+    def _typed(self, ctx: click.Context, args: list[str]) -> tuple[set[str], str | None]:
+        """The options that are typed, ``targets`` among them where some are, and the preset that is asked for."""
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        typed = {name for param in order if isinstance(param, click.Option) for name in param.opts}
+        if isinstance(targets := values.get("targets"), tuple) and targets:
+            typed.add("targets")
+        return typed, values.get("preset")
 
     def _consented(self, source: ConfigurationFile, interpreter: str, notes: list[Message]) -> bool:
         """Look whether the user trusts an interpreter of the configuration; a command that only looks warns if not.
