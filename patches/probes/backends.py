@@ -88,9 +88,12 @@ class TorchProfiler(Recorder):
         return "another torch.profiler is recording" if torch.autograd._profiler_enabled() else ""
 
     def is_taken(self) -> bool:
+        from threading import get_ident
+
         import torch
 
-        return self.unit > self.first and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
+        records = self.unit > self.first and get_ident() == self.thread  # torch tells it of one thread
+        return records and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
 
     def compress(self, traces: Sequence[str]) -> None:
         """Compress in a thread: that takes longer than all the rest, and the engine would wait."""

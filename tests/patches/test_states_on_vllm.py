@@ -31,7 +31,7 @@ def test_the_steps_are_those_of_the_schedulers_log(name: str, ran: Callable[[str
     run, windows = RUNS[name]
     report, (engine,) = ran(name), run.engines
     kinds, first = ({"decode", "prefill"}, 0) if "--iterations" in run.capture else ({"decode"}, 1)
-    traces = sorted(trace.find(report.folder / engine.name), key=lambda path: (path.stat().st_mtime, path.name))
+    traces = sorted(trace.find(report.folder / engine.name), key=lambda path: int(path.name.split(".")[1]))  # the time
     by_rank = {rank: [path for path in traces if f"_rank{rank}_" in path.name] for rank in {w.rank for w in windows}}
     assert len(traces) == len(windows)
     for rank, paths in by_rank.items():
@@ -57,7 +57,7 @@ def test_requests_that_nobody_can_serve_are_reported(ran: Callable[[str], Report
     assert doctored.startswith("RLPATCH_REQUEST='../f' cannot be used")
     (file,) = (ran("asked").folder / "asked" / ".rlpatch").glob("rollout_*.json")
     state = json.loads(file.read_text())
-    assert (state["state"], state["request"], len(state["traces"])) == ("saved", "g", 5)
+    assert (state["request"], len(state["traces"])) == ("g", 5)
 
 
 def test_the_same_tokens_with_and_without_requests(ran: Callable[[str], Report]) -> None:

@@ -9,6 +9,7 @@ import atexit
 import logging
 import re
 import sys
+import threading
 from functools import partial
 from multiprocessing import util
 from multiprocessing.util import Finalize
@@ -521,6 +522,23 @@ def test_torch_sees_another_profiler(monkeypatch: pytest.MonkeyPatch, recording:
     monkeypatch.setattr(torch, "autograd", SimpleNamespace(_profiler_enabled=lambda: recording), raising=False)
     monkeypatch.setattr(torch, "_C", SimpleNamespace(), raising=False)
     assert bool(object.__new__(TorchProfiler).occupied()) is recording
+
+
+@pytest.mark.parametrize(
+    ("unit", "same_thread", "enabled", "taken"),
+    [(3, True, False, True), (3, True, True, False), (2, True, False, False), (3, False, False, False)],
+    ids=["taken", "ours", "in the warm-up", "seen from another thread"],
+)
+def test_torch_tells_that_its_data_was_taken(
+    monkeypatch: pytest.MonkeyPatch, unit: int, same_thread: bool, enabled: bool, taken: bool
+) -> None:
+    monkeypatch.setattr(
+        sys.modules["torch"], "autograd", SimpleNamespace(_profiler_enabled=lambda: enabled), raising=False
+    )
+    recorder = object.__new__(TorchProfiler)
+    recorder.unit, recorder.first = unit, 2
+    recorder.thread = threading.get_ident() + (not same_thread)
+    assert recorder.is_taken() is taken
 
 
 @pytest.mark.parametrize("recording", [True, False])
