@@ -32,6 +32,7 @@ class Recorder(StepMetadata):
     TRACES: CompileTime[str] = ""
 
     prof: Any
+    closing: bool
     stopping: Any  # these two are of ExitStack
     watching: Any
     name: str
@@ -132,6 +133,8 @@ class Recorder(StepMetadata):
             return self.finish("not recorded: %s" % obstacle)
         self.units, self.uncounted, self.uncounted_range = [], 0, ExitStack()
         self.stopping, self.watching = ExitStack(), ExitStack()
+        if self.CAN_BE_TAKEN:
+            self.closing = False
         self.traces_before, self.thread = self.traces(), get_ident()
         self.until = min(self.end, self.first + self.LONGEST) if self.LONGEST else self.end
         self.synchronize()
@@ -176,9 +179,11 @@ class Recorder(StepMetadata):
         if self.prof is None:
             return
         began = time.monotonic()
-        if self.CAN_BE_TAKEN and self.is_taken():
-            self.stopping.pop_all()  # to step or to stop it would end the process
-            why, self.until = "another profiler took its data", 0
+        if self.CAN_BE_TAKEN:
+            if not self.closing and self.is_taken():
+                self.stopping.pop_all()  # to step or to stop it would end the process
+                why, self.until = "another profiler took its data", 0
+            self.closing = True  # once it is stopped it looks the same
         try:
             if self.METADATA:
                 self.note("saving")
@@ -194,7 +199,7 @@ class Recorder(StepMetadata):
             self.prof = None
         self.saving_s = round(time.monotonic() - began, 3)
         if self.saving_s > self.LONG_SAVE_S:
-            self.say("saving took %s s" % self.saving_s)
+            self.say("saving took %s s, longer than --max-stall %s" % (self.saving_s, self.LONG_SAVE_S))
         count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.traces_before)
         if count and not found:
             raise RuntimeError("%s, and the profiler left no trace in %s" % (why, self.save_path))
