@@ -118,7 +118,7 @@ class ProfileConfig(Generic[StageT_co]):
         stage, most = self.stage, f"--max-stall {Amount('').text(self.max_stall)}"
         if self.stage.window.none or self.profiler.light:
             return
-        detail = "an estimate for a model of 32 layers; in training, the other ranks wait meanwhile"
+        detail = "measured with torch.profiler on a CPU, scaled to 32 layers; in training, other ranks wait meanwhile"
         if self.unit_stall_ms > self.max_stall * 1000:
             unit = f"saving one {stage.window.unit} takes about {self.unit_stall_ms / 1000:.1f} s"
             yield Note(f"{unit} ({most})", f"choose fewer --contents; {detail}")
