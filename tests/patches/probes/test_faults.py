@@ -155,7 +155,7 @@ def kinds() -> Iterator[Any]:
         yield pytest.param(number, marks=() if number == 0 else MATRIX, id=FAULTS[number].__name__)
 
 
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", [*kinds()])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_each_line_of_a_probe_may_raise_once(name: str, kind: int, tmp_path: Path) -> None:
     plain = Injected()
