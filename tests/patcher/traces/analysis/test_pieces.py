@@ -10,9 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from patcher.cli import rlpatch
-from patcher.traces import folders, formats
+from patcher.traces import folders, formats, model
 from patcher.traces.analysis import joined
-from patcher.traces.analysis.pieces import _known_sum
+from patcher.traces.analysis.pieces import _kernel_uses, _known_sum, _lanes, _replays
+from patcher.traces.measured import KernelUse
 from tests.patcher.traces.recorded import MS, steps
 from tests.patcher.workers.maker import Saved
 
@@ -135,6 +136,53 @@ def test_a_trace_that_is_being_compressed_is_one(pieces: list[Path], saved: Save
     assert [trace.path.name for trace in group.traces] == [packed.name, *(piece.name for piece in pieces[1:])]
     pieces[0].unlink()
     assert reported(pieces[0])["captures"][0]["source"] == str(packed), "by the name that the log has"
+
+
+@pytest.mark.parametrize("form", ["text", "db"])
+def test_the_pieces_of_an_npu_are_one_window_too(form: str, saved: Saved) -> None:
+    for number, first, count in ((1, 30, 4), (2, 34, 3)):
+        folder = saved.path / f"node1_dp0_rank0_4711_4711_2026112604174127{number}_ascend_pt"
+        getattr(steps(count, first=first), form)(folder)
+        saved.facts(folder, units=range(first, first + count), window="30:37", piece=number, backend="npu")
+    (profile,) = reported(saved.path)["captures"]
+    assert [unit["number"] for unit in profile["units"]] == [*range(30, 37)]
+    assert len(profile["pieces"]) == 2
+
+
+def test_kernels_by_shape_have_the_means_over_all_calls() -> None:
+    uses = [
+        KernelUse("MatMul", "AI_CORE", "1,2", "FP16", 20, calls, ns, {"aic_mac": share}, share, "nothing")
+        for calls, ns, share in ((1, 10, 0.9), (3, 50, 0.5))
+    ]
+    other = KernelUse("Add", "AI_VECTOR", "1,2", "FP16", 20, 1, 70, {}, None, None)
+    first, second = (
+        model.RankProfile("piece", "ascend-text", 0, "Ascend", (), kernel_uses=rows)
+        for rows in ((uses[0], other), (uses[1],))
+    )
+    add, matmul = _kernel_uses([first, second])
+    assert (add, matmul.calls, matmul.ns) == (other, 4, 60)
+    assert matmul.ratios["aic_mac"] == pytest.approx(0.6)
+    assert matmul.cube_utilization == pytest.approx(0.6)
+    assert matmul.bound == "nothing"
+
+
+def test_replays_are_counted_over_all_pieces() -> None:
+    assert _replays([]) is None
+    joins = [model.ReplayJoin(3, 3), model.ReplayJoin(2, 0, ("no capture",)), model.ReplayJoin(1, 0, ("no capture",))]
+    assert _replays(joins) == model.ReplayJoin(6, 3, ("no capture",))
+
+
+def test_the_drawn_units_are_named_by_what_they_are_in_the_whole_window() -> None:
+    units = [
+        model.RecordedUnit(number=at, host_ns=1, kernels=1, compute_ns=ns) for at, ns in enumerate((5, 6, 7, 8, 90))
+    ]
+    drawn = [
+        model.RankProfile("piece", "torch", 0, "GPU", (), lanes=(model.Lanes(at, "median", units[at].device_ns, {}),))
+        for at in (1, 4)
+    ]
+    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn, units)] == [(1, "typical"), (4, "slowest")]
+    assert [(lanes.number, lanes.why) for lanes in _lanes(drawn, units[:3])] == [(1, "median")]
+    assert not [*_lanes([], units)]
 
 
 def test_what_one_piece_does_not_know_no_sum_knows() -> None:
