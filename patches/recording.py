@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from patcher.config import OPEN_END, WHOLE, ProfileConfig, RolloutStage, WholeStage, WindowedStage
-from patcher.options.notations import Amount
+from patcher.options.notations import amount_text
 from patcher.recipe import Probe
 from patches.probes import pieces, ranges
 from patches.profilers import BACKENDS, differing
@@ -19,9 +19,9 @@ def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, obj
         "WINDOW": str(config.stage.window),
         "RANKS": numbers(config.ranks),
         "SAVE_PATH": config.save_path,
-        **({"MAX_STALL": Amount("").text(config.max_stall)} if config.in_pieces else {}),
+        **({"MAX_STALL": amount_text(config.max_stall)} if config.in_pieces else {}),
         "ABOUT": {} if config.stage.window.unit == WHOLE else {"unit": config.stage.window.unit},
-        **({"MAX_TRACE_GB": Amount("").text(config.max_trace_gb)} if config.max_trace_gb else {}),
+        **({"MAX_TRACE_GB": amount_text(config.max_trace_gb)} if config.max_trace_gb else {}),
         **({"MODULES": config.ranges.module_pattern} if config.ranges.module_ranges else {}),
     }
 

@@ -13,7 +13,7 @@ from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.options import changed, option, words_of
 from patcher.options.headings import OUTPUT, WHOSE
-from patcher.options.notations import Amount, Flag, NewFolder, NumberListOrAll
+from patcher.options.notations import Amount, Flag, NewFolder, NumberListOrAll, amount_text
 
 FIRST_PIECE = 30
 """Units that are saved at once where nothing was saved yet: the window of the guides."""
@@ -114,8 +114,8 @@ class ProfileConfig(Generic[StageT_co]):
         yield from self._saving_notes()
 
     def _saving_notes(self) -> Iterator[Note]:
-        """How long saving the window probably stalls the run, where that is longer than one pause may be."""
-        stage, most = self.stage, f"--max-stall {Amount('').text(self.max_stall)}"
+        """Note on how long saving probably stalls the run, where that is longer than one pause may be."""
+        stage, most = self.stage, f"--max-stall {amount_text(self.max_stall)}"
         if self.stage.window.none or self.profiler.light:
             return
         detail = "measured with torch.profiler on a CPU, scaled to 32 layers; in training, other ranks wait meanwhile"

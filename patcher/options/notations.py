@@ -77,7 +77,7 @@ class Amount(Notation[float]):
         return amount
 
     def text(self, value: float) -> str:
-        return f"{value:.9f}".rstrip("0").rstrip(".")
+        return amount_text(value)
 
 
 class NumberList(Notation[tuple[int, ...]]):
@@ -215,6 +215,11 @@ class FilePath(Notation[Path]):
 
     def __init__(self, metavar: str) -> None:
         self.metavar = metavar
+
+
+def amount_text(value: float) -> str:
+    """An :class:`Amount` as it is typed, without zeros at its end."""
+    return f"{value:.9f}".rstrip("0").rstrip(".")
 
 
 def whole_number(text: str) -> int | None:

@@ -188,9 +188,7 @@ def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
 
     Those before the first unit of a later piece are known from the piece before (:func:`uncounted_total`).
     """
-    listed = raw.get("units")
-    known = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
-    found = {number: one for one in known if (number := _number(one.get("number"))) is not None}
+    found = {number: one for one in listed_units(raw) if (number := _number(one.get("number"))) is not None}
     units, before = dict[int, UnitMetadata](), 0
     if found and (_number(raw.get("piece")) or 1) > 1:
         before = _number(found[min(found)].get("uncounted")) or 0
@@ -206,9 +204,14 @@ def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
 
 def uncounted_total(metadata: Metadata, number: int) -> int:
     """The uncounted iterations from the opening of the window to unit ``number``; 0 where that is not known."""
-    listed = metadata.raw.get("units")
-    units = [unit for unit in listed if isinstance(unit, Mapping)] if isinstance(listed, list) else []
+    units = listed_units(metadata.raw)
     return next((_number(unit.get("uncounted")) or 0 for unit in units if unit.get("number") == number), 0)
+
+
+def listed_units(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The entries of units in the content of a file, which may hold anything in their place."""
+    listed = raw.get("units")
+    return [unit for unit in listed if isinstance(unit, Mapping)] if isinstance(listed, list) else []
 
 
 # ---------------------------------------------------------------- on disk

@@ -118,7 +118,7 @@ def uncounted_between(uncounted: Mapping[int, int]) -> str:
 
 
 def cold_units(numbers: Sequence[int]) -> str:
-    """What the first unit of a recording holds beside its own work, where no other came before it to warm up in."""
+    """Sentence on the units that carry the profiler's start, because no other came before them to warm up in."""
     if len(numbers) == 1:
         return f"#{numbers[0]} is cold: it carries the profiler's own start, because nothing comes before to warm up in"
     named = ", ".join(f"#{number}" for number in numbers[:_LISTED]) + (" …" if len(numbers) > _LISTED else "")

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from patcher.traces import model
+from patcher.traces import model, sidecar
 from patcher.traces.measured import KernelUse, bound_of
 from patcher.traces.model import Check, FreeGap, Lanes, RankProfile, RecordedUnit, ReplayJoin
 from patcher.traces.sidecar import Metadata, uncounted_total
 
-Row = TypeVar("Row")
-
 
 def joined(profiles: Iterable[RankProfile]) -> list[RankProfile]:
-    """The profiles, with those of consecutive pieces of one window joined into one."""
+    """Join the profiles of consecutive pieces of one window into one, and leave the others as they are."""
     windows: list[list[RankProfile]] = []
     open_windows: dict[Hashable, list[RankProfile]] = {}
     for profile in sorted(profiles, key=_number):
@@ -36,7 +34,7 @@ def _number(profile: RankProfile) -> int:
 
 
 def _window(profile: RankProfile) -> Hashable:
-    """What the pieces of one window of one process have in common; None for a trace that is no piece."""
+    """Key of the window of a process that a piece belongs to; None for a trace that is no piece."""
     metadata = profile.metadata
     if metadata is None or metadata.piece is None:
         return None
@@ -75,13 +73,16 @@ def _join(pieces: Sequence[RankProfile]) -> RankProfile:
 
 def _units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
     """The units of all pieces. The uncounted iterations before the first one of a piece lie in the piece before."""
-    total = 0
+    before: int | None = None  # in the window, up to the last unit of the piece before
     for piece in pieces:
         assert piece.metadata is not None  # noqa: S101  (`_window` looked)
-        for unit in piece.units:
-            before, total = total, uncounted_total(piece.metadata, unit.number)
-            first = unit is piece.units[0] and piece is not pieces[0]
-            yield dataclasses.replace(unit, uncounted=max(total - before, 0)) if first else unit
+        first, *later = piece.units
+        if before is None:
+            yield first
+        else:
+            yield dataclasses.replace(first, uncounted=max(uncounted_total(piece.metadata, first.number) - before, 0))
+        yield from later
+        before = uncounted_total(piece.metadata, piece.units[-1].number)
 
 
 def _alike(pieces: Sequence[RankProfile], field: str, key: Sequence[str]) -> list[list[Any]]:
@@ -164,8 +165,8 @@ def _prompt_share(pieces: Sequence[RankProfile]) -> float | None:
 def _replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
     if not replays:
         return None
-    why = tuple(dict.fromkeys(reason for one in replays for reason in one.why))
-    return ReplayJoin(sum(one.count for one in replays), sum(one.joined for one in replays), why)
+    why = tuple(dict.fromkeys(reason for join in replays for reason in join.why))
+    return ReplayJoin(sum(join.count for join in replays), sum(join.joined for join in replays), why)
 
 
 def _lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iterator[Lanes]:
@@ -183,6 +184,6 @@ def _lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iter
 
 def _metadata(pieces: Sequence[Metadata]) -> Metadata:
     """That of the last piece, which knows why the window was closed, with the units of all."""
-    listed = [unit for piece in pieces for unit in piece.raw.get("units", ())]
+    listed = [unit for piece in pieces for unit in sidecar.listed_units(piece.raw)]
     units = {number: unit for piece in pieces for number, unit in piece.units.items()}
     return dataclasses.replace(pieces[-1], units=units, raw={**pieces[-1].raw, "units": listed})

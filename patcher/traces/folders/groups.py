@@ -56,7 +56,7 @@ class TraceGroup:
 
     @property
     def pieces(self) -> int:
-        """In how many traces a worker saved the window."""
+        """Number of traces in which a worker saved the window."""
         return max(Counter(map(_worker, self.traces)).values())
 
     def _steps(self) -> list[tuple[int, ...]]:
@@ -176,7 +176,7 @@ def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
 
 
 def _follows(trace: RecordedTrace, before: RecordedTrace) -> bool:
-    """Whether it is the next piece of the same window, of the same process."""
+    """Tell whether a trace is the next piece of the same window, of the same process."""
     number, last = (one.metadata.piece if one.metadata else None for one in (trace, before))
     return None not in (number, last) and number == (last or 0) + 1 and trace.pid == before.pid
 

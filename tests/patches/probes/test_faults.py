@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import linecache
 import logging
@@ -219,6 +220,18 @@ def test_a_log_that_fails_stops_nothing(
 
 def test_nothing_private_of_a_profiler_is_replaced() -> None:
     """Of torch_npu a release has renamed what was replaced, and the window that had begun was lost."""
+    replaced = []
+    for file in Path(__file__).parents[3].joinpath("patches", "probes").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Assign):
+                targets = [name for target in node.targets for name in ast.walk(target)]
+                replaced += [name.attr for name in targets if isinstance(name, ast.Attribute)]
+            elif isinstance(node, ast.Call) and "setattr" in ast.unparse(node):
+                names = [name.value for name in node.args if isinstance(name, ast.Constant)]
+                replaced += [name for name in names if isinstance(name, str)]
+    assert "start" in replaced, "that of a profiler's class is public"
+    private = [name for name in replaced if name.startswith("_") and not name.startswith(("__", "_rlpatch_"))]
+    assert private == [], "`__call__` of modules is public, too"
     for module in ("recorder", "backends", "pieces", "ranges", "rollout", "training"):
         text = Path(__file__).parents[3].joinpath("patches", "probes", f"{module}.py").read_text()
         assert "_ProfInterface" not in text

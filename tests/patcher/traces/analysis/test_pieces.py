@@ -91,6 +91,14 @@ def test_the_units_that_carry_the_profilers_start_are_named_and_blamed_for_nothi
     assert "Unit 37" not in said
 
 
+@pytest.mark.parametrize("units", [5, None, "30", [5, None], [{"number": 34, "uncounted": "two"}]])
+def test_units_of_another_form_end_in_no_traceback(units: Any, pieces: list[Path], saved: Saved) -> None:
+    file = pieces[1].with_name(f"{pieces[1].name}.rlpatch.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "units": units}))
+    (profile,) = reported(saved.path)["captures"]
+    assert [unit["number"] for unit in profile["units"]] == [*range(30, 39)]
+
+
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_piece_that_is_missing_splits_the_window(pieces: list[Path], missing: int) -> None:
     profiles = [profile for at, piece in enumerate(pieces) if at != missing for profile in [_profile(piece)]]
