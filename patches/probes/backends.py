@@ -97,42 +97,56 @@ class TorchProfiler(Recorder):
 
     def compress(self, traces: Sequence[str]) -> None:
         """Compress in a thread: that takes longer than all the rest, and the engine would wait."""
+        import atexit
+        from multiprocessing.util import Finalize
         from threading import Thread
 
-        if traces:
-            noted = (self.watched, self.noted.get(self.watched)) if self.METADATA else ("", None)
-            Thread(target=self.pack, args=(traces, *noted), name="rlpatch-gzip", daemon=True).start()
+        noted = (self.watched, self.noted.get(self.watched)) if self.METADATA else ("", None)
+        packer = Thread(target=self.pack, args=(traces, *noted), name="rlpatch-gzip", daemon=True)
+        packer.start()
+        atexit.register(Finalize(None, self.stop_packing, [packer], exitpriority=100))
+
+    def stop_packing(self, packer: Any) -> None:
+        """Let nothing be half written by a process that ends; it leaves the trace as it was."""
+        self.exits = True
+        packer.join(10)
 
     def pack(self, traces: Sequence[str], watched: str, noted: Any) -> None:
         """Leave a trace as it is until its compressed one is whole: the process may end at any moment."""
+        import contextlib
         import gzip
         import json
         import os
-        import shutil
         import sys
-        import tempfile
         import threading
 
+        folder = self.save_path + "/.rlpatch"
+        new = "%s/%s.packing" % (folder, self.name)
         try:
             if sys.platform == "linux":  # there a thread has a priority of its own
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-            folder = self.save_path + "/.rlpatch"
             os.makedirs(folder, exist_ok=not os.path.islink(folder))
-            with tempfile.TemporaryDirectory(dir=folder) as new:
-                for trace in traces:
-                    with open(trace, "rb") as plain, gzip.open(new + "/trace", "wb", 6) as packed:
-                        shutil.copyfileobj(plain, packed, 1 << 22)  # the larger, the less often it takes the GIL
-                    os.replace(new + "/trace", trace + ".gz")
-                if noted:
-                    now = [path + ".gz" if path in traces else path for path in noted["traces"]]
-                    # The state is left to the next window where one has begun.
-                    states = [watched] if self.noted[watched] is noted else []
-                    for path in [*(trace + ".gz.rlpatch.json" for trace in traces), *states]:
-                        with open(new + "/data", "w") as file:
-                            file.write(json.dumps(dict(noted, state="saved", traces=now)))
-                        os.replace(new + "/data", path)
+            for trace in traces:
+                with open(trace, "rb") as plain, gzip.open(new, "wb", 6) as packed:
+                    # The larger the chunks, the less often it takes the GIL.
+                    for chunk in iter(lambda file=plain: b"" if self.exits else file.read(1 << 22), b""):
+                        packed.write(chunk)
+                if self.exits:
+                    return
+                os.replace(new, trace + ".gz")
+            if noted:
+                now = [path + ".gz" if path in traces else path for path in noted["traces"]]
+                # The state is left to the next window where one has begun.
+                states = [watched] if self.noted[watched] is noted else []
+                for path in [*(trace + ".gz.rlpatch.json" for trace in traces), *states]:
+                    with open(new, "w") as file:
+                        file.write(json.dumps(dict(noted, state="saved", traces=now)))
+                    os.replace(new, path)
             for path in [*traces, *(trace + ".rlpatch.json" for trace in traces if noted)]:
                 os.unlink(path)
             self.say("compressed: %s" % ", ".join(trace + ".gz" for trace in traces))
         except Exception as e:
             self.say("not compressed: %s: %r" % (", ".join(traces), e))
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(new)

@@ -33,6 +33,7 @@ class Recorder(StepMetadata):
 
     prof: Any
     closing: bool
+    exits: bool  # the process, which leaves no time to compress
     stopping: Any  # these two are of ExitStack
     watching: Any
     name: str
@@ -179,6 +180,8 @@ class Recorder(StepMetadata):
         if self.prof is None:
             return
         began = time.monotonic()
+        if self.COMPRESSED:
+            self.exits = why.startswith("the process ends")
         if self.CAN_BE_TAKEN:
             if not self.closing and self.is_taken():
                 self.stopping.pop_all()  # to step or to stop it would end the process
@@ -224,8 +227,9 @@ class Recorder(StepMetadata):
         if self.METADATA:
             if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1 or self.PIECES:
                 self.saved = [*self.saved, *found][-16:]
-            self.note(("saving" if self.COMPRESSED else "saved") if found else "not recorded", report, found)
-        if self.COMPRESSED:
+            saved = ("saved" if self.exits else "saving") if self.COMPRESSED else "saved"
+            self.note(saved if found else "not recorded", report, found)
+        if self.COMPRESSED and found and not self.exits:
             self.compress(found)
         if self.SEVERAL and self.next_windows:
             self.schedule_window(self.origin or 0)

@@ -23,7 +23,7 @@ COMPRESS = """
 import os, sys, time
 from patches.probes.backends import TorchProfiler
 recorder = object.__new__(TorchProfiler)
-recorder.METADATA, recorder.name, recorder.save_path = True, "host_dp0_rank0_7", sys.argv[1]
+recorder.exits, recorder.METADATA, recorder.name, recorder.save_path = False, True, "host_dp0_rank0_7", sys.argv[1]
 recorder.say = lambda text, *failure: print(text, flush=True)
 trace = sys.argv[1] + "/host_dp0_rank0_7.1.pt.trace.json"
 recorder.watched = sys.argv[1] + "/.rlpatch/rollout.json"
@@ -37,6 +37,8 @@ if sys.argv[2] == "next":
 if sys.argv[2] == "ends":
     time.sleep(0.3)
     os._exit(0)
+if sys.argv[2] == "exits":
+    sys.exit()
 import threading
 [thread.join() for thread in threading.enumerate() if thread.name == "rlpatch-gzip"]
 """
@@ -68,11 +70,14 @@ def test_a_trace_is_compressed_beside_the_engine(what: str, state: str | None, t
     assert [json.loads(file.read_text())["state"] for file in states] == ([state] if state else []), "not over a newer"
 
 
-def test_a_process_that_ends_meanwhile_leaves_the_trace_as_it_was(tmp_path: Path) -> None:
-    said, path, content = compressed(tmp_path, "ends", 60)
+@pytest.mark.parametrize("how", ["ends", "exits"])
+def test_a_process_that_ends_meanwhile_leaves_the_trace_as_it_was(how: str, tmp_path: Path) -> None:
+    said, path, content = compressed(tmp_path, how, 60)
     assert float(said.split()[-1]) < 0.2, "the engine does not wait"
     assert path.read_bytes() == content
     assert not [file for file in tmp_path.iterdir() if file.name.endswith(".gz")], "never half of one"
+    if how == "exits":
+        assert not [*tmp_path.glob(".rlpatch/*")], "nothing is left over"
 
 
 def test_a_folder_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
