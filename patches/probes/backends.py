@@ -59,6 +59,8 @@ class TorchProfiler(Recorder):
     COMPRESSED: CompileTime[bool] = True
     CAN_BE_TAKEN: CompileTime[bool] = True
 
+    exits = False
+
     def build(self, wait: int, warmup: int, active: int) -> Any:
         import torch
 
@@ -121,16 +123,17 @@ class TorchProfiler(Recorder):
         import threading
 
         folder = self.save_path + "/.rlpatch"
-        new = "%s/%s.packing" % (folder, self.name)
+        new = "%s/%s.packing" % (folder, os.path.basename(traces[0]))  # another window may be packed, too
         try:
             if sys.platform == "linux":  # there a thread has a priority of its own
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
             os.makedirs(folder, exist_ok=not os.path.islink(folder))
             for trace in traces:
                 with open(trace, "rb") as plain, gzip.open(new, "wb", 6) as packed:
-                    # The larger the chunks, the less often it takes the GIL.
-                    for chunk in iter(lambda file=plain: b"" if self.exits else file.read(1 << 22), b""):
+                    chunk = plain.read(1 << 22)  # the larger, the less often it takes the GIL
+                    while chunk and not self.exits:
                         packed.write(chunk)
+                        chunk = plain.read(1 << 22)
                 if self.exits:
                     return
                 os.replace(new, trace + ".gz")
