@@ -128,8 +128,9 @@ class Probe(NamedTuple):
 
     ``recorder`` is the class that counts; with that of the backend in ``backends`` it becomes one nested class. The
     classes in ``shared``, and all from which they derive, go into a class of their own below it, which the patches of
-    a target class have in common. ``layers`` gives what goes on top for a configuration: the classes of each layer are
-    flattened into one that derives from those below. ``members`` are appended to the target class itself; where the
+    a target class have in common. ``parts`` gives classes that become part of it for a configuration and a release.
+    ``layers`` gives what goes on top: each becomes a class that derives from the one below, flattened with those of its
+    bases that are not below it yet. ``members`` are appended to the target class itself; where the
     recipe has none, one object has them in the place of ``self``, and functions call them by their names alone.
 
     ``beside`` is a line below all that, with the names of the patch: of a recipe without a class the recorder stands in
@@ -154,7 +155,8 @@ class Probe(NamedTuple):
     constants: Callable[[ProfileConfig[Any], str], Mapping[str, object]] = lambda _config, _release: {}
     settings: Callable[[ProfileConfig[Any]], Mapping[str, object]] = lambda _config: {}
     arguments: Callable[[ProfileConfig[Any]], Mapping[tuple[str, str], str]] = lambda _config: {}
-    layers: Callable[[ProfileConfig[Any]], tuple[tuple[type, ...], ...]] = lambda _config: ()
+    parts: Callable[[ProfileConfig[Any], str], tuple[type, ...]] = lambda _config, _release: ()
+    layers: Callable[[ProfileConfig[Any], str], tuple[type, ...]] = lambda _config, _release: ()
     resulting: Callable[[ProfileConfig[Any], Mapping[tuple[str, str], str]], tuple[Note, ...]] = lambda *_: ()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from patcher.config import WHOLE, ProfileConfig, WholeStage
 from patcher.messages.notes import Note
 from patcher.recipe import Around, Insertion, Probe
-from patches import recording, vllm_engine
+from patches import recording
 from patches.probes.graphs import GraphCapture
 from patches.probes.members import Calls, Inherited
+from patches.probes.windows import RepeatedCaptures
 
 STAGE = "graph-capture"
 WINDOWS = (WHOLE,)
@@ -27,24 +28,25 @@ def summary(config: ProfileConfig[WholeStage]) -> str:
 
 def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.graphs.GraphCapture``."""
-    identity = recording.identity(config, "replica", "dp")
-    return {**recording.settings(config), **recording.in_replicas(config), "IDENTITY": identity}
-
-
-def constants(config: ProfileConfig[WholeStage], release: str) -> dict[str, object]:
-    """The compile-time constants of ``patches.probes.graphs.GraphCapture``."""
-    return {**recording.constants(config), **recording.by_server(config), **vllm_engine.parallel(release)}
+    about = recording.about(config, "replica", "dp")
+    return {**recording.settings(config), **recording.in_replicas(config), **about}
 
 
 def probe(*, logger: str) -> Probe:
     """The probe that records from ``enter`` to ``leave``; only vLLM's workers are known to it."""
+
+    def layers(config: ProfileConfig[WholeStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
+        return (*((RepeatedCaptures,) if config.stage.repeat > 1 else ()), *recording.layers(config))
+
     return recording.probe(
         GraphCapture,
         (Calls,),
         logger=logger,
         settings=settings,
-        constants=constants,
+        constants=lambda config, _release: recording.repeated(config),
         summary=summary,
+        parts=lambda config, _release: (*recording.parts(config), recording.replicas(config)),
+        layers=layers,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from patcher.config import ProfileConfig, Stage, TorchNpuSettings
-from patches.probes.backends import NpuProfiler, TorchProfiler
+from patches.probes.tools import NpuProfiler, TorchProfiler
 
 BACKENDS = {"npu": NpuProfiler, "torch": TorchProfiler}
 """Backend → the class of the probe that builds its profiler."""
@@ -25,7 +25,7 @@ _CONTENTS = {"memory": "profile_memory", "shapes": "record_shapes", "stack": "wi
 
 
 def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """(function, keyword) → code, for the constructor in ``patches.probes.backends``.
+    """(function, keyword) → code, for the constructor in ``patches.probes.tools``.
 
     The names of torch_npu were checked against 2.1.0.post8 to 2.14.0; ``AiCMetrics.MemoryAccess`` is not in the
     first of them and therefore not offered.

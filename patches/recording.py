@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from patcher.config import OPEN_END, WHOLE, ProfileConfig, RolloutStage, WholeStage, WindowedStage
+from patcher.config import OPEN_END, WHOLE, ProfileConfig, WholeStage, WindowedStage
 from patcher.options.notations import amount_text
 from patcher.recipe import Probe
-from patches.probes import pieces, ranges
+from patches.probes import facts, pieces, ranges, tools
+from patches.probes.recorder import EveryRank, NumberedReplicas, ServingReplicas
 from patches.profilers import BACKENDS, differing
+
+INTERRUPT = "recorder.interrupt(why)"
+"""How a recorder of another stage, in the same process, ends a window."""
 
 
 def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
@@ -20,7 +24,6 @@ def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, obj
         "RANKS": numbers(config.ranks),
         "SAVE_PATH": config.save_path,
         **({"MAX_STALL": amount_text(config.max_stall)} if config.in_pieces else {}),
-        "ABOUT": {} if config.stage.window.unit == WHOLE else {"unit": config.stage.window.unit},
         **({"MAX_TRACE_GB": amount_text(config.max_trace_gb)} if config.max_trace_gb else {}),
         **({"MODULES": config.ranges.module_pattern} if config.ranges.module_ranges else {}),
     }
@@ -31,17 +34,21 @@ def in_replicas(config: ProfileConfig[Any]) -> dict[str, object]:
     return {"REPLICAS": numbers(config.stage.replicas)}
 
 
-def identity(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> tuple[str, ...]:
-    """The attributes of a recorder that tell whose states and facts they are; ``more`` are those of its kind."""
+def about(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> dict[str, object]:
+    """What the step metadata say of a recording; ``more`` are attributes that tell a recorder of its kind."""
+    if not config.facts:
+        return {}
     stage = config.stage
     windowed = ("window", "request", "refused") if isinstance(stage, WindowedStage) and stage.on_demand else ("window",)
     world = ("world",) if config.ranks is None else ()
-    return ("host", *more, "rank", *world, "pid", "ranks", *(windowed if stage.UNITS else ()), "units")
+    identity = ("host", *more, "rank", *world, "pid", "ranks", *(windowed if stage.UNITS else ()), "units")
+    return {"ABOUT": {} if stage.window.unit == WHOLE else {"unit": stage.window.unit}, "IDENTITY": identity}
 
 
-def by_server(config: ProfileConfig[Any]) -> dict[str, object]:
-    """The compile-time constant of such a recorder: whether what a server does for its replica decides."""
-    return {"BY_SERVER": any(isinstance(one, str) for one in config.stage.replicas or ())}
+def replicas(config: ProfileConfig[Any]) -> type:
+    """How such a recorder knows whether its replica was chosen."""
+    by_server = any(isinstance(replica, str) for replica in config.stage.replicas or ())
+    return ServingReplicas if by_server else NumberedReplicas
 
 
 def numbers(some: tuple[int | str, ...] | None) -> str:
@@ -49,30 +56,26 @@ def numbers(some: tuple[int | str, ...] | None) -> str:
     return "all" if some is None else ",".join(map(str, some))
 
 
+def repeated(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
+    """The compile-time constant of the layers that record the same several times."""
+    return {"REPEAT": config.stage.repeat} if config.stage.repeat > 1 else {}
+
+
 def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """The compile-time constants of any recorder."""
+    """The compile-time constants of a recorder of counted units, and of the layers over it."""
     stage = config.stage
-    on_demand = isinstance(stage, WindowedStage) and stage.on_demand
-    return {
-        "WARMUP": stage.warmup if isinstance(stage, WindowedStage) else 0,
-        "REPEAT": stage.repeat,
-        "SEVERAL": bool(stage.window.later),
-        "RELATIVE": isinstance(stage, RolloutStage) and (stage.relative or on_demand),
-        "ON_DEMAND": on_demand,
-        "METADATA": config.facts,
-        "EVERY_RANK": config.facts and config.ranks is None,
-        "LIVE": config.live,
-        "PIECES": config.in_pieces,
-        "LONG_SAVE_S": config.max_stall,
-        **(_pieces(config) if isinstance(stage, WindowedStage) else {}),
-    }
-
-
-def _pieces(config: ProfileConfig[Any]) -> dict[str, object]:
-    """The constants of a window that is saved in pieces, or the length up to which it is saved at once."""
-    if config.in_pieces:
-        return {"FIRST_PIECE": config.first_piece, "UNIT_STALL_MS": config.unit_stall_ms}
-    return {"LONGEST": config.first_piece}
+    constants = repeated(config)
+    if isinstance(stage, WindowedStage):
+        constants["WARMUP"] = stage.warmup
+        if config.in_pieces:
+            constants.update(FIRST_PIECE=config.first_piece, UNIT_STALL_MS=config.unit_stall_ms)
+        else:
+            constants["LONGEST"] = config.first_piece
+        if stage.on_demand:
+            constants["WINDOWS"] = r"(\d+:\d*(,\d+:\d*)*)?" if stage.window.later else r"(\d+:\d*)?"
+        elif stage.window.later:
+            constants["WINDOWS"] = r"\d+:\d*(,\d+:\d*)*"
+    return constants
 
 
 def units(config: ProfileConfig[WindowedStage | WholeStage], name: str) -> str:
@@ -93,17 +96,33 @@ def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
     return f"{ranks} of {'every replica' if replicas is None else f'replica {numbers(replicas)}'}"
 
 
-def layers(
-    config: ProfileConfig[WindowedStage | WholeStage], markers: tuple[type, ...]
-) -> tuple[tuple[type, ...], ...]:
-    """What is put on top of the recorder: ranges, pieces, a limit; ``markers`` are the classes that mark the stage."""
-    modules = ((ranges.ModuleRanges,),) if config.ranges.module_ranges else ()
-    marks = (markers,) if config.ranges.markers else ()
-    backend = {"npu": ranges.NpuRanges, "torch": ranges.TorchRanges}[config.profiler.BACKEND]
-    recorded = ((ranges.Recorded, backend), *modules, *marks) if modules or marks else ()
-    windowed = ((pieces.Pieces,),) if config.in_pieces else ()
-    limited = ((pieces.SizeLimit,),) if config.max_trace_gb else ()
-    return (*recorded, *windowed, *limited)
+def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
+    """What becomes part of any recorder: step metadata, compression, and how it reads its window."""
+    metadata: tuple[type, ...] = (facts.StepMetadata,) if config.facts else ()
+    if config.profiler.BACKEND == "torch":
+        metadata = (facts.CompressedMetadata,) if config.facts else (tools.Compression,)
+    ranks = (EveryRank,) if config.facts and config.ranks is None else ()
+    return (*ranks, *metadata)
+
+
+def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
+    """The layer for the metadata of a worker that may write several traces."""
+    stage = config.stage
+    on_demand = isinstance(stage, WindowedStage) and stage.on_demand
+    several = on_demand or stage.window.later or stage.repeat > 1 or config.in_pieces
+    return (facts.SavedTraces,) if config.facts and several else ()
+
+
+def layers(config: ProfileConfig[WindowedStage | WholeStage], markers: type | None = None) -> tuple[type, ...]:
+    """What goes on top of any recorder: pieces, a limit, and ranges; ``markers`` marks what the stage does."""
+    pieced: tuple[type, ...] = (pieces.Pieces,) if config.in_pieces else ()
+    if config.max_trace_gb:
+        pieced = (pieces.LimitedPieces,) if config.in_pieces else (pieces.LimitedCapture,)
+    modules = (ranges.ModuleRanges,) if config.ranges.module_ranges else ()
+    marks = (markers,) if markers and config.ranges.markers else ()
+    tool = {"npu": ranges.NpuRanges, "torch": ranges.TorchRanges}[config.profiler.BACKEND]
+    recorded = (tool, *modules, *marks) if modules or marks else ()
+    return (*several_traces(config), *pieced, *recorded)
 
 
 def probe(
@@ -114,13 +133,13 @@ def probe(
     settings: Callable[[ProfileConfig[Any]], Mapping[str, object]],
     constants: Callable[[ProfileConfig[Any], str], Mapping[str, object]],
     summary: Callable[[ProfileConfig[Any]], str],
-    markers: tuple[type, ...] = (),
+    parts: Callable[[ProfileConfig[Any], str], tuple[type, ...]],
+    layers: Callable[[ProfileConfig[Any], str], tuple[type, ...]],
     shared: tuple[type, ...] = (),
 ) -> Probe:
     """A probe that records what ``recorder`` counts; ``members`` go into the target class beside it.
 
-    ``logger`` is one that the framework shows, ``markers`` mark what is counted, if anything is, and ``shared`` is
-    what the stages of one class have in common.
+    ``logger`` is one that the framework shows, ``shared`` is what the stages of one class have in common.
     """
     return Probe(
         summary=summary,
@@ -131,5 +150,7 @@ def probe(
         constants=lambda config, release: {"LOGGER": logger, **constants(config, release)},
         settings=settings,
         arguments=differing,
-        layers=lambda config: layers(config, markers),
+        parts=parts,
+        layers=layers,
+        callers=(INTERRUPT,),
     )

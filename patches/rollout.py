@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from patcher.config import ProfileConfig, RolloutStage
 from patcher.recipe import Head, Insertion, Probe
 from patches import recording
 from patches.probes import ranges
+from patches.probes.live import LiveIteration
 from patches.probes.members import Calls
+from patches.probes.on_demand import OnDemand, OnDemandRollouts
+from patches.probes.states import Drained, Loaded, LongContexts, RelativeWindow
+from patches.probes.windows import RepeatedRollouts, SeveralInRollout
 
 WINDOWS = tuple(unit.name for unit in RolloutStage.UNITS if unit.name != "aligned")
 ALIGNED = (*WINDOWS, "aligned")
@@ -21,8 +25,8 @@ BUSY_PERIOD = (
 )
 """How rollouts are counted (verl/checkpoint_engine/base.py ``update_weights``, verl/workers/rollout/llm_server.py)."""
 
-Traits = Callable[[str], Mapping[str, object]]
-"""The compile-time constants of an engine in a published release, or for "" in one that is not known."""
+Traits = Callable[[str], tuple[type, ...]]
+"""The parts of a recorder for an engine in a published release, or for "" in one that is not known."""
 
 
 DUMMIES = Insertion(
@@ -42,14 +46,13 @@ vllm-ascend has none before 0.9.0rc1: its ranks did not run in step.
 
 def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.rollout.RolloutUnits``."""
-    stage = config.stage
-    states = {"load": stage.at_load, "tail": stage.at_tail, "context": stage.at_context}
+    states = {name: str(value) for name, value in _states(config).items()}
     return {
         **recording.settings(config),
         **recording.in_replicas(config),
-        "ROLLOUT": str(stage.rollout),
-        "AT": {name: str(value) for name, value in states.items() if value or stage.on_demand},
-        "IDENTITY": recording.identity(config, "replica", "dp", "rollout"),
+        "ROLLOUT": str(config.stage.rollout),
+        **({"AT": states} if states else {}),
+        **recording.about(config, "replica", "dp", "rollout"),
     }
 
 
@@ -84,19 +87,66 @@ def behind(stage: RolloutStage) -> str:
     return f", counted from where {joined}," if joined else ""
 
 
-def probe(
-    recorder: type, *, logger: str, members: tuple[type, ...] = (Calls,), traits: Traits = lambda _release: {}
-) -> Probe:
-    """The probe that counts what ``recorder`` observes."""
+_STATES = {"load": Loaded, "tail": Drained, "context": LongContexts}
+_COUNTED = {
+    "decode": ("decode",),
+    "prefill": ("prefill",),
+    "iterations": ("decode", "prefill"),
+    "aligned": ("decode", "prefill", "dummy", "idle", "health check"),
+}
+"""Unit of a window → the kinds of iterations that it counts."""
 
-    def constants(config: ProfileConfig[RolloutStage], release: str) -> dict[str, object]:
-        unit = config.stage.window.unit
-        counting = {"UNIT": unit, "FIRST": int(unit == "decode")}  # prefill makes token 0: there is no decode step 0
-        stage = config.stage
-        states = {"BY_LOAD": stage.at_load, "BY_TAIL": stage.at_tail, "BY_CONTEXT": stage.at_context}
-        waits = {name: bool(value) or stage.on_demand for name, value in states.items()}
-        constants = {**recording.constants(config), **recording.by_server(config)}
-        return {**constants, **counting, **waits, **traits(release)}
+
+def _states(config: ProfileConfig[RolloutStage]) -> dict[str, int]:
+    """The states that a window may wait for, with what was chosen of each."""
+    stage = config.stage
+    states = {"load": stage.at_load, "tail": stage.at_tail, "context": stage.at_context}
+    return {name: value for name, value in states.items() if value or stage.on_demand}
+
+
+def probe(
+    recorder: type,
+    *,
+    logger: str,
+    contexts: type,
+    members: tuple[type, ...] = (Calls,),
+    traits: Traits = lambda _release: (),
+    warm_ups: Traits = lambda _release: (),
+    aligned: type | None = None,
+    relative: type | None = None,
+) -> Probe:
+    """The probe that counts what ``recorder`` observes.
+
+    ``traits`` are parts of it for a release, ``warm_ups`` the layer that leaves out its warm-up, ``contexts`` finds the
+    longest context. ``aligned`` goes on top where the ranks run in step, ``relative`` where units are counted from a
+    state on.
+    """
+
+    def constants(config: ProfileConfig[RolloutStage], release: str) -> dict[str, object]:  # noqa: ARG001
+        unit, stage = config.stage.window.unit, config.stage
+        first = int(unit == "decode")  # prefill makes token 0: there is no decode step 0
+        lowest = 0 if stage.relative or stage.on_demand else first
+        counted = {"UNIT": unit, "KINDS": _COUNTED[unit], "FIRST": first, "LOWEST": lowest}
+        least = {"LEAST": r"\d+"} if stage.on_demand else {}
+        return {**recording.constants(config), **counted, **least}
+
+    def parts(config: ProfileConfig[RolloutStage], release: str) -> tuple[type, ...]:
+        return (*recording.parts(config), recording.replicas(config), *traits(release))
+
+    def layers(config: ProfileConfig[RolloutStage], release: str) -> tuple[type, ...]:
+        stage, states = config.stage, _states(config)
+        waits = (RelativeWindow, *(_STATES[name] for name in states), *filter(None, [relative])) if states else ()
+        return (
+            *warm_ups(release),
+            *((RepeatedRollouts,) if stage.repeat > 1 else ()),
+            *((SeveralInRollout,) if stage.window.later else ()),
+            *waits,
+            *((contexts,) if "context" in states else ()),
+            *((OnDemand, OnDemandRollouts) if stage.on_demand else ()),
+            *((aligned,) if aligned and stage.window.unit == "aligned" else ()),
+            *((LiveIteration,) if config.live else ()),
+            *recording.layers(config, ranges.RolloutMarkers),
+        )
 
     return recording.probe(
         recorder,
@@ -105,5 +155,6 @@ def probe(
         settings=settings,
         constants=constants,
         summary=summary,
-        markers=(ranges.Markers, ranges.RolloutMarkers),
+        parts=parts,
+        layers=layers,
     )

@@ -8,8 +8,11 @@ from patcher.config import ProfileConfig, TrainingStage
 from patcher.recipe import Probe
 from patches import recording
 from patches.probes import ranges
+from patches.probes.live import LiveUnit
 from patches.probes.members import ForeignLoops, Loops
+from patches.probes.on_demand import OnDemand, OnDemandSteps
 from patches.probes.training import TrainingSteps, WholeCall
+from patches.probes.windows import RepeatedSteps, SeveralInCall
 
 MICRO, MINI, CALL = "micro-batch", "mini-batch", "call"
 ROLES = {
@@ -23,17 +26,20 @@ UPDATES = ("update-policy", "update-critic")
 """The stages with mini-batches: an optimizer steps after each."""
 
 
-def settings(roles: tuple[str, ...], *identity: str) -> Callable[[ProfileConfig[TrainingStage]], dict[str, object]]:
+def settings(
+    roles: tuple[str, ...], *identity: str, between: str = ""
+) -> Callable[[ProfileConfig[TrainingStage]], dict[str, object]]:
     """What the user chose, as the class attributes of ``probes.training.TrainingSteps`` in a stage for ``roles``.
 
-    ``identity`` are attributes that tell a training step beside its number.
+    ``identity`` are attributes that tell a training step beside its number, ``between`` is what runs between two units.
     """
 
     def attributes(config: ProfileConfig[TrainingStage]) -> dict[str, object]:
         return {
             **recording.settings(config),
-            "IDENTITY": recording.identity(config, "role", "step", *identity),
+            **recording.about(config, "role", "step", *identity),
             "UNIT": config.stage.window.unit,
+            "BETWEEN": between or ("optimizer steps" if config.stage.name in UPDATES else "pauses"),
             "ROLES": (config.stage.role,) if config.stage.role else roles,
             "STEPS": ",".join(map(str, config.stage.training_steps)),
         }
@@ -78,32 +84,44 @@ def probe(
     logger: str,
     shared: type = TrainingSteps,
     members: tuple[type, ...] = (Loops,),
-    versioned: Callable[[str], bool] | None = None,
+    logged: Callable[[str], type | None] = lambda _release: None,
+    between: str = "",
 ) -> Probe:
     """The probe that counts the units of a stage; ``recorder`` tells whose call it is.
 
     The stages of one class have ``shared`` in common, and all from which that derives. ``members`` go into the
-    target class itself. ``versioned`` tells of a release whether the worker knows the training steps of the log. In a
-    window of calls a unit reaches from ``enter`` to ``leave``.
+    target class itself. ``logged`` gives the part for a release whose worker knows the training steps of the log,
+    ``between`` says what runs between two units. In a window of calls a unit reaches from ``enter`` to ``leave``.
     """
 
-    def constants(config: ProfileConfig[TrainingStage], release: str) -> dict[str, object]:
-        return {**recording.constants(config), **({"VERSIONED": versioned(release)} if versioned else {})}
+    def constants(config: ProfileConfig[TrainingStage], release: str) -> dict[str, object]:  # noqa: ARG001
+        return recording.constants(config)
 
-    def layers(config: ProfileConfig[TrainingStage]) -> tuple[tuple[type, ...], ...]:
-        whole = ((WholeCall,),) if config.stage.window.unit == CALL else ()
-        return (*recording.layers(config, (ranges.Markers, ranges.TrainingMarkers)), *whole)
+    def parts(config: ProfileConfig[TrainingStage], release: str) -> tuple[type, ...]:
+        return (*recording.parts(config), *filter(None, [logged(release)]))
 
-    counted = recording.probe(
+    def layers(config: ProfileConfig[TrainingStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
+        stage = config.stage
+        return (
+            *((RepeatedSteps,) if stage.repeat > 1 else ()),
+            *((SeveralInCall,) if stage.window.later else ()),
+            *((OnDemand, OnDemandSteps) if stage.on_demand else ()),
+            *((LiveUnit,) if config.live else ()),
+            *recording.layers(config, ranges.TrainingMarkers),
+            *((WholeCall,) if stage.window.unit == CALL else ()),
+        )
+
+    return recording.probe(
         recorder,
         members,
         logger=logger,
-        settings=settings(roles, *(("parameter_version",) if versioned else ())),
+        settings=settings(roles, *(("parameter_version",) if logged("") else ()), between=between),
         constants=constants,
         summary=summary,
+        parts=parts,
+        layers=layers,
         shared=(shared,),
     )
-    return counted._replace(layers=layers)
 
 
 FOREIGN_LOOPS = Probe(members=(ForeignLoops,), summary=summary)

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from typing import Any
+
+from patches.probes import vllm
 
 
-def scheduler(release: str) -> Mapping[str, object]:
-    """The compile-time constants of ``probes.rollout.SchedulerOutputs`` in a published release; nothing for "".
+def traits(release: str) -> tuple[type, ...]:
+    """The parts of ``probes.vllm.SchedulerOutputs`` for a published release, or for "" in one that is not known.
 
     From vllm/v1/core/sched/output.py and vllm/v1/worker/gpu/warmup.py, 0.8.5 to 0.33.0.
     """
     if not release:
-        return {}
+        return (vllm.ResumedSomehow, vllm.AnyPrompt)
     number = _number(release)
-    return {
-        "RESUMED": "objects" if number < (0, 9, 2) else "lists" if number < (0, 11, 1) else "ids",
-        "EMBEDS": number >= (0, 11, 0),
-        "PREFILL_TOKENS": number >= (0, 12, 0),
-        "WARMS_UP": number >= (0, 17, 0),
-    }
+    resumed: type = vllm.ResumedNames
+    if number < (0, 11, 1):
+        resumed = vllm.ResumedRequests if number < (0, 9, 2) else vllm.ResumedFlags
+    prompt: type = vllm.PrefillTokens
+    if number < (0, 12, 0):
+        prompt = vllm.PromptTokens if number < (0, 11, 0) else vllm.PromptEmbeds
+    return (resumed, prompt)
 
 
-def parallel(release: str) -> Mapping[str, object]:
-    """The compile-time constants of ``probes.rollout.VllmWorker`` (vllm/config/parallel.py)."""
-    return {"DATA_PARALLEL_INDEX": _number(release) >= (0, 14, 0)} if release else {}
+def warm_ups(release: str) -> tuple[type, ...]:
+    """The layer for a release whose second model runner may warm up by way of the worker, as one is taken for ""."""
+    return (vllm.WarmUps,) if not release or _number(release) >= (0, 17, 0) else ()
 
 
-def worker(release: str) -> Mapping[str, object]:
-    """The compile-time constants of a worker of the V1 engine."""
-    return {**scheduler(release), **parallel(release)}
+V1: dict[str, Any] = {
+    "contexts": vllm.OutputContexts,
+    "aligned": vllm.AlignedOutputs,
+    "traits": traits,
+    "warm_ups": warm_ups,
+}
+"""What ``patches.rollout.probe`` has to know of the V1 engine."""
 
 
 def _number(release: str) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from patcher.messages.notes import Note
 from patcher.recipe import Around, Head, Insertion, Probe, Recipe, Structure
 from patches import recording
 from patches.probes.weights import WeightSync
+from patches.probes.windows import RepeatedSyncs
 from patches.profilers import BACKENDS, differing
 from patches.releases import Releases
 
@@ -41,9 +42,18 @@ def summary(config: ProfileConfig[SyncStage]) -> str:
 
 def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.weights.WeightSync``."""
-    identity = recording.identity(config, "replica", "dp", "role", "sync")
-    chosen = {"SYNC": str(config.stage.sync), "IDENTITY": identity}
-    return {**recording.settings(config), **recording.in_replicas(config), **chosen}
+    about = recording.about(config, "replica", "dp", "role", "sync")
+    return {
+        **recording.settings(config),
+        **recording.in_replicas(config),
+        "SYNC": str(config.stage.sync),
+        **about,
+    }
+
+
+def _layers(config: ProfileConfig[SyncStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
+    repeated = (RepeatedSyncs,) if config.stage.repeat > 1 else ()
+    return (*repeated, *recording.several_traces(config))
 
 
 def recipes(
@@ -66,11 +76,13 @@ def recipes(
             recorder=WeightSync,
             members=more.members,
             beside="\n".join(filter(None, ("_rlpatch_stage = _RlpatchStage.Syncs(_RlpatchStage)", more.beside))),
-            callers=tuple(line for site in sites for one in site.insertions for line in one.lines),
+            callers=(*(line for site in sites for one in site.insertions for line in one.lines), recording.INTERRUPT),
             backends=BACKENDS,
-            constants=lambda config, _release: {"LOGGER": logger, **recording.constants(config)},
+            constants=lambda config, _release: {"LOGGER": logger, **recording.repeated(config)},
             settings=settings,
             arguments=differing,
+            parts=lambda config, _release: recording.parts(config),
+            layers=_layers,
         ),
         windows=(WHOLE,),
         why=_WHY,

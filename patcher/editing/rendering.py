@@ -153,18 +153,23 @@ class _Layer(NamedTuple):
     shared: bool = False
 
 
-def _layers(probe: Probe, config: ProfileConfig[Stage]) -> tuple[type, list[_Layer]]:
+def _layers(probe: Probe, config: ProfileConfig[Stage], release: str) -> tuple[type, list[_Layer]]:
     """The class that Python makes of the parts, and its layers from the bottom up."""
     assert probe.recorder is not None  # noqa: S101  (the caller looked)
     backends = [probe.backends[config.profiler.BACKEND]] if config.profiler.BACKEND else []
-    above = probe.layers(config)
-    upper = [kind for layer in reversed(above) for kind in reversed(layer)]
-    composed = type("Composed", (*upper, probe.recorder, *backends), {})
-    linear = composed.__mro__[1:-1]
+    parts, above = probe.parts(config, release), probe.layers(config, release)
+    lowest = type("Lowest", (*parts, probe.recorder, *backends), {})
+    composed = type("Composed", (*reversed(above), lowest), {})
+    linear = tuple(kind for kind in composed.__mro__[1:-1] if kind is not lowest)
     shared = {base for kind in (*probe.shared, *(backends if probe.shared else ())) for base in kind.__mro__}
-    own = {*linear} - shared - {*upper}
-    layers = [*([shared] if shared else []), own, *({*layer} for layer in above)]
-    return composed, [_Layer(tuple(filter(some.__contains__, linear)), some is shared) for some in layers]
+    flat = {*lowest.__mro__[1:]}
+    for kind in reversed(linear):  # a part that stands on what is shared is shared, too
+        if shared and kind in flat and kind is not probe.recorder and shared.issuperset(kind.__mro__[1:]):
+            shared.add(kind)
+    groups = [shared, flat - shared] if shared else [flat]
+    for kind in above:  # with the classes from which it derives, and that are not below it yet
+        groups.append({*kind.__mro__}.difference(*groups))
+    return composed, [_Layer(tuple(filter(some.__contains__, linear)), some is shared) for some in groups]
 
 
 class _Definition(NamedTuple):
@@ -183,6 +188,11 @@ class _Definition(NamedTuple):
         """Whether it calls the method that it overrides."""
         return f"super().{self.node.name}(" in self.text
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it does nothing: a hook, or what a class above has to define."""
+        return not isinstance(self.node, ast.ClassDef) and all(map(_does_nothing, self.node.body))
+
 
 class _Recorder:
     """The layers of a recorder, specialised; ``calls`` is the text from which its methods are called."""
@@ -190,10 +200,10 @@ class _Recorder:
     def __init__(
         self, probe: Probe, config: ProfileConfig[Stage], release: str, calls: str, about: Mapping[str, object]
     ) -> None:
-        composed, self.layers = _layers(probe, config)
+        composed, self.layers = _layers(probe, config, release)
         self.constants: dict[str, object] = {}
         self.settings: dict[str, object] = {}
-        for kind in reversed(composed.__mro__[1:-1]):
+        for kind in (kind for layer in self.layers for kind in reversed(layer.classes)):
             for name, _, constant in source_of(kind).assigned():
                 if name.isupper():
                     (self.constants if constant else self.settings)[name] = getattr(composed, name)
@@ -209,17 +219,26 @@ class _Recorder:
             raise ValueError(f"the probe has no {sorted(missing)}")
 
     def _defined(self) -> dict[str, dict[int, list[_Definition]]]:
-        """Name → number of a layer → how its classes define it; each but the first comes in by ``super()``."""
-        found: dict[str, dict[int, list[_Definition]]] = {}
+        """Name → number of a layer → how its classes define it; each but the first comes in by ``super()``.
+
+        What a layer above replaces is left out, and so is a method that does nothing: where no class fills it in, its
+        name goes into ``hooks``.
+        """
+        defined: dict[str, dict[int, list[_Definition]]] = {}
         for number, layer in reversed([*enumerate(self.layers)]):
             for kind in layer.classes:
                 for node in source_of(kind).members:
-                    layers = found.setdefault(node.name, {})
-                    last = [*layers.values()][-1][-1] if layers else None
-                    if last and not last.goes_on:
+                    layers = defined.setdefault(node.name, {})
+                    definition = _Definition(kind, node)
+                    above = [*layers.values()][-1][-1] if layers else None
+                    if definition.is_empty:
+                        continue
+                    if above is None or above.goes_on:
+                        layers.setdefault(number, []).append(definition)
+                    elif number in layers:
                         raise ValueError(f"{kind.__name__}.{node.name} is defined in another class of the probe, too")
-                    layers.setdefault(number, []).append(_Definition(kind, node))
-        return found
+        self.hooks = {name for name, layers in defined.items() if not layers}
+        return {name: layers for name, layers in defined.items() if layers}
 
     def _reached(self, roots: Sequence[str]) -> list[str]:
         """The names that are reached from ``roots``, and all that is shared, each behind those that refer to it."""
@@ -248,13 +267,15 @@ class _Recorder:
         if (number, name) not in self.text:
             *above, last = self.defined[name][number]
             lines = self._specialiser(last.kind).rewritten(last.node)
+            if number == min(self.defined[name]):  # what it would go on with does nothing
+                lines = [line for line in lines if not line.lstrip().startswith(f"super().{name}(")]
             for one in reversed(above):
                 lines = _with_super(self._specialiser(one.kind).rewritten(one.node), lines)
             self.text[number, name] = lines
         return "\n".join(self.text[number, name])
 
     def _specialiser(self, kind: type) -> Specialiser:
-        return Specialiser(source_of(kind).text, self.constants, self.keywords, self.used)
+        return Specialiser(source_of(kind).text, self.constants, self.keywords, self.used, self.hooks)
 
     def body(self, number: int, about: str) -> list[str]:
         """The body of the class of a layer."""
@@ -282,13 +303,20 @@ class _Recorder:
         return lines.values()
 
 
+def _does_nothing(node: ast.stmt) -> bool:
+    """Whether a statement is a docstring, or says that a class above has to define the method."""
+    if isinstance(node, ast.Raise):
+        return ast.unparse(node) == "raise NotImplementedError"
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
     """A method with the body of the one that it overrides in the place of ``super().NAME(...)``, a line of its own.
 
-    Both have the same parameters, and what is overridden returns nothing.
+    Both have the same parameters; where anything follows that line, what is overridden never returns early.
     """
     (at,) = (number for number, line in enumerate(lines) if line.lstrip().startswith("super()."))
-    if any(line.lstrip().startswith("return") for line in overridden):
+    if at < len(lines) - 1 and any(line.lstrip().startswith("return") for line in overridden):
         raise ValueError(f"a class goes on with what returns: {overridden[0]}")
     indent = lines[at][: -len(lines[at].lstrip()) - 4]
     body = [indent + line for line in overridden[1:]]

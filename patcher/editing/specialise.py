@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -59,6 +59,7 @@ class Specialiser(ast.NodeVisitor):
 
     ``constants`` are the values of ``self.NAME``. ``keywords`` maps (last name of a function, keyword) to the code of
     that argument in calls, "" to leave it out: then it stands on a line of its own. Those found go into ``used``.
+    ``hooks`` are methods that do nothing: a statement that calls one of them is left out.
     """
 
     def __init__(
@@ -67,11 +68,13 @@ class Specialiser(ast.NodeVisitor):
         constants: Mapping[str, object],
         keywords: Mapping[tuple[str, str], str] | None = None,
         used: set[tuple[str, str]] | None = None,
+        hooks: Collection[str] = (),
     ) -> None:
         self.text, self.lines = text, text.split("\n")
         self.starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
         self.constants, self.keywords = constants, keywords or {}
         self.used = set() if used is None else used
+        self.hooks = hooks
         names = "|".join(map(re.escape, {*self.constants, *(keyword for _, keyword in self.keywords)}))
         self.mentions = re.compile(rf"\b(?:{names})\b" if names else r"(?!)").search
         self.edits: list[_Edit] = []
@@ -135,11 +138,22 @@ class Specialiser(ast.NodeVisitor):
     def _statement(self, node: ast.stmt) -> _Outcome:
         if isinstance(node, ast.If) and (test := self._value(node.test)) is not _UNKNOWN:
             return self._decided(node, node.body if test else node.orelse)
-        if isinstance(node, ast.AnnAssign) and node.value is None:
+        if (isinstance(node, ast.AnnAssign) and node.value is None) or self._calls_hook(node):
+            self._remove(self._above(node), node.end_lineno or 0)
+            return _Outcome(left=False)
+        if isinstance(node, ast.If) and not node.orelse and self._is_emptied(node):
             self._remove(self._above(node), node.end_lineno or 0)
             return _Outcome(left=False)
         self.visit(node)
         return _Outcome(left=True, goes_on=not isinstance(node, ast.Return | ast.Raise))
+
+    def _calls_hook(self, node: ast.stmt) -> bool:
+        called = node.value.func if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
+        return isinstance(called, ast.Attribute) and called.attr in self.hooks
+
+    def _is_emptied(self, node: ast.If) -> bool:
+        """Whether nothing but calls of hooks stands below an ``if``."""
+        return all(map(self._calls_hook, node.body))
 
     def _decided(self, node: ast.If, branch: Sequence[ast.stmt]) -> _Outcome:
         """Leave only ``branch``, moved to where ``node`` begins."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from patcher.messages.notes import Note
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Loop, Probe, Recipe, Structure, Upstream
-from patches import rollout, training
+from patches import rollout, training, vllm_engine
 from patches.mindspeed_rl import PROJECT, RELEASES, timeline
 from patches.mindspeed_rl.profiling import PROFILING
 from patches.mindspeed_rl.switches import SWITCHES
-from patches.probes.members import HostedWorker, ScheduledLoop
-from patches.probes.mindspeed import HostedRollout, StageOfWorker
+from patches.probes.mindspeed import HostedRollout, HostedWorker, ScheduledLoop, StageOfWorker
+from patches.probes.vllm import OutputContexts
 from patches.releases import Releases
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
@@ -43,7 +43,14 @@ _ROLLOUT = Recipe(
     class_name="VLLMInferEngine",
     method="__init__",
     windows=rollout.WINDOWS,
-    probe=rollout.probe(HostedRollout, members=(HostedWorker,), logger=_LOGGER),
+    probe=rollout.probe(
+        HostedRollout,
+        members=(HostedWorker,),
+        logger=_LOGGER,
+        contexts=OutputContexts,
+        traits=lambda _release: vllm_engine.traits(""),  # of any vLLM
+        warm_ups=lambda _release: vllm_engine.warm_ups(""),
+    ),
     insertions=(
         Insertion(
             "__init__",

@@ -27,13 +27,9 @@ class VersionedSteps(TrainingSteps):
         running = tracer and tracer._profiler_active.get(False)
         return "AReaL's own torch profiler is running" if running else ""
 
-    def enter(self, *call: Any) -> None:
-        role, version = self.whose(), self.worker.engine.get_version()
-        resumed = not self.calls and version >= self.last()
-        self.calls[role] = max(version, self.calls.get(role, 0))
-        super().enter(*call)
-        if not self.ON_DEMAND and resumed and role in self.ROLES:
-            self.finish("not recorded: the run goes on behind training step %s" % self.last())
+    def begin_call(self, role: str) -> None:
+        self.calls[role] = max(self.worker.engine.get_version(), self.calls.get(role, 0))
+        super().begin_call(role)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
         import contextlib

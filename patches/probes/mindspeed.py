@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from patches.probes.members import Calls, ForeignLoops, Schedule
 from patches.probes.recorder import ReplicaRecorder
-from patches.probes.rollout import SchedulerOutputs
 from patches.probes.training import TrainingSteps
+from patches.probes.vllm import SchedulerOutputs
 
 
 class StageOfWorker(TrainingSteps):
@@ -47,12 +48,37 @@ class HostedRanks(ReplicaRecorder):
             raise RuntimeError("VLLM_USE_V1=%s: only vLLM's V1 engine can be recorded" % os.environ["VLLM_USE_V1"])
         self.rank, config = dist.get_rank(), worker._rlpatch_stage_worker.vllm_config
         self.dp = self.rank // config.parallel_config.world_size
-        if self.EVERY_RANK:
-            self.world = dist.get_world_size()
-        if self.BY_CONTEXT:
-            self.growth = 1 + getattr(config.speculative_config, "num_speculative_tokens", 0)
         super().__init__(worker)
+
+    def count_ranks(self, worker: Any) -> int:  # noqa: ARG002
+        import torch.distributed as dist
+
+        return dist.get_world_size()  # type: ignore[no-any-return]
+
+    def context_growth(self, worker: Any) -> int:
+        config = worker._rlpatch_stage_worker.vllm_config
+        return 1 + int(getattr(config.speculative_config, "num_speculative_tokens", 0))
 
 
 class HostedRollout(HostedRanks, SchedulerOutputs):
     """The rollouts of that worker."""
+
+
+class ScheduledLoop(Schedule, ForeignLoops):
+    """MindSpeed-RL's ``BaseTrainingEngine``."""
+
+
+class HostedWorker(Calls):
+    """MindSpeed-RL's ``VLLMInferEngine``: it sees each iteration of its vLLM worker first."""
+
+    _rlpatch_stage_worker: Any
+
+    def _rlpatch_stage_attend(self, worker: Any) -> None:
+        import functools
+
+        self._rlpatch_stage_worker = worker
+        worker.execute_model = functools.partial(self._rlpatch_stage_iteration, worker.execute_model)
+
+    def _rlpatch_stage_iteration(self, execute_model: Any, *args: Any, **options: Any) -> Any:
+        self._rlpatch_stage("step", *args[:1])
+        return execute_model(*args, **options)

@@ -25,7 +25,7 @@ class Pieces(CountedUnits):
 
     piece = 1
     is_piece = False  # what is saved, and not the last one
-    piece_first: int
+    piece_first = 0
     start_s = 0.0  # of a profiler
     length: int  # units of the next piece
     costs: list[float]  # seconds that a unit took to save, in the last pieces
@@ -36,10 +36,10 @@ class Pieces(CountedUnits):
         self.max_stall, self.costs = float(most), []
         self.length = max(1, min(self.FIRST_PIECE, int(self.max_stall * 1000 / self.UNIT_STALL_MS)))
 
-    def build(self, wait: int, warmup: int, active: int) -> Any:
-        self.piece_first = wait + max(warmup, 0)
-        self.until = self.piece_first + min(self.end - self.piece_first, active, self.length)
-        return super().build(wait, max(warmup, 0), self.until - self.piece_first)
+    def open_window(self, at: int, first: int, end: int) -> None:
+        self.piece_first = max(first, at)
+        self.until = min(end, self.piece_first + self.length)
+        super().open_window(at, self.piece_first, self.until)
 
     def tick(self, batch: Any) -> None:
         if self.unit < self.until:
@@ -67,36 +67,37 @@ class Pieces(CountedUnits):
         self.length = max(1, min(2 * count, int(self.max_stall / 2 / max(self.costs))))
         self.open(self.unit, batch)
         self.start_s = time.monotonic() - saved
-        if count == 1 and saved - began > self.max_stall:
-            self.say("a single unit takes longer to save than RLPATCH_MAX_STALL=%s" % self.max_stall)
+        if saved - began > self.max_stall:
+            took = "saving piece %s took %.1f s" % (piece, saved - began)
+            self.say("%s, longer than RLPATCH_MAX_STALL=%s" % (took, self.max_stall))
 
     def open(self, at: int, batch: Any = None) -> None:
         before = self.uncounted if self.piece > 1 else 0
         super().open(at, batch)
         if self.piece > 1:
             self.uncounted = before
-            if self.METADATA and self.units:
-                self.units[0].update(uncounted=before, profiler_start=True)
+            self.mark_start()
 
-    def finish(self, report: str, found: Sequence[str] = ()) -> None:
-        if self.is_piece and found:
+    def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        if self.is_piece and traces:
             last = self.unit - 1
-            self.say("piece %s, units %s to %s: %s" % (self.piece, self.piece_first, last, ", ".join(found)))
-            if self.METADATA:
-                self.saved = [*self.saved, *found][-16:]
-                self.note("saving" if self.COMPRESSED else "saved", report, found)
-            if self.COMPRESSED:
-                self.compress(found)
+            self.say("piece %s, units %s to %s: %s" % (self.piece, self.piece_first, last, ", ".join(traces)))
+            self.note("saved", report, traces)
+            self.after_saving(traces)
             self.piece += 1
             return
-        super().finish(report, found)
-        if self.METADATA and self.piece > 1 and not found:
+        super().finish(report, traces)
+        if self.piece > 1 and not traces:
             self.note("saved", report)
         self.piece = 1
 
+    def add_facts(self, data: dict[str, Any]) -> None:
+        super().add_facts(data)  # type: ignore[misc]
+        data["piece"] = self.piece
+
 
 class SizeLimit(Recorder):
-    """Ends a window whose trace would become too large, by the bytes of its pieces before they are compressed."""
+    """Records nothing whose trace would become too large, by the bytes of those before."""
 
     MAX_TRACE_GB = "0"
 
@@ -119,22 +120,38 @@ class SizeLimit(Recorder):
             return "its trace would have %.3g GB, by the units so far" % ((self.bytes_saved + more) / 1e9)
         return ""
 
-    def build(self, wait: int, warmup: int, active: int) -> Any:
-        if self.bytes_of_unit:
-            active = max(1, min(active, int((self.most_bytes - self.bytes_saved) / self.bytes_of_unit)))
-        return super().build(wait, warmup, active)
-
-    def finish(self, report: str, found: Sequence[str] = ()) -> None:
-        size, saving_piece = self.weigh(found), getattr(self, "is_piece", False)
-        self.bytes_of_unit = (
-            size / max(self.unit - getattr(self, "piece_first", self.first), 1) or self.bytes_of_unit
-        )
-        self.bytes_saved = self.bytes_saved + size if saving_piece else 0
-        super().finish(report, found)
-
-    def weigh(self, traces: Sequence[str]) -> int:
+    def weigh(self, traces: Sequence[str], count: int) -> None:
+        """Add the traces of ``count`` units."""
         import os
 
         walks = [step for trace in traces for step in os.walk(trace)]
-        files = [os.path.join(place, name) for place, _, names in walks for name in names]
-        return sum(os.path.getsize(path) for path in [*traces, *files] if os.path.isfile(path))
+        files = [os.path.join(folder, name) for folder, _, names in walks for name in names]
+        size = sum(os.path.getsize(path) for path in [*traces, *files] if os.path.isfile(path))
+        self.bytes_saved += size
+        if size:
+            self.bytes_of_unit = size / max(count, 1)
+
+
+class LimitedCapture(SizeLimit):
+    """The limit of what has no units."""
+
+    def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        self.weigh(traces, 1)
+        self.bytes_saved = 0
+        super().finish(report, traces)
+
+
+class LimitedPieces(SizeLimit, Pieces):
+    """The limit of a window in pieces: a piece has no more units than fit."""
+
+    def open_window(self, at: int, first: int, end: int) -> None:
+        if self.bytes_of_unit:
+            units = int((self.most_bytes - self.bytes_saved) / self.bytes_of_unit)
+            end = min(end, max(first, at) + max(units, 1))
+        super().open_window(at, first, end)
+
+    def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        self.weigh(traces, self.unit - self.piece_first if traces else 0)
+        if not self.is_piece:
+            self.bytes_saved = 0
+        super().finish(report, traces)

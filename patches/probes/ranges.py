@@ -41,10 +41,10 @@ class Recorded(CountedUnits):
             super().close(why)
 
     def begin_recorded(self) -> None:
-        pass
+        """Hook: the first unit begins to be recorded."""
 
     def end_recorded(self) -> None:
-        pass
+        """Hook: the window is about to be saved."""
 
 
 class NpuRanges(Recorded):
@@ -134,13 +134,13 @@ class ModuleRanges(Recorded):
         self.calling = self.module.__call__ = calling
 
     def begin_module(self, name: str) -> Any:
-        import sys
+        import traceback
 
         try:
             return self.begin_range(name, "Module") if name else None
         except Exception:  # this runs within the model
             self.leave_modules()
-            self.say("no more module ranges, the run goes on", *sys.exc_info())
+            self.say("no more module ranges, the run goes on: %s" % traceback.format_exc())
             return None
 
     def end_module(self, handle: Any) -> None:
@@ -239,10 +239,10 @@ class TrainingMarkers(Markers, TrainingSteps):
 
     def enter(self, *call: Any) -> None:
         super().enter(*call)
-        if self.VERSIONED and self.goes_on:
-            self.ranges, self.turns[self.UNIT] = [], self.unit - 1
-        else:
-            self.ranges, self.turns = [], {}
+        self.ranges = []
+        if not self.unit:  # else the training step goes on
+            self.turns = {}
+        self.turns[self.UNIT] = self.unit - 1
 
     def start(self, unit: str, batch: Any) -> None:
         self.leave_range("uncounted")

@@ -18,22 +18,25 @@ class SglangRollout(RolloutUnits):
     """
 
     running = near = False
-    put: Any
+    put: Any  # into the queue of the forward's thread, None where it has none
 
     def schedule(self, batch: Any) -> None:
         kind = self.kind_of(batch)
         if kind is None:
             return
-        runs = True if self.UNIT == "aligned" else kind in ("decode", "prefill")
+        runs = self.runs(kind)
         if runs and not self.running and not self.done:
             self.running = True
             self.hand_over("begin_rollout")
-        if self.RELATIVE and runs and (self.near or self.awaited):
-            self.hand_over("wait_for", kind, len(batch.reqs), batch)
         held: Mapping[str, object] = {}
-        if self.METADATA and runs and self.open_at is not None and self.unit >= self.open_at:
-            held = self.contents_of(batch)
+        if runs:
+            self.hand_over_load(kind, batch)
+            if self.open_at is not None and self.unit >= self.open_at:
+                held = self.contents_of(batch)
         self.hand_over("step", (kind, held))
+
+    def hand_over_load(self, kind: str, batch: Any) -> None:
+        """Hook: a batch of so many requests runs, behind which a window may be placed."""
 
     def kind_of(self, batch: Any) -> str | None:
         mode, requests = batch.forward_mode.name, batch.reqs
@@ -44,19 +47,11 @@ class SglangRollout(RolloutUnits):
 
     def observe(self, batch: tuple[str, Any]) -> str | None:
         kind = batch[0]
-        counted = True if self.UNIT == "aligned" else kind in ("decode", "prefill")
-        self.live = self.live or counted
         # What is not counted is marked within a window and is nothing outside of it.
-        return kind if counted or self.prof is not None else None
+        return kind if self.runs(kind) or self.prof is not None else None
 
-    def longest_context(self, batch: Any, load: int, decisive: bool) -> int:  # noqa: ARG002
-        decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
-        longest = self.reach = self.reach + self.growth  # or less
-        if not decodes or (longest >= self.at["context"] and (decisive or longest > 10**9)):
-            longest = max(self.contexts(batch))
-            # All that decode are in one batch; until one was seen, the bound is 10**9 more than what is known.
-            self.reach = longest if decodes else max(self.reach, self.reach // 10**9 * 10**9 + longest)
-        return longest
+    def runs(self, kind: str) -> bool:
+        return kind in ("decode", "prefill")
 
     def contexts(self, batch: Any) -> list[int]:
         """The tokens of each request, with those that are scheduled. Overlapped, the outputs are known one late."""
@@ -114,9 +109,6 @@ class SglangRollout(RolloutUnits):
             self.put(done.set)
             done.wait(60)  # a profiler that hangs must not hang the scheduler, too
 
-    def forget(self) -> None:
-        self.live = False
-
     def __init__(self, worker: Any) -> None:
         """The replica and the global rank of a scheduler, which has one accelerator.
 
@@ -129,8 +121,6 @@ class SglangRollout(RolloutUnits):
 
         scheduler = self.scheduler = worker
         self.put = getattr(scheduler.tp_worker, "_rlpatch_stage_put", None)
-        if self.BY_CONTEXT:
-            self.growth = 1 + (getattr(scheduler.server_args, "speculative_num_draft_tokens", 0) or 0)
         in_a_world = dist.is_available() and dist.is_initialized()
         world, self.rank = (dist.get_world_size(), dist.get_rank()) if in_a_world else (1, 0)
         context = sys.modules.get("sglang.srt.runtime_context")
@@ -139,9 +129,6 @@ class SglangRollout(RolloutUnits):
             parallel = context.get_parallel()
         named = getattr(parallel, "dp_rank", None)
         replica = getattr(scheduler.tp_worker, "_rlpatch_stage_replica", named)
-        if self.EVERY_RANK:
-            apart = not scheduler.server_args.enable_dp_attention
-            self.world = world * (getattr(scheduler.server_args, "dp_size", 1) if apart else 1)
         if scheduler.server_args.enable_dp_attention or replica is None:
             self.dp = getattr(parallel, "attn_dp_rank", named) or 0
         else:
@@ -149,5 +136,97 @@ class SglangRollout(RolloutUnits):
             self.rank += replica * world
         super().__init__(worker)
 
+    def count_ranks(self, worker: Any) -> int:
+        import torch.distributed as dist
+
+        world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        apart = not worker.server_args.enable_dp_attention
+        return world * (getattr(worker.server_args, "dp_size", 1) if apart else 1)
+
+    def context_growth(self, worker: Any) -> int:
+        return 1 + (getattr(worker.server_args, "speculative_num_draft_tokens", 0) or 0)
+
     def serves(self, worker: Any) -> str:
         return str(getattr(getattr(worker, "disaggregation_mode", None), "value", ""))  # an enum
+
+
+class AlignedBatches(SglangRollout):
+    """Ranks of a data-parallel group run in step: each batch counts, whatever it is."""
+
+    def runs(self, kind: str) -> bool:  # noqa: ARG002
+        return True
+
+
+class BatchContexts(SglangRollout):
+    """The longest context of a batch, or a bound where it is too short to matter."""
+
+    growth: int  # tokens of an iteration, at most
+    longest_bound = 0
+    bound_known = False  # False: no batch was seen that decodes, and one has all requests that do
+
+    def forget(self) -> None:
+        super().forget()
+        self.longest_bound, self.bound_known = 0, False
+
+    def longest_context(self, batch: Any, wanted: int, decisive: bool) -> int:
+        """Return the tokens of the longest context where that may decide, else a bound below ``wanted``."""
+        decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
+        self.longest_bound += self.growth
+        if decodes and self.bound_known and (self.longest_bound < wanted or not decisive):
+            return self.longest_bound
+        longest = max(self.contexts(batch))
+        self.longest_bound = longest if decodes else max(self.longest_bound, longest)
+        self.bound_known = self.bound_known or decodes
+        return longest
+
+
+class ForwardThread:
+    """SGLang up to 0.5.3, overlapped: what the recorder does goes with the batches to the forward's thread.
+
+    A profiler sees the operators of the thread that started it, and must be stopped there.
+    """
+
+    input_queue: Any
+    _rlpatch_stage_put: Any
+    _rlpatch_stage_replica: Any
+
+    def _rlpatch_stage_listen(self, replica: Any) -> None:
+        import functools
+
+        self._rlpatch_stage_replica = replica
+        self._rlpatch_stage_put = self.input_queue.put
+        self.input_queue.get = functools.partial(self._rlpatch_stage_next, self.input_queue.get)
+
+    def _rlpatch_stage_next(self, take: Any) -> Any:
+        item = take()
+        while callable(item):  # a batch is a tuple
+            item()
+            item = take()
+        return item
+
+
+class NamedReplica:
+    """SGLang: for its package, which a server of verl imports before it starts the schedulers.
+
+    verl tells vLLM's workers by a variable which replica they are, and SGLang's schedulers by nothing. But the
+    server is an actor, whose name has the number (``workers/rollout/sglang_rollout/async_sglang_server.py``, from
+    0.6.1).
+    """
+
+    class _RlpatchStageReplica:
+        """Which replica of verl this process starts, for the processes that inherit its environment."""
+
+        def __init__(self) -> None:
+            import contextlib
+            import os
+            import re
+            import sys
+
+            ray = sys.modules.get("ray")
+            with contextlib.suppress(Exception):
+                if ray and ray.is_initialized():
+                    context = ray.get_runtime_context()
+                    name = context.get_actor_name() if context.worker.mode == ray.WORKER_MODE else ""
+                    number = re.match(r"sglang_server_(?:[a-z]+_)*(\d+)_", name or "")
+                    if number:
+                        os.environ["VERL_REPLICA_RANK"] = number[1]

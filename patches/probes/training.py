@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from patches.probes.constants import CompileTime
 from patches.probes.recorder import CountedUnits
 
 
@@ -20,20 +19,18 @@ class TrainingSteps(CountedUnits):
 
     STAGE = "update-policy"
     UNIT = "micro-batch"
+    BETWEEN = "pauses"  # what runs between two units without being one
     ROLES: tuple[str, ...] = ("actor",)
     STEPS = "1"
 
-    FIRST: CompileTime[int] = 0
-    BY_STEP: CompileTime[bool] = True
-    VERSIONED: CompileTime[bool] = False  # the worker is told of the steps of the log
+    step = 0  # no call yet
+    exits = False  # the process
+    counted_by = ""
 
     role: str
-    step: int
+    steps: set[int]
     whose: Callable[..., str]
-    follow_log: Callable[[str], None]
-    resume_step: Callable[[], None]
-    goes_on: bool  # the training step of the call before
-    parameter_version: Any
+    framework: Callable[[], str]  # what of the framework's own would record, too
 
     def __init__(self, worker: Any) -> None:
         import os
@@ -42,22 +39,21 @@ class TrainingSteps(CountedUnits):
 
         in_a_world = dist.is_available() and dist.is_initialized()
         self.worker, self.rank = worker, dist.get_rank() if in_a_world else int(os.environ.get("RANK", 0))
-        if self.EVERY_RANK:
-            self.world = dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
         self.name = "rank%s" % self.rank
         super().__init__(worker)
         self.calls: dict[str, int] = {}
-        if self.VERSIONED:
-            self.reached: dict[str, int] = {}
-        if self.LIVE and not self.done:
-            self.show()
+
+    def count_ranks(self, worker: Any) -> int:  # noqa: ARG002
+        import os
+
+        import torch.distributed as dist
+
+        in_a_world = dist.is_available() and dist.is_initialized()
+        return dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
 
     def read_settings(self) -> None:
         steps = self.setting("RLPATCH_TRAINING_STEPS", self.STEPS, r"[1-9]\d*(,[1-9]\d*)*").split(",")
-        if self.REPEAT == 1:
-            self.steps = {int(step) for step in steps}
-        else:
-            self.steps = {int(step) + more for step in steps for more in range(self.REPEAT)}
+        self.steps = {int(step) for step in steps}
         super().read_settings()
 
     def enter(self, *call: Any) -> None:
@@ -71,59 +67,61 @@ class TrainingSteps(CountedUnits):
         if rollout and rollout.prof and rollout.STAGE == "rollout" and rollout.thread == threading.get_ident():
             rollout.interrupt("%s starts" % self.STAGE)
         role = self.whose(*call)
-        if role not in self.ROLES:
-            return
-        if self.VERSIONED:
-            first = not self.calls
-            self.follow_log(role)
+        if role in self.ROLES:
+            self.begin_call(role)
+
+    def begin_call(self, role: str) -> None:
+        is_first = not self.step
         step = self.calls[role] = self.calls.get(role, 0) + 1
         self.role, self.step, self.unit = role, step, 0
         stage = self.STAGE.replace("-", "_")
         self.name = "%s_%s_%s_step%s_rank%s_%s" % (self.host, stage, role, step, self.rank, self.pid)
-        if self.METADATA:
-            who = role, self.host, self.rank, self.pid
-            self.watched = "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, self.STAGE, *who)
-        if self.VERSIONED and self.goes_on:
-            self.resume_step()
-        else:
-            self.schedule_call(step)
-        if self.VERSIONED and not self.ON_DEMAND and first and step > self.last():
-            self.finish("not recorded: the first call is in training step %s already, as verl's log counts" % step)
+        self.begin_step()
+        if is_first and self.done:  # a run that was resumed
+            self.finish("not recorded: the first call is in training step %s already" % step)
 
-    def schedule_call(self, step: int) -> None:
-        if self.ON_DEMAND:
+    def begin_step(self) -> None:
+        if self.step <= max(self.steps):
             self.note("installed")
-            self.poll_request(step)  # if it refuses what lies there, that is how it stands
-            requested = self.is_addressed and step in self.steps
-        else:
-            requested = step in self.steps
-        if self.SEVERAL:
-            self.next_windows, self.window = self.windows.split(",") if requested else [], self.windows
-        if requested:
-            self.schedule_window(0)
-        if not self.ON_DEMAND:
-            # The other role of this object, if it has two, may still have its last step before it.
-            self.done = step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
-        if self.ON_DEMAND:
-            if self.open_at is not None:
-                self.note("waiting")
-        elif self.METADATA and step <= max(self.steps):
-            self.note("installed" if self.open_at is None else "waiting")
+        self.poll(self.step)
+        if self.is_chosen():
+            self.place_window()
+            self.note("waiting")
+        # The other role of this object, if it has two, may still have its last step before it.
+        self.done = self.step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
 
-    def leave(self, why: str = "the call ends", last: bool = False) -> None:
-        if self.SEVERAL:
-            self.next_windows = []
+    def is_chosen(self) -> bool:
+        return self.step in self.steps
+
+    def watched(self) -> str:
+        who = self.STAGE, self.role, self.host, self.rank, self.pid
+        return "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, *who)
+
+    def leave(self, why: str = "the call ends") -> None:
+        self.end_call(why)
+
+    def end_call(self, why: str) -> None:
         if self.prof is not None:
             self.close(why)
         elif self.open_at is not None:
             self.finish("not recorded: %s after %s units" % (why, self.unit))
-        if last and self.calls:  # of a role that was chosen
-            if self.ON_DEMAND:
-                self.poll_request(self.step + 1)
-            following = [step for step in sorted(self.steps) if step > self.step]
-            if following and (self.is_addressed if self.ON_DEMAND else True):
-                self.is_over = lambda: True  # type: ignore[method-assign]
-                self.finish("not recorded: %s before training step %s" % (why, following[0]))
+
+    def exit(self) -> None:
+        if not self.step:  # no call of a role that was chosen
+            return
+        self.end_call("the process ends")
+        self.exits = True
+        self.poll(self.step + 1)
+        following = [step for step in sorted(self.steps) if step > self.step]
+        if following and self.awaits_steps():
+            self.finish("not recorded: the process ends before training step %s" % following[0])
+
+    def awaits_steps(self) -> bool:
+        return True
+
+    def open(self, at: int, batch: Any = None) -> None:
+        self.foreign = self.framework()
+        super().open(at, batch)
 
     def start(self, unit: str, batch: Any) -> None:
         if unit != self.UNIT or self.open_at is None:
@@ -134,8 +132,6 @@ class TrainingSteps(CountedUnits):
             if self.unit >= self.open_at:
                 self.open(self.unit, batch)
             self.unit += 1
-        if self.LIVE:
-            self.shown[0] = self.unit
 
     def stop(self, unit: str) -> None:
         if unit == self.UNIT and self.prof is not None and self.unit == self.end:
@@ -171,26 +167,21 @@ class TrainingSteps(CountedUnits):
             finally:  # also where the body of the loop raises, or breaks it
                 self.call("loop", self.unit, self.ends, complete)
 
-    def finish(self, report: str, found: Sequence[str] = ()) -> None:
+    def measure(self, count: int) -> str:
+        of = "" if self.end >= 10**9 else "of %s " % (self.end - self.first)
+        return " %s %sunits with %s %s between them" % (count, of, self.uncounted, self.BETWEEN)
+
+    def finish(self, report: str, traces: Sequence[str] = ()) -> None:
         what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.window)
-        if self.VERSIONED:
-            version = self.parameter_version
-            by = "calls counted" if version is None else "parameter version %s" % version
-            self.say("%s of training step %s (%s): %s" % (what, self.step, by, report))
-        else:
-            self.say("%s of training step %s: %s" % (what, self.step, report))
-        super().finish(report, found)
+        self.say("%s of training step %s%s: %s" % (what, self.step, self.counted_by, report))
+        super().finish(report, traces)
 
-    def between(self) -> str:
-        return "optimizer steps" if self.STAGE.startswith("update") else "pauses"
+    def reopen(self) -> None:
+        self.done = False
 
-    def is_over(self) -> bool:
-        if self.ON_DEMAND:
-            return False
-        return self.step >= self.last() and self.open_at is None
-
-    def last(self) -> int:
-        return max(self.steps)
+    def add_facts(self, data: dict[str, Any]) -> None:
+        """Hook of the step metadata: other steps may follow, of which ``done`` says nothing."""
+        data["done"] = self.exits or (self.step >= max(self.steps) and self.open_at is None)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
         import contextlib
@@ -202,9 +193,6 @@ class TrainingSteps(CountedUnits):
             held.update({"tokens": tokens.values().size(0)} if tokens.is_nested else {"padded": list(tokens.shape)})
         return held
 
-    def lowest(self) -> int:
-        return 0
-
 
 class WholeCall(TrainingSteps):
     """A unit is the call itself, from its beginning to its end."""
@@ -213,10 +201,9 @@ class WholeCall(TrainingSteps):
         super().enter(*call)
         self.start("call", call[0] if call else None)
 
-    def leave(self, why: str = "the call ends", last: bool = False) -> None:
-        if not last:
-            self.stop("call")
-        super().leave(why, last)
+    def leave(self, why: str = "the call ends") -> None:
+        self.stop("call")
+        super().leave(why)
 
 
 class OneRole(TrainingSteps):
@@ -227,138 +214,3 @@ class OneRole(TrainingSteps):
 
     def framework(self) -> str:
         return ""
-
-
-class DataParallelActor(TrainingSteps):
-    """verl's ``DataParallelPPOActor`` (``workers/actor/dp_actor.py``): the reference has no optimizer.
-
-    With LoRA the actor's object computes the reference, too, its adapters switched off
-    (``workers/fsdp_workers.py``, from 0.4.0).
-    """
-
-    def whose(self) -> str:
-        if self.worker.actor_optimizer is None:
-            return "ref"
-        modules = self.worker.actor_module.modules()
-        without = any(getattr(module, "_disable_adapters", False) is True for module in modules)
-        return "ref" if without else "actor"
-
-    def framework(self) -> str:
-        return ""
-
-
-class MegatronActor(TrainingSteps):
-    """verl's ``MegatronPPOActor`` (``workers/actor/megatron_actor.py``), which from 0.4.0 to 0.7.0 starts a
-    profiler of its own around the loop.
-    """
-
-    def whose(self) -> str:
-        return "actor"
-
-    def framework(self) -> str:
-        own = getattr(self.worker, "prof", None)
-        return "verl's own torch profiler is switched on" if own is not None and own.check() else ""
-
-
-class MegatronLogProb(TrainingSteps):
-    """The same actor where it only goes forward: the reference has no optimizer.
-
-    With LoRA (0.7.1) the actor's object computes the reference, too, and Megatron-Bridge switches its adapters off
-    (``megatron/bridge/peft/adapter_wrapper.py``).
-    """
-
-    def whose(self) -> str:
-        if self.worker.actor_optimizer is None:
-            return "ref"
-        modules = (module for chunk in self.worker.actor_module for module in chunk.modules())
-        without = any(getattr(module, "_adapter_enabled", True) is False for module in modules)
-        return "ref" if without else "actor"
-
-    def framework(self) -> str:
-        return ""
-
-
-class Trainer(TrainingSteps):
-    """verl's ``TrainingWorker`` (``workers/engine_workers.py``, from 0.7.0).
-
-    The reference is an engine that only goes forward; with LoRA the actor's engine with ``no_lora_adapter`` in the
-    batch (from 0.7.1).
-
-    From 0.8.0 on ``update_weights`` says which training step it ends: the next one of the log is one more. An
-    asynchronous trainer calls a stage several times in between: then the numbers of its units go on, and a window
-    that reaches over several calls has a trace of each.
-    """
-
-    parameter_version = None  # of the weights that the rollout has, where this process knows of it
-
-    def follow_log(self, role: str) -> None:
-        version = self.parameter_version = getattr(self.worker, "_rlpatch_parameter_version", None)
-        if self.calls:
-            self.reached[self.role] = self.unit
-        self.goes_on = version is not None and self.calls.get(role) == version + 1
-        if version is not None:
-            self.calls[role] = version
-
-    def resume_step(self) -> None:  # a request is looked for where a step begins
-        self.unit = self.reached[self.role]
-        if self.step in self.steps and (self.is_addressed if self.ON_DEMAND else True):
-            if self.SEVERAL:
-                self.next_windows, self.window = self.windows.split(","), self.windows
-            self.schedule_window(0)
-            if self.METADATA and self.open_at is not None:
-                self.note("waiting")
-
-    def schedule_window(self, origin: int) -> None:
-        super().schedule_window(origin)
-        if self.VERSIONED:
-            if self.unit < self.end:
-                self.first = max(self.first, self.unit)
-            elif self.SEVERAL and self.next_windows:
-                self.schedule_window(origin)
-            else:
-                self.open_at = None
-
-    def whose(self, data: Any) -> str:
-        if self.worker.config.model_type == "value_model":
-            return "critic"
-        bare = data.get("no_lora_adapter", None)
-        return "ref" if self.worker.engine_config.forward_only or getattr(bare, "data", bare) else "actor"
-
-    def framework(self) -> str:
-        import sys
-
-        # Shared by all workers of the process, and warming up it is seen nowhere else (from 0.9.0).
-        profiler = getattr(sys.modules.get("verl.utils.profiler.torch_profile"), "Profiler", None)
-        running = getattr(profiler, "_active_prof", None) is not None
-        return "verl's own torch profiler is running" if running else ""
-
-
-class WorkerUpdate(Trainer):
-    """An update: the mini-batches of a loop, or one that comes by itself.
-
-    Supervised fine-tuning calls ``train_batch`` in each training step. Tinker's worker (from 0.9.0) goes forward
-    and backward as often as its client likes, until the optimizer steps.
-    """
-
-    looped = False  # the mini-batches come out of train_mini_batch
-    begun = False
-
-    def enter(self, *call: Any) -> None:
-        super().enter(*call)
-        self.looped = True
-
-    def begin_batch(self, data: Any, goes_on: bool = False) -> None:
-        if not (self.looped or (self.begun and goes_on)):
-            self.enter(data)
-            self.looped, self.begun = False, True
-            self.start("mini-batch", data)
-
-    def end_batch(self) -> None:
-        if not self.looped:
-            self.begun = False
-            self.stop("mini-batch")
-            self.leave()
-
-    def loop(self, unit: str, last: bool, complete: bool) -> None:
-        super().loop(unit, last, complete)
-        self.looped = self.looped and unit != "mini-batch"

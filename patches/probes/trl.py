@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from patches.probes.members import Calls
 from patches.probes.training import TrainingSteps
 
 
@@ -22,11 +23,8 @@ class TrainerSteps(TrainingSteps):
         step: int = self.worker.state.global_step + 1  # of those that a checkpoint has, too
         if self.calls.get(role) == step:
             return False
-        resumed = not self.calls and step > self.last()
         self.calls[role] = step - 1
         self.enter(role)
-        if not self.ON_DEMAND and resumed and role in self.ROLES:
-            self.finish("not recorded: the run goes on behind training step %s" % self.last())
         return True
 
 
@@ -39,9 +37,6 @@ class TrainerUpdate(TrainerSteps):
         if self.UNIT == "mini-batch" and turns < args.gradient_accumulation_steps:
             return "with steps_per_generation below gradient_accumulation_steps TRL generates within a mini-batch"
         return ""
-
-    def between(self) -> str:
-        return super().between().replace("optimizer steps", "pauses")  # of which no training step has two
 
     def contents(self, batch: Any) -> Mapping[str, object]:
         import contextlib
@@ -100,3 +95,18 @@ class LogProbs(TrainerSteps):
             self.start("micro-batch", None)
         else:
             self.leave()
+
+
+class TransformersLoop(Calls):
+    """TRL: what the loop of transformers' ``Trainer`` calls between the methods that its trainers have themselves.
+
+    It counts the operations of each micro-batch behind its backward, and logs behind each optimizer step.
+    """
+
+    def floating_point_ops(self, inputs: Any) -> Any:
+        self._rlpatch_stage("computed")
+        return super().floating_point_ops(inputs)  # type: ignore[misc]
+
+    def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
+        self._rlpatch_stage("updated")
+        super()._maybe_log_save_evaluate(*args, **options)  # type: ignore[misc]

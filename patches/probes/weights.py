@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from patches.probes.constants import CompileTime
 from patches.probes.recorder import Recorder
 
 
@@ -20,9 +19,6 @@ class WeightSync(Recorder):
     SYNC = "0"
     REPLICAS = "0"
 
-    LAST_EVENT: CompileTime[str] = "exit"
-    WINDOWED: CompileTime[bool] = False
-
     role: str
     sync: int
     dp: int
@@ -34,8 +30,6 @@ class WeightSync(Recorder):
 
         in_a_world = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if in_a_world else int(os.environ.get("RANK", 0))
-        if self.EVERY_RANK:
-            self.world = dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
         parallel = getattr(getattr(worker, "vllm_config", None), "parallel_config", None)
         self.dp = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
         if parallel and (not in_a_world or dist.get_world_size() <= parallel.world_size):
@@ -45,6 +39,15 @@ class WeightSync(Recorder):
         super().__init__(worker)
         replicas = self.setting("RLPATCH_REPLICAS", self.REPLICAS, r"all|\d+(,\d+)*").split(",")
         self.done = self.done or (bool(replica) and {"all", replica}.isdisjoint(replicas))
+        self.first, self.end = 0, 1
+
+    def count_ranks(self, worker: Any) -> int:  # noqa: ARG002
+        import os
+
+        import torch.distributed as dist
+
+        in_a_world = dist.is_available() and dist.is_initialized()
+        return dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
 
     def read_settings(self) -> None:
         self.chosen_sync = int(self.setting("RLPATCH_SYNC", self.SYNC, r"\d+"))
@@ -55,39 +58,37 @@ class WeightSync(Recorder):
         self.sync, self.role = self.sync + 1, role
         who = "%srank%s" % (self.replica and "replica%s_" % self.replica, self.rank)
         self.name = "%s_weight_sync_%s_sync%s_%s_%s" % (self.host, role, self.sync, who, self.pid)
-        if self.METADATA:
-            self.watched = "%s/.rlpatch/weight-sync_%s_%s_%s_%s.json" % (
-                self.save_path,
-                role,
-                self.host,
-                who,
-                self.pid,
-            )
         if self.done:
             return
-        if 0 <= self.sync - self.chosen_sync < self.REPEAT:
+        if self.is_chosen():
             self.unit = 0
             self.open(0)
             self.unit = 1
-        elif self.METADATA:
+        else:
             self.note("waiting")
+
+    def is_chosen(self) -> bool:
+        return self.sync == self.chosen_sync
+
+    def watched(self) -> str:
+        who = "%srank%s" % (self.replica and "replica%s_" % self.replica, self.rank)
+        return "%s/.rlpatch/weight-sync_%s_%s_%s_%s.json" % (self.save_path, self.role, self.host, who, self.pid)
 
     def leave(self) -> None:
         self.close("complete")
 
-    def exit(self, why: str, last: bool) -> None:  # noqa: ARG002
-        if self.prof is not None:
-            self.close(why)
+    def exit(self) -> None:
+        self.close("the process ends")
         if not self.done and self.role:
-            self.is_finished = lambda: True  # type: ignore[method-assign]
-            self.finish("not recorded: %s before weight sync %s" % (why, max(self.sync + 1, self.chosen_sync)))
+            before = max(self.sync + 1, self.chosen_sync)
+            self.finish("not recorded: the process ends before weight sync %s" % before)
 
-    def finish(self, report: str, found: Sequence[str] = ()) -> None:
+    def measure(self, count: int) -> str:  # noqa: ARG002
+        return ""
+
+    def finish(self, report: str, traces: Sequence[str] = ()) -> None:
         self.say("weight sync %s, %s: %s" % (self.sync, self.role, report))
-        super().finish(report, found)
-
-    def is_finished(self) -> bool:
-        return self.sync + 1 >= self.chosen_sync + self.REPEAT
+        super().finish(report, traces)
 
     def contents(self, batch: Any) -> Mapping[str, object]:  # noqa: ARG002
         return {}

@@ -6,8 +6,8 @@ from patcher.messages.notes import Note
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import rollout
-from patches.probes.members import ForwardThread, NamedReplica
-from patches.probes.sglang import SglangRollout
+from patches.probes.sglang import AlignedBatches, BatchContexts, ForwardThread, NamedReplica, SglangRollout
+from patches.probes.states import RelativeBatches
 from patches.sglang import PROJECT, RELEASES, timeline, weights
 from patches.sglang.switches import SWITCHES
 
@@ -31,7 +31,13 @@ SCHEDULER = Recipe(
     class_name="Scheduler",
     method="run_batch",
     windows=rollout.ALIGNED,
-    probe=rollout.probe(SglangRollout, logger="sglang.rlpatch"),
+    probe=rollout.probe(
+        SglangRollout,
+        contexts=BatchContexts,
+        aligned=AlignedBatches,
+        relative=RelativeBatches,
+        logger="sglang.rlpatch",
+    ),
     insertions=(
         Insertion(
             "run_batch",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcher.recipe import Probe
 from patches import weights
-from patches.probes.members import NamedReplica
+from patches.probes.sglang import NamedReplica
 from patches.sglang import RELEASES
 
 _PACKAGE = "sglang"

@@ -6,8 +6,9 @@ from patcher.messages.notes import Note
 from patcher.processes import Processes
 from patcher.recipe import Around, Before, Head, Insertion, Recipe, Structure, Upstream
 from patches import training
-from patches.probes.members import Loops, MegatronSchedule
+from patches.probes.members import Loops
 from patches.probes.slime import ModelSteps
+from patches.probes.verl import MegatronSchedule
 from patches.slime import PROJECT, RELEASES
 from patches.slime.switches import SWITCHES
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES

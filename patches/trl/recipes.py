@@ -10,8 +10,8 @@ from patcher.messages.notes import Note
 from patcher.processes import Processes
 from patcher.recipe import Around, Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import training
-from patches.probes.members import Calls, TransformersLoop
-from patches.probes.trl import LogProbs, TrainerSteps, TrainerUpdate
+from patches.probes.members import Calls
+from patches.probes.trl import LogProbs, TrainerSteps, TrainerUpdate, TransformersLoop
 from patches.releases import Releases
 from patches.training import MICRO, MINI, ROLES
 from patches.trl import PROJECT, RELEASES, timeline
@@ -96,7 +96,12 @@ _LOG_PROBS = (
 
 def _update_probe() -> Probe:
     probe = training.probe(
-        TrainerUpdate, shared=TrainerSteps, members=(TransformersLoop,), roles=("actor",), logger=_LOGGER
+        TrainerUpdate,
+        shared=TrainerSteps,
+        members=(TransformersLoop,),
+        roles=("actor",),
+        logger=_LOGGER,
+        between="pauses",  # no training step has two optimizer steps
     )
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> Any:

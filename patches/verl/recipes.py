@@ -7,8 +7,8 @@ from typing import NamedTuple
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import training
-from patches.probes.members import ForeignLoops, Inherited, MegatronSchedule
-from patches.probes.training import Trainer, WorkerUpdate
+from patches.probes.members import ForeignLoops, Inherited
+from patches.probes.verl import LoggedSteps, MegatronSchedule, Trainer, WorkerUpdate
 from patches.releases import Releases
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 from patches.verl import PROJECT, RELEASES, timeline, weights, workers
@@ -113,7 +113,7 @@ def _worker(*, stage: str, unit: str) -> Recipe:
             shared=Trainer,
             roles=ROLES[stage],
             logger=LOGGER,
-            versioned=lambda release: release not in LEGACY,
+            logged=lambda release: None if release in LEGACY else LoggedSteps,
         ),
         insertions=(
             *((enter, minis, _lend("train_batch"), begin, end) if updates else (_lend(method), enter)),

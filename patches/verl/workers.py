@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from patcher.recipe import Head, Insertion, Recipe, Structure
 from patches import training
-from patches.probes.members import Loops, MegatronSchedule
-from patches.probes.training import DataParallelActor, MegatronActor, MegatronLogProb, OneRole
+from patches.probes.members import Loops
+from patches.probes.training import OneRole
+from patches.probes.verl import DataParallelActor, MegatronActor, MegatronLogProb, MegatronSchedule
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, LOGGER, WHY, leave, loop, scheduled
 

@@ -7,14 +7,14 @@ from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
 from patches.probes.members import Inherited
-from patches.probes.rollout import VllmV1Rollout
+from patches.probes.vllm import VllmV1Rollout
 from patches.vllm import PROJECT, RELEASES, timeline, weights
 from patches.vllm.switches import SWITCHES
 
 _GPU = "vllm/v1/worker/gpu_worker.py"
 _CPU = "vllm/v1/worker/cpu_worker.py"
 _LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show our lines
-_PROBE = rollout.probe(VllmV1Rollout, traits=vllm_engine.worker, logger=_LOGGER)
+_PROBE = rollout.probe(VllmV1Rollout, logger=_LOGGER, **vllm_engine.V1)
 
 _WHY = (
     "guides add torch.profiler with a schedule to the worker by hand: started in __init__ and stepped at the head it"

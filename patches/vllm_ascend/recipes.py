@@ -6,8 +6,7 @@ from patcher.messages.notes import Note
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
-from patches.probes.members import PreparedInputs
-from patches.probes.rollout import VllmV0Rollout, VllmV1Rollout
+from patches.probes.vllm import InputContexts, PreparedInputs, VllmV0Rollout, VllmV1Rollout
 from patches.vllm_ascend import PROJECT, RELEASES, builtin, timeline, weights
 from patches.vllm_ascend.switches import SWITCHES
 
@@ -27,7 +26,7 @@ V1 = Recipe(
     class_name="NPUWorker",
     method="execute_model",
     windows=rollout.ALIGNED,
-    probe=rollout.probe(VllmV1Rollout, traits=vllm_engine.worker, logger=_LOGGER),
+    probe=rollout.probe(VllmV1Rollout, logger=_LOGGER, **vllm_engine.V1),
     insertions=(
         Insertion(
             "execute_model",
@@ -112,7 +111,7 @@ V0 = Recipe(
     class_name="NPUWorker",
     method="execute_worker",
     windows=rollout.WINDOWS,
-    probe=rollout.probe(VllmV0Rollout, members=(PreparedInputs,), traits=vllm_engine.parallel, logger=_LOGGER),
+    probe=rollout.probe(VllmV0Rollout, members=(PreparedInputs,), contexts=InputContexts, logger=_LOGGER),
     insertions=(
         Insertion(
             "execute_worker",

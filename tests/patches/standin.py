@@ -56,11 +56,8 @@ class Backend:
         if self.made:
             self.made[-1].calls.append("sync")
 
-    def occupied(self) -> str:
+    def conflict(self) -> str:
         return ""
-
-    def is_lost(self) -> bool:
-        return False
 
     def traces(self) -> set[str]:
         return {str(n) for n, p in enumerate(self.made) if "stop" in p.calls and p.recorded and self.leaves_trace}
@@ -72,17 +69,27 @@ def build(recorder: Any, wait: int, warmup: int, active: int) -> Profiler:
     return recorder.made[-1]  # type: ignore[no-any-return]
 
 
+_WORDS = {
+    "ON_DEMAND": "--on-demand",
+    "LIVE": "--live",
+    "EVERY_RANK": "--ranks all",
+    "BY_SERVER": "--replicas prefill",
+    "REPEAT": "--repeat {}",
+    "WARMUP": "--warmup {}",
+}
+"""What decides on the layers of a recorder, as the user asks for it."""
+
+
 def of_its_stage(recipe: Recipe, constants: Mapping[str, Any]) -> Any:
-    """Some capture of a stage like the recipe's, with the defaults of everything that decides on no attribute."""
-    unit = recipe.windows[0]
-    window = "" if unit == WHOLE else f"--{unit} 1:2"
-    asked = {"ON_DEMAND": "--on-demand", "EVERY_RANK": "--ranks all"}
-    more = " ".join(words for name, words in asked.items() if constants.get(name))
-    return recorded(f"--stage {recipe.stage} {window} --backend npu {more}")
-
-
-OFF = ("PIECES", "METADATA", "ON_DEMAND", "RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT", "EVERY_RANK")
-"""What is only there when it is asked for."""
+    """Some capture of a stage like the recipe's, with the layers that ``constants`` ask for."""
+    unit = constants.get("UNIT", recipe.windows[0])
+    window = "" if unit == WHOLE else f"--{unit} {'1:2,3:4' if constants.get('SEVERAL') else '1:2'}"
+    asked = [words.format(constants[name]) for name, words in _WORDS.items() if constants.get(name)]
+    asked += [f"--at-{name} {value}" for name, value in constants.get("AT", {}).items() if value != "0"]
+    if not any(constants.get(name) for name in ("METADATA", "LIVE", "ON_DEMAND", "EVERY_RANK")):
+        asked.append("--no-facts")
+    backend = constants.get("backend", "npu")
+    return recorded(f"--stage {recipe.stage} {window} --backend {backend} {' '.join(asked)}")
 
 
 class _Unnamed(PatchId):
@@ -93,16 +100,17 @@ class _Unnamed(PatchId):
 
 
 def rendered(
-    recipe: Recipe,
-    constants: Mapping[str, Any],
-    *,
-    layers: Sequence[tuple[type, ...]] = (),
-    release: str = "",
+    recipe: Recipe, constants: Mapping[str, Any], *, layers: Sequence[type] = (), release: str = ""
 ) -> tuple[str, ...]:
-    """What goes into the recipe's class with ``constants`` for what the user chose and what is settled."""
-    recorder = recipe.probe.recorder
-    assert recorder is not None
-    kinds = (*(kind for layer in layers for kind in layer), recorder)
+    """What goes into the recipe's class with ``constants`` for what the user chose and what is settled.
+
+    ``layers`` go on top of those that are asked for.
+    """
+    config = of_its_stage(recipe, constants)
+    original = recipe.probe
+    assert original.recorder is not None
+    over = (*original.layers(config, release), *layers)
+    kinds: list[type] = [*over, *original.parts(config, release), original.recorder]
     noted = {
         name: note
         for kind in kinds
@@ -110,15 +118,16 @@ def rendered(
         for name, note in vars(base).get("__annotations__", {}).items()
     }
     fixed = {name: value for name, value in constants.items() if "CompileTime" in noted.get(name, "")}
-    settings = {name: value for name, value in constants.items() if name.isupper() and name not in fixed}
-    config = of_its_stage(recipe, constants)
-    traits = {name: value for name, value in recipe.probe.constants(config, release).items() if name in noted}
-    own = recipe.probe.settings(config)
-    identity = {name: own[name] for name in ("ABOUT", "IDENTITY")}
-    probe = recipe.probe._replace(
-        constants=lambda _config, _release: {**traits, **{name: False for name in OFF if name in traits}, **fixed},
-        settings=lambda _config: {"SAVE_PATH": "/tmp", **identity, **settings},
-        layers=lambda _config: tuple(layers),
+    if "LONGEST" in noted:
+        fixed.setdefault("LONGEST", 10**9)
+    own = original.settings(config)
+    known = {name for kind in kinds for base in kind.__mro__ for name in vars(base) if name.isupper()} - {*fixed}
+    settings = {name: value for name, value in constants.items() if name in known}
+    about = {name: own[name] for name in ("ABOUT", "IDENTITY", "BETWEEN", "AT") if name in own}
+    probe = original._replace(
+        constants=lambda config, release: {**original.constants(config, release), **fixed},
+        settings=lambda _config: {"SAVE_PATH": "/tmp", **about, **settings},
+        layers=lambda _config, _release: over,
     )
     shared = PatchId("target", SHARED)
     text = render(recipe._replace(probe=probe), config, release, _Unnamed("target", "stage"), shared)
@@ -130,11 +139,11 @@ _COMPILED: dict[object, tuple[Recipe, CodeType]] = {}
 
 
 def _compiled(
-    recipe: Recipe, constants: Mapping[str, Any], *, layers: Sequence[tuple[type, ...]] = (), release: str = ""
+    recipe: Recipe, constants: Mapping[str, Any], *, layers: Sequence[type] = (), release: str = ""
 ) -> CodeType:
     """A class of the rendered lines, written once: that takes longer than most schedules that are run through it."""
     chosen = sorted((name, repr(value)) for name, value in constants.items() if name.isupper())
-    asked = (id(recipe), *chosen, tuple(layers), release)
+    asked = (id(recipe), constants.get("backend"), *chosen, tuple(layers), release)
     if asked not in _COMPILED:
         lines = "\n".join(f"    {line}" for line in rendered(recipe, constants, layers=layers, release=release))
         _COMPILED[asked] = recipe, compile(f"class Patched(Base):\n{lines}\n", "<patched>", "exec")

@@ -95,7 +95,7 @@ CHOSEN: dict[str, dict[str, object]] = {
     f"{LOG_PROB} --micro-batch 0:1 --role ref": {"ROLES": ("ref",)},
     f"{POLICY} --micro-batch 0:1 --ranks all": {"RANKS": "all", "IDENTITY": (*TRAINED[:4], "world", *TRAINED[4:])},
     f"{POLICY} --micro-batch 0:1 --on-demand": {"IDENTITY": (*TRAINED[:-1], "request", "refused", "units")},
-    "--decode 2:5": {"REPLICAS": "0", "ROLLOUT": "0", "AT": {}, "IDENTITY": ROLLED},
+    "--decode 2:5": {"REPLICAS": "0", "ROLLOUT": "0", "IDENTITY": ROLLED},
     "--decode 2:5 --rollout 3 --replicas 1,2 --ranks 0,4": {"REPLICAS": "1,2", "ROLLOUT": "3", "RANKS": "0,4"},
     "--decode 2:5 --at-load 4": {"AT": {"load": "4"}},
     "--decode 2:5 --at-tail 4 --on-demand": {"AT": {"load": "0", "tail": "4", "context": "0"}},
@@ -103,23 +103,44 @@ CHOSEN: dict[str, dict[str, object]] = {
     f"{GRAPHS} --max-trace-gb 3": {"MAX_TRACE_GB": "3"},
     "--decode 2:5 --module-ranges --module-pattern MLP": {"MODULES": "MLP"},
 }  # fmt: skip
-OFF = dict.fromkeys(("SEVERAL", "RELATIVE", "ON_DEMAND", "EVERY_RANK", "LIVE"), False)
-SETTLED: dict[str, dict[str, object]] = {
-    f"{POLICY} --micro-batch 2:4": {"LOGGER": "verl.rlpatch", "WARMUP": 1, "REPEAT": 1, "METADATA": True, **OFF},
-    f"{POLICY} --mini-batch 0:1,3:4 --warmup 0 --on-demand": {**OFF, "WARMUP": 0, "SEVERAL": True, "ON_DEMAND": True},
-    f"{POLICY} --micro-batch 2:4 --repeat 3 --ranks all --live": {**OFF, "REPEAT": 3, "EVERY_RANK": True, "LIVE": True},
-    f"{POLICY} --micro-batch 2:4 --ranks all --no-facts": {**OFF, "METADATA": False},
-    "--decode 2:5": {
-        "LOGGER": "vllm.rlpatch", "UNIT": "decode", "FIRST": 1, "BY_LOAD": False, "BY_TAIL": False, "BY_CONTEXT": False,
-        **OFF,
-    },
-    "--prefill 0:5 --max-trace-gb 3": {**OFF, "UNIT": "prefill", "FIRST": 0, "PIECES": True},
-    "--iterations 0:5 --at-context 9": {**OFF, "FIRST": 0, "BY_LOAD": False, "BY_CONTEXT": True, "RELATIVE": True},
-    "--decode 2:5 --on-demand": {
-        **OFF, "ON_DEMAND": True, "RELATIVE": True, "BY_LOAD": True, "BY_TAIL": True, "BY_CONTEXT": True,
-    },
-    GRAPHS: {**OFF, "WARMUP": 0, "REPEAT": 1},
-}  # fmt: skip
+ON_DEMAND = (
+    "StepMetadata NumberedReplicas ResumedSomehow AnyPrompt WarmUps RelativeWindow Loaded Drained LongContexts"
+    " OutputContexts OnDemand OnDemandRollouts SavedTraces Pieces"
+)
+SETTLED: dict[str, tuple[dict[str, object], str]] = {
+    f"{POLICY} --micro-batch 2:4": ({"WARMUP": 1}, "StepMetadata"),
+    f"{POLICY} --mini-batch 0:1,3:4 --warmup 0 --on-demand": (
+        {"WARMUP": 0},
+        "StepMetadata SeveralInCall OnDemand OnDemandSteps SavedTraces Pieces",
+    ),
+    f"{POLICY} --micro-batch 2:4 --repeat 3 --ranks all --live": (
+        {"REPEAT": 3},
+        "EveryRank StepMetadata RepeatedSteps LiveUnit SavedTraces",
+    ),
+    f"{POLICY} --micro-batch 2:4 --ranks all --no-facts": ({}, ""),
+    f"{POLICY} --call 0:1": ({}, "StepMetadata WholeCall"),
+    "--decode 2:5": (
+        {"UNIT": "decode", "KINDS": ("decode",), "FIRST": 1, "LOWEST": 1},
+        "StepMetadata NumberedReplicas ResumedSomehow AnyPrompt WarmUps",
+    ),
+    "--prefill 0:5 --max-trace-gb 3 --no-facts": (
+        {"UNIT": "prefill", "FIRST": 0, "LOWEST": 0},
+        "NumberedReplicas ResumedSomehow AnyPrompt WarmUps LimitedPieces",
+    ),
+    "--iterations 0:5 --at-context 9 --no-facts": (
+        {"FIRST": 0, "KINDS": ("decode", "prefill")},
+        "NumberedReplicas ResumedSomehow AnyPrompt WarmUps RelativeWindow LongContexts OutputContexts",
+    ),
+    "--aligned 2:5 --no-facts": ({"FIRST": 0}, "NumberedReplicas ResumedSomehow AnyPrompt WarmUps AlignedOutputs"),
+    "--decode 2:5 --replicas prefill --no-facts": ({}, "ServingReplicas ResumedSomehow AnyPrompt WarmUps"),
+    "--decode 2:5 --on-demand": (
+        {"FIRST": 1, "LOWEST": 0},
+        ON_DEMAND,
+    ),
+    f"{GRAPHS} --max-trace-gb 3": ({}, "StepMetadata NumberedReplicas LimitedCapture"),
+    f"{GRAPHS} --repeat 2": ({"REPEAT": 2}, "StepMetadata NumberedReplicas RepeatedCaptures SavedTraces"),
+}
+"""Some constants, and the parts and layers, in any release."""
 
 
 @pytest.mark.parametrize("words", CHOSEN)
@@ -133,22 +154,24 @@ def test_what_was_chosen_stands_at_the_top(words: str) -> None:
 @pytest.mark.parametrize("words", SETTLED)
 def test_what_is_settled_is_no_question_any_more(words: str) -> None:
     probe, made = asked(words)
+    constants, kinds = SETTLED[words]
     settled = probe.constants(made, "")
-    assert {name: settled[name] for name in SETTLED[words]} == SETTLED[words]
+    assert {name: settled[name] for name in constants} == constants
+    assert " ".join(kind.__name__ for kind in (*probe.parts(made, ""), *probe.layers(made, ""))) == kinds
 
 
 @pytest.mark.parametrize(
     ("words", "layers"),
     [
         ("", []),
-        ("--markers", ["Recorded NpuRanges", "Markers RolloutMarkers"]),
-        ("--module-ranges", ["Recorded NpuRanges", "ModuleRanges"]),
-        ("--markers --module-ranges", ["Recorded NpuRanges", "ModuleRanges", "Markers RolloutMarkers"]),
-        ("--markers --backend torch", ["Recorded TorchRanges", "Markers RolloutMarkers"]),
+        ("--markers", ["NpuRanges", "RolloutMarkers"]),
+        ("--module-ranges", ["NpuRanges", "ModuleRanges"]),
+        ("--markers --module-ranges", ["NpuRanges", "ModuleRanges", "RolloutMarkers"]),
+        ("--markers --backend torch", ["TorchRanges", "RolloutMarkers"]),
     ],
 )
 def test_ranges_go_on_top_of_the_recorder(words: str, layers: list[str]) -> None:
     probe, _ = asked("--decode 2:5")
     backend = "torch" if "torch" in words else "npu"
     made = config(f"--decode 2:5 {words}", backend)
-    assert [" ".join(one.__name__ for one in layer) for layer in probe.layers(made)] == layers
+    assert [layer.__name__ for layer in probe.layers(made, "") if layer.__name__ != "WarmUps"] == layers

@@ -228,7 +228,7 @@ def check(report: Report, scenario: Scenario) -> None:
     """Compare the log and every trace of a scenario with what is expected and with what the driver knows."""
     ended = report.of(scenario, "end")
     assert [line["dropped"] for line in ended] == [scenario.dropped]
-    said = [line["text"] + (" | " + line["error"] if line["error"] else "") for line in report.of(scenario, "log")]
+    said = [line["text"] for line in report.of(scenario, "log")]
     expected = scenario.said
     if expected is None:
         each = ", recorded {0} of {0} units with {1} uncounted iterations between them: /"

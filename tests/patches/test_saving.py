@@ -21,19 +21,15 @@ from tests.patches.vllm_runs import NEWEST, Engine, Report, Run, _check, _drive
 
 COMPRESS = """
 import os, sys, time
-from patches.probes.backends import TorchProfiler
-recorder = object.__new__(TorchProfiler)
-recorder.exits, recorder.METADATA, recorder.name, recorder.save_path = False, True, "host_dp0_rank0_7", sys.argv[1]
-recorder.say = lambda text, *failure: print(text, flush=True)
+from patches.probes.facts import CompressedMetadata
+recorder = object.__new__(CompressedMetadata)
+recorder.name, recorder.save_path = "host_dp0_rank0_7", sys.argv[1]
+recorder.watched = lambda: sys.argv[1] + "/.rlpatch/rollout.json"
+recorder.say = lambda text: print(text, flush=True)
 trace = sys.argv[1] + "/host_dp0_rank0_7.1.pt.trace.json"
-recorder.watched = sys.argv[1] + "/.rlpatch/rollout.json"
-noted = {"state": "saving", "traces": [trace], "why": "complete"}
-recorder.noted = {recorder.watched: noted}
 began = time.monotonic()
 recorder.compress([trace])
 print("compress() took", time.monotonic() - began, flush=True)
-if sys.argv[2] == "next":
-    recorder.noted[recorder.watched] = {"state": "armed"}
 if sys.argv[2] == "ends":
     time.sleep(0.3)
     os._exit(0)
@@ -49,7 +45,12 @@ def compressed(folder: Path, what: str, megabytes: int) -> tuple[str, Path, byte
     content = json.dumps({"traceEvents": [random.Random(1).randbytes(1 << 19).hex()] * megabytes}).encode()
     path = folder / "host_dp0_rank0_7.1.pt.trace.json"
     path.write_bytes(content)
-    Path(f"{path}.rlpatch.json").write_text('{"state": "saving"}')
+    noted = {"state": "saved", "traces": [str(path)], "why": "complete"}
+    Path(f"{path}.rlpatch.json").write_text(json.dumps(noted))
+    if not (folder / ".rlpatch").is_symlink():
+        (folder / ".rlpatch").mkdir(exist_ok=True)
+        state = {"state": "armed", "traces": []} if what == "next" else noted
+        (folder / ".rlpatch" / "rollout.json").write_text(json.dumps(state))
     done = subprocess.run(
         [sys.executable, "-c", COMPRESS, folder, what], capture_output=True, text=True, timeout=120, cwd=REPOSITORY
     )
@@ -57,8 +58,8 @@ def compressed(folder: Path, what: str, megabytes: int) -> tuple[str, Path, byte
     return done.stdout, path, content
 
 
-@pytest.mark.parametrize(("what", "state"), [("waits", "saved"), ("next", None)])
-def test_a_trace_is_compressed_beside_the_engine(what: str, state: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("what", "state"), [("waits", "saved"), ("next", "armed")])
+def test_a_trace_is_compressed_beside_the_engine(what: str, state: str, tmp_path: Path) -> None:
     said, path, content = compressed(tmp_path, what, 2)
     packed = path.with_name(f"{path.name}.gz")
     assert gzip.decompress(packed.read_bytes()) == content
@@ -67,7 +68,9 @@ def test_a_trace_is_compressed_beside_the_engine(what: str, state: str | None, t
     beside = json.loads(Path(f"{packed}.rlpatch.json").read_text())
     assert beside == {"state": "saved", "traces": [str(packed)], "why": "complete"}
     (*states,) = (tmp_path / ".rlpatch").iterdir()
-    assert [json.loads(file.read_text())["state"] for file in states] == ([state] if state else []), "not over a newer"
+    (watched,) = [json.loads(file.read_text()) for file in states]
+    assert watched["state"] == state, "not over a newer one"
+    assert watched["traces"] == ([] if what == "next" else [str(packed)])
 
 
 @pytest.mark.parametrize("how", ["ends", "exits"])
@@ -77,7 +80,7 @@ def test_a_process_that_ends_meanwhile_leaves_the_trace_as_it_was(how: str, tmp_
     assert path.read_bytes() == content
     assert not [file for file in tmp_path.iterdir() if file.name.endswith(".gz")], "never half of one"
     if how == "exits":
-        assert not [*tmp_path.glob(".rlpatch/*")], "nothing is left over"
+        assert not [*tmp_path.glob(".rlpatch/*.packing")], "nothing is left over"
 
 
 def test_a_folder_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ from fixtures.rays import cluster as rays
 from patcher.editing import fingerprint
 from patcher.guards.detect import detect
 from patcher.switches import State
-from patches.probes.members import ForwardThread, NamedReplica
 from patches.probes.rollout import RolloutUnits
-from patches.probes.sglang import SglangRollout
+from patches.probes.sglang import ForwardThread, NamedReplica, SglangRollout
 from patches.sglang import recipes as sglang
 from tests.matrix import ends, of_releases, thinned
 from tests.patches.command_line import install, run, there_and_back
@@ -311,6 +310,7 @@ class Client(ForwardThread):
         self.input_queue: Any = queue.Queue()
         self.scheduler = scheduler
         self.seen: list[tuple[str, int]] = []
+        self.profilers = scheduler.made  # the same list, whatever the scheduler puts in its place
         self._rlpatch_stage_listen(3)
         self.thread = threading.Thread(target=self.loop, daemon=True)
 
@@ -319,7 +319,7 @@ class Client(ForwardThread):
             (label,) = self.input_queue.get()
             if label is None:
                 break
-            for profiler in self.scheduler.made:
+            for profiler in self.profilers:
                 profiler.run(label)
 
 

@@ -12,6 +12,7 @@ import pytest
 from fixtures import releases
 from patcher.config import WHOLE
 from patches import vllm_engine
+from patches.probes import vllm as vllm_probes
 from patches.vllm import recipes as vllm
 from tests.matrix import ends, of_releases, thinned
 from tests.patches.command_line import install, run, there_and_back
@@ -43,35 +44,33 @@ def test_what_is_settled_of_a_release_stands_in_its_sources(release: str) -> Non
     by_object = output["scheduled_cached_reqs"].startswith("list[")
     by_list = "resumed_from_preemption" in cached
     assert "resumed_req_ids" in cached or by_list
-    assert vllm_engine.scheduler(release) == {
-        "RESUMED": "objects" if by_object else "lists" if by_list else "ids",
-        "EMBEDS": "prompt_embeds" in new,
-        "PREFILL_TOKENS": "prefill_token_ids" in new,
-        "WARMS_UP": warmup.exists() and "_warmup_" in warmup.read_text(),
-    }
+    resumed = vllm_probes.ResumedRequests if by_object else vllm_probes.ResumedFlags if by_list else None
+    prompt: type = vllm_probes.PrefillTokens if "prefill_token_ids" in new else vllm_probes.PromptTokens
+    if "prefill_token_ids" not in new and "prompt_embeds" in new:
+        prompt = vllm_probes.PromptEmbeds
+    assert vllm_engine.traits(release) == (resumed or vllm_probes.ResumedNames, prompt)
+    assert bool(vllm_engine.warm_ups(release)) == (warmup.exists() and "_warmup_" in warmup.read_text())
     assert output["finished_req_ids"] == "set[str]"
     files = (root / "vllm/config.py", root / "vllm/config/__init__.py", root / "vllm/config/parallel.py")
     parallel = next(found["ParallelConfig"] for file in files if "ParallelConfig" in (found := fields(file)))
-    assert vllm_engine.parallel(release) == {"DATA_PARALLEL_INDEX": "data_parallel_index" in parallel}
-    assert "data_parallel_rank" in parallel
+    assert "data_parallel_rank" in parallel, "which has the number before there was an index"
 
 
 @pytest.mark.parametrize(
     ("candidate", "settled"),
     [
-        ("0.9.1", "objects"),
-        ("0.9.2rc1", "lists"),
-        ("0.10.2rc1", "lists"),
-        ("0.11.0rc0", "lists EMBEDS"),
-        ("0.12.0rc1", "ids EMBEDS PREFILL_TOKENS"),
-        ("0.14.0rc1", "ids EMBEDS PREFILL_TOKENS DATA_PARALLEL_INDEX"),
-        ("0.17.0rc1", "ids EMBEDS PREFILL_TOKENS WARMS_UP DATA_PARALLEL_INDEX"),
+        ("0.9.1", "ResumedRequests PromptTokens"),
+        ("0.9.2rc1", "ResumedFlags PromptTokens"),
+        ("0.10.2rc1", "ResumedFlags PromptTokens"),
+        ("0.11.0rc0", "ResumedFlags PromptEmbeds"),
+        ("0.12.0rc1", "ResumedNames PrefillTokens"),
+        ("0.17.0rc1", "ResumedNames PrefillTokens WarmUps"),
+        ("", "ResumedSomehow AnyPrompt WarmUps"),
     ],
 )
 def test_a_candidate_of_vllm_ascend_has_what_the_release_of_vllm_has(candidate: str, settled: str) -> None:
-    found = vllm_engine.worker(candidate)
-    assert " ".join([str(found["RESUMED"]), *(name for name in found if found[name] is True)]) == settled
-    assert vllm_engine.worker("") == {}
+    kinds = (*vllm_engine.traits(candidate), *vllm_engine.warm_ups(candidate))
+    assert " ".join(kind.__name__ for kind in kinds) == settled
 
 
 def fields(file: Path) -> dict[str, dict[str, str]]:

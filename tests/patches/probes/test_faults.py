@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from patches.probes import ranges
-from patches.probes.pieces import Pieces, SizeLimit
+from patches.probes.pieces import LimitedPieces
 from patches.probes.timeline import VllmTimeline
-from patches.probes.training import WholeCall
 from tests.matrix import MATRIX
 from tests.patches.graph_workers import Worker as Capturing
 from tests.patches.rollout_workers import V0Worker, V1Worker, batch, rollout
@@ -47,7 +46,7 @@ def v1(folder: Path, made: list[Profiler], **constants: Any) -> None:
     for n in range(4, 9):
         worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
     worker._rlpatch_stage("end_rollout", "sleep()")
-    worker._rlpatch_stage("end_rollout", "the process ends", True)
+    worker._rlpatch_stage("exit")
 
 
 class Silent:
@@ -61,7 +60,7 @@ class Silent:
 
 
 def pieces(folder: Path, made: list[Profiler]) -> None:
-    layers = ((ranges.Recorded, ranges.TorchRanges), (ranges.Markers, ranges.RolloutMarkers), (Pieces,), (SizeLimit,))
+    layers = (LimitedPieces, ranges.TorchRanges, ranges.RolloutMarkers)
     v1(folder, made, layers=layers, PIECES=True, FIRST_PIECE=2, UNIT_STALL_MS=1, MAX_TRACE_GB="1")
 
 
@@ -96,7 +95,7 @@ def training(_folder: Path, made: list[Profiler]) -> None:
 
 
 def whole_call(_folder: Path, made: list[Profiler]) -> None:
-    stage = Stage(layers=((WholeCall,),), UNIT="call")
+    stage = Stage(UNIT="call")
     stage.made = stage._RlpatchStage.made = made
     stage.update()
 
@@ -232,7 +231,7 @@ def test_nothing_private_of_a_profiler_is_replaced() -> None:
     assert "start" in replaced, "that of a profiler's class is public"
     private = [name for name in replaced if name.startswith("_") and not name.startswith(("__", "_rlpatch_"))]
     assert private == [], "`__call__` of modules is public, too"
-    for module in ("recorder", "backends", "pieces", "ranges", "rollout", "training"):
+    for module in ("recorder", "tools", "pieces", "ranges", "rollout", "training"):
         text = Path(__file__).parents[3].joinpath("patches", "probes", f"{module}.py").read_text()
         assert "_ProfInterface" not in text
         assert "_prepare_trace" not in text

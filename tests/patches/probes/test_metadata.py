@@ -293,7 +293,7 @@ def test_no_file_is_ever_half_written(told: dict[str, Any], tmp_path: Path, monk
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
     worker.iterate(with_lists(batch({"a": 1}), "a"), "decode 1")
     worker._rlpatch_stage("end_rollout", "sleep()")
-    assert len(replaced) == 6  # waiting, armed, recording, saving, saved, and the metadata
+    assert len(replaced) == 7  # installed, waiting, armed, recording, saving, saved, and the metadata
     left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert left == set(replaced), "and nothing else is left"
 
@@ -374,7 +374,7 @@ def test_a_full_disk_leaves_nothing_beside_the_state(
     def full(*_args: Any, **_options: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    where = {"open": (builtins, "open"), "write": (json, "dumps"), "replace": (os, "replace")}[failing]
+    where = {"open": (builtins, "open"), "write": (json, "dump"), "replace": (os, "replace")}[failing]
     monkeypatch.setattr(*where, full)
     worker._rlpatch_stage("end_rollout", "sleep()")
     monkeypatch.undo()
@@ -421,7 +421,7 @@ def lines(words: str) -> int:
 
 @pytest.mark.parametrize(
     ("words", "without", "most"),
-    [("", "--no-facts", 52), ("--on-demand", "--decode 1:200", 90), ("--at-tail 8", "", 33)],
+    [("", "--no-facts", 60), ("--on-demand", "--decode 1:200", 190), ("--at-tail 8", "", 61)],
 )
 def test_what_is_asked_for_takes_few_lines(words: str, without: str, most: int) -> None:
     assert lines(words) - lines(without) <= most

@@ -211,7 +211,7 @@ def test_a_run_that_ends_before_the_sync_says_so(
     sides = Sides(made, monkeypatch, SYNC="7")
     sides.train("0")
     with caplog.at_level(logging.WARNING):
-        sides.syncs.tell(None, "exit", "the process ends", True)
+        sides.syncs.tell(None, "exit")
     assert caplog.messages[0].endswith("not recorded: the process ends before weight sync 7")
 
 

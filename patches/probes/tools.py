@@ -1,4 +1,4 @@
-"""The profilers: their construction reads like the guides, keyword by keyword."""
+"""The tools that record a window; how they are built reads like the guides, keyword by keyword."""
 
 from __future__ import annotations
 
@@ -6,10 +6,49 @@ from collections.abc import Sequence
 from typing import Any
 
 from patches.probes.constants import CompileTime
-from patches.probes.recorder import Recorder
+from patches.probes.recorder import Recorder, WindowTool
 
 
-class NpuProfiler(Recorder):
+class ProfilerTool(WindowTool):
+    """A profiler with the interface of ``torch.profiler.profile``."""
+
+    TRACES: CompileTime[str] = ""  # the glob pattern behind the name of a trace
+
+    traces_before: set[str]
+    stopping: Any  # an ExitStack
+
+    def open_window(self, at: int, first: int, end: int) -> None:
+        from contextlib import ExitStack
+
+        self.traces_before, self.stopping = self.traces(), ExitStack()
+        self.synchronize()
+        self.prof = self.build(at, first - at, end - first)
+        self.stopping.callback(self.prof.stop)
+        self.prof.step_num = max(at - 1, 0)  # as after so many steps: ProfilerStep#n carries the number of its unit
+        self.prof.start()
+        if at:
+            self.prof.step()  # out of WAIT
+
+    def next_unit(self) -> None:
+        self.prof.step()
+
+    def close_window(self) -> list[str]:
+        self.stopping.close()  # once, whatever has failed
+        self.prof = None
+        return sorted(self.traces() - self.traces_before)
+
+    def traces(self) -> set[str]:
+        import glob
+
+        paths = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)
+        return {path.partition("/profiler_info")[0] for path in paths}
+
+    def build(self, wait: int, warmup: int, active: int) -> Any:
+        """Return the profiler with its schedule."""
+        raise NotImplementedError
+
+
+class NpuProfiler(ProfilerTool):
     """``torch_npu.profiler``, with the keywords that every release from 2.1.0.post8 on accepts."""
 
     TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
@@ -41,25 +80,56 @@ class NpuProfiler(Recorder):
 
         torch_npu.npu.synchronize()
 
-    def occupied(self) -> str:
+    def conflict(self) -> str:
         import os
         import sys
 
-        names = ("PROFILER_SAMPLECONFIG", "PROFILING_MODE")  # with any value, 0 too, torch_npu from 2.13 on is mute
-        silenced = ["%s=%s is set" % (name, os.environ[name]) for name in names if os.environ.get(name)]
+        for name in ("PROFILER_SAMPLECONFIG", "PROFILING_MODE"):  # with any value, torch_npu from 2.13 on is mute
+            if os.environ.get(name):
+                return "%s=%s is set" % (name, os.environ[name])
         creator = sys.modules.get("torch_npu.profiler._profiler_path_creator")  # private, in 2.1 to 2.14
         running = getattr(getattr(creator, "ProfPathCreator", dict)(), "is_prof_inited", False)
-        return ", ".join(silenced) or ("another torch_npu profiler is running" if running else "")
+        return "another torch_npu profiler is running" if running else ""
 
 
-class TorchProfiler(Recorder):
-    """``torch.profiler``, for CUDA and CPU."""
+class TorchProfiler(ProfilerTool):
+    """``torch.profiler``, for CUDA and CPU.
+
+    Where another profiler starts within a window, it takes the data, and torch 2.13 ends the process when the first
+    one stops. So the window ends before another one starts; where that was not seen, the first one is left alone.
+    """
 
     TRACES: CompileTime[str] = ".*.pt.trace.json"
-    COMPRESSED: CompileTime[bool] = True
-    CAN_BE_TAKEN: CompileTime[bool] = True
 
-    exits = False
+    def open_window(self, at: int, first: int, end: int) -> None:
+        super().open_window(at, first, end)
+        self.stopping.pop_all()
+        self.stopping.callback(self.stop_untaken)
+        profile, start = type(self.prof), type(self.prof).start
+
+        def close_and_start(profiler: Any) -> Any:
+            self.interrupt("another profiler starts")
+            return start(profiler)
+
+        profile.start = close_and_start
+        self.stopping.callback(setattr, profile, "start", start)
+
+    def stop_untaken(self) -> None:
+        if not self.is_taken():
+            self.prof.stop()
+
+    def next_unit(self) -> None:
+        if self.is_taken():
+            raise RuntimeError("another profiler took the data of this one")
+        super().next_unit()
+
+    def is_taken(self) -> bool:
+        from threading import get_ident
+
+        import torch
+
+        records = self.unit > self.first and get_ident() == self.thread  # torch tells it of one thread
+        return records and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
 
     def build(self, wait: int, warmup: int, active: int) -> Any:
         import torch
@@ -82,48 +152,50 @@ class TorchProfiler(Recorder):
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.synchronize()
 
-    def occupied(self) -> str:
+    def conflict(self) -> str:
         import torch
 
         if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():  # as verl's torch_memory has it
             return "torch records a history of its memory"
         return "another torch.profiler is recording" if torch.autograd._profiler_enabled() else ""
 
-    def is_taken(self) -> bool:
-        from threading import get_ident
 
-        import torch
+class Compression(Recorder):
+    """Compresses traces in a thread of the lowest priority: to the engine it would be the longest pause."""
 
-        records = self.unit > self.first and get_ident() == self.thread  # torch tells it of one thread
-        return records and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
+    exits = False
+
+    def exit(self) -> None:
+        self.exits = True  # a process that ends leaves no time for it
+        super().exit()
+
+    def after_saving(self, traces: Sequence[str]) -> None:
+        if traces and not self.exits:
+            self.compress(traces)
 
     def compress(self, traces: Sequence[str]) -> None:
-        """Compress in a thread: that takes longer than all the rest, and the engine would wait."""
         import atexit
         from multiprocessing.util import Finalize
         from threading import Thread
 
-        noted = (self.watched, self.noted.get(self.watched)) if self.METADATA else ("", None)
-        packer = Thread(target=self.pack, args=(traces, *noted), name="rlpatch-gzip", daemon=True)
+        packer = Thread(target=self.pack, args=(traces,), name="rlpatch-gzip", daemon=True)
         packer.start()
         atexit.register(Finalize(None, self.stop_packing, [packer], exitpriority=100))
 
     def stop_packing(self, packer: Any) -> None:
-        """Let nothing be half written by a process that ends; it leaves the trace as it was."""
         self.exits = True
         packer.join(10)
 
-    def pack(self, traces: Sequence[str], watched: str, noted: Any) -> None:
+    def pack(self, traces: Sequence[str]) -> None:
         """Leave a trace as it is until its compressed one is whole: the process may end at any moment."""
         import contextlib
         import gzip
-        import json
         import os
         import sys
         import threading
 
         folder = self.save_path + "/.rlpatch"
-        new = "%s/%s.packing" % (folder, os.path.basename(traces[0]))  # another window may be packed, too
+        new = "%s/%s.packing" % (folder, os.path.basename(traces[0]))
         try:
             if sys.platform == "linux":  # there a thread has a priority of its own
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
@@ -137,19 +209,15 @@ class TorchProfiler(Recorder):
                 if self.exits:
                     return
                 os.replace(new, trace + ".gz")
-            if noted:
-                now = [path + ".gz" if path in traces else path for path in noted["traces"]]
-                # The state is left to the next window where one has begun.
-                states = [watched] if self.noted[watched] is noted else []
-                for path in [*(trace + ".gz.rlpatch.json" for trace in traces), *states]:
-                    with open(new, "w") as file:
-                        file.write(json.dumps(dict(noted, state="saved", traces=now)))
-                    os.replace(new, path)
-            for path in [*traces, *(trace + ".rlpatch.json" for trace in traces if noted)]:
-                os.unlink(path)
+            self.rename_traces(traces, new)
+            for trace in traces:
+                os.unlink(trace)
             self.say("compressed: %s" % ", ".join(trace + ".gz" for trace in traces))
         except Exception as e:
             self.say("not compressed: %s: %r" % (", ".join(traces), e))
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(new)
+
+    def rename_traces(self, traces: Sequence[str], new: str) -> None:
+        """Hook: tell the step metadata of the compressed ``traces``; ``new`` is a path for temporary files."""

@@ -1,0 +1,106 @@
+"""The step metadata: what each unit held, and how far a recorder has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from patches.probes.recorder import Recorder
+from patches.probes.tools import Compression
+
+
+class StepMetadata(Recorder):
+    """Writes a small file beside each trace, and one for ``rlpatch watch`` at each transition.
+
+    ``ABOUT`` is the same in all files of a patch, ``IDENTITY`` names the attributes that tell a worker and its
+    recordings from others. Nothing here touches the device, and a folder that cannot be written stops nothing.
+    """
+
+    ABOUT: Mapping[str, object] = {}
+    IDENTITY: tuple[str, ...] = ()
+
+    units: list[dict[str, Any]]
+    clock: Callable[[], int]  # nanoseconds since 1970
+    closing_at: int
+
+    def __init__(self, worker: Any) -> None:
+        import time
+
+        self.clock, self.units = time.time_ns, []
+        super().__init__(worker)
+
+    def open(self, at: int, batch: Any = None) -> None:
+        self.units = []
+        super().open(at, batch)
+
+    def begin_unit(self, number: int, batch: Any) -> None:
+        if number >= self.first:
+            unit = {"number": number, "begin": self.clock(), "uncounted": self.uncounted}
+            self.units.append({**unit, **self.contents(batch)})
+
+    def end_unit(self) -> None:
+        if self.units:
+            self.units[-1].setdefault("end", self.clock())
+
+    def mark_start(self) -> None:
+        if self.units:
+            self.units[0].update(uncounted=self.uncounted, profiler_start=True)
+
+    def close(self, why: str) -> None:
+        self.closing_at = self.clock()
+        super().close(why)
+
+    def note(self, state: str, why: str = "", traces: Sequence[str] = ()) -> None:
+        import json
+        import os
+        import tempfile
+
+        data: dict[str, Any] = dict(self.ABOUT, stage=self.STAGE, state=state, why=why, number=self.unit)
+        data.update({key: getattr(self, key) for key in self.IDENTITY}, done=self.done, traces=[*traces])
+        data["at"] = self.clock() / 1e9
+        if traces:
+            data["saving_s"] = round((self.clock() - self.closing_at) / 1e9, 3)
+        self.add_facts(data)
+        folder = self.save_path + "/.rlpatch"
+        try:
+            os.makedirs(folder, exist_ok=not os.path.islink(folder))
+            for path in [self.watched(), *(trace + ".rlpatch.json" for trace in traces)]:
+                with tempfile.TemporaryDirectory(dir=folder) as new:  # goes, whatever fails
+                    with open(new + "/data", "w") as file:
+                        json.dump(data, file)
+                    os.replace(new + "/data", path)
+        except OSError as e:  # the run goes on, and this is said once
+            self.note = lambda *_: None  # type: ignore[method-assign]
+            self.say("%s cannot be written: %s; no link is followed" % (folder, e))
+
+    def add_facts(self, data: dict[str, Any]) -> None:
+        """Hook: add to what is written."""
+
+
+class SavedTraces(StepMetadata):
+    """Lists the traces of all windows of a worker, up to 16, and not those of the last one alone."""
+
+    saved: Sequence[str] = ()
+
+    def add_facts(self, data: dict[str, Any]) -> None:
+        super().add_facts(data)
+        self.saved = data["traces"] = [*self.saved, *data["traces"]][-16:]
+
+
+class CompressedMetadata(StepMetadata, Compression):
+    """Names the compressed traces where the ones before were named."""
+
+    def rename_traces(self, traces: Sequence[str], new: str) -> None:
+        import json
+        import os
+
+        for path in [self.watched(), *(trace + ".rlpatch.json" for trace in traces)]:
+            with open(path) as file:
+                data = json.load(file)
+            if set(traces).issubset(data["traces"]):  # else the next window has begun
+                data["traces"] = [path + ".gz" if path in traces else path for path in data["traces"]]
+                with open(new, "w") as file:
+                    json.dump(data, file)
+                os.replace(new, path.replace(".json.rlpatch", ".json.gz.rlpatch"))
+        for trace in traces:
+            os.unlink(trace + ".rlpatch.json")

@@ -1,0 +1,125 @@
+"""Windows that ``rlpatch trigger`` asks for while a run goes on: layers that go in where they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from patches.probes.recorder import CountedUnits
+from patches.probes.states import RelativeWindow
+from patches.probes.training import TrainingSteps
+
+
+class OnDemand(CountedUnits):
+    """Takes requests out of a file in the folder of the traces: settings, for a rollout or a step not yet begun."""
+
+    request_settings: Mapping[str, Any]
+    request_time = 0  # of the file, in nanoseconds
+    request = ""
+    is_addressed: bool
+    refused = False
+
+    last: Callable[[], int]  # the number of the last rollout, or training step, that is asked for
+
+    def __init__(self, worker: Any) -> None:
+        self.request_settings = {}
+        super().__init__(worker)
+
+    def setting(self, name: str, default: str, pattern: str) -> str:
+        import re
+
+        if name not in self.request_settings:
+            return super().setting(name, default, pattern)
+        text = str(self.request_settings[name])
+        if not re.fullmatch(pattern, text):
+            raise ValueError("%s=%.60r cannot be used where %s is the default" % (name, text, default))
+        return text
+
+    def read_settings(self) -> None:
+        super().read_settings()
+        ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
+        if self.window and ends != sorted(set(ends)):
+            raise ValueError("the window %s is empty, too early or not in order" % self.window)
+        self.request = self.setting("RLPATCH_REQUEST", "", r"\w*")
+        self.is_addressed = bool(self.window) and not {"all", str(self.rank)}.isdisjoint(self.ranks)
+        self.done = self.setting("RLPATCH", "1", "[01]") == "0"
+
+    def poll(self, number: int) -> None:
+        import json
+        import os
+
+        path = "%s/.rlpatch/%s.request" % (self.save_path, self.STAGE)
+        if not os.path.isfile(path):  # a pipe would block
+            return
+        before, self.request_time = self.request_time, os.stat(path).st_mtime_ns
+        if self.request_time == before:
+            return
+        try:
+            if os.path.islink(os.path.dirname(path)):
+                raise ValueError("%s is a link, and none is followed" % os.path.dirname(path))
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)) as file:
+                self.request_settings = json.loads(file.read(9999))
+            self.read_settings()
+            if self.clock() > 1e9 * float(self.request_settings["expires"]):  # type: ignore[attr-defined]
+                os.unlink(path)
+                raise ValueError("%s has expired" % self.request)
+            if self.is_addressed and self.last() < number:
+                raise ValueError("it was meant for %s, and this worker is at %s" % (self.last(), number))
+        except BlockingIOError:  # under a lease of somebody else it is not there yet
+            self.request_time = before
+        except Exception as e:  # whatever stands there, it is data
+            self.is_addressed, self.refused = False, True
+            self.finish("request refused: %s" % e)
+            self.refused = False
+
+    def reopen(self) -> None:
+        super().reopen()
+        self.done = False
+
+
+class OnDemandRollouts(OnDemand, RelativeWindow):
+    """Windows on demand of rollouts, in any state."""
+
+    def read_settings(self) -> None:
+        super().read_settings()
+        if self.is_addressed and int(self.window.partition(":")[0]) < self.FIRST and not any(self.at.values()):
+            raise ValueError("the window %s is empty, too early or not in order" % self.window)
+
+    def poll(self, number: int) -> None:
+        super().poll(number)
+        if not self.is_addressed:
+            self.chosen_rollout = -1
+
+    def last(self) -> int:
+        return self.chosen_rollout
+
+    def origin_of(self, number: int) -> int:
+        return number if any(self.at.values()) else 0
+
+    def exit(self) -> None:
+        self.end_rollout("the process ends")
+        self.poll(self.rollout + 1)
+        self.done = not self.is_addressed or self.chosen_rollout <= self.rollout
+        super().exit()
+
+
+class OnDemandSteps(OnDemand, TrainingSteps):
+    """Windows on demand of training steps."""
+
+    def begin_step(self) -> None:
+        self.note("installed")
+        super().begin_step()
+        self.done = False
+
+    def is_chosen(self) -> bool:
+        return self.is_addressed and super().is_chosen()
+
+    def last(self) -> int:
+        return max(self.steps)
+
+    def awaits_steps(self) -> bool:
+        return self.is_addressed
+
+    def add_facts(self, data: dict[str, Any]) -> None:
+        super().add_facts(data)
+        data["done"] = self.exits

@@ -1,0 +1,116 @@
+"""Windows whose units are counted from where a rollout has come to a state: layers for ``--at-load`` and others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from patches.probes.constants import CompileTime
+from patches.probes.rollout import RolloutUnits
+from patches.probes.sglang import SglangRollout
+
+
+class RelativeWindow(RolloutUnits):
+    """Counts from behind the first iteration in which all that was asked for holds; it is the warm-up.
+
+    ``AT`` has the number of each state that was asked for.
+    """
+
+    AT: Mapping[str, str] = {}
+
+    LEAST: CompileTime[str] = r"[1-9]\d*"  # the form of a number that may be chosen
+
+    at: dict[str, int]
+    awaited = False
+    origin: int | None = None  # of the numbers of the window, None until the condition holds
+    fewest: int  # requests that were scheduled in an iteration
+    most: int
+
+    def read_settings(self) -> None:
+        texts = {name: self.setting("RLPATCH_AT_" + name.upper(), at, self.LEAST) for name, at in self.AT.items()}
+        self.at = {name: int(text) for name, text in texts.items()}
+        super().read_settings()
+
+    def begin_rollout(self) -> None:
+        self.awaited, self.origin = False, None
+        self.fewest, self.most = 10**9, 0
+        super().begin_rollout()
+
+    def place_window(self) -> None:
+        if self.origin is None:
+            self.awaited, self.open_at = True, 10**9  # until the condition holds
+        else:
+            super().place_window()
+            self.first += self.origin
+            self.end += self.origin
+            self.open_at = max(self.first - self.WARMUP, 0)
+
+    def wait_for(self, kind: str | None, load: int, batch: Any) -> None:
+        if kind is None or not self.awaited:
+            return
+        self.most = max(self.most, load)
+        self.fewest = min(self.fewest, load)
+        if self.holds(load, batch):
+            self.awaited = False
+            self.origin = self.origin_of(self.unit + (kind in self.KINDS))
+            self.place_window()
+
+    def holds(self, load: int, batch: Any) -> bool:  # noqa: ARG002
+        return True
+
+    def origin_of(self, number: int) -> int:
+        return number
+
+    def end_rollout(self, why: str) -> None:
+        if self.open_at is not None and self.prof is None:
+            load = ", %s to %s requests were scheduled" % (self.fewest, self.most) if self.awaited else ""
+            self.finish("not recorded: %s after %s units%s" % (why, self.unit - self.FIRST, load))
+        super().end_rollout(why)
+
+    def measure(self, count: int) -> str:
+        of = "" if self.end >= 10**9 else "of %s " % (self.end - self.first)
+        told = count, of, self.first, self.uncounted
+        return " %s %sunits from number %s on, with %s uncounted iterations between them" % told
+
+    def add_facts(self, data: dict[str, Any]) -> None:
+        super().add_facts(data)  # type: ignore[misc]
+        data.update(self.at, origin=self.origin)
+
+
+class Loaded(RelativeWindow):
+    """Waits until so many requests are scheduled."""
+
+    def holds(self, load: int, batch: Any) -> bool:
+        return load >= self.at["load"] and super().holds(load, batch)
+
+
+class Drained(RelativeWindow):
+    """Waits until no more than so many requests are left."""
+
+    def holds(self, load: int, batch: Any) -> bool:
+        is_drained = not self.at["tail"] or load <= self.at["tail"] < self.most
+        return is_drained and super().holds(load, batch)
+
+
+class LongContexts(RelativeWindow):
+    """Waits until a request has so many tokens of context."""
+
+    growth: int
+    context_growth: Callable[[Any], int]
+    longest_context: Callable[[Any, int, bool], int]
+
+    def __init__(self, worker: Any) -> None:
+        self.growth = self.context_growth(worker)
+        super().__init__(worker)
+
+    def holds(self, load: int, batch: Any) -> bool:
+        decisive = super().holds(load, batch)
+        return self.longest_context(batch, self.at["context"], decisive) >= self.at["context"] and decisive
+
+
+class RelativeBatches(RelativeWindow, SglangRollout):
+    """SGLang: the scheduler's thread tells the forward's of the load of each batch."""
+
+    def hand_over_load(self, kind: str, batch: Any) -> None:
+        if self.near or self.awaited:
+            self.hand_over("wait_for", kind, len(batch.reqs), batch)

@@ -1,0 +1,178 @@
+"""verl's workers: whose call a stage is, which training step of the log it belongs to, and Megatron's schedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patches.probes.members import Schedule
+from patches.probes.training import TrainingSteps
+
+
+class DataParallelActor(TrainingSteps):
+    """verl's ``DataParallelPPOActor`` (``workers/actor/dp_actor.py``): the reference has no optimizer.
+
+    With LoRA the actor's object computes the reference, too, its adapters switched off
+    (``workers/fsdp_workers.py``, from 0.4.0).
+    """
+
+    def whose(self) -> str:
+        if self.worker.actor_optimizer is None:
+            return "ref"
+        modules = self.worker.actor_module.modules()
+        without = any(getattr(module, "_disable_adapters", False) is True for module in modules)
+        return "ref" if without else "actor"
+
+    def framework(self) -> str:
+        return ""
+
+
+class MegatronActor(TrainingSteps):
+    """verl's ``MegatronPPOActor`` (``workers/actor/megatron_actor.py``), which from 0.4.0 to 0.7.0 starts a
+    profiler of its own around the loop.
+    """
+
+    def whose(self) -> str:
+        return "actor"
+
+    def framework(self) -> str:
+        own = getattr(self.worker, "prof", None)
+        return "verl's own torch profiler is switched on" if own is not None and own.check() else ""
+
+
+class MegatronLogProb(TrainingSteps):
+    """The same actor where it only goes forward: the reference has no optimizer.
+
+    With LoRA (0.7.1) the actor's object computes the reference, too, and Megatron-Bridge switches its adapters off
+    (``megatron/bridge/peft/adapter_wrapper.py``).
+    """
+
+    def whose(self) -> str:
+        if self.worker.actor_optimizer is None:
+            return "ref"
+        modules = (module for chunk in self.worker.actor_module for module in chunk.modules())
+        without = any(getattr(module, "_adapter_enabled", True) is False for module in modules)
+        return "ref" if without else "actor"
+
+    def framework(self) -> str:
+        return ""
+
+
+class Trainer(TrainingSteps):
+    """verl's ``TrainingWorker`` (``workers/engine_workers.py``, from 0.7.0).
+
+    The reference is an engine that only goes forward; with LoRA the actor's engine with ``no_lora_adapter`` in the
+    batch (from 0.7.1).
+    """
+
+    parameter_version: Any = None  # of the weights that the rollout has, where this process knows of it
+
+    def whose(self, data: Any) -> str:
+        if self.worker.config.model_type == "value_model":
+            return "critic"
+        bare = data.get("no_lora_adapter", None)
+        return "ref" if self.worker.engine_config.forward_only or getattr(bare, "data", bare) else "actor"
+
+    def framework(self) -> str:
+        import sys
+
+        # Shared by all workers of the process, and warming up it is seen nowhere else (from 0.9.0).
+        profiler = getattr(sys.modules.get("verl.utils.profiler.torch_profile"), "Profiler", None)
+        running = getattr(profiler, "_active_prof", None) is not None
+        return "verl's own torch profiler is running" if running else ""
+
+
+class LoggedSteps(Trainer):
+    """The same worker from 0.8.0 on, where ``update_weights`` says which training step of the log it ends.
+
+    The next one is one more. An asynchronous trainer calls a stage several times in between: then the numbers of
+    its units go on, and a window that reaches over several calls has a trace of each.
+    """
+
+    goes_on = False  # the training step of the call before
+
+    reached: dict[str, int]  # the units of a role's last call
+
+    def __init__(self, worker: Any) -> None:
+        super().__init__(worker)
+        self.reached = {}
+
+    def begin_call(self, role: str) -> None:
+        version = self.parameter_version = getattr(self.worker, "_rlpatch_parameter_version", None)
+        if self.step:
+            self.reached[self.role] = self.unit
+        self.goes_on = version is not None and self.calls.get(role) == version + 1
+        if version is not None:
+            self.calls[role] = version
+        self.counted_by = " (calls counted)" if version is None else " (parameter version %s)" % version
+        super().begin_call(role)
+
+    def begin_step(self) -> None:
+        if self.goes_on:  # a request is looked for where a step begins
+            self.unit = self.reached[self.role]
+            if self.is_chosen():
+                self.place_window()
+            if self.open_at is not None:
+                self.note("waiting")
+        else:
+            super().begin_step()
+
+    def place_window(self) -> None:
+        super().place_window()
+        if self.unit < self.end:
+            self.first = max(self.first, self.unit)
+        else:
+            self.open_at = None
+
+
+class WorkerUpdate(Trainer):
+    """An update: the mini-batches of a loop, or one that comes by itself.
+
+    Supervised fine-tuning calls ``train_batch`` in each training step. Tinker's worker (from 0.9.0) goes forward
+    and backward as often as its client likes, until the optimizer steps.
+    """
+
+    looped = False  # the mini-batches come out of train_mini_batch
+    begun = False
+
+    def enter(self, *call: Any) -> None:
+        super().enter(*call)
+        self.looped = True
+
+    def begin_batch(self, data: Any, goes_on: bool = False) -> None:
+        if not (self.looped or (self.begun and goes_on)):
+            self.enter(data)
+            self.looped, self.begun = False, True
+            self.start("mini-batch", data)
+
+    def end_batch(self) -> None:
+        if not self.looped:
+            self.begun = False
+            self.stop("mini-batch")
+            self.leave()
+
+    def loop(self, unit: str, last: bool, complete: bool) -> None:
+        super().loop(unit, last, complete)
+        self.looped = self.looped and unit != "mini-batch"
+
+
+class MegatronSchedule(Schedule):
+    """verl, whose engine or worker makes that iterator itself.
+
+    In a pipeline, and where the experts' communication overlaps with computing, forward and backward of several
+    micro-batches are interleaved, so none of them has a beginning and an end (``megatron/core/pipeline_parallel``).
+    """
+
+    _rlpatch_stage_units: Any
+
+    def _rlpatch_stage_scheduled(self, unit: str, units: Any, mpu: Any, chunks: Any, last: bool = False) -> Any:
+        loop = self._rlpatch_stage_units(unit, units, last)
+        if loop is units:
+            return units
+        overlaps = getattr(getattr(self, "tf_config", None), "overlap_moe_expert_parallel_comm", False)
+        if max(mpu.get_pipeline_model_parallel_world_size(), len(chunks)) == 1 and (last or not overlaps):
+            return iter(loop)
+        probe = loop.call.__self__._rlpatch_stage_probe
+        if probe and unit == probe.UNIT:
+            instead = "--call can be had" if last else "--mini-batch or --call can be had"
+            loop.call("leave", "Megatron's schedule interleaves the %ses, %s," % (unit, instead))
+        return units

@@ -1,0 +1,150 @@
+"""Several windows, and the same window several times: layers that go in where they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from patches.probes.constants import CompileTime
+from patches.probes.graphs import GraphCapture
+from patches.probes.recorder import CountedUnits, Recorder
+from patches.probes.rollout import RolloutUnits
+from patches.probes.training import TrainingSteps
+from patches.probes.weights import WeightSync
+
+
+class SeveralWindows(CountedUnits):
+    """Windows one after the other; ``next_windows`` are those that were not opened yet."""
+
+    windows = ""
+    next_windows: Sequence[str] = ()
+
+    def read_settings(self) -> None:
+        super().read_settings()
+        self.windows = self.window
+        ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
+        if ends != sorted(set(ends)):
+            raise ValueError("the windows %s are not in order" % self.window)
+
+    def place_window(self) -> None:
+        self.next_windows = self.next_windows or self.windows.split(",")
+        self.open_at = None
+        while self.open_at is None and self.next_windows:  # one that lies behind is left out
+            self.window, *self.next_windows = self.next_windows
+            super().place_window()
+
+    def reopen(self) -> None:
+        super().reopen()
+        self.done = self.done and not self.next_windows
+
+    def finish(self, report: str, traces: Sequence[str] = ()) -> None:
+        super().finish(report, traces)
+        if self.next_windows:
+            self.place_window()
+
+
+class SeveralInRollout(SeveralWindows, RolloutUnits):
+    """Several windows of each rollout."""
+
+    def begin_rollout(self) -> None:
+        self.window = self.windows
+        super().begin_rollout()
+
+    def end_rollout(self, why: str) -> None:
+        if self.next_windows:
+            why, self.next_windows = "%s before %s" % (why, ",".join(self.next_windows)), ()
+        super().end_rollout(why)
+
+
+class SeveralInCall(SeveralWindows, TrainingSteps):
+    """Several windows of each call of a stage."""
+
+    def enter(self, *call: Any) -> None:
+        self.window = self.windows
+        super().enter(*call)
+
+    def end_call(self, why: str) -> None:
+        self.next_windows = ()
+        super().end_call(why)
+
+
+class Repeated(Recorder):
+    """The same in several rollouts, captures or syncs."""
+
+    REPEAT: CompileTime[int] = 1
+
+    exits = False
+
+    is_last: Callable[[], bool]
+
+    def reopen(self) -> None:
+        super().reopen()
+        self.done = self.exits or self.is_last()
+
+    def add_facts(self, data: dict[str, Any]) -> None:
+        super().add_facts(data)  # type: ignore[misc]
+        data["repeat"] = self.REPEAT
+
+
+class RepeatedRollouts(Repeated, RolloutUnits):
+    """The same window in several rollouts, one after the other."""
+
+    last_rollout: int
+
+    def read_settings(self) -> None:
+        super().read_settings()
+        self.last_rollout = self.chosen_rollout + self.REPEAT - 1
+
+    def begin_rollout(self) -> None:
+        self.chosen_rollout = max(self.chosen_rollout, min(self.rollout + 1, self.last_rollout))
+        super().begin_rollout()
+
+    def is_last(self) -> bool:
+        return self.rollout >= self.last_rollout
+
+    def exit(self) -> None:
+        self.end_rollout("the process ends")
+        self.exits = True
+        super().exit()
+
+
+class RepeatedSteps(TrainingSteps):
+    """The same window in the training steps behind each chosen one, too."""
+
+    REPEAT: CompileTime[int] = 1
+
+    def read_settings(self) -> None:
+        super().read_settings()
+        self.steps = {step + more for step in self.steps for more in range(self.REPEAT)}
+
+    def add_facts(self, data: dict[str, Any]) -> None:
+        super().add_facts(data)
+        data["repeat"] = self.REPEAT
+
+
+class RepeatedCaptures(Repeated, GraphCapture):
+    """The first captures of a worker, and not the first one alone."""
+
+    captures = 0
+
+    def open(self, at: int, batch: Any = None) -> None:
+        self.captures += 1
+        super().open(at, batch)
+
+    def is_last(self) -> bool:
+        return self.captures >= self.REPEAT
+
+
+class RepeatedSyncs(Repeated, WeightSync):
+    """Several weight syncs, one after the other."""
+
+    def is_chosen(self) -> bool:
+        return 0 <= self.sync - self.chosen_sync < self.REPEAT
+
+    def is_last(self) -> bool:
+        return self.sync + 1 >= self.chosen_sync + self.REPEAT
+
+    def exit(self) -> None:
+        self.close("the process ends")
+        self.exits = True
+        super().exit()
