@@ -1,7 +1,7 @@
 """Works out what a transaction does below one root, before anything is written.
 
-Every file is compared with what planning read, its bytecode is found, and each path gets what it will hold and whose
-rights. A draft is a value: nothing here writes.
+Every file is compared with what planning read, and each path gets what it will hold and whose rights. A draft is a
+value: nothing here writes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from patcher.changes.change import Change, Edit, PatchId, Record
-from patcher.store.filesystem import bytecode, files, rights
-from patcher.store.filesystem.files import BYTECODE, digest, observe, same
+from patcher.store.filesystem import files, rights
+from patcher.store.filesystem.files import digest
 from patcher.store.filesystem.opened import resolved
 from patcher.store.filesystem.rights import Node
 from patcher.store.folder import StoreFolder
@@ -80,7 +80,7 @@ def drafted(store: StoreFolder, edit: Edit, membership: TransactionMembership) -
     for change in edit.changes:
         builder.add_change(change)
     applied = _registered(registry.records, edit)
-    touched = {move.path for move in builder.sources}
+    touched = {move.path for move in builder.moves}
     # Without any patch, an entry that remains is of a file that was upgraded under us.
     entries = builder.entries if applied else {k: entry for k, entry in builder.entries.items() if k in touched}
     # How a folder was at first is remembered as long as a file in it carries lines of ours without a break.
@@ -93,7 +93,7 @@ def drafted(store: StoreFolder, edit: Edit, membership: TransactionMembership) -
         transaction,
         participants,
         position=participants.index(names[store.root]),
-        moves=(*builder.sources, *builder.caches),
+        moves=tuple(builder.moves),
         back={name: present[name] for name in _folders(touched)},
         ahead={name: first[name] for name in _folders(touched)},
         empties=becomes == Registry(),
@@ -112,8 +112,7 @@ class ChangeBuilder:
         renewed = {*edit.remove, *(record.patch for record in edit.add)}
         others = [record for record in registry.records if record.patch not in renewed]
         self.entries: dict[str, Entry] = dict(registry.files)
-        self.sources: list[Move] = []
-        self.caches: list[Move] = []
+        self.moves: list[Move] = []
         self.backups: list[tuple[bytes, Node]] = []
         self.pristine: set[str] = set()
         self._store = store
@@ -121,7 +120,7 @@ class ChangeBuilder:
         self._standing = {file for record in others for file in record.files}
 
     def add_change(self, change: Change) -> None:
-        """Work out one change: its file, its bytecode, and what the registry will remember. Raises as `drafted`."""
+        """Work out one change: its file, and what the registry will remember. Raises as `drafted`."""
         path, root, pristine = self._store.locate(change.path), self._store.root, digest(change.pristine)
         key = self._store.key(path)
         if key in self._added:
@@ -130,13 +129,12 @@ class ChangeBuilder:
         node, file = current(path, change)
         target = resolved(path)
         plain = rights.copied(node, file, target, root)._replace(atime_ns=None)
-        compiled = self._compiled(path)
         known = self.entries.pop(key, None)
         if known is not None and (change.before == change.pristine or known.digest != pristine):
             known = None  # of a file that was replaced since
         if change.before == change.pristine:
             self.pristine.add(key)
-            first = Entry(pristine, node, compiled)
+            first = Entry(pristine, node)
         else:  # without an entry it was upgraded, or edited by others: no time of before fits these bytes
             first = Entry(pristine, plain._replace(digest=pristine, mtime_ns=None))
         entry = known or first
@@ -151,12 +149,10 @@ class ChangeBuilder:
             return
         self.backups.extend([(change.before, readers), (change.after, readers)])
         if reverts and known is not None and not lost_link(path, known):
-            self.sources.append(Move(key, node, rights.like(known.pristine, node)))
-            self._add_bytecode(compiled, known.bytecode)
+            self.moves.append(Move(key, node, rights.like(known.pristine, node)))
         else:
             written = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
-            self.sources.append(Move(key, node, written))
-            self._add_bytecode(compiled, {})
+            self.moves.append(Move(key, node, written))
 
     def _expected(self, key: str, change: Change, known: Entry | None) -> str:
         """The digest of the file once all lines of ours are in place."""
@@ -164,28 +160,6 @@ class ChangeBuilder:
         if expected and key in self._standing and expected.digest != digest(change.before):
             return expected.digest  # somebody has moved lines of ours, and those that stay are still not in place
         return digest(change.after)
-
-    def _compiled(self, source: Path) -> dict[str, Node]:
-        """The bytecode of ``source`` that is there; its bytes are kept for the way back."""
-        found = {}
-        for path in bytecode.beside(source):
-            node, content = observe(path)
-            if node is not None:
-                found[self._store.key(path)] = node
-                if node.link is None:
-                    self.backups.append((content, rights.backup(path, self._store.root, node)))
-        return found
-
-    def _add_bytecode(self, there: Mapping[str, Node], wanted: Mapping[str, Node]) -> None:
-        """Remove all that was compiled from the bytes of before, and put back what belongs to those of after."""
-        for key in sorted({*there, *wanted}):
-            before, after = there.get(key), wanted.get(key)
-            if after is not None and after.link is None:
-                content = self._store.blob(after.digest)
-                if content is None or not files.can_come_back(self._store.inside(key), after):
-                    after = None  # a cache: it is gone, or not ours to make, and Python makes it again
-            if not same(before, after):
-                self.caches.append(Move(key, before, after))
 
 
 def _updated(entry: Entry, plain: Node, path: Path, content: str) -> Entry:
@@ -211,5 +185,4 @@ def _fresh(node: Node) -> int:
 
 def _folders(keys: Iterable[str]) -> set[str]:
     """The folders that change with these files, as texts relative to the root."""
-    parents = {PurePosixPath(key).parent for key in keys}
-    return {str(folder) for parent in parents for folder in (parent, parent / BYTECODE)}
+    return {str(PurePosixPath(key).parent) for key in keys}

@@ -3,7 +3,7 @@
     .gitignore      "*": the folder ignores itself
     lock            see `patcher.store.filesystem.lock`
     state.json      the registry: applied patches in the order of application, patched files, folder times
-    <sha256>        the bytes of a pristine file or of a removed .pyc
+    <sha256>        the bytes of a pristine file
     journal.json    an unfinished transaction, and next.json the registry that it leads to
     committed.json  the same journal once the transaction counts
     tree-<id>       a link whose text is the machine that works on this root in a transaction over several

@@ -119,16 +119,13 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
     where the new bytes are gone.
     """
     foreign = []
-    for move in moves:  # sources first: what is compiled meanwhile goes with the old bytecode
+    for move in moves:
         check()
         path = store.inside(move.path)
-        if path.suffix == ".pyc":
-            _restore_bytecode(store, path, move.after)
-            continue
         present = observe(path)[0]
         if same(present, move.after):
             continue
-        if present is None or move.after is None or not same(present, move.before):
+        if present is None or not same(present, move.before):
             foreign.append(move.path)
             continue
         content = _content(store, move.after)
@@ -136,6 +133,7 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
             hint = f"{CommandLine('recover')}; then run the command again"
             raise Problem(Kind.ENVIRONMENT, "its new bytes are gone from the store, or damaged", str(path), hint)
         put(path, rights.like(move.after, present), content)
+    _remove_bytecode(store, moves)  # last: what is compiled meanwhile goes, too
     for folder in {store.inside(move.path).parent for move in moves}:
         sync(folder)
     return foreign
@@ -146,19 +144,9 @@ def _content(store: StoreFolder, node: Node) -> bytes | None:
     return b"" if node.link is not None else store.blob(node.digest)
 
 
-def _restore_bytecode(store: StoreFolder, path: Path, node: Node | None) -> None:
-    """Make ``path`` hold bytecode again; without its bytes, or as a file that we cannot make, remove it."""
-    content = None if node is None else _content(store, node)
-    if node is None or content is None or not files.can_come_back(path, node):
-        remove(path)
-    else:
-        put(path, node, content)
-
-
 def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
     # Without a mark of its own it may have been only prepared when the first participant decided.
     foreign = [] if journal.committed else perform(store, journal.moves)
-    _forget_elsewhere(store, journal)
     if journal.empties:
         store.remove(STATE)
         store.sync()
@@ -171,7 +159,8 @@ def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
 
 def _back(store: StoreFolder, journal: Journal) -> list[str]:
     foreign = [move.path for move in journal.moves if not _undo(store, move)]
-    _forget_elsewhere(store, journal)
+    with contextlib.suppress(OSError):  # what stays is of the bytes of before, or stale by its time
+        _remove_bytecode(store, journal.moves)
     _end(store, journal, journal.back)
     return foreign
 
@@ -181,9 +170,6 @@ def _undo(store: StoreFolder, move: Move) -> bool:
     path = store.inside(move.path)
     present = observe(path)[0]
     if same(present, move.before):
-        return True
-    if move.before is None or path.suffix == ".pyc":  # only bytecode was not there
-        _restore_bytecode(store, path, move.before)
         return True
     if not same(present, move.after):
         return False
@@ -213,10 +199,16 @@ def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderStat
     store.sync()
 
 
-def _forget_elsewhere(store: StoreFolder, journal: Journal) -> None:
-    """Remove bytecode below PYTHONPYCACHEPREFIX, by the root's real name and by the one the caller used."""
-    sources = [move.path for move in journal.moves if not move.path.endswith(".pyc")]
-    for source in (place for path in sources for place in (store.inside(path), store.alias / path)):
-        for compiled in bytecode.elsewhere(source):
-            with contextlib.suppress(OSError, Problem):  # perhaps not ours; its time makes it stale in any case
-                remove(resolved(compiled.parent) / compiled.name)
+def _remove_bytecode(store: StoreFolder, moves: Sequence[Move]) -> None:
+    """Remove what was compiled from the files of ``moves``: Python compiles them again. Raises OSError."""
+    for move in moves:
+        path = store.inside(move.path)
+        compiled = bytecode.beside(path)
+        for place in compiled:
+            remove(place)
+        for folder in {place.parent for place in compiled}:
+            sync(folder)
+        for source in (path, store.alias / move.path):  # the prefix has folders by either name of the root
+            for place in bytecode.elsewhere(source):
+                with contextlib.suppress(OSError, Problem):  # perhaps not ours; its time makes it stale in any case
+                    remove(resolved(place.parent) / place.name)

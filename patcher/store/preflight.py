@@ -52,7 +52,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
                 if group := rights.lost_group(node.gid, path):
                     lost = f"{path.name} changes its group for good, though nobody loses a right"
                     notes.append(Note(lost, f"{path} is of {group}"))
-                undated.update(_dated_by_others(path.parent, path.parent / BYTECODE))
+                undated.update(_dated_by_others(path.parent))
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
                 elif target := lost_link(path, store.entry(change.path)):
@@ -125,8 +125,8 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
 def _removable(compiled: Path) -> None:
     owner, above = os.lstat(compiled).st_uid, os.stat(compiled.parent)
     sticky = above.st_mode & stat.S_ISVTX and os.geteuid() not in (0, above.st_uid, owner)
-    if sticky or not (compiled.is_symlink() or os.access(compiled, os.R_OK)):
-        cause = f"this bytecode of user {owner} cannot be {'removed' if sticky else 'read'}"
+    if sticky:
+        cause = f"this bytecode of user {owner} cannot be removed"
         hint = "let that user remove it: Python makes it again"
         raise Problem(Kind.ENVIRONMENT, cause, str(compiled), hint)
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """A file with lines of ours: the digest of its pristine bytes, what lay there, its ``.pyc`` files.
+    """A file with lines of ours: the digest of its pristine bytes, and what lay there.
 
     ``expected`` is what the file holds since, with its rights as they were then (``given`` in the JSON);
     ``numbering`` tells what its owner's numbers mean.
@@ -37,7 +37,6 @@ class Entry(NamedTuple):
 
     digest: str
     pristine: Node
-    bytecode: Mapping[str, Node] = MappingProxyType({})
     expected: Node | None = None
     numbering: str = ""
 
@@ -51,16 +50,15 @@ class Registry(NamedTuple):
 
     def digests(self) -> set[str]:
         """The backups that are still needed."""
-        found = {entry.digest for entry in self.files.values()}
-        return found | {node.digest for entry in self.files.values() for node in entry.bytecode.values()}
+        return {entry.digest for entry in self.files.values()}
 
 
 class Move(NamedTuple):
-    """One path of a transaction and what it holds before and after; only bytecode may be absent (None)."""
+    """One file of a transaction and what it holds before and after."""
 
     path: str
-    before: Node | None
-    after: Node | None
+    before: Node
+    after: Node
 
 
 class Journal(NamedTuple):
@@ -140,10 +138,9 @@ def journal_of(top: dict[str, Any]) -> Journal:
 def registry_of(top: dict[str, Any]) -> Registry:
     """The registry."""
     files = {
-        _path(path, compiled=False): Entry(
+        _path(path): Entry(
             digest=_digest(entry["digest"]),
             pristine=_node(entry["pristine"]),
-            bytecode={_path(name, compiled=True): _node(node) for name, node in entry["bytecode"].items()},
             expected=_optional(_node, entry.get("given")),
             numbering=_string(entry.get("numbering", "")),
         )
@@ -162,7 +159,7 @@ def _records(top: dict[str, Any]) -> tuple[Record, ...]:
             patch=PatchId(*_strings(record["patch"])),
             version=_string(record["version"]),
             options=_strings(record["options"]),
-            files=tuple(_path(path, compiled=False) for path in record["files"]),
+            files=tuple(map(_path, record["files"])),
             applied_at=_string(record["applied_at"]),
             tool=_string(record["tool"]),
         )
@@ -171,10 +168,7 @@ def _records(top: dict[str, Any]) -> tuple[Record, ...]:
 
 
 def _move(move: dict[str, Any]) -> Move:
-    path, before, after = _path(move["path"]), _optional(_node, move["before"]), _optional(_node, move["after"])
-    if (before is None or after is None) and not path.endswith(".pyc"):
-        raise ValueError(f"{path}: only bytecode comes or goes")
-    return Move(path, before, after)
+    return Move(_path(move["path"]), _node(move["before"]), _node(move["after"]))
 
 
 def _node(node: dict[str, Any]) -> Node:
@@ -199,18 +193,18 @@ def _attributes(pairs: Any) -> Attributes:
 
 
 def _folders(folders: dict[str, Any]) -> dict[str, FolderState | None]:
-    return {path if path == "." else _path(path): _optional(_folder, kept) for path, kept in folders.items()}
+    return {path if path == "." else _path(path): _optional(_folder, state) for path, state in folders.items()}
 
 
 def _folder(kept: dict[str, Any]) -> FolderState:
     return FolderState(_digest(kept["names"]), _time(kept["atime_ns"]), _time(kept["mtime_ns"]))
 
 
-def _path(text: Any, *, compiled: bool | None = None) -> str:
-    """A path below the root, which with ``compiled`` is one of bytecode, or none of it."""
+def _path(text: Any) -> str:
+    """A path below the root, and not of bytecode."""
     pure = PurePosixPath(_named(text))
-    if compiled not in (None, pure.suffix == ".pyc"):
-        raise ValueError(f"{text!r} is {'no ' if compiled else ''}bytecode")
+    if pure.suffix == ".pyc":
+        raise ValueError(f"{text!r} is bytecode")
     plain = pure.parts and str(pure) == text and not pure.is_absolute()
     if not plain or ".." in pure.parts or pure.parts[0] == STORE:
         raise ValueError(f"{text!r} is not a path below the root")

@@ -302,8 +302,7 @@ def _transact(drafts: Sequence[Draft], *, only_prepare: bool) -> list[Path]:
         _abandon(stores, drafts[0].journal.transaction, error)
     else:
         _settle(stores, NOTHING)
-    moved = [(draft.store, move.path) for draft in drafts for move in draft.journal.moves]
-    return [store.inside(path) for store, path in moved if not path.endswith(".pyc")]
+    return [draft.store.inside(move.path) for draft in drafts for move in draft.journal.moves]
 
 
 def _prepare(draft: Draft) -> None:

@@ -29,7 +29,7 @@ CLOSED = (*_ABSENT, PermissionError)
 
 
 class FolderState(NamedTuple):
-    """The times of a folder and a digest of the names in it, ours left out."""
+    """The times of a folder and a digest of the names in it, but for those of rlpatch and of bytecode."""
 
     names: str
     atime_ns: int
@@ -139,17 +139,6 @@ def remove(path: Path) -> None:
         folder.remove(path.name)
 
 
-def can_come_back(path: Path, node: Node) -> bool:
-    """Whether a removed file can be made again with the owner that a record tells of. Raises OSError."""
-    try:
-        with opened(path.parent) as folder:
-            status = folder.status()
-    except _ABSENT:
-        return False
-    followed = os.geteuid() != 0 or (node.uid, node.gid) == (status.st_uid, status.st_gid)
-    return followed and rights.can_own(node.uid) and rights.in_group(node.gid, status)
-
-
 def sync(path: Path) -> None:
     """Bring the names in a folder to the disk, if it is there; raises OSError."""
     with contextlib.suppress(*CLOSED), opened(path) as folder:
@@ -173,7 +162,7 @@ def folder(path: Path) -> FolderState | None:
 
 def _folder(found: Opened) -> FolderState:
     status = found.status()
-    names = sorted(os.fsencode(name) for name in found.names() if not _ours(name))
+    names = sorted(os.fsencode(name) for name in found.names() if not _ours(name) and not name.endswith(".pyc"))
     return FolderState(digest(b"\0".join(names)), status.st_atime_ns, status.st_mtime_ns)
 
 
@@ -193,15 +182,11 @@ def rewind(path: Path, first: FolderState | None) -> None:
     """Put the times of the folder back, to those of ``first``, if it has the names of then.
 
     With other names in it somebody else changed the folder, and the time tells that truly: Python's import
-    system reads a listing again only when the time has moved. A bytecode folder that was not there
-    (``first`` is None) and is empty is removed. A link in its place is not followed. Raises OSError.
+    system reads a listing again only when the time has moved. A link in its place is not followed. Raises OSError.
     """
-    with contextlib.suppress(*CLOSED):
-        if first is not None:
-            with opened(path) as found:
-                present = _folder(found)
-                if present.names == first.names and present.mtime_ns != first.mtime_ns:
-                    found.date(first.atime_ns, first.mtime_ns)
-        elif path.name == BYTECODE:
-            with opened(path.parent) as found, contextlib.suppress(OSError):
-                found.remove_folder(path.name)
+    if first is None:
+        return
+    with contextlib.suppress(*CLOSED), opened(path) as found:
+        present = _folder(found)
+        if present.names == first.names and present.mtime_ns != first.mtime_ns:
+            found.date(first.atime_ns, first.mtime_ns)

@@ -112,7 +112,8 @@ def invoked(*words: object) -> Result:
 class Picture:
     """What lies below ``root``, our store left out: ``held`` is all that reads and runs, ``times`` when it changed.
 
-    The time of the root itself is no part of it: a process that is killed between mkdir and utime cannot tell it.
+    The time of the root itself is no part of it: a process that is killed between mkdir and utime cannot tell it. Nor
+    is bytecode, which rlpatch removes and Python makes anew, or the time of its folder.
     """
 
     def __init__(self, root: Path) -> None:
@@ -120,7 +121,7 @@ class Picture:
         self.times: dict[str, int] = {}
         for path in sorted(root.rglob("*")):
             name = path.relative_to(root).as_posix()
-            if name.split("/")[0] == STORE:
+            if name.split("/")[0] == STORE or path.suffix == ".pyc":
                 continue
             status = path.lstat()
             held: bytes | str | None = None
@@ -129,7 +130,7 @@ class Picture:
             elif stat.S_ISREG(status.st_mode):
                 held = path.read_bytes()
             self.held[name] = (oct(status.st_mode), held)
-            self.times[name] = status.st_mtime_ns
+            self.times[name] = 0 if path.name == "__pycache__" else status.st_mtime_ns
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Picture) and (self.held, self.times) == (other.held, other.times)
@@ -149,7 +150,3 @@ def named(top, name: str) -> None:
 
 def kept(top, name: str) -> None:
     top["files"] = {name: top["files"][V1]}
-
-
-def cached(top, name: str) -> None:
-    top["files"][V1]["bytecode"] = {name: top["files"][V1]["pristine"]}

@@ -15,7 +15,7 @@ import pytest
 from patcher.store.filesystem.files import digest
 from tests.matrix import thinned
 from tests.patcher.reliability import package
-from tests.patcher.reliability.package import V1, Picture, cached, kept, named
+from tests.patcher.reliability.package import V1, Picture, kept, named
 
 REPOSITORY = Path(__file__).parents[3]
 APPLY = "apply vllm-ascend --decode 30:60 --save-path /tmp/traces"
@@ -208,7 +208,7 @@ TRAPS: dict[str, Callable[[Path, Path], None]] = {
     "record ..": registry(lambda top, outside: named(top, "../outside/worker.py")),
     "record absolute": registry(lambda top, outside: named(top, f"{outside}/worker.py")),
     "entry ..": registry(lambda top, outside: kept(top, "../outside/worker.py")),
-    "bytecode ..": registry(lambda top, outside: cached(top, "../outside/worker.pyc")),
+    "bytecode ..": journal("../outside/worker.pyc"),
     "folder ..": registry(lambda top, outside: top.update(folders={"../outside": None})),
     "record through a link": through_link,
 }

@@ -185,16 +185,13 @@ def test_a_backup_can_be_read_by_nobody_who_cannot_read_the_original(
     site = package.install(tmp_path / "site")
     (site / V1).chmod(file)
     (site / V1).parent.chmod(folder)
-    cache = next((site / V1).parent.glob("__pycache__/worker_v1.*.pyc"))
-    cache.chmod(file)
-    originals = [(site / V1).read_bytes(), cache.read_bytes()]
+    original = (site / V1).read_bytes()
     before = os.umask(umask)
     try:
         assert package.rlpatch(site, *WINDOW, "--save-path", PLAIN).exit_code == 0
     finally:
         os.umask(before)
-    copies = [path for path in (site / ".rlpatch").iterdir() if path.read_bytes() in originals]
-    assert len(copies) == 2
+    copies = [path for path in (site / ".rlpatch").iterdir() if path.read_bytes() == original]
     assert {path.stat().st_mode & 0o7777 for path in copies} == {readers}
 
 

@@ -38,6 +38,7 @@ CALLS = (
     "fchown", "ftruncate", "pwrite", "close",
 )  # fmt: skip
 SECOND = OURS + b"update = 1  # rlpatch\n"
+FROM_PATCHED = b"from the patched source"
 
 
 def killed(job: Callable[[], object], point: int) -> bool:
@@ -93,7 +94,7 @@ def revert(roots: Sequence[Path]) -> Callable[[], object]:
 def _patch(roots: Sequence[Path]) -> None:
     store.commit([applying(root) for root in roots])
     for root in roots:
-        (root / "pkg" / "__pycache__" / "worker.cpython-399.pyc").write_bytes(b"from the patched source")
+        (root / "pkg" / "__pycache__" / "worker.cpython-399.pyc").write_bytes(FROM_PATCHED)
 
 
 def seen(roots: Sequence[Path]) -> list[object]:
@@ -103,7 +104,7 @@ def seen(roots: Sequence[Path]) -> list[object]:
         tree = {key: value for key, value in picture(root).items() if not key.startswith(STORE)}
         applied = StoreFolder(root).records()
         if applied:
-            for key in (str(WORKER), "pkg", "pkg/__pycache__", "pkg/__pycache__/worker.cpython-399.pyc"):
+            for key in (str(WORKER), "pkg"):
                 tree.update({key: (tree[key][0], tree[key][2])} if key in tree else {})
         found += [tree, [(one.patch, one.options) for one in applied]]
     return found
@@ -123,6 +124,9 @@ def complaints(roots: Sequence[Path], ends: Sequence[list[object]], original: li
         applied = StoreFolder(root).records()
         if not applied and (root / STORE).exists():
             wrong.append("an empty store is left")
+        compiled = {path.read_bytes() for path in (root / "pkg" / "__pycache__").glob("worker.*")}
+        if compiled - {FROM_PATCHED} if applied else FROM_PATCHED in compiled:
+            wrong.append(f"stale bytecode: {compiled}")
         if applied:
             change = Change(WORKER, (root / WORKER).read_bytes(), PRISTINE, PRISTINE)
             store.commit([Edit(root, (change,), remove=tuple(one.patch for one in applied))])

@@ -43,16 +43,22 @@ def age(root: Path) -> None:
 
 
 def picture(root: Path, *, root_time: bool = True) -> dict[str, tuple[object, ...]]:
-    """Path -> type and mode, time of change, bytes or text of the link; of folders too."""
+    """Path -> type and mode, time of change, bytes or text of the link; of folders too.
+
+    Bytecode is left out, which rlpatch removes and Python makes anew, and so is the time of its folder.
+    """
     found: dict[str, tuple[object, ...]] = {}
     for path in [root, *sorted(root.rglob("*"))]:
+        if path.suffix == ".pyc":
+            continue
         status = path.lstat()
         held: object = None
         if stat.S_ISLNK(status.st_mode):
             held = str(path.readlink())
         elif stat.S_ISREG(status.st_mode):
             held = path.read_bytes()
-        time = status.st_mtime_ns if path != root or root_time else 0
+        timed = path.name != "__pycache__" and (path != root or root_time)
+        time = status.st_mtime_ns if timed else 0
         found[path.relative_to(root).as_posix()] = (oct(status.st_mode), time, held)
     return found
 
