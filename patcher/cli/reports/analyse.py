@@ -31,7 +31,7 @@ PARSE = Group(
 
 @options.command("analyse", traces_folder(), groups=(PARSE,))
 def command(folder: Path, parse: ParseOptions) -> CommandResult:
-    """Parse what torch_npu recorded, with the torch_npu that recorded it, and run msprof-analyze where it is found.
+    """Parse what torch_npu recorded, with the torch_npu that recorded it, and show what opens the result.
 
     DIR is the folder that traces go to, by default rlpatch_traces in the working directory, or one trace. Traces of
     torch.profiler need nothing. If parsing fails, the folder stays as it was.
@@ -40,6 +40,6 @@ def command(folder: Path, parse: ParseOptions) -> CommandResult:
     Examples:
       rlpatch analyse
       rlpatch analyse /data/traces --python /opt/venv/bin/python
-      rlpatch analyse --export text,db --modules --advise
+      rlpatch analyse --export text,db
     """
     return tracing.analyse(folder, parse, terminal.working, terminal.reading)

@@ -17,9 +17,6 @@ from patcher.messages.report import CommandResult
 from patcher.options.headings import READ
 
 FORCE = options.switch(READ, "Compare even what should not be compared, and say why not.", "--force")
-VENDOR = options.switch(
-    READ, "Have msprof-analyze compare them, too (the first capture of each side).", "--msprof-analyze", "vendor"
-)
 
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
@@ -27,10 +24,8 @@ FAIL_ABOVE = Option(
 )  # fmt: skip
 
 
-@options.command("compare", paths("BEFORE... AFTER..."), FORCE, VENDOR, FAIL_ABOVE, groups=(READING,))
-def command(
-    paths: tuple[Path, ...], force: bool, vendor: bool, fail_above: float | None, options: ReadOptions
-) -> CommandResult:
+@options.command("compare", paths("BEFORE... AFTER..."), FORCE, FAIL_ABOVE, groups=(READING,))
+def command(paths: tuple[Path, ...], force: bool, fail_above: float | None, options: ReadOptions) -> CommandResult:
     """Show what changed between two captures, how sure that is, and where it comes from.
 
     With several captures on a side, put `--` between the sides.
@@ -42,7 +37,7 @@ def command(
       rlpatch compare run1/ run2/ -- run3/ run4/
       rlpatch compare main/ branch/ --fail-above 5
     """
-    return reporting.compare(*_sides(paths), options, terminal.reading, force=force, vendor=vendor, most=fail_above)
+    return reporting.compare(*_sides(paths), options, terminal.reading, force=force, most=fail_above)
 
 
 def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:

@@ -56,13 +56,6 @@ READING = Group(
         help="Language of the page.",
     ),
     Option(["--perfetto"], heading=OUTPUT, type=FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."),
-    Option(
-        ["--rl-insight"],
-        heading=OUTPUT,
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="FOLDER",
-        help="Write files for RL-Insight (timeline.parser.type=torch).",
-    ),
 )
 
 

@@ -20,13 +20,8 @@ from patcher.messages.report import CommandResult
 from patcher.progress import Display, Progress, silent, whole
 from patcher.traces import analysis, folders, formats, model, page
 from patcher.traces.timeline import WANTED
-from patcher.traces.tools import recipes
 
 T = TypeVar("T")
-
-PATIENCE_S = 300.0
-"""How long msprof-analyze may neither compute nor write anything."""
-
 
 CAPTURE = "capture"
 """In the name of a trace, or of its folder, that was recorded while graphs were captured: by our probe, or by vLLM."""
@@ -61,9 +56,9 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
 
 def compare(
     before: Sequence[Path], after: Sequence[Path], options: ReadOptions, display: Display = silent, *,
-    force: bool, vendor: bool, most: float | None = None,
+    force: bool, most: float | None = None,
 ) -> CommandResult:  # fmt: skip
-    """What changed from the traces of one side to those of the other; ``vendor``: msprof-analyze compares them, too.
+    """What changed from the traces of one side to those of the other.
 
     That it is slower by more percent than ``most`` is a problem, where that is certain.
     """
@@ -82,8 +77,6 @@ def compare(
         result.problems.append(Problem(Kind.NOT_COMPARABLE, first, hint=again, notes=tuple(others)))
         return result
     result.lines += lines.comparison(found)
-    if vendor:
-        _compare_by_vendor(result, found)
     if most is not None:
         _judge(result, found, most)
     _write_page(result, options.page, found)
@@ -101,20 +94,6 @@ def _judge(result: CommandResult, found: model.Comparison, most: float) -> None:
         how = " at equal load" if found.equal_load else ""
         cause = f"a unit takes at least {at_least:.1f} % longer{how}, and --fail-above allows {most:g} %"
         result.problems.append(Problem(Kind.SLOWER, cause, hint="look at the parts and the kernels that changed most"))
-
-
-def _compare_by_vendor(result: CommandResult, found: model.Comparison) -> None:
-    """Hand the first profile of each side to msprof-analyze, and report the files that it leaves."""
-    exe = recipes.program("", "")
-    if not exe:
-        hint = "pip install msprof-analyze in an environment of its own, and put its folder on PATH"
-        result.problems.append(Problem(Kind.ENVIRONMENT, "msprof-analyze is not installed", hint=hint))
-        return
-    before, after = (Path(side.sources[0]) for side in (found.before, found.after))
-    made = recipes.compared(exe, before, after, patience=PATIENCE_S)
-    if made.why:
-        result.warn(f"msprof-analyze compare left no file: {made.why}")
-    result.lines += ["", *(f"msprof-analyze compare wrote {file}" for file in made.files)]
 
 
 def _profiles(

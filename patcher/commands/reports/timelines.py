@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.commands.reports import timeline_lines as lines
-from patcher.commands.reports.writing import write, write_folder
+from patcher.commands.reports.writing import write
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
 from patcher.progress import Display, silent
-from patcher.timeline import files, model, page, perfetto, rl_insight, runs
+from patcher.timeline import files, model, page, perfetto, runs
 from patcher.timeline.join import join
 
 FOLLOW_S, QUIET_S = 2.0, 300.0
@@ -27,15 +27,13 @@ LISTED = 20
 
 class TimelineOptions(NamedTuple):
     """Which steps are shown (the half-open range of their numbers, None: all), which run of several is read, and the
-    files that the page and the trace for Perfetto go to, the page in one of ``page.LANGUAGES``, and the folder for
-    RL-Insight.
+    files that the page and the trace for Perfetto go to, the page in one of ``page.LANGUAGES``.
     """
 
     steps: tuple[int, int] | None = None
     run: int | None = None
     page: Path | None = None
     perfetto: Path | None = None
-    rl_insight: Path | None = None
     language: str = "en"
 
 
@@ -56,8 +54,6 @@ def timeline(
         write(result, options.page, [page.page(found, language=options.language)], "-o FILE.html")
     if options.perfetto is not None:
         write(result, options.perfetto, perfetto.trace(found), "--perfetto FILE.json")
-    if options.rl_insight is not None:
-        write_folder(result, options.rl_insight, rl_insight.files(found), "--rl-insight FOLDER")
     return result
 
 

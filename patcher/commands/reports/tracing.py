@@ -21,15 +21,14 @@ from patcher.messages.notes import wrapped
 from patcher.messages.report import CommandResult, Detail, json_of
 from patcher.options import option
 from patcher.options.headings import PARSED
-from patcher.options.notations import AnyText, ChoiceList, Flag, Number
+from patcher.options.notations import AnyText, ChoiceList, Number
 from patcher.progress import Display, silent
 from patcher.targets import interpreters
 from patcher.traces import folders
 from patcher.traces.folders import RecordedTrace, TraceGroup, states
 from patcher.traces.sidecar import unit_contents
-from patcher.traces.tools import parsing, recipes
+from patcher.traces.tools import parsing
 from patcher.traces.tools.parsing import ParseResult
-from patcher.traces.tools.recipes import RecipeResult
 from patcher.traces.tools.viewers import ANALYZE, Viewer, viewers
 from patcher.traces.words import spread, uncounted_between
 from patcher.workers import progress
@@ -116,13 +115,6 @@ class ParseOptions:
     jobs: int | None = option(
         Number(1), PARSED, "How many traces at a time.", default=None, shown="half the number of cores"
     )
-    advise: bool = option(Flag(), PARSED, "Run the advisor of msprof-analyze, too.", default=False)
-    modules: bool = option(
-        Flag(), PARSED, "Break the time down by module; needs `apply --module-ranges` and a database.", default=False
-    )
-    msprof_analyze: str = option(
-        AnyText("EXE"), PARSED, "", default="", shown="beside the interpreter, beside rlpatch, or on PATH"
-    )
     patience: float = 600.0
 
 
@@ -159,13 +151,12 @@ class Analysed:
 
     folder: Path
     parsed: tuple[ParseResult, ...]
-    recipes: tuple[RecipeResult, ...]
     opens: tuple[Viewer, ...]
     held: tuple[UnitContents, ...]
 
 
 def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display = silent) -> CommandResult:
-    """Parse what torch_npu recorded in ``folder``, run the recipes of msprof-analyze, and look at what is there.
+    """Parse what torch_npu recorded in ``folder``, and look at what is there.
 
     Raises: Problem (NO_TRACE, USAGE, ENVIRONMENT) where nothing can be begun, INTERRUPTED by the keyboard.
     """
@@ -176,13 +167,12 @@ def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display 
     parsed = _parse(report, todo, program, options, shown) if todo else []
     current = (folders.inspect(trace.path) for trace in every if trace.form == "npu")
     ready = [trace for trace in current if trace.exports]
-    left = _run_recipes(report, ready, program, options, shown) if ready and not report.problems else []
     ready += [trace for trace in every if trace.form == "torch"]
     opened = tuple(viewers(ready))
     for viewer in opened:
         report.lines += _viewer_lines(viewer)
     contents = tuple(_contents(report, trace) for trace in ready)
-    report.data = json_of(Analysed(folder.resolve(), tuple(parsed), tuple(left), opened, contents))
+    report.data = json_of(Analysed(folder.resolve(), tuple(parsed), opened, contents))
     if ready:
         report.lines.append(f"next: rlpatch report {shlex.quote(str(folders.common(trace.path for trace in ready)))}")
     return report
@@ -301,36 +291,13 @@ def _report_parsed(report: CommandResult, one: ParseResult, exports: tuple[str, 
         report.warn(cause, f"record with `rlpatch apply … --export-type db,text`: {one.path}")
 
 
-def _run_recipes(
-    report: CommandResult, traces: Sequence[RecordedTrace], python: str, options: ParseOptions, shown: Shown
-) -> list[RecipeResult]:
-    exe = recipes.program(options.msprof_analyze, python)
-    if not exe:
-        if options.advise or options.modules:
-            hint = "pip install msprof-analyze in an environment of its own, and name it: --msprof-analyze EXE"
-            report.problems.append(Problem(Kind.ENVIRONMENT, "msprof-analyze is not installed", hint=hint))
-        else:
-            report.note("msprof-analyze was not found: its recipes were left out", "--msprof-analyze EXE names it")
-        return []
-    own = next(viewer for viewer in viewers(traces) if viewer.program == ANALYZE)
-    if own.mixed:
-        cause = "msprof-analyze was left out: there are several windows here, and it would mix them"
-        report.warn(cause, "\n".join(own.lacks))
-        return []
-    exports = {export for trace in traces for export in trace.exports}
-    if "db" not in exports:
-        report.note("most recipes of msprof-analyze read a database: --export text,db")
-    names = recipes.chosen(exports, modules=options.modules, advise=options.advise)
-    with _work(report, shown, "msprof-analyze", len(names)) as work:
-        return recipes.run(
-            exe, own.where, names, patience=options.patience,
-            done=lambda one: work.done(f"{one.recipe}: {', '.join(map(str, one.files)) or f'left nothing: {one.why}'}"),
-        )  # fmt: skip
-
-
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:
-    yield f"opens in {viewer.program} ({viewer.how}):"
-    yield f"  {viewer.where}"
+    if viewer.program == ANALYZE:
+        yield f"{viewer.program} reads it, in an environment of its own:"
+        yield f"  {viewer.how}"
+    else:
+        yield f"opens in {viewer.program} ({viewer.how}):"
+        yield f"  {viewer.where}"
     for reason in viewer.lacks:
         yield from wrapped(f"but {reason}", "  ", "    ")
     for file in viewer.files:

@@ -12,26 +12,6 @@ from patcher.messages.report import CommandResult
 from patcher.store.filesystem.opened import require_regular
 
 
-def write_folder(result: CommandResult, folder: Path, files: Iterable[tuple[str, bytes]], option: str) -> None:
-    """Write files, each with its path below ``folder``, which appears with all of them in it.
-
-    What was done is a line of ``result``; what was not is a problem of it, and ``option`` is what names another folder.
-    """
-    try:
-        with tempfile.TemporaryDirectory(prefix=".", dir=folder.parent) as beside:
-            new, count = Path(beside, folder.name), 0
-            new.mkdir()
-            for name, content in files:
-                count += 1
-                (new / name).parent.mkdir(parents=True, exist_ok=True)
-                (new / name).write_bytes(content)
-            new.rename(folder)  # over an empty folder, and over nothing else
-    except OSError as error:
-        result.problems.append(_unwritten(folder, error, option, "folder"))
-    else:
-        _wrote(result, folder, f" ({count:,} files)")
-
-
 def write(result: CommandResult, file: Path, texts: Iterable[str], option: str) -> None:
     """Write a file beside and over: whoever reads the old one meanwhile reads all of it.
 
@@ -46,17 +26,10 @@ def write(result: CommandResult, file: Path, texts: Iterable[str], option: str) 
                 out.writelines(texts)
             new.replace(file)
     except OSError as error:
-        result.problems.append(_unwritten(file, error, option, "file"))
+        missing = not file.parent.exists()
+        hint = f"mkdir -p {shlex.quote(str(file.parent))}" if missing else f"name a file elsewhere: {option}"
+        cause = f"{file} cannot be written: {error.strerror or error}"
+        result.problems.append(Problem(Kind.ENVIRONMENT, cause, str(file), hint))
     else:
-        _wrote(result, file)
-
-
-def _unwritten(path: Path, error: OSError, option: str, what: str) -> Problem:
-    missing = not path.parent.exists()
-    hint = f"mkdir -p {shlex.quote(str(path.parent))}" if missing else f"name a {what} elsewhere: {option}"
-    return Problem(Kind.ENVIRONMENT, f"{path} cannot be written: {error.strerror or error}", str(path), hint)
-
-
-def _wrote(result: CommandResult, path: Path, more: str = "") -> None:
-    result.done.append(f"wrote {path}")
-    result.lines += ["", f"wrote {path}{more}"]
+        result.done.append(f"wrote {file}")
+        result.lines += ["", f"wrote {file}"]

@@ -1,1 +1,1 @@
-"""The vendor's tools: torch_npu's parser, msprof-analyze, and the files that programs which show traces need."""
+"""The vendor's tools: torch_npu's parser, and the files that programs which show traces need."""

@@ -33,7 +33,6 @@ _GONE_S = 10.0  # a process that waits for a file system that hangs does not eve
 _GONE_PAUSE_S = 0.005
 _BUSY_S = 0.05  # of CPU between two looks: one that waits for a file in a loop takes less
 
-IDLE = "neither computed nor wrote anything for {:g} s, and was ended"
 DONE, KEPT, BACK = "parsed", "not whole", "as before"
 
 
@@ -119,7 +118,8 @@ class Parser:
             if not self.child.idles(self.path, patience):
                 return None
             self.stop()
-            return self._result(BACK, f"the parser {IDLE.format(patience)}")
+            why = f"the parser neither computed nor wrote anything for {patience:g} s, and was ended"
+            return self._result(BACK, why)
         self.child.stop()
         why = npu_folders.missing(self.path)
         if not why:

@@ -7,6 +7,7 @@ What MindStudio Insight and msprof-analyze read is known from the folders that t
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +63,7 @@ class FileCheck:
 
 @dataclass(frozen=True, slots=True)
 class Viewer(Payload):
-    """What to open, in which program; ``lacks`` are the reasons why that shows less than it could, or fails.
-
-    ``mixed`` is True where it would take several windows for one.
-    """
+    """What to open, in which program; ``lacks`` are the reasons why that shows less than it could, or fails."""
 
     KEYS = ("program", "where", "how", "lacks", "files")
 
@@ -74,7 +72,6 @@ class Viewer(Payload):
     how: str
     lacks: tuple[str, ...] = ()
     files: tuple[FileCheck, ...] = ()
-    mixed: bool = False
 
 
 def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
@@ -117,10 +114,10 @@ def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
         if not own:
             unknown = "without torch.distributed torch_npu knows no rank"
             lacks.append(f"{trace.path.name} has no profiler_info_RANK.json: {unknown}")
-    mixed = len(set(map(int, numbers))) < len(numbers)
-    if mixed:
+    if len(set(map(int, numbers))) < len(numbers):
         lacks.append("the same rank is there more than once: several windows would be mixed, so name one of them")
-    return Viewer(ANALYZE, where, f"{ANALYZE} cluster -d DIR", tuple(lacks), mixed=mixed)
+    command = shlex.join([ANALYZE, "cluster", "-m", "all", "-d", str(where)])
+    return Viewer(ANALYZE, where, command, tuple(lacks))
 
 
 def _limits(trace: RecordedTrace) -> Iterator[str]:

@@ -45,20 +45,6 @@ def test_the_trace_for_perfetto_is_written(run: Run, tmp_path: Path) -> None:
     }
 
 
-def test_the_folder_for_rl_insight_is_written_whole_or_not_at_all(run: Run, tmp_path: Path) -> None:
-    small(tmp_path)
-    folder = tmp_path / "insight"
-    found = run("timeline", tmp_path, "--rl-insight", folder, "--steps", "2:4")
-    assert f"wrote {folder} (6 files)" in found.stdout
-    assert sorted(one.name for one in folder.iterdir()) == ["rollout_replica_0", "update_actor"]
-    again = run("timeline", tmp_path, "--rl-insight", folder, code=5).stderr
-    assert f"{folder} cannot be written: Directory not empty" in again
-    assert "name a folder elsewhere: --rl-insight" in again
-    assert len([*folder.rglob("*.json.gz")]) == 6
-    missing = run("timeline", tmp_path, "--rl-insight", tmp_path / "missing" / "x", code=5).stderr
-    assert f"mkdir -p {tmp_path / 'missing'}" in missing
-
-
 @pytest.mark.parametrize(
     ("option", "hint"), [("-o", "name a file elsewhere: -o"), ("--perfetto", "name a file elsewhere: --perfetto")]
 )

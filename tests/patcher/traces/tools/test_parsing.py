@@ -1,4 +1,4 @@
-"""`analyse`: the real torch_npu and msprof-analyze, and stand-ins for all that goes wrong with them."""
+"""`analyse`: the real torch_npu, and stand-ins for all that goes wrong with it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from patcher.traces import folders
 from patcher.traces.folders import npu_folders, states
 from patcher.traces.folders.npu_folders import BEFORE, LOCK
 from patcher.traces.names import OUTPUT
-from patcher.traces.tools import offline, parsing, recipes, viewers
+from patcher.traces.tools import offline, parsing, viewers
 from tests.alarms import at_most
 from tests.patcher.cli.conftest import runner
 from tests.patcher.traces.tools import standin
@@ -647,7 +647,7 @@ def test_a_folder_that_may_not_be_written(analyse, traces: Path) -> None:
 def test_each_trace_that_is_done_is_said(analyse, tmp_path: Path, words: tuple[str, ...]) -> None:
     for rank in (0, 1):
         not_parsed(tmp_path / "traces", rank)
-    said = analyse(tmp_path / "traces", "--msprof-analyze", "true", "--jobs", "1", *words)["stderr"].splitlines()
+    said = analyse(tmp_path / "traces", "--jobs", "1", *words)["stderr"].splitlines()
     lines = [line.partition(": ")[0] for line in said if " of 2: " in line]
     assert lines == ([] if words else ["parsing 1 of 2", "parsing 2 of 2"])
 
@@ -660,153 +660,6 @@ def test_what_torch_profiler_left_needs_no_parsing(tmp_path: Path, run) -> None:
 def test_other_files_are_left_alone(tmp_path: Path, run) -> None:
     (tmp_path / "a.nsys-rep").write_text("x")
     assert "left alone: a trace of Nsight Systems" in run("analyse", tmp_path).stderr
-
-
-# ---------------------------------------------------------------- msprof-analyze
-
-ANALYZE = """\
-#!/bin/sh
-while [ $# -gt 0 ]; do case $1 in -o) out=$2;; -m) mode=$2;; esac; shift; done
-case ${mode:-advisor} in
-  all) mkdir $out/cluster_analysis_output; echo 1 > $out/cluster_analysis_output/summary.csv;;
-  free_analysis) : > $out/empty.db;;
-  slow_rank) echo '2026 [INFO][slow_rank.py:125] No slow rank found, skip data dump.'; echo '[INFO] all finished';;
-  hccl_sum) kill -11 $$;;
-  compute_op_sum) exec sleep 600;;
-  cann_api_sum) echo '[ERROR][x.py] a table is missing'; exit 1;;
-  module_statistic) echo 1 > $out/modules.db; exit 1;;
-  advisor) echo 1 > $out/mstt_advisor.html;;
-esac
-exit 0
-"""
-
-
-@pytest.fixture
-def analyze(tmp_path: Path) -> Path:
-    program = tmp_path / "msprof-analyze"
-    program.write_text(ANALYZE)
-    program.chmod(0o755)
-    return program
-
-
-def test_what_each_recipe_left(analyse, traces: Path, analyze: Path) -> None:
-    """Files count, and no exit code."""
-    not_parsed(traces)
-    words = ("--export", "text,db", "--msprof-analyze", analyze, "--modules", "--advise", "--timeout", "4")
-    left = {one["recipe"]: one for one in analyse(traces, *words)["result"]["recipes"]}
-    top = traces / recipes.FOLDER
-    assert {name: [str(Path(file).relative_to(top)) for file in one["files"]] for name, one in left.items()} == {
-        "all": ["all/cluster_analysis_output/summary.csv"],
-        "module_statistic": ["module_statistic/modules.db"],
-        "advisor": ["advisor/mstt_advisor.html"],
-        **{name: [] for name in recipes.DATABASE},
-    }
-    assert {name: one["why"] for name, one in left.items() if not one["files"]} == {
-        "cluster_time_summary": "it said nothing",
-        "free_analysis": "it said nothing",
-        "slow_rank": "No slow rank found, skip data dump.",
-        "hccl_sum": "it died of signal 11",
-        "compute_op_sum": "it neither computed nor wrote anything for 4 s, and was ended",
-        "cann_api_sum": "a table is missing",
-        "communication_time_sum": "it said nothing",
-        "communication_bottleneck": "it said nothing",
-    }
-    assert sorted(path.name for path in top.iterdir()) == ["advisor", "all", "module_statistic"]
-    assert [row.state for row in folders.trace_groups(traces)] == [states.WHOLE]
-
-
-def test_an_interrupted_recipe_leaves_nothing(
-    analyse, traces: Path, analyze: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    not_parsed(traces)
-
-    def interrupted(child: parsing.ToolProcess, output: Path, patience: float) -> bool:
-        if output.name == "compute_op_sum":
-            raise KeyboardInterrupt
-        return False
-
-    analyse(traces, "--export", "db")
-    monkeypatch.setattr(parsing.ToolProcess, "idles", interrupted)
-    document = analyse(traces, "--msprof-analyze", analyze, code=130)
-    assert document["problems"][0]["cause"] == "stopped (msprof-analyze: 4 of 9 done)"
-    assert [path.name for path in (traces / recipes.FOLDER).iterdir()] == ["all"]
-    assert not [place for place in map(_works_in, Path("/proc").glob("[0-9]*")) if place.startswith(str(traces))]
-
-
-def _works_in(process: Path) -> str:
-    try:
-        return str((process / "cwd").readlink())
-    except OSError:
-        return ""
-
-
-def test_an_interrupt_at_the_very_start_of_a_recipe(interrupt, traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    popen = subprocess.Popen
-
-    def started(*args: Any, **more: Any) -> subprocess.Popen[bytes]:
-        process = popen(*args, **more)
-        interrupt()
-        return process
-
-    monkeypatch.setattr(subprocess, "Popen", started)
-    command = [sys.executable, "-c", "import time; time.sleep(600)"]
-    with pytest.raises(KeyboardInterrupt):
-        recipes.run_one("all", command, traces / "all", patience=600)
-    assert not (traces / "all").exists()
-    assert parsers(traces) == []
-
-
-def test_without_a_database_most_recipes_are_left_out(analyse, traces: Path, analyze: Path) -> None:
-    not_parsed(traces)
-    document = analyse(traces, "--msprof-analyze", analyze)
-    assert [one["recipe"] for one in document["result"]["recipes"]] == ["all"]
-    assert any("--export text,db" in message for message in document["messages"])
-
-
-def test_the_same_rank_twice_is_not_mixed(analyse, traces: Path, analyze: Path) -> None:
-    one = not_parsed(traces)
-    shutil.copytree(one, one.with_name(one.name.replace("77_77_2026", "77_77_2027")))
-    document = analyse(traces, "--msprof-analyze", analyze)
-    assert document["result"]["recipes"] == []
-    assert any("there are several windows here" in message for message in document["messages"])
-    document = analyse(one, "--msprof-analyze", analyze)
-    assert [left["recipe"] for left in document["result"]["recipes"]] == ["all"]
-
-
-@pytest.mark.parametrize("words", [("--advise",), ("--modules",), ()])
-def test_where_msprof_analyze_is_missing(
-    analyse, traces: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recipes, "PROGRAM", "no-such-msprof-analyze")
-    not_parsed(traces)
-    document = analyse(traces, *words, code=5 if words else 0)
-    said = str(document["problems"] if words else document["messages"])
-    assert "msprof-analyze is not installed" in said or "msprof-analyze was not found" in said
-    assert document["result"]["parsed"][0]["ended"] == "parsed"
-
-
-def test_a_program_that_was_named_and_is_not_there(analyse, traces: Path) -> None:
-    not_parsed(traces)
-    assert "there is no program /nowhere" in analyse(traces, "--msprof-analyze", "/nowhere", code=2)["stderr"]
-
-
-@pytest.mark.engine
-def test_the_real_msprof_analyze(tmp_path: Path, run, pytestconfig: pytest.Config) -> None:
-    """The marks of modules are read from a database, and the table of them is what is left."""
-    if not pytestconfig.getoption("--thorough"):
-        pytest.skip("--thorough: some 40 s of CPU")
-    from fixtures.ascend import database
-    from fixtures.ascend.trace import OPERATOR, Range
-
-    path = not_parsed(tmp_path / "traces")
-    marks = [Range(0, 900, "Layer", "Module", 1)]
-    operators = [Range(100, 200, "aten::mm", OPERATOR, 1)]
-    database.write(path / OUTPUT / "ascend_pytorch_profiler_0.db", marks, operators, {"aten::mm": ("MatMulV2", 50)})
-    exe = environments.environment(environments.MSPROF_ANALYZE).with_name("msprof-analyze")
-    document = json.loads(run("analyse", path, "--msprof-analyze", exe, "--modules", "--json").stdout)
-    left = {one["recipe"]: [Path(file).name for file in one["files"]] for one in document["result"]["recipes"]}
-    assert left["module_statistic"] == ["cluster_analysis.db"]
-    assert left["slow_rank"] == []
 
 
 # ---------------------------------------------------------------- what opens where
@@ -826,6 +679,7 @@ def test_what_insight_lacks(tmp_path: Path) -> None:
         "no communication_matrix.json in 2 of 2 traces",
     ]
     assert (analyze.where, analyze.lacks) == (tmp_path, ())
+    assert analyze.how == f"msprof-analyze cluster -m all -d {tmp_path}"
     (one / "profiler_info_0.json").rename(one / "profiler_info.json")
     *_, analyze = viewers.viewers([folders.inspect(one), folders.inspect(other)])
     assert "no rank" in analyze.lacks[0]
