@@ -4,8 +4,8 @@
 
 For each number of nodes (default 1, 8 and 32) it starts Ray's nodes on this machine, with one folder of packages
 for all, and prints how long `ray.init` takes, an actor with a no-op on every node (the floor, before and after ours),
-the same with rlpatch's survey, a round of questions against a round of no-ops by actors that are there, and all phases
-of a change. All nodes share the cores of this machine, so the floor is what it needs to start the processes, which
+the same with rlpatch's survey, a round of calls against a round of no-ops by actors that are there, and a change
+of all nodes. All nodes share the cores of this machine, so the floor is what it needs to start the processes, which
 differs from turn to turn: each of some turns is held against its own floor, and the median counts. The nodes look into
 a folder (`--path`); where they do not, each starts a Python once, to ask it. Needs the extra `ray`.
 """
@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.ratios import tell
 from patcher.changes.change import Change, Edit, PatchId, Record
-from patcher.cluster.node_group import all_of
-from patcher.cluster.phases import transact
+from patcher.cluster.changing import change
+from patcher.cluster.node_group import NodeEdit, all_of
 from patcher.cluster.rays import RayNode, RayNodeGroup, connect
 from patcher.commands.finding import SearchOptions
 
@@ -72,16 +72,16 @@ def report(count: int, address: str, site: Path) -> None:
     group = surveyed(ray, nodes, site)
     stats: list[Any] = [answer.value for answer in group.call("contents", all_of(group.names, [STAT])).values()]
     cpu = statistics.mean(cpu_seconds(stat[STAT]) for stat in stats)
-    ping = timed(lambda: group.call("ping", all_of(group.names)))
+    ping = timed(lambda: group.call("verify", all_of(group.names, {})))
     started = time.perf_counter()
-    # The nodes of this benchmark see one folder, so one of them does the work, and all elect, wait and verify.
-    transact(group, {name: [edit(site)] for name in group.names})
-    phases = time.perf_counter() - started
+    # The nodes of this benchmark see one folder, so one of them does the work, and the others verify it.
+    change(group, {name: [NodeEdit(edit(site), ())] for name in group.names}, "rlpatch status --ray")
+    changed = time.perf_counter() - started
     group.close()
     print(
         f"{count} nodes: ray.init {connected:.1f} s; an actor and a no-op on each {floor:.1f} s,"
         f" with rlpatch's survey {ours:.1f} s ({over:+.1f}); a round of no-ops {noop * 1000:.0f} ms,"
-        f" of ours {ping * 1000:.0f} ms; all phases of a change {phases * 1000:.0f} ms",
+        f" of ours {ping * 1000:.0f} ms; a change of all {changed * 1000:.0f} ms",
         flush=True,
     )
     print(f"  CPU of a node's actor: with a no-op {noop_cpu:.3f} s, with rlpatch's survey {cpu - noop_cpu:+.3f} s")

@@ -16,6 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("patcher.cluster",),
     ("patcher.commands",),
     ("patches.survey", "patcher.hook", "patcher.bundle"),
+    ("patcher.commands.applied",),
     ("patches", "patcher.plan"),
     ("patcher.request", "patcher.editing"),
     ("patcher.recipe", "patcher.timeline"),

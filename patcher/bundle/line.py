@@ -7,7 +7,6 @@ import io
 import json
 import os
 import pkgutil
-import re
 import shlex
 import shutil
 import sys
@@ -27,11 +26,8 @@ _COMMANDS = {
     "diff": "show what is applied, from pristine to patched",
     "revert": "remove the patches of this bundle, whoever applied them",
     "recover": "finish or undo an interrupted run",
-    "prepare": "first step over several machines: write all to disk, change no file",
-    "commit": "second step, if all are prepared: replace the files",
-    "abort": "second step, if one is not: forget what was prepared",
 }
-_WRITING, _STEPS = ("apply", "revert"), ("prepare", "commit", "abort")
+_WRITING = ("apply", "revert")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -64,7 +60,7 @@ def _run(bundle: plans.Bundle, options: argparse.Namespace) -> CommandResult:
     typed = {"--path": options.path, "--python": options.python}
     words = tuple(word for name, value in typed.items() if value for word in (name, str(value)))
     machine = Machine(bundle, options.path, python, partial(print, file=sys.stderr), words)
-    own = {name: value for name, value in vars(options).items() if name in ("dry_run", "transaction", "planned")}
+    own = {name: value for name, value in vars(options).items() if name in ("dry_run", "planned")}
     report: CommandResult = getattr(steps, options.command)(machine, **own)
     return report
 
@@ -77,8 +73,6 @@ def _parser(bundle: plans.Bundle) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
-        if name in _STEPS:
-            command.add_argument("transaction", metavar="TX", type=_transaction, help="the same name on all machines")
         command.add_argument("--path", type=Path, metavar="DIR", help="site-packages or a checkout with the package")
         command.add_argument("--python", metavar="EXE", help="look in the environment of this interpreter")
         if name in _WRITING:
@@ -89,12 +83,6 @@ def _parser(bundle: plans.Bundle) -> argparse.ArgumentParser:
         command.add_argument("-q", "--quiet", action="store_true", help="print only errors and what you asked for")
         command.add_argument("-v", "--verbose", action="store_true", help="show details")
     return parser
-
-
-def _transaction(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r}: letters, digits, dots and hyphens, such as the number of the job")
-    return text
 
 
 def _words() -> str:

@@ -1,12 +1,7 @@
-"""The commands of a bundle: those of rlpatch on a machine, and the steps of a transaction over several machines.
-
-Over several machines whoever drives them decides. So the first participant, whose mark decides, is nobody's root: what
-is prepared waits for `commit` or `abort`, and refuses everybody else until then.
-"""
+"""The commands of a bundle: those of rlpatch on one machine."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,20 +11,18 @@ from patcher.bundle.fitting import FittedPlan, fit
 from patcher.bundle.plans import Bundle
 from patcher.changes import edits
 from patcher.changes.change import Edit
+from patcher.commands import applied
+from patcher.commands.applied import Diff, Files, PatchPayload, Removal, Reverted
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
 from patcher.store.folder import StoreFolder
-from patcher.store.registry import Journal
-from patcher.targets import applied
 from patcher.targets import find as targets
-from patcher.targets.applied import Diff, Files, PatchPayload, Removal, Reverted
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery, Project, Target
 
-_DRIVER = "whoever drives it"
 _TRIES = 5
 
 
@@ -177,7 +170,7 @@ def _carry_out(machine: Machine, planned: Sequence[Edit], verb: str, *, dry_run:
 
 @dataclass(frozen=True)
 class TargetState:
-    """How a target stands to the bundle: as released, patched, patched otherwise, prepared, interrupted or other."""
+    """How a target stands to the bundle: as released, patched, patched otherwise, interrupted or other."""
 
     target: str
     version: str
@@ -214,9 +207,8 @@ def status(machine: Machine) -> CommandResult:
 
 def _state(machine: Machine, target: Target) -> tuple[str, str]:
     """The state of a target, and what is to be known of it."""
-    journal = StoreFolder(target.root).journal()
-    if journal is not None:
-        return ("prepared", journal.transaction) if journal.hint else ("interrupted", machine.command("recover"))
+    if StoreFolder(target.root).journal() is not None:
+        return "interrupted", machine.command("recover")
     try:
         plan = fit(machine.bundle, target)
     except (Problem, PermissionError) as error:
@@ -244,100 +236,8 @@ def diff(machine: Machine, *, planned: bool) -> CommandResult:
 
 
 def recover(machine: Machine) -> CommandResult:
-    """End what was interrupted below every root that is found; what is prepared waits for its driver."""
+    """End what was interrupted below every root that is found."""
     return applied.recover(machine.discover(), machine.on_wait)
-
-
-@dataclass(frozen=True)
-class Transacted:
-    """The result of a step of ``transaction``: the targets that were prepared, or the files that were committed."""
-
-    transaction: str
-    targets: tuple[PlannedTarget, ...] | None = field(default=None, metadata=OMIT_NONE)
-    files: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
-
-
-def prepare(machine: Machine, transaction: str) -> CommandResult:
-    """Bring all that `commit` needs to the disk, without changing a file; again is no failure."""
-    report, found = CommandResult("prepare", data=Transacted(transaction)), machine.discover()
-    if not _prepared(transaction, found):
-        try:
-            report = _prepare(machine, found, transaction)
-        except Problem:
-            if not _prepared(transaction, found):  # else a machine that sees the same folder was quicker
-                raise
-        if report.problems:
-            return report
-    report.lines += [f"prepared as {transaction}: {root}" for root in _prepared(transaction, found)]
-    report.lines += [
-        f"next: `{machine.command('commit', transaction)}`, if all machines are prepared",
-        f"      `{machine.command('abort', transaction)}` otherwise; until then it waits",
-    ]
-    return report
-
-
-def _prepare(machine: Machine, found: Discovery, transaction: str) -> CommandResult:
-    step = applied.settle(found, machine.on_wait)
-    plans, problems = machine.plan(found)
-    if problems:
-        return CommandResult("prepare", step + StepResult(problems=problems), data=Transacted(transaction))
-    names = {Path(os.path.realpath(plan.target.root)): str(plan.target.root) for plan in plans}
-    commit, abort = (machine.command(command, transaction) for command in ("commit", "abort"))
-    hint = f"{commit}, if all machines are prepared, or {abort}, on all of them"
-    membership = store.TransactionMembership(transaction, (_DRIVER, *names.values()), names, hint)
-    outcome = store.prepare([plan.edit for plan in plans], membership, on_wait=machine.on_wait)
-    step += StepResult.noted(outcome.notes) + outcomes.ended(outcome.recovered)
-    step += StepResult(tuple(_lines(plans, "prepared")))
-    return CommandResult("prepare", step, data=Transacted(transaction, _payload(plans)))
-
-
-def commit(machine: Machine, transaction: str) -> CommandResult:
-    """Replace what was prepared; where that was done before, nothing is left to do."""
-    found = machine.discover()
-    prepared = _prepared(transaction, found)
-    moves = [root / move.path for root, journal in prepared.items() for move in journal.moves]
-    files = tuple(str(path) for path in moves if path.suffix != ".pyc")
-    try:
-        if prepared:
-            store.commit_prepared(list(prepared), transaction, on_wait=machine.on_wait)
-            store.finish(list(prepared), transaction)
-    except Problem:
-        if _prepared(transaction, found):  # else a machine that sees the same folder was quicker
-            raise
-    if files:
-        lines = [*(f"patched {file}" for file in files), *applied.restart_lines()]
-    else:
-        plans, problems = machine.plan(found)
-        if problems or any(plan.changed for plan in plans):
-            cause = f"the transaction {transaction} is not prepared here"
-            raise Problem(Kind.ROLLED_BACK, cause, hint=machine.command("prepare", transaction))
-        lines = ["nothing is left to do: the targets are patched as this bundle has it"]
-    return CommandResult("commit", StepResult(tuple(lines), done=files), data=Transacted(transaction, files=files))
-
-
-def abort(machine: Machine, transaction: str) -> CommandResult:
-    """Forget what was prepared. Where `commit` had begun it is brought to its end instead, and that is a problem."""
-    ended = store.abort(list(_prepared(transaction, machine.discover())), transaction)
-    lines = [f"{'committed' if one.forward else 'as before'}: {one.root}" for one in ended]
-    committed = [one for one in ended if one.forward]
-    why, hint = "somebody changed the file since it was prepared: it was left alone", "revert it, and apply again"
-    problems = [Problem(Kind.FOREIGN_EDIT, why, str(one.root / left), hint) for one in committed for left in one.left]
-    if committed:
-        cause = f"the transaction {transaction} was being committed here, so it went ahead"
-        commit, revert = machine.command("commit", transaction), machine.command("revert")
-        hint = f"`{commit}` on the other machines, or `{revert}` on this one"
-        where = ", ".join(str(one.root) for one in committed)
-        problems.append(Problem(Kind.ROLLBACK_INCOMPLETE, cause, where, hint))
-    if not ended:
-        lines.append(f"nothing is prepared as {transaction}")
-    return CommandResult("abort", StepResult(tuple(lines), problems=tuple(problems)), data=Transacted(transaction))
-
-
-def _prepared(transaction: str, found: Discovery) -> dict[Path, Journal]:
-    """The roots that hold a part of ``transaction``, and how far it is there."""
-    roots = dict.fromkeys([*found.stores, *(target.root for target in found.targets)])
-    journals = ((root, StoreFolder(root).journal()) for root in roots)
-    return {root: journal for root, journal in journals if journal and journal.transaction == transaction}
 
 
 def _lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -69,9 +69,9 @@ def offer(spec: OptionSpec) -> Complete:
     return complete
 
 
-def click_options(*kinds: type, without: Collection[str] = ()) -> list[Option]:
-    """The options that dataclasses declare, but for those ``without``."""
-    return [click_option(spec) for name, spec in options_of(*kinds).items() if name not in without]
+def click_options(*kinds: type) -> list[Option]:
+    """Return the options that dataclasses declare."""
+    return [click_option(spec) for spec in options_of(*kinds).values()]
 
 
 def typed_values(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

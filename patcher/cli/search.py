@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,28 +40,24 @@ class ClusterOptions:
         " has-target for those with the target; separate several by commas.",
         default=None,
     )
-    gone: str | None = option(
-        AnyText("LIST"),
-        PLACE,
-        "With --ray, nodes that will never come back: the others need not remember them.",
-        default=None,
-    )
 
-    def connect(self, search: SearchOptions) -> Nodes | None:
-        """The nodes of the cluster, None for this machine alone. Raises Problem (USAGE, ENVIRONMENT)."""
-        if self.ray is not None:
-            from patcher.cluster.connecting import connect
+    @contextlib.contextmanager
+    def connected(self, search: SearchOptions) -> Iterator[Nodes | None]:
+        """Connect to the nodes of the cluster; None for this machine alone. Raises Problem (USAGE, ENVIRONMENT)."""
+        if self.ray is None:
+            for alone in changed(self):
+                command, *words = typed_words()
+                again = CommandLine(command, "--ray", "auto", *words)
+                raise Problem(Kind.USAGE, f"{flag(alone)} is given without --ray", hint=again)
+            yield None
+            return
+        from patcher.cluster.connecting import connect
 
-            return connect(self.ray, self.nodes, search, self.gone)
-        for alone in changed(self):
-            command, *words = typed_words()
-            again = CommandLine(command, "--ray", "auto", *words)
-            raise Problem(Kind.USAGE, f"{flag(alone)} is given without --ray", hint=again)
-        return None
-
-
-RECOVERING = ("gone",)
-"""The options that `recover` alone takes."""
+        nodes = connect(self.ray, self.nodes, search)
+        try:
+            yield nodes
+        finally:
+            nodes.close()
 
 
 def _launch(values: Mapping[str, Any]) -> LaunchOptions:
@@ -74,7 +71,5 @@ def search_options(values: Mapping[str, Any]) -> SearchOptions:
 
 
 SEARCH = Group("search", search_options, *click_options(SearchOptions))
-CLUSTER = Group(
-    "cluster", lambda values: build(ClusterOptions, values), *click_options(ClusterOptions, without=RECOVERING)
-)
+CLUSTER = Group("cluster", lambda values: build(ClusterOptions, values), *click_options(ClusterOptions))
 LAUNCH = Group("launch", _launch, *click_options(LaunchOptions))

@@ -1,9 +1,8 @@
-"""All nodes of a Ray cluster, or none: the same commands and the same store, with the nodes as participants.
+"""All nodes of a Ray cluster, or none: the same commands, and the same store on each node.
 
     nodes        the machines of a command, as `patcher.commands.where` wants them
     mirror       what planning reads of the nodes' files, one folder for each kind of installation
-    phases       prepare, commit and finish on all nodes; what is known when one is lost
-    recovery     all reachable nodes to the same side
+    changing     check all nodes, commit on each, undo what is done where one fails
     summary      the results of nodes as one
     node_worker  what a node does when it is called, with the store there
     node_group   how nodes are called and what they answer; `rays` calls them through Ray, `actor` is what Ray starts

@@ -10,28 +10,25 @@ from patcher.cluster.nodes import Nodes
 from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
 from patcher.commands.finding import SearchOptions
-from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 
 HAS_TARGET = "has-target"
 
 
-def connect(address: str, nodes: str | None, search: SearchOptions, gone: str | None = None) -> Nodes:
+def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
     """The nodes of the cluster at ``address`` that ``nodes`` chooses (None: all). Problem (USAGE, ENVIRONMENT)."""
     words = _listed(nodes)
     ray, there = connect_ray(address)
     chosen = choose([word for word in words if word != HAS_TARGET], there)
-    everywhere = ("--ray", *(() if address == "auto" else (address,)), *search.words)
-    origin = (*everywhere, *(("--nodes", nodes) if nodes else ()))
+    cluster = ("--ray", *(() if address == "auto" else (address,)))
+    origin = (*cluster, *search.words, *(("--nodes", nodes) if nodes else ()))
     others = [node.name for node in there if node not in chosen]
     left_out = f"left out {len(others)} of {len(there)} nodes by --nodes: {', '.join(others)}" if others else ""
     return Nodes(
         RayNodeGroup(ray, chosen, search, origin),
         search,
         origin,
-        recover_command=CommandLine("recover", *everywhere),  # a run may have begun with more nodes
         with_target=HAS_TARGET in words,
-        gone=_listed(gone),
         left_out=left_out,
     )
 

@@ -91,7 +91,7 @@ def alike(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
 
 
 def _kind(survey: NodeSurvey) -> str:
-    """What nodes must have in common to be planned for as one: not where it lies, and of a store not since when."""
+    """Return the grouping key of identical installs; it ignores paths and apply times."""
     requested = {word: str(found) if isinstance(found, Problem) else found for word, found in survey.requested.items()}
     files = sorted(item for item in survey.files.items() if not item[0].endswith(f"/{STORE}/{STATE}"))
     records = {root: [one._replace(applied_at="") for one in applied] for root, applied in survey.records.items()}

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from patcher.changes.change import Record
+from patcher.changes.change import Edit, Record
 from patcher.messages.errors import Kind, Problem
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
-    from patcher.targets.applied import PatchPayload
+    from patcher.commands.applied import PatchPayload
 
 LIMIT_S = 120.0
 """How long a node may take for one answer; it waits 20 s of them for a lock."""
@@ -75,20 +75,11 @@ class NodeStatus:
     problem: str | None = None
 
 
-class PendingTransaction(NamedTuple):
-    """A root's part of a transaction that has not ended there; see `patcher.store.registry.Journal`."""
+class NodeEdit(NamedTuple):
+    """An edit of a root on a node, and the patches that the root has before."""
 
-    root: str
-    transaction: str
-    participants: tuple[str, ...]
-    position: int
-    committed: bool
-    hint: str = ""
-
-    @property
-    def name(self) -> str:
-        """The participant that the root is."""
-        return self.participants[self.position]
+    edit: Edit
+    records: tuple[Record, ...]
 
 
 class Answer(NamedTuple):
@@ -119,9 +110,6 @@ class NodeGroup(Protocol):
 
         Every node has an answer, after ``limit_s`` seconds at the latest.
         """
-
-    def reconnect(self, name: str) -> bool:
-        """Try to reach a node anew; whether it answers."""
 
     def close(self) -> None:
         """Let go of the nodes."""

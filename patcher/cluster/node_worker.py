@@ -12,24 +12,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcher.changes.change import Edit, Record
-from patcher.cluster.node_group import NodeStatus, NodeSurvey, NodeTarget, PendingTransaction
+from patcher.changes.change import Change, Edit, Record
+from patcher.cluster.node_group import NodeEdit, NodeStatus, NodeSurvey, NodeTarget
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.notes import Note
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.store.filesystem.files import behind, digest
-from patcher.store.filesystem.lock import silent
 from patcher.store.folder import STATE, StoreFolder
-from patcher.store.transaction import Recovered, TransactionMembership
+from patcher.store.transaction import Outcome, Recovered
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
-    from patcher.commands.where import Where
+    from patcher.commands.applied import PatchPayload
     from patcher.messages.report import CommandResult, StepResult
     from patcher.processes import Processes, RunningProcess
-    from patcher.targets.applied import PatchPayload
 
 
 class NodeWorker:
@@ -42,22 +40,11 @@ class NodeWorker:
     def __init__(self, search: SearchOptions, origin: tuple[str, ...] = (), wait: float = 20) -> None:
         self._options = replace(search, origin=origin)
         self._wait = wait
-        self._locks = contextlib.ExitStack()
 
     @cached_property
     def _search(self) -> SearchOptions:
         """Where it looks. The interpreter is run once for what it imports: that takes longer than all else here."""
         return self._options.with_environment()
-
-    @property
-    def _here(self) -> Where:
-        from patcher.commands.where import Where
-
-        return Where(self._search, silent)
-
-    def ping(self) -> str:
-        """The name of the host."""
-        return os.uname().nodename
 
     def survey(self, words: Sequence[str], command: str, packages: Mapping[str, Collection[str]]) -> NodeSurvey:
         """What is here; nothing is written. ``packages`` are to be looked for beside a project, by its name.
@@ -94,13 +81,15 @@ class NodeWorker:
 
     def status(self, words: Sequence[str], engines: Mapping[str, Processes]) -> CommandResult:
         """The report on what is patched, with a `NodeStatus`; ``engines`` has the processes of each project."""
-        report = self._here.status(words)
+        from patcher.commands.patching import status
+
+        report = status.status(words, self._search)
         targets, stores = self._search.discover()[:2]
         roots = tuple(dict.fromkeys([*(target.root for target in targets), *stores]))
         unfinished, patches = tuple(str(root) for root in roots if StoreFolder(root).unfinished()), report.data.patches
         known = [engines[target.project.name] for target in targets]
         report.data = NodeStatus(
-            self.ping(),
+            os.uname().nodename,
             "interrupted" if unfinished else _state(patches, targets),
             {target.project.name: target.version for target in targets},
             tuple(sorted({str(target.root) for target in targets})),
@@ -113,67 +102,46 @@ class NodeWorker:
 
     def check(self, words: Sequence[str]) -> CommandResult:
         """What the environment of this node, and what is installed here, says of other profilers."""
-        return self._here.check(words, LaunchOptions(os.environ))
+        from patcher.commands.guarding import check
+
+        return check(words, self._search, LaunchOptions(os.environ))
 
     def guard(self, word: str, profiler: str, force: bool) -> StepResult:
         """The same for the target of ``word``, whose ``profiler`` is set up, as `apply` wants it."""
+        from patcher.commands.guarding import guard
+
         upstream, target = self._search.find(word, "apply")
-        return self._here.guard(self._search, upstream, target, profiler, LaunchOptions(os.environ), force=force)
+        launch = LaunchOptions(os.environ)
+        return guard(upstream, target.version, launch, force=force, target=target, profiler=profiler)
 
     def preflight(self, edits: Sequence[Edit]) -> tuple[Note, ...]:
         """See the store."""
         return store.preflight(edits)
 
-    def elect(self, transaction: str, names: Mapping[str, str]) -> dict[str, str]:
-        """Root → the participant that works on it: the one that ``names`` has for it, or another node's."""
-        return {root: StoreFolder(Path(root)).elect(transaction, name) for root, name in names.items()}
+    def mark(self, run: str, node: str, roots: Sequence[str]) -> dict[str, str]:
+        """Put a marker of ``run`` into the store of each root, and return whose stands there, NODE:ROOT."""
+        return {root: StoreFolder(Path(root)).mark(run, f"{node}:{root}") for root in roots}
 
-    def prepare(
-        self, edits: Sequence[Edit], transaction: str, participants: tuple[str, ...], names: Mapping[str, str]
-    ) -> tuple[tuple[Note, ...], tuple[Recovered, ...]]:
-        """See the store; the locks stay with this process until the transaction ends, so others wait for it."""
-        store.preflight(edits)
-        self._locks.enter_context(store.locked(list(map(Path, names)), wait=self._wait))
-        real = {Path(os.path.realpath(root)): name for root, name in names.items()}
-        outcome = store.prepare(edits, TransactionMembership(transaction, participants, real))
-        return outcome.notes, outcome.recovered
+    def unmark(self, run: str, roots: Sequence[str]) -> None:
+        """Remove the markers of ``run``."""
+        for root in roots:
+            store.take_marker(Path(root), run)
 
-    def commit(self, roots: Sequence[str], transaction: str) -> None:
-        """See the store."""
-        store.commit_prepared(list(map(Path, roots)), transaction, wait=self._wait)
+    def commit(self, edits: Sequence[Edit]) -> Outcome:
+        """Do all of ``edits`` or nothing. Raises Problem as the store does."""
+        return store.commit(edits, wait=self._wait)
 
-    def finish(self, roots: Sequence[str], transaction: str, ended: Collection[str] = ()) -> list[Recovered]:
-        """See the store; the locks go with the end."""
-        with self._locks:
-            return store.finish(list(map(Path, roots)), transaction, ended, wait=self._wait)
-
-    def abort(self, roots: Sequence[str], transaction: str) -> list[Recovered]:
-        """See the store; a root that another run holds meanwhile is left to that one."""
-        prepared = {one.root for one in _pending(map(Path, roots)) if one.transaction == transaction}
-        with self._locks:
-            ended = store.abort(list(map(Path, prepared)), transaction, wait=self._wait) if prepared else []
-        for root in map(Path, set(roots) - prepared):
-            store.withdraw(root, transaction)
-        return ended
-
-    def pending(self) -> tuple[PendingTransaction, ...]:
-        """The transactions that have not ended in any root."""
-        return _pending(self._search.discover().stores)
-
-    def visit(self, roots: Sequence[str]) -> dict[str, PendingTransaction | None]:
-        """The same for roots that others name, found here or not: root → its part, None where it has none.
-
-        What is not there, or lies behind a link, is left out: of that nothing is known.
-        """
-        found = {os.path.realpath(store) for store in self._search.discover().stores}
-        known = [root for root in roots if os.path.realpath(root) in found or _plain_folder(root)]
-        return {root: next(iter(_pending([Path(root)])), None) for root in known}
+    def undo(self, edits: Sequence[NodeEdit]) -> None:
+        """Bring the roots back to before ``edits``, done or not. Raises Problem as the store does."""
+        self._recover([edit.root for edit, _ in edits])
+        store.commit([_inverse(edit, records) for edit, records in edits], wait=self._wait)
 
     def recover(self) -> list[Recovered]:
-        """End what this machine began by itself, and remove what was left before a transaction counted."""
-        journals = {root: StoreFolder(root).journal() for root in self._search.discover().stores}
-        ours = [root for root, one in journals.items() if one is None or one.participants[0].startswith("/")]
-        return store.recover(ours, wait=self._wait)
+        """End the interrupted runs of all roots here."""
+        return self._recover(self._search.discover().stores)
+
+    def _recover(self, roots: Sequence[Path]) -> list[Recovered]:
+        return store.recover(roots, wait=self._wait)
 
     def verify(self, files: Mapping[str, str]) -> list[str]:
         """Those of the files that have another digest, or are not there."""
@@ -230,11 +198,15 @@ def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
     return "patched" if list(states) == ["intact"] else ", ".join(state for state in states if state != "intact")
 
 
-def _pending(roots: Iterable[Path]) -> tuple[PendingTransaction, ...]:
-    journals = {root: StoreFolder(root).journal() for root in roots}
-    return tuple(
-        PendingTransaction(str(root), *one[:3], one.committed, one.hint) for root, one in journals.items() if one
+def _inverse(edit: Edit, records: tuple[Record, ...]) -> Edit:
+    """Return what brings a root back to before ``edit``, when it had ``records``; nothing where it is so."""
+    changes = tuple(
+        Change(change.path, change.after, change.before, change.pristine)
+        for change in edit.changes
+        if behind(edit.root / change.path) != change.before
     )
+    present = tuple(record.patch for record in StoreFolder(edit.root).records())
+    return Edit(edit.root, changes, add=records, remove=present)
 
 
 def _digests(root: Path, files: Iterable[str]) -> dict[str, str]:
@@ -244,8 +216,3 @@ def _digests(root: Path, files: Iterable[str]) -> dict[str, str]:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             found[str(path)] = digest(behind(path))
     return found
-
-
-def _plain_folder(path: str) -> bool:
-    """Whether the folder is there, and no link leads to it."""
-    return os.path.realpath(path) == path and os.path.isdir(path)  # noqa: PTH112  (False for what cannot be a path)

@@ -5,33 +5,31 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from patcher.cluster import summary
+from patcher.cluster.changing import ClusterChange, change
+from patcher.cluster.changing import check as check_all
 from patcher.cluster.mirror import Mirror, alike
-from patcher.cluster.node_group import NodeGroup, NodeSurvey, all_of, listed, problems, values
-from patcher.cluster.phases import TransactionResult, transact
-from patcher.cluster.recovery import Recovery, recover
+from patcher.cluster.node_group import NodeEdit, NodeGroup, NodeSurvey, all_of, listed, problems, values
 from patcher.commands.finding import parse_target
 from patcher.commands.guarding import check, guard
-from patcher.commands.where import Committed, Where
+from patcher.commands.where import Committed
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store.draft import idle
-from patcher.store.filesystem.lock import silent
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import within
 from patches import projects
 
 if TYPE_CHECKING:
-    from patcher.changes.change import Edit
     from patcher.commands.finding import LaunchOptions, Search, SearchOptions
-    from patcher.commands.where import Work
+    from patcher.commands.where import PatchedTargets, Work
     from patcher.processes import Processes, RunningProcess
     from patcher.recipe import Upstream
     from patcher.targets.target import Target
@@ -41,12 +39,11 @@ _NAME = re.compile(r"\w+\.jsonl\.gz(\.old)?", re.ASCII)
 """What the recorder calls its files: a node names them, and they are written here."""
 
 
-class Nodes(Where):
-    """All nodes of ``group``, or none.
+class Nodes:
+    """All nodes of ``group``, or none; see `patcher.commands.where.Nodes`.
 
-    ``search`` is where each looks, ``words`` are typed again in what is shown, ``recover_command`` ends an interrupted
-    run, ``with_target`` leaves out the nodes that lack the targets, ``gone`` are nodes that will never come back,
-    ``left_out`` is a note on those that the user has left out.
+    ``search`` is where each looks, ``words`` are typed again in what is shown, ``with_target`` leaves out the nodes
+    that lack the targets, ``left_out`` is a note on those that the user has left out.
     """
 
     def __init__(
@@ -55,33 +52,24 @@ class Nodes(Where):
         search: SearchOptions,
         words: tuple[str, ...] = ("--ray",),
         *,
-        recover_command: str = "rlpatch recover --ray",
         with_target: bool = False,
-        gone: Sequence[str] = (),
         left_out: str = "",
     ) -> None:
-        super().__init__(search, silent)
-        self.group = group
-        self._words, self._with_target, self._gone = words, with_target, gone
-        self._recover_command, self._left_out = recover_command, left_out
+        self.group, self.search = group, search
+        self._words, self._with_target = words, with_target
+        self._left_out = StepResult.noted([Note(left_out)] if left_out else [])
         self._folder = tempfile.TemporaryDirectory(prefix="rlpatch-nodes-", ignore_cleanup_errors=True)
 
-    def within(self, work: Callable[[], CommandResult]) -> CommandResult:
-        """See `Where`."""
-        try:
-            report = work()
-        finally:
-            self._folder.cleanup()
-            self.group.close()
-        if self._left_out:
-            report.note(self._left_out)
-        return report
+    def close(self) -> None:
+        """Remove the copies of the nodes' files, and let go of the nodes."""
+        self._folder.cleanup()
+        self.group.close()
 
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-        """See `Where`. A node that does not answer, or has another release than others, stops all."""
+        """See `patcher.commands.where.Nodes`. A node that does not answer, or has another release, stops all."""
         surveys, step = self._surveyed(words, command)
         if writes and not step.problems and any(survey.unfinished for survey in surveys.values()):
-            step = self._recover()[0]
+            step += self._recovered()[0]
             if not step.problems:
                 surveys, again = self._surveyed(words, command)
                 step += again
@@ -90,56 +78,48 @@ class Nodes(Where):
             step += chosen + StepResult(problems=tuple(_releases(surveys, words)))
             if not step.problems:
                 step += StepResult.noted(summary.elsewhere(surveys), "warning")
+        step += self._left_out
         if step.problems:
             return (), step
         return [self._mirror(kind) for kind in alike(surveys)], step
 
-    def settle(self, search: Search) -> StepResult:  # noqa: ARG002
-        """See `Where`: mirrors have no interrupted runs, `searches` has ended them."""
-        return StepResult()
-
     def guard(
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: LaunchOptions, *, force: bool
     ) -> StepResult:
-        """See `Where`: how the run is started is read here, the environment and what is installed on each node."""
+        """See `patcher.commands.where.Nodes`: the launch is read here, the environment and the target on each node."""
         step = guard(upstream, target.version, launch, force=force, profiler=profiler)
         answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force))
         return step + summary.failures(answers) + summary.merge(values(answers))
 
-    def preflight(self, work: Work) -> StepResult:
-        """See `Where`."""
-        answers = self.group.call("preflight", {node: (mine,) for node, mine in self._edits(work).items()})
-        notes = [note for found in values(answers).values() for note in found]
-        return StepResult.noted(notes) + summary.failures(answers)
-
-    def commit(self, work: Work, verb: str) -> Committed:
-        """See `Where`; nodes on which nothing would change take no part."""
+    def carry_out(self, work: Work, verb: str, *, dry_run: bool) -> Committed:
+        """See `patcher.commands.where.Nodes`; nodes on which nothing would change take no part."""
         edits = self._edits(work)
+        if dry_run:
+            return Committed(check_all(self.group, edits))
         if not edits:
             return Committed(StepResult())
-        result = transact(self.group, edits, self._recover_command)
+        changed = change(self.group, edits, CommandLine("status", *self._words))
         nodes = {
-            node: {"written": list(result.written.get(node, ())), "shares": result.followers.get(node)}
-            for node in edits
+            node: {"written": list(changed.written.get(node, ())), "shares": changed.shares.get(node)} for node in edits
         }
-        return Committed(self._committed(result, len(edits), verb), nodes)
+        return Committed(self._committed(changed, len(edits), verb), nodes)
 
-    def _committed(self, result: TransactionResult, count: int, verb: str) -> StepResult:
+    def _committed(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
         lines = [
-            f"{node} sees the same folder as {leaders}, where it was written once"
-            for node, leaders in result.followers.items()
+            f"{node} sees the same folder as {others}, where it was written once"
+            for node, others in changed.shares.items()
         ]
         if lines:
             trees = count - len(lines)
             lines.append(f"{trees} tree{'s' if trees > 1 else ''} on {count} nodes")
-        files = sorted({path for paths in result.written.values() for path in paths})
-        step = result.step + StepResult(
-            tuple(lines), done=tuple(f"{verb} {path} on {listed(result.written)}" for path in files)
+        files = sorted({path for paths in changed.written.values() for path in paths})
+        step = changed.step + StepResult(
+            tuple(lines), done=tuple(f"{verb} {path} on {listed(changed.written)}" for path in files)
         )
-        if result.stale:
+        if changed.late:
             status = CommandLine("status", *self._words)
             late = f"their file system may be late: look again with `{status}` before the run starts"
-            step += StepResult.noted([Note(f"{listed(result.stale)} cannot see the change yet", late)], "warning")
+            step += StepResult.noted([Note(f"{listed(changed.late)} cannot see the change yet", late)], "warning")
         return step
 
     def gather(self, folder: Path, into: Path) -> StepResult:
@@ -159,8 +139,8 @@ class Nodes(Where):
         count = "1 file" if len(found) == 1 else f"{len(found)} files"
         return StepResult((f"copied {count} to {here}",) if found else ()) + summary.failures(answers)
 
-    def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[RunningProcess]:
-        """See `Where`."""
+    def running(self, patched: PatchedTargets) -> Sequence[RunningProcess]:
+        """See `patcher.commands.where.Nodes`."""
         arguments: dict[str, tuple[list[Processes], list[str]]] = {}
         for search, upstream, root in patched:
             for node in search.nodes:
@@ -171,10 +151,10 @@ class Nodes(Where):
         return [one._replace(line=f"{node}: {one.line}") for node, found in answers.items() for one in found]
 
     def recover(self) -> CommandResult:
-        """See `Where`."""
-        step, result = self._recover()
-        roots = [{"node": node, **one._asdict()} for node, one in result.roots]
-        reached = [name for name in self.group.names if name not in result.unreached]
+        """End the interrupted runs of each node."""
+        step, roots, unreached = self._recovered()
+        step += self._left_out
+        reached = [name for name in self.group.names if name not in unreached]
         if not reached:
             hint = "see `ray status`; the same command again when they are there"
             problem = Problem(Kind.ENVIRONMENT, "no node answers", hint=hint, node=listed(self.group.names))
@@ -184,16 +164,19 @@ class Nodes(Where):
         return CommandResult("recover", step, data={"roots": roots})
 
     def status(self, words: Sequence[str]) -> CommandResult:
-        """See `Where`."""
+        """Show what is patched on each node."""
         engines = {upstream.project.name: upstream.processes for upstream in projects.upstreams()}
-        return summary.status(self.group.call("status", all_of(self.group.names, words, engines)))
+        report = summary.status(self.group.call("status", all_of(self.group.names, words, engines)))
+        report.add(self._left_out)
+        return report
 
     def check(self, words: Sequence[str], launch: LaunchOptions) -> CommandResult:
-        """See `Where`: the launch is read here, the environment and what is installed on each node."""
-        report = CommandResult("check")
+        """Look for other profilers: in the launch, which is read here, and in each node's environment and targets."""
+        report = CommandResult("check", self._left_out)
         if launch.script or launch.command or launch.config:
             report = check(words, self.search, launch)
             report.lines.insert(0, "the launch, as it is read here:")
+            report.add(self._left_out)
         return summary.check(report, self.group.call("check", all_of(self.group.names, words)))
 
     def _surveyed(self, words: Sequence[str], command: str) -> tuple[dict[str, NodeSurvey], StepResult]:
@@ -221,25 +204,34 @@ class Nodes(Where):
         mirror.fill(values(answers)[mirror.nodes[0]])
         return mirror
 
-    def _edits(self, work: Work) -> dict[str, list[Edit]]:
-        """What each node has to do, in its own paths."""
-        edits: dict[str, list[Edit]] = {}
+    def _edits(self, work: Work) -> dict[str, list[NodeEdit]]:
+        """The edits of each node, in its own paths."""
+        edits: dict[str, list[NodeEdit]] = {}
         for search, edit in work:
             mirror = cast("Mirror", search)
-            if not idle(StoreFolder(within(mirror.folder, edit.root)), edit):
-                for node in mirror.nodes:
-                    edits.setdefault(node, []).append(edit._replace(root=mirror.place(edit.root, node)))
+            if idle(StoreFolder(within(mirror.folder, edit.root)), edit):
+                continue
+            for node, survey in mirror.surveys.items():
+                root = mirror.place(edit.root, node)
+                records = survey.records.get(str(root), ())
+                edits.setdefault(node, []).append(NodeEdit(edit._replace(root=root), records))
         return edits
 
-    def _recover(self) -> tuple[StepResult, Recovery]:
-        result = recover(self.group, self._gone, self._recover_command)
-        step = StepResult(problems=tuple(result.problems))
-        for node, one in result.roots:
-            step += outcomes.ended([one], node)
-        if result.unreached:
-            note = Note(f"not reached: {listed(result.unreached)}", "the same command again when they are there")
+    def _recovered(self) -> tuple[StepResult, list[dict[str, Any]], list[str]]:
+        """The result of ending the interrupted runs of each node, the roots that had one, and the nodes not reached."""
+        answers = self.group.call("recover", all_of(self.group.names))
+        step = StepResult(
+            problems=tuple(problems({node: answer for node, answer in answers.items() if answer.problem}))
+        )
+        roots = []
+        for node, recovered in values(answers).items():
+            step += outcomes.ended(recovered, node)
+            roots += [{"node": node, **root._asdict()} for root in recovered]
+        unreached = [node for node, answer in answers.items() if answer.lost]
+        if unreached:
+            note = Note(f"not reached: {listed(unreached)}", "the same command again when they are there")
             step += StepResult.noted([note], "warning")
-        return step, result
+        return step, roots, unreached
 
 
 def _beside(words: Sequence[str]) -> dict[str, list[str]]:

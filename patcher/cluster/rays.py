@@ -26,11 +26,11 @@ _REPEAT_S = 30.0
 _CONNECT_S = 2.0
 _REPEATABLE = frozenset(
     (
-        *("survey", "contents", "status", "check", "guard", "preflight", "recover", "visit", "pending", "verify"),
-        *("running", "timeline"),
+        *("survey", "contents", "status", "check", "guard", "preflight", "recover", "verify", "running", "timeline"),
+        *("mark", "unmark", "undo"),
     )
 )
-"""Methods that leave nothing with the actor, such as a lock. While a node dies, Ray 2.41 ends actors on others, too."""
+"""Methods that may be called twice: all but `commit`. While a node dies, Ray 2.41 ends actors on others, too."""
 
 
 class RayNode(NamedTuple):
@@ -97,11 +97,6 @@ class RayNodeGroup:
         waiting = list(references.values())
         ready = self._ray.wait(waiting, num_returns=len(waiting), timeout=limit_s)[0] if waiting else ()
         return {name: self._answer(reference) for name, reference in references.items() if reference in ready}
-
-    def reconnect(self, name: str) -> bool:
-        """See `NodeGroup`."""
-        self._actors.pop(name, None)
-        return self.call("ping", {name: ()}, 30)[name].ok
 
     def close(self) -> None:
         """Let go of the nodes and of Ray."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -22,18 +22,6 @@ from patcher.store.preflight import current, lost_link
 from patcher.store.registry import LATEST_S, Entry, Journal, Move, Registry
 
 _SECOND = 1_000_000_000
-
-
-class TransactionMembership(NamedTuple):
-    """Who takes part in a transaction: ``participants`` are agreed upon by all machines, and the first decides.
-
-    ``names`` says which of them the resolved roots here are, ``hint`` what else than `rlpatch recover` ends it.
-    """
-
-    transaction: str
-    participants: tuple[str, ...]
-    names: Mapping[Path, str]
-    hint: str = ""
 
 
 class Draft(NamedTuple):
@@ -69,8 +57,8 @@ def _registered(present: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
     return tuple(kept.values())
 
 
-def drafted(store: StoreFolder, edit: Edit, membership: TransactionMembership) -> Draft:
-    """Everything that will be done below one root, as its part of a transaction.
+def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tuple[str, ...]) -> Draft:
+    """Everything that will be done below one root, as its part of a transaction; the first participant decides.
 
     Raises Problem(FOREIGN_EDIT) when a file is not what planning read, Problem(ENVIRONMENT) when one cannot be read,
     and ValueError for two changes of one file.
@@ -88,16 +76,14 @@ def drafted(store: StoreFolder, edit: Edit, membership: TransactionMembership) -
     present = {name: files.folder(store.root / name) for name in _folders(touched) | _folders(entries.keys())}
     first = {name: registry.folders[name] if name in alive else present[name] for name in present}
     becomes = Registry(applied, entries, {name: first[name] for name in _folders(entries.keys())})
-    transaction, participants, names, hint = membership
     journal = Journal(
         transaction,
         participants,
-        position=participants.index(names[store.root]),
+        position=participants.index(str(store.root)),
         moves=tuple(builder.moves),
         back={name: present[name] for name in _folders(touched)},
         ahead={name: first[name] for name in _folders(touched)},
         empties=becomes == Registry(),
-        hint=hint,
     )
     return Draft(store, journal, becomes, tuple(builder.backups))
 

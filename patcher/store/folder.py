@@ -6,7 +6,7 @@
     <sha256>        the bytes of a pristine file
     journal.json    an unfinished transaction, and next.json the registry that it leads to
     committed.json  the same journal once the transaction counts
-    tree-<id>       a link whose text is the machine that works on this root in a transaction over several
+    tree-<id>       a link whose text is the first of the machines that see this root in a run over several
 
 It is believed only if nobody has written it who could not change the root itself. No symlink is followed here, and
 every path that is read here must be inside the root, without a link on the way, when it is used.
@@ -128,13 +128,14 @@ class StoreFolder:
                 rights.plain_folder(folder.descriptor, root.descriptor if mode & 0o020 else None)
                 os.fchmod(folder.descriptor, mode)
 
-    def elect(self, transaction: str, name: str) -> str:
-        """Who works on this root in ``transaction``, of all that see the same folder: ``name`` if it asks first.
+    def mark(self, run: str, name: str) -> str:
+        """Put a marker of ``run`` with ``name`` into the store if there is none; return the name on the one there.
 
-        All get the same answer. A link is made in one step with what it says, or not at all, on NFS, too, where numbers
-        of devices and inodes differ from machine to machine. Raises Problem(ENVIRONMENT), OSError.
+        So machines that see the same folder get the same answer. A link is made in one step with what it says, or not
+        at all, on NFS, too, where numbers of devices and inodes differ from machine to machine. Raises
+        Problem(ENVIRONMENT), OSError.
         """
-        link = f"{TREE}{transaction}"
+        link = f"{TREE}{run}"
         while True:
             self.root.stat()  # gone with all that is in it, it would not come back
             self.prepare()

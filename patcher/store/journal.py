@@ -3,8 +3,8 @@
 A journal is on the disk before the first file is replaced, and beside it the bytes of before and of after. So
 every file can go either way, whoever began it, and both ways can be killed and started again anywhere.
 
-Over several roots, here or on other machines, the mark of the first participant decides for all: it is set
-first, and its journal is removed last. A root therefore knows its fate from its own mark or from the first one.
+Over several roots the mark of the first participant decides for all: it is set first, and its journal is
+removed last. A root therefore knows its fate from its own mark or from the first one.
 Where the first was not found, or would have to forget a mark that others may need, nothing is decided and
 nothing is touched.
 """
@@ -15,9 +15,8 @@ import contextlib
 import itertools
 import os
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from patcher.messages.command_line import CommandLine
@@ -43,27 +42,17 @@ class Recovered(NamedTuple):
     left: tuple[str, ...] = ()
 
 
-class Elsewhere(NamedTuple):
-    """What is known of participants that are not here: whose part has ended, and how transactions were decided."""
-
-    ended: frozenset[str] = frozenset()
-    decided: Mapping[str, bool] = MappingProxyType({})
-
-
-NOTHING = Elsewhere()
-
-
-def settle(stores: Sequence[StoreFolder], roots: Sequence[Path], elsewhere: Elsewhere = NOTHING) -> list[Recovered]:
+def settle(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recovered]:
     """End every unfinished transaction of the locked ``stores``; ``roots`` are all that the command found.
 
     Raises Problem(ROLLBACK_INCOMPLETE) for a transaction that cannot be decided, after all others were ended.
     """
     pending = [(store, journal) for store in stores if (journal := store.journal())]
-    known = {*elsewhere.ended, *(os.path.realpath(root) for root in roots)}
+    known = {os.path.realpath(root) for root in roots}
     done, undecided = [], []
     # The first participant decides, so its journal goes last.
     for store, journal in sorted(pending, key=lambda one: one[1].position, reverse=True):
-        forward = _verdict(journal, [one for _store, one in pending], known, elsewhere.decided)
+        forward = _verdict(journal, [one for _store, one in pending], known)
         if forward is None:
             undecided.append((store, journal))
         else:
@@ -76,14 +65,11 @@ def settle(stores: Sequence[StoreFolder], roots: Sequence[Path], elsewhere: Else
 
 
 def _undecidable(store: StoreFolder, journal: Journal, known: Collection[str]) -> Problem:
-    """The problem of a transaction that needs more than is ``known``, here or, as HOST:ROOT, on another machine."""
+    """The problem of a transaction that needs more roots than are ``known``."""
     others = [path for path in journal.participants if path not in known]
     cause = "an interrupted run over several roots can only be ended with all of them"
-    command = CommandLine("recover") if all(path.startswith("/") for path in others) else "rlpatch recover --ray"
-    hint = f"run `{command}` where these are found too: {', '.join(others)}"
-    if journal.hint:
-        cause, hint = f"the transaction {journal.transaction} is prepared here and not decided yet", journal.hint
-    if gone := [path for path in others if path.startswith("/") and not os.path.lexists(path)]:
+    hint = f"run `{CommandLine('recover')}` where these are found too: {', '.join(others)}"
+    if gone := [path for path in others if not os.path.lexists(path)]:
         # Whether it had decided went with it, and another machine may have it: only the user knows.
         names = (store.root / f"{STORE}-old{number or ''}" for number in itertools.count())
         aside = next(path for path in names if not os.path.lexists(path))
@@ -93,9 +79,7 @@ def _undecidable(store: StoreFolder, journal: Journal, known: Collection[str]) -
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(store.root), hint)
 
 
-def _verdict(
-    journal: Journal, journals: Sequence[Journal], known: set[str], decided: Mapping[str, bool]
-) -> bool | None:
+def _verdict(journal: Journal, journals: Sequence[Journal], known: set[str]) -> bool | None:
     """Whether a transaction goes ahead; None where what is known does not decide it."""
     first, *others = journal.participants
     if journal.position == 0:
@@ -107,8 +91,6 @@ def _verdict(
         return True
     if any(one.position == 0 for one in parts):
         return False
-    if journal.transaction in decided:
-        return decided[journal.transaction]
     return False if first in known else None
 
 

@@ -66,8 +66,7 @@ class Journal(NamedTuple):
 
     ``participants`` are the roots in their sorted order, ``position`` is the place of this one; the first decides for
     all. They are compared with the roots that a command found by itself and never visited from here. ``back`` and
-    ``ahead`` are the times that the touched folders get when the transaction is undone or has succeeded. ``hint`` is
-    what whoever began it would type to end it, where that is no `rlpatch recover`.
+    ``ahead`` are the times that the touched folders get when the transaction is undone or has succeeded.
     """
 
     transaction: str
@@ -78,7 +77,6 @@ class Journal(NamedTuple):
     ahead: dict[str, FolderState | None]
     empties: bool
     committed: bool = False
-    hint: str = ""
 
 
 def text_of(value: Registry | Journal) -> bytes:
@@ -131,7 +129,6 @@ def journal_of(top: dict[str, Any]) -> Journal:
         back=_folders(top["back"]),
         ahead=_folders(top["ahead"]),
         empties=bool(top["empties"]),
-        hint=_shown(top.get("hint", ""))[:2000],
     )
 
 

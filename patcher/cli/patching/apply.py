@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from patcher.cli import options
 from patcher.cli.profile import PROFILE
-from patcher.cli.search import LAUNCH
-from patcher.cli.where import WHERE
-from patcher.commands.finding import LaunchOptions
+from patcher.cli.search import CLUSTER, LAUNCH, SEARCH, ClusterOptions
+from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.commands.patching import applying
 from patcher.commands.where import Where
 from patcher.messages.report import CommandResult
@@ -17,9 +16,15 @@ TARGETS = options.targets("TARGET[==VERSION]...", required=True)
 FORCE = options.switch(PROFILERS, "Patch although another profiler is switched on.", "--force")
 
 
-@options.command("apply", TARGETS, options.DRY_RUN, FORCE, groups=(PROFILE, WHERE, LAUNCH))
+@options.command("apply", TARGETS, options.DRY_RUN, FORCE, groups=(PROFILE, SEARCH, CLUSTER, LAUNCH))
 def command(
-    targets: tuple[str, ...], request: ProfileRequest, where: Where, launch: LaunchOptions, force: bool, dry_run: bool
+    targets: tuple[str, ...],
+    request: ProfileRequest,
+    search: SearchOptions,
+    cluster: ClusterOptions,
+    launch: LaunchOptions,
+    force: bool,
+    dry_run: bool,
 ) -> CommandResult:
     """Patch TARGETs, all of them or none. Words after `--` are the command that will start the run.
 
@@ -35,4 +40,6 @@ def command(
       rlpatch apply vllm-ascend --builtin --level level2 --export-type db,text
     """
     checked = request.checked()
-    return where.within(lambda: applying.apply(targets, where, checked, launch, dry_run=dry_run, force=force))
+    with cluster.connected(search) as nodes:
+        where = Where(search, options.wait, nodes)
+        return applying.apply(targets, where, checked, launch, dry_run=dry_run, force=force)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from patcher.cli import options
-from patcher.cli.search import LAUNCH
-from patcher.cli.where import WHERE
-from patcher.commands.finding import LaunchOptions
-from patcher.commands.where import Where
+from patcher.cli.search import CLUSTER, LAUNCH, SEARCH, ClusterOptions
+from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.guarding import check
 from patcher.messages.report import CommandResult
 
 
-@options.command("check", options.targets("[TARGET]..."), groups=(LAUNCH, WHERE))
-def command(targets: tuple[str, ...], launch: LaunchOptions, where: Where) -> CommandResult:
+@options.command("check", options.targets("[TARGET]..."), groups=(LAUNCH, SEARCH, CLUSTER))
+def command(
+    targets: tuple[str, ...], launch: LaunchOptions, search: SearchOptions, cluster: ClusterOptions
+) -> CommandResult:
     """Look for other profilers that are, or could be, switched on.
 
     In the environment, the launch script, the command after `--`, and the configuration that they lead to.
@@ -23,4 +24,5 @@ def command(targets: tuple[str, ...], launch: LaunchOptions, where: Where) -> Co
       rlpatch check vllm-ascend -- bash run_grpo.sh
       rlpatch check verl --config my_trainer.yaml -- bash run_grpo.sh
     """
-    return where.within(lambda: where.check(targets, launch))
+    with cluster.connected(search) as nodes:
+        return nodes.check(targets, launch) if nodes else check(targets, search, launch)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from patcher.cli import options
 from patcher.cli.profile import PROFILE
-from patcher.cli.where import WHERE
+from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
+from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import inspecting
 from patcher.commands.where import Where
 from patcher.messages.errors import Kind, Problem
@@ -21,8 +22,10 @@ CALLS = options.switch(
 )
 
 
-@options.command("diff", options.targets("[TARGET]..."), CALLS, groups=(PROFILE, WHERE))
-def command(targets: tuple[str, ...], request: ProfileRequest, where: Where, calls: bool) -> CommandResult:
+@options.command("diff", options.targets("[TARGET]..."), CALLS, groups=(PROFILE, SEARCH, CLUSTER))
+def command(
+    targets: tuple[str, ...], request: ProfileRequest, search: SearchOptions, cluster: ClusterOptions, calls: bool
+) -> CommandResult:
     """Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
 
     \b
@@ -43,4 +46,5 @@ def command(targets: tuple[str, ...], request: ProfileRequest, where: Where, cal
             hint=f"add --decode 30:60, or leave {option} out",
         )
     wanted = request.checked() if request.selects else None
-    return where.within(lambda: inspecting.diff(targets, where, wanted, calls=calls))
+    with cluster.connected(search) as nodes:
+        return inspecting.diff(targets, Where(search, options.wait, nodes), wanted, calls=calls)

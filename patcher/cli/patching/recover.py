@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from patcher.cli import options
-from patcher.cli.where import RECOVER
-from patcher.commands.where import Where
+from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
+from patcher.commands import applied
+from patcher.commands.finding import SearchOptions
 from patcher.messages.report import CommandResult
 
 
-@options.command("recover", groups=(RECOVER,))
-def command(where: Where) -> CommandResult:
+@options.command("recover", groups=(SEARCH, CLUSTER))
+def command(search: SearchOptions, cluster: ClusterOptions) -> CommandResult:
     """Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
 
     \b
     Example:
       rlpatch recover
     """
-    return where.within(where.recover)
+    with cluster.connected(search) as nodes:
+        return nodes.recover() if nodes else applied.recover(search.discover(), options.wait)

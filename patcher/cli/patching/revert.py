@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from patcher.cli import options
 from patcher.cli.profile import ROLE, STAGE
-from patcher.cli.where import WHERE
+from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
+from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import reverting
 from patcher.commands.where import Where
 from patcher.messages.report import CommandResult
@@ -15,9 +16,17 @@ RESTORE = options.switch(
 )
 
 
-@options.command("revert", options.targets("[TARGET]..."), STAGE, ROLE, RESTORE, options.DRY_RUN, groups=(WHERE,))
+@options.command(
+    "revert", options.targets("[TARGET]..."), STAGE, ROLE, RESTORE, options.DRY_RUN, groups=(SEARCH, CLUSTER)
+)
 def command(
-    targets: tuple[str, ...], stage: str | None, role: str | None, where: Where, restore: bool, dry_run: bool
+    targets: tuple[str, ...],
+    stage: str | None,
+    role: str | None,
+    search: SearchOptions,
+    cluster: ClusterOptions,
+    restore: bool,
+    dry_run: bool,
 ) -> CommandResult:
     """Remove every patch, or those of TARGETs; what others changed stays as it is.
 
@@ -28,6 +37,6 @@ def command(
       rlpatch revert --restore --dry-run
       rlpatch revert verl --stage compute-log-prob --role ref
     """
-    return where.within(
-        lambda: reverting.revert(targets, where, stage=stage, role=role or None, dry_run=dry_run, restore=restore)
-    )
+    with cluster.connected(search) as nodes:
+        where = Where(search, options.wait, nodes)
+        return reverting.revert(targets, where, stage=stage, role=role or None, dry_run=dry_run, restore=restore)

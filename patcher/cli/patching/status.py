@@ -29,5 +29,5 @@ def command(
     if everywhere and cluster.ray is not None:
         cause = "--everywhere looks where you have patched on this machine, and --ray at the nodes of a cluster"
         raise Problem(Kind.USAGE, cause, hint=CommandLine("status", *targets, "--everywhere"))
-    nodes = cluster.connect(search)
-    return nodes.within(lambda: nodes.status(targets)) if nodes else status(targets, search, everywhere=everywhere)
+    with cluster.connected(search) as nodes:
+        return nodes.status(targets) if nodes else status(targets, search, everywhere=everywhere)

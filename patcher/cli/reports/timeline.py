@@ -74,14 +74,10 @@ def command(folder: Path, options: TimelineOptions, cluster: ClusterOptions) -> 
       rlpatch timeline -o step.html --perfetto step.json
       rlpatch timeline /data/rlpatch_traces --ray
     """
-
-    def joined() -> CommandResult:
+    with cluster.connected(SearchOptions(typed=typed_words())) as nodes:
         copied = nodes.gather(folder.absolute(), folder.absolute()) if nodes else StepResult()
-        result = timelines.timeline(folder, options, terminal.reading, tables.room())
-        result.add(replace(copied, lines=()))
-        for line in copied.lines:
-            result.note(line)
-        return result
-
-    nodes = cluster.connect(SearchOptions(typed=typed_words()))
-    return nodes.within(joined) if nodes else joined()
+    result = timelines.timeline(folder, options, terminal.reading, tables.room())
+    result.add(replace(copied, lines=()))
+    for line in copied.lines:
+        result.note(line)
+    return result

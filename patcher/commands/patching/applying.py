@@ -10,17 +10,18 @@ from itertools import groupby
 from pathlib import Path
 
 from patcher import plan as planning
+from patcher.commands import applied, guarding
 from patcher.commands.finding import LaunchOptions, Search
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import Attempted, Candidate, Planned, failures, find, plan, work
-from patcher.commands.where import Committed, Where
+from patcher.commands.where import Committed, Where, carry_out, running, searches
 from patcher.messages.notes import Note
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.processes import RunningProcess
 from patcher.request import ProfileRequest
 from patcher.store.folder import StoreFolder
-from patcher.targets import applied, interpreters
+from patcher.targets import interpreters
 
 
 @dataclass(frozen=True)
@@ -37,32 +38,43 @@ def apply(
     words: Sequence[str], where: Where, request: ProfileRequest, launch: LaunchOptions, *, dry_run: bool, force: bool
 ) -> CommandResult:
     """Patch every target of ``words`` or none; with ``dry_run`` only the plan and its checks."""
-    searches, step = where.searches(words, "apply", writes=not dry_run)
-    found = [find(words, search, request, "apply") for search in searches]
-    for tried in found:
-        # Until an interrupted run has ended a file is not what it will be.
-        if not dry_run and any(StoreFolder(one.target.folder).unfinished() for one in tried.values):
-            step += where.settle(tried.search)
-    step += _guarded(found, where, launch, force=force)
+    places, step = searches(where, words, "apply", writes=not dry_run)
+    candidates = [find(words, search, request, "apply") for search in places]
+    if not dry_run and not where.nodes:
+        step += _settle(candidates, where)
+    step += _guarded(candidates, where, launch, force=force)
     if not step.problems:
-        planned = [plan(tried) for tried in found]
+        planned = [plan(tried) for tried in candidates]
         step = sum((failures(tried, words, request) for tried in planned), step)
     if step.problems:
         return CommandResult("apply", step, data=Applied(dry_run))
-    plans = [one for tried in planned for one in tried.values]
-    edits = work(plans)
-    committed = Committed(where.preflight(edits)) if dry_run else where.commit(edits, "patched")
+    plans = [target_plan for tried in planned for target_plan in tried.values]
+    committed = carry_out(where, work(plans), "patched", dry_run=dry_run)
     return _applied(step + committed.step, plans, committed, where, dry_run=dry_run)
 
 
-def _guarded(found: Sequence[Attempted[Candidate]], where: Where, launch: LaunchOptions, *, force: bool) -> StepResult:
+def _settle(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
+    """End interrupted runs: until then a file is not what it will be."""
+    targets = [candidate.target for tried in candidates for candidate in tried.values]
+    if not any(StoreFolder(target.folder).unfinished() for target in targets):
+        return StepResult()
+    return applied.settle(where.search.discover(), where.on_wait)
+
+
+def _guarded(
+    candidates: Sequence[Attempted[Candidate]], where: Where, launch: LaunchOptions, *, force: bool
+) -> StepResult:
     step = StepResult()
-    if any(tried.problems for tried in found):  # which the reader mends first
+    if any(tried.problems for tried in candidates):  # which the reader mends first
         return step
-    profiled = (one for tried in found for one in tried.values if one.config.profiler.MODULE)
-    for search, upstream, target, config, _ in profiled:
+    for search, upstream, target, config, _ in (candidate for tried in candidates for candidate in tried.values):
+        if not config.profiler.MODULE:
+            continue
         profiler = planning.profiler(upstream, config)
-        step += where.guard(search, upstream, target, profiler, launch, force=force)
+        if where.nodes:
+            step += where.nodes.guard(search, upstream, target, profiler, launch, force=force)
+        else:
+            step += guarding.guard(upstream, target.version, launch, force=force, target=target, profiler=profiler)
     return step
 
 
@@ -79,9 +91,9 @@ def _applied(
     if marked:
         step += StepResult(tuple(applied.next_lines(*dict.fromkeys(marked), *_from_anywhere(plans))))
     if any(one.plan.changed for one in plans):
-        running = where.running([(one.search, one.upstream, one.plan.target.root) for one in plans])
-        lines = tuple(one.line for one in running)
-        step = _others(running, plans) + step + StepResult(tuple(applied.restart_lines(lines)))
+        engines = running(where, [(one.search, one.upstream, one.plan.target.root) for one in plans])
+        lines = tuple(engine.line for engine in engines)
+        step = _others(engines, plans) + step + StepResult(tuple(applied.restart_lines(lines)))
         data = replace(data, restart=lines)
     return CommandResult("apply", step, data=data)
 
@@ -102,9 +114,9 @@ def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
     return ("--python", str(Path(found[0].prefix, "bin", "python"))) if len(prefixes) == 1 else ()
 
 
-def _others(running: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:
-    """That what other users start here from now on records, too, where engines of theirs run."""
-    users = sorted({one.user for one in running if one.user})
+def _others(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:
+    """Warn that other users' engines will record from their next start."""
+    users = sorted({engine.user for engine in engines if engine.user})
     if not users:
         return StepResult()
     folders = dict.fromkeys(one.plan.config.save_path for one in plans if one.plan.config.save_path)

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from patcher.changes import edits
+from patcher.commands import applied
+from patcher.commands.applied import Diff, Files
 from patcher.commands.finding import Search
 from patcher.commands.patching import describing
 from patcher.commands.patching.planning import plan_targets
 from patcher.commands.patching.status import nothing_found, patched_roots, report_nothing
-from patcher.commands.where import Where
+from patcher.commands.where import Where, searches
 from patcher.messages.report import CommandResult, StepResult
 from patcher.request import ProfileRequest
-from patcher.targets import applied
-from patcher.targets.applied import Diff, Files
 
 
 def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> CommandResult:
@@ -23,10 +23,10 @@ def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, 
 
     With ``calls`` each inserted block is folded: that is for people, and no diff that can be applied.
     """
-    searches, step = where.searches(names, "diff", writes=False)
+    places, step = searches(where, names, "diff", writes=False)
     # Nodes whose files are alike have one diff, whatever else differs there.
     shown: dict[tuple[int, tuple[File, ...]], tuple[Path, str]] = {}
-    for search in searches:
+    for search in places:
         files, found = _planned(names, search, request) if request else _applied(names, search)
         step += found
         for number, (root, below) in enumerate(files.items()):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from patcher.changes.change import PatchId
+from patcher.commands.applied import Removal, Reverted, removal, restart_lines, settle
 from patcher.commands.finding import Search
 from patcher.commands.patching.applying import on
 from patcher.commands.patching.planning import Attempted
@@ -17,12 +18,11 @@ from patcher.commands.patching.status import (
     report_nothing,
     restore_hint,
 )
-from patcher.commands.where import Committed, Where
+from patcher.commands.where import Committed, Where, carry_out, running, searches
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
-from patcher.targets.applied import Removal, Reverted, removal, restart_lines
 from patcher.targets.patched import PatchedRoot
 from patches import projects
 
@@ -44,7 +44,7 @@ def revert(
         return CommandResult("revert", step, data=Reverted(dry_run))
     taken = [(one.search, removed) for one in tried for removed in one.values if removed]
     work = [(search, one.edit) for search, one in taken]
-    committed = Committed(where.preflight(work)) if dry_run else where.commit(work, "reverted")
+    committed = carry_out(where, work, "reverted", dry_run=dry_run)
     step += committed.step
     if not taken:
         return CommandResult("revert", step + nothing, data=Reverted(dry_run, nodes=committed.nodes))
@@ -71,9 +71,9 @@ def _reverted(
         applied = ((search, one.root.path, record.patch.target) for search, one in taken for record in one.root.records)
         known = {project.name for project in projects.projects()}
         upstreams = [(search, projects.upstream(name), root) for search, root, name in applied if name in known]
-        running = tuple(one.line for one in where.running(upstreams))
-        step += StepResult(tuple(restart_lines(running)))
-        data = replace(data, restart=running)
+        engines = tuple(engine.line for engine in running(where, upstreams))
+        step += StepResult(tuple(restart_lines(engines)))
+        data = replace(data, restart=engines)
     return CommandResult("revert", step, data=data)
 
 
@@ -81,12 +81,12 @@ def _found(
     words: Sequence[str], where: Where, *, dry_run: bool
 ) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
     """The roots with patches, what to say if there is none, and what came of ending interrupted runs."""
-    searches, step = where.searches(words, "revert", writes=not dry_run)
+    places, step = searches(where, words, "revert", writes=not dry_run)
     patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()
-    for search in searches:
+    for search in places:
         roots, found = patched_roots(words, search)
-        if any(root.pending for root in roots) and not dry_run:
-            step += where.settle(search)
+        if any(root.pending for root in roots) and not dry_run and not where.nodes:
+            step += settle(found, where.on_wait)
             roots, found = patched_roots(words, search)
         patched.append(Attempted(search, roots))
         elsewhere += [] if search.words else patched_elsewhere(words, search, found)

@@ -9,15 +9,14 @@ from pathlib import Path
 
 from patcher.changes import markers
 from patcher.changes.change import Record
-from patcher.commands import elsewhere
+from patcher.commands import applied, elsewhere
+from patcher.commands.applied import PatchPayload
 from patcher.commands.finding import Search, SearchOptions
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
-from patcher.targets import applied
 from patcher.targets import find as targets
-from patcher.targets.applied import PatchPayload
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery
 from patches.projects import projects

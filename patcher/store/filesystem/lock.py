@@ -58,46 +58,20 @@ def silent(_message: str) -> None:
     """Take a message and say nothing."""
 
 
-_kept: dict[Path, int] = {}
-"""The locks that this process keeps between the steps of a transaction, and by which descriptor."""
-
-
 @contextlib.contextmanager
-def hold(
-    folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None], keep: bool = False
-) -> Iterator[None]:
+def hold(folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of the store ``folder``; ``prepare`` makes the folder, or raises when that is not wanted.
-
-    With ``keep`` whoever asks for it again in this process has it already, so that several steps are one turn.
 
     The holder before may have removed the folder with the lock in it, so ``prepare`` is called before every
     attempt. ``on_wait`` gets one message per owner that is waited for. Raises Problem(ENVIRONMENT) that names
     the owner after ``wait`` seconds, KeyboardInterrupt between two attempts, and OSError.
     """
-    if keeps(folder):
-        prepare()
-        yield
-        return
     ours = _signature()
     descriptor = _acquire(folder, ours, prepare, wait, on_wait)
-    if keep:
-        _kept[folder] = descriptor
     try:
         yield
     finally:
-        if keep:
-            del _kept[folder]
         _release(folder, ours, descriptor)
-
-
-def keeps(folder: Path) -> bool:
-    """Whether this process keeps the lock of the store ``folder``, and it is still there."""
-    if folder not in _kept:
-        return False
-    try:
-        return os.path.samestat(os.fstat(_kept[folder]), os.lstat(folder / LOCK))
-    except OSError:
-        return False
 
 
 def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> int:

@@ -58,17 +58,11 @@ def test_it_tells_by_which_rlpatch_it_was_made(typed: Typed, bundle: Bundle, cap
         ((), 2, "the following arguments are required: COMMAND\n  next: python3 patch.pyz --help"),
         (("nonsense",), 2, "invalid choice: 'nonsense'"),
         (("apply", "--nonsense"), 2, "unrecognized arguments: --nonsense\n  next: python3 patch.pyz --help"),
-        (("prepare",), 2, "required: TX\n  next: python3 patch.pyz prepare --help"),
-        (("commit", "../x"), 2, "'../x': letters, digits, dots and hyphens"),
+        (("prepare", "job"), 2, "invalid choice: 'prepare'"),
         (("status", "--path", "site", "--python", "python3"), 2, "--path and --python both say where to look"),
         (("status", "--path", "nowhere"), 3, "there is no folder nowhere"),
         (("status", "--python", "nowhere"), 2, "there is no interpreter nowhere"),
         (("apply", "--path", "."), 3, "vllm-ascend (the package vllm_ascend) is not there\n  at --path ."),
-        (
-            ("commit", "job", "--path", "site"),
-            6,
-            "job is not prepared here\n  next: python3 patch.pyz prepare job --path site",
-        ),
     ],
 )
 def test_what_cannot_be_done_is_said_with_the_code_of_rlpatch(
@@ -81,7 +75,7 @@ def test_what_cannot_be_done_is_said_with_the_code_of_rlpatch(
 
 
 def test_each_host_prints_one_line_of_json(typed: Typed, site: Path) -> None:
-    for words in (("apply",), ("status",), ("diff",), ("revert",), ("recover",), ("prepare", "a"), ("abort", "a")):
+    for words in (("apply",), ("status",), ("diff",), ("revert",), ("recover",)):
         found = typed(*words, "--json", "--path", site)
         (text,) = found.out.splitlines()
         document = json.loads(text)
@@ -155,8 +149,7 @@ def test_the_file_runs_without_anything_that_is_installed(pyz: Path, site: Path,
 
 
 CYCLE = (
-    "status", "diff --planned", "apply -n", "apply", "apply", "status", "diff", "revert", "recover", "prepare one",
-    "commit one", "revert", "prepare two", "abort two", "status",
+    "status", "diff --planned", "apply -n", "apply", "apply", "status", "diff", "revert", "recover", "status",
 )  # fmt: skip
 
 

@@ -74,7 +74,6 @@ class Lab:
             "NODES": " ".join(map(str, self.nodes)),
             "PODS": " ".join(map(str, self.pods)),
             "MOUNTED": str(folder / "mounted"),
-            "SLURM_JOB_ID": "4711",
         }
 
     def run(self, block: str) -> str:
@@ -115,7 +114,7 @@ def test_every_line_of_the_page(tmp_path: Path) -> None:
     assert [host["result"]["targets"][0]["state"] for host in hosts] == ["patched", "patched"]
     assert [lab.patched(node) for node in lab.nodes] == [False, False]
     (lab.nodes[1] / WORKER).write_text("# of somebody else\n")
-    lab.run(block)  # one is not prepared: so none is committed
+    lab.run(block)  # one cannot be patched: so none is
     assert not lab.patched(lab.nodes[0])
     (lab.nodes[1] / WORKER).write_text(SOURCE)
     lab.run(slurm[1])
@@ -152,4 +151,4 @@ def test_every_line_for_a_bundle_is_one_that_it_knows() -> None:
     words = re.findall(r"python3 \S*patch\.pyz ([^&|<>\n']*)", PAGE.read_text())
     assert len(words) >= 14
     for found in words:
-        parser.parse_args(found.replace("$step", "commit").replace("$SLURM_JOB_ID", "4711").split())
+        parser.parse_args(found.split())

@@ -8,7 +8,6 @@ import shutil
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -120,14 +119,6 @@ def test_a_program_learns_which_runs_were_ended_where_it_asks_for_that(machine: 
     assert "roots" not in result(steps.apply(machine, dry_run=False))
 
 
-def test_of_several_targets_one_that_is_not_patched_decides(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which of them comes first says nothing."""
-    made = [SimpleNamespace(changed=False), SimpleNamespace(changed=True)]
-    monkeypatch.setattr(Machine, "plan", lambda *_: (made, ()))
-    with pytest.raises(Problem, match="the transaction job is not prepared here"):
-        steps.commit(machine, "job")
-
-
 def test_what_stands_in_the_way_of_a_target_is_not_said_twice(machine: Machine) -> None:
     found = machine.discover()._replace(targets=())
     (missing,) = said(machine, found)
@@ -215,11 +206,7 @@ def test_what_stands_in_the_way_is_said_and_nothing_is_written(machine: Machine,
     arrange, kind, cause, hint = CASES[case]
     arrange(site)
     before = picture(site)
-    for report in (
-        steps.apply(machine, dry_run=False),
-        steps.apply(machine, dry_run=True),
-        steps.prepare(machine, "job"),
-    ):
+    for report in (steps.apply(machine, dry_run=False), steps.apply(machine, dry_run=True)):
         assert [problem.kind for problem in report.problems] == [kind]
         assert cause in report.problems[0].cause
         assert hint in report.problems[0].hint
@@ -262,10 +249,8 @@ def test_processes_that_meet_in_one_folder_all_end_well(machine: Machine, site: 
 
     assert run(lambda: apply(machine)) == [0] * 4
     assert state(machine) == "patched"
-    revert(machine)
-    assert run(lambda: well(steps.prepare(machine, "job"))) == [0] * 4
-    assert run(lambda: well(steps.commit(machine, "job"))) == [0] * 4
-    assert state(machine) == "patched"
+    assert run(lambda: revert(machine)) == [0] * 4
+    assert state(machine) == "as released"
 
 
 @pytest.mark.parametrize("command", ["apply", "revert"])
@@ -287,114 +272,30 @@ def test_where_another_was_quicker_the_work_is_done_already(
     assert state(machine) == ("patched" if command == "apply" else "as released")
 
 
-def test_what_is_prepared_waits_and_goes_either_way(machine: Machine, site: Path) -> None:
-    before = picture(site)
-    source = (site / WORKER).read_bytes()
-    assert f"prepared as job: {site}" in well(steps.prepare(machine, "job")).lines
-    assert f"prepared as job: {site}" in well(steps.prepare(machine, "job")).lines
-    assert state(machine) == "prepared"
-    assert (site / WORKER).read_bytes() == source
-    well(steps.abort(machine, "job"))
-    assert picture(site) == before
-    well(steps.prepare(machine, "job"))
-    well(steps.commit(machine, "job"))
-    assert state(machine) == "patched"
-    assert "nothing is left to do" in well(steps.commit(machine, "job")).lines[0]
-    assert "nothing is prepared as job" in well(steps.abort(machine, "job")).lines[0]
-    revert(machine)
-    assert picture(site) == before
+POINTS = [f"{command} {point}" for command in ("apply", "revert") for point in range(0, 500, 10)]
+SHORT = ["apply 140", "apply 250", "revert 150", "revert 250"]
 
 
-@pytest.mark.parametrize("command", ["apply", "revert", "recover"])
-def test_until_then_everybody_else_is_refused_and_told_what_to_type(machine: Machine, site: Path, command: str) -> None:
-    well(steps.prepare(machine, "job"))
-    given = {} if command == "recover" else {"dry_run": False}
-    with pytest.raises(Problem) as caught:
-        getattr(steps, command)(machine, **given)
-    said = rlpatch(*(APPLY if command == "apply" else [command]), "--path", site)
-    assert (caught.value.kind, said.exit_code) == (Kind.ROLLBACK_INCOMPLETE, 7)
-    for text in (str(caught.value), said.stderr):
-        assert "the transaction job is prepared here and not decided yet" in text
-        assert "python3 patch.pyz commit job, if all machines are prepared, or python3 patch.pyz abort job" in text
-    with pytest.raises(Problem, match="the transaction job is prepared here"):
-        steps.prepare(machine, "another")
-    with pytest.raises(Problem, match="the transaction another is not prepared here"):
-        steps.commit(machine, "another")
-    well(steps.abort(machine, "job"))
-
-
-def test_a_file_that_changes_between_the_steps_is_left_alone(machine: Machine, site: Path) -> None:
-    well(steps.prepare(machine, "job"))
-    edit(site)
-    edited = (site / WORKER).read_bytes()
-    with pytest.raises(Problem, match="changed the file since it was prepared; others") as caught:
-        steps.commit(machine, "job")
-    assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE
-    assert caught.value.hint.startswith("put it back, then python3 patch.pyz commit job, if all machines")
-    well(steps.abort(machine, "job"))
-    assert (site / WORKER).read_bytes() == edited
-    assert not StoreFolder(site).unfinished()
-
-
-def test_an_abort_that_comes_too_late_goes_ahead_and_says_so(machine: Machine, site: Path) -> None:
-    well(steps.prepare(machine, "job"))
-    store.commit_prepared([site], "job")
-    (problem,) = steps.abort(machine, "job").problems
-    assert (problem.kind, problem.where) == (Kind.ROLLBACK_INCOMPLETE, str(site))
-    assert "`python3 patch.pyz commit job` on the other machines, or `python3 patch.pyz revert` on this" in problem.hint
-    assert ends(machine, site) == "after"
-
-
-def test_an_abort_says_which_file_it_left_alone_where_the_others_went_ahead(
-    machine: Machine, site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As of two roots whose commit was killed between their marks, and a file that somebody then changed."""
-    monkeypatch.setattr(store, "abort", lambda *_: [store.Recovered(site, True, (str(WORKER),))])
-    left, ahead = steps.abort(machine, "job").problems
-    assert (left.kind, left.where) == (Kind.FOREIGN_EDIT, str(site / WORKER))
-    assert ahead.kind is Kind.ROLLBACK_INCOMPLETE
-
-
-def ends(machine: Machine, site: Path) -> str:
-    """On which side a machine is; what is prepared is on none."""
-    assert not StoreFolder(site).unfinished()
-    return {"as released": "before", "patched": "after"}[state(machine)]
-
-
-CALLS = {"prepare": range(0, 250, 7), "commit": range(0, 220, 5), "abort": range(0, 150, 7)}
-"""At which calls a step is killed; each has some fewer than the last one."""
-
-POINTS = [f"{step} {point}" for step, points in CALLS.items() for point in points]
-SHORT = ["prepare 140", "commit 100", "commit 150", "abort 70"]
-
-
-@pytest.mark.parametrize("then", ["commit", "abort"])
 @pytest.mark.parametrize("case", thinned(POINTS, SHORT, CRASH))
-def test_killed_in_a_step_it_still_goes_the_way_that_is_said(
-    machine: Machine, site: Path, case: str, then: str, monkeypatch: pytest.MonkeyPatch
+def test_killed_in_a_command_the_next_one_does_it(
+    machine: Machine, site: Path, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # a killed process loses nothing that was written
-    step, point = case.split()
+    command, point = case.split()
     before = picture(site)
-    if step != "prepare":
-        well(steps.prepare(machine, "job"))
-    killed(lambda: getattr(steps, step)(machine, "job"), int(point))
-    kinds = []
-    try:
-        kinds = [problem.kind for problem in getattr(steps, then)(machine, "job").problems]
-    except Problem as problem:
-        kinds = [problem.kind]
-    steps.recover(machine)
-    end = ends(machine, site)
-    if then == "commit" and end == "before":
-        assert kinds == [Kind.ROLLED_BACK]  # it was not prepared yet, or not any more
-        assert step != "commit"
-    elif then == "abort" and end == "after":
-        assert step == "commit"
-        assert kinds in ([], [Kind.ROLLBACK_INCOMPLETE])  # the abort came too late: the commit had been, or was decided
-    else:
-        assert kinds == []
-    if ends(machine, site) == "after":
-        revert(machine)
+    if command == "revert":
+        apply(machine)
+    killed(lambda: getattr(steps, command)(machine, dry_run=False), int(point))
+    apply(machine)
+    assert state(machine) == "patched"
+    revert(machine)
     now = picture(site, root_time=False)
     assert now == {**before, ".": now["."]}
+    assert not StoreFolder(site).unfinished()
+
+
+def test_an_interrupted_run_is_a_state_that_names_what_ends_it(machine: Machine, site: Path) -> None:
+    points = range(200, 600, 50)  # from some call on the journal is there
+    assert any(killed(lambda: steps.apply(machine, dry_run=False), at) and StoreFolder(site).journal() for at in points)
+    (target,) = result(steps.status(machine))["targets"]
+    assert (target["state"], target["detail"]) == ("interrupted", "python3 patch.pyz recover")

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from patcher import cli
 from patcher.commands.finding import SearchOptions
-from patcher.commands.where import Where
+from patcher.commands.where import Where, running
 from patcher.processes import RunningProcess
 from patches import projects
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
@@ -781,10 +781,9 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
     assert "still have the old code:\n  17 python -m vllm\n" in done.stdout
     first = "warning: engines of alice may run from here: what they start then records, too"
     assert re.sub(r"\s+", " ", done.stderr).startswith(first)
-    # An agent on a node hands them over one after the other.
     search = SearchOptions()
-    handed = iter([(search, projects.upstream("vllm-ascend"), site)])
-    assert RunningProcess("17 python -m vllm", "alice") in Where(search, print).running(handed)
+    patched = [(search, projects.upstream("vllm-ascend"), site)]
+    assert RunningProcess("17 python -m vllm", "alice") in running(Where(search, print), patched)
 
 
 def rlpatch(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:

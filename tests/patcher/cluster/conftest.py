@@ -34,11 +34,10 @@ def ray(monkeypatch: pytest.MonkeyPatch, group: Processes) -> Callable[..., Resu
     """Runs ``rlpatch WORDS --ray`` on the nodes of ``group``, whose ``deaths`` come on the way, and checks its code."""
     made: list[Nodes] = []
 
-    def connected(address: str, nodes: str | None, search: Any, gone: str | None = None) -> Nodes:
+    def connected(address: str, nodes: str | None, search: Any) -> Nodes:
         chosen = [name for name in (nodes or "").split(",") if name and name != "has-target"]
         of = Processes({name: group.sites[name] for name in chosen}, group.deaths) if chosen else group
-        lost = (gone or "").split(",")
-        made.append(Nodes(of, search, with_target="has-target" in (nodes or ""), gone=lost))
+        made.append(Nodes(of, search, with_target="has-target" in (nodes or "")))
         return made[-1]
 
     monkeypatch.setattr("patcher.cluster.connecting.connect", connected)

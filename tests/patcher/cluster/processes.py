@@ -18,7 +18,6 @@ from patcher.cluster.node_group import Answer
 from patcher.cluster.node_worker import NodeWorker, answer
 from patcher.cluster.nodes import Nodes
 from patcher.commands.finding import SearchOptions
-from patcher.messages.errors import Kind, Problem
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -37,6 +36,8 @@ class Processes:
     def __init__(self, sites: Mapping[str, Path], deaths: Sequence[Death] = (), wait_s: float = 0.2) -> None:
         self.sites, self.deaths, self.wait_s = dict(sites), list(deaths), wait_s
         self.called: list[str] = []
+        self.stays_dead = False  # whether a node that has died never answers again
+        self._dead: set[str] = set()
         self.before: Callable[[str], object] = lambda _question: None  # called before each method
         self._running: dict[str, tuple[Any, Connection]] = {}
 
@@ -48,29 +49,33 @@ class Processes:
         self.before(method)
         self.called.append(method)
         pipes = {}
+        for name in self._dead.intersection(self._running):
+            self._end(name)
+        if not self.stays_dead:
+            self._dead.clear()
         for name, given in arguments.items():
-            if name not in self._running:
+            if name not in self._running and name not in self._dead:
                 self._start(name)
+            if name in self._dead:
+                continue
             pipe = self._running[name][1]
             with contextlib.suppress(OSError):  # it is dead, which reading tells
                 pipe.send((method, given))
             pipes[pipe] = name
-        answers = {}
+        answers = dict.fromkeys(self._dead, Answer(lost="it died"))
         for pipe, name in pipes.items():
             try:
                 ready = wait([pipe], limit_s)
                 answers[name] = Answer(*pipe.recv()) if ready else Answer(lost="no answer")
             except (EOFError, OSError):
                 answers[name] = Answer(lost="it died")
+                self._dead.add(name)
         return {name: answers[name] for name in arguments}
-
-    def reconnect(self, name: str) -> bool:
-        self._end(name)
-        return self.call("ping", {name: ()})[name].ok
 
     def close(self) -> None:
         for name in list(self._running):
             self._end(name)
+        self._dead.clear()
 
     def _start(self, name: str) -> None:
         ours, theirs = _FORK.Pipe()
@@ -112,8 +117,3 @@ def _serve(site: Path, pipe: Connection, others: list[int], deaths: Sequence[Dea
 def nodes(group: Processes, path: Path | None = None, **options: Any) -> Nodes:
     """The machines of a command."""
     return Nodes(group, SearchOptions(path=path), **options)
-
-
-def lost(problem: Problem) -> bool:
-    """Whether a problem is that a node was lost."""
-    return problem.kind in (Kind.ROLLED_BACK, Kind.ROLLBACK_INCOMPLETE)

@@ -1,7 +1,7 @@
 """Real Ray where machines cannot be apart, for want of root or name spaces: raylets beside each other on this machine.
 
 Each has a home, a temporary folder and site-packages of its own. That shows who is asked, what is written where, and
-that recovery ends on one side. It does not show what `test_lab` does: other addresses, host names and processes, the
+that the next command ends on one side. It does not show what `test_lab` does: other addresses, host names and processes, the
 same path with other files behind it, and a machine that goes with all that it runs.
 """
 
@@ -109,12 +109,13 @@ def test_apply_status_a_second_stage_and_revert(nodes: Beside) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(("method", "patched"), [("prepare", False), ("commit", False), ("finish", True)])
-def test_killed_before_a_phase_recovery_ends_on_one_side(
-    nodes: Beside, method: str, patched: bool, request: pytest.FixtureRequest
+@pytest.mark.parametrize("method", ["mark", "commit", "running"])
+def test_killed_before_a_call_the_next_command_ends_on_one_side(
+    nodes: Beside, method: str, request: pytest.FixtureRequest
 ) -> None:
     if not lab.possible() and not request.config.getoption("--thorough"):
         pytest.skip("machines can be apart here, and test_lab shows more: --thorough")
     nodes.rlpatch(*APPLY, module=f"fixtures.rays.paused {method}")
-    nodes.rlpatch("recover")
-    assert nodes.held() == [patched] * 3
+    assert nodes.held() == [method == "running"] * 3
+    nodes.rlpatch(*APPLY)
+    assert nodes.held() == [True] * 3

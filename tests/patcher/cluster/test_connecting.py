@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -16,13 +17,13 @@ import pytest
 
 from fixtures.cache import REPOSITORY
 from fixtures.rays import cluster
+from patcher.cli.search import ClusterOptions
 from patcher.cluster import connecting
 from patcher.cluster.connecting import choose, connect
 from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
-from patcher.commands.finding import SearchOptions
+from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult
 from tests.patcher.cli.conftest import release
 
 NODES = [
@@ -232,17 +233,11 @@ def test_an_address_in_the_environment_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize(
-    ("address", "nodes", "search", "words", "again"),
+    ("address", "nodes", "search", "words"),
     [
-        ("auto", None, SearchOptions(), ("--ray",), "rlpatch recover --ray"),
-        ("auto", None, SearchOptions(Path("a b")), ("--ray", "--path", "a b"), "rlpatch recover --ray --path 'a b'"),
-        (
-            "h:1",
-            "head",
-            SearchOptions(python="py"),
-            ("--ray", "h:1", "--python", "py", "--nodes", "head"),
-            "rlpatch recover --ray h:1 --python py",
-        ),
+        ("auto", None, SearchOptions(), ("--ray",)),
+        ("auto", None, SearchOptions(Path("a b")), ("--ray", "--path", "a b")),
+        ("h:1", "head", SearchOptions(python="py"), ("--ray", "h:1", "--python", "py", "--nodes", "head")),
     ],
 )
 def test_what_is_typed_again_leads_to_the_same_place(
@@ -251,13 +246,12 @@ def test_what_is_typed_again_leads_to_the_same_place(
     nodes: str | None,
     search: SearchOptions,
     words: tuple[str, ...],
-    again: str,
 ) -> None:
     told = []
     monkeypatch.setattr(connecting, "connect_ray", lambda _address: (None, NODES))
     monkeypatch.setattr(connecting, "RayNodeGroup", lambda *given: told.append(given[-1]))
     made = connect(address, nodes, search)
-    assert (made._words, made._recover_command) == (words, again)
+    assert made._words == words
     assert told == [words]  # the nodes say it, too
     made._folder.cleanup()
 
@@ -266,6 +260,9 @@ class Closed(SimpleNamespace):
     """A group that is let go of."""
 
     closed = False
+
+    def call(self, *_words: Any) -> dict[str, Any]:
+        return {}
 
     def close(self) -> None:
         self.closed = True
@@ -285,15 +282,18 @@ def test_who_is_left_out_is_said_and_ray_is_let_go_of(
 ) -> None:
     monkeypatch.setattr(connecting, "connect_ray", lambda _address: (None, NODES))
     monkeypatch.setattr(connecting, "RayNodeGroup", lambda *_given: Closed(names=()))
-    made = connect("auto", nodes, SearchOptions(), "n1, n2,")
-    assert (made._gone, made._with_target) == (["n1", "n2"], "has-target" in (nodes or ""))
-    report = made.within(lambda: CommandResult("status"))
-    assert [note[1] for note in report.notes] == said
+    options = ClusterOptions("auto", nodes)
+    with options.connected(SearchOptions()) as made:
+        assert made is not None
+        assert made._with_target == ("has-target" in (nodes or ""))
+        for step in (made.searches([], "diff", writes=False)[1], made.status([]), made.check([], LaunchOptions({}))):
+            assert [note[1] for note in step.notes] == said
     assert made.group.closed  # type: ignore[attr-defined]
-    failed = connect("auto", nodes, SearchOptions())
-    with pytest.raises(ZeroDivisionError):
-        failed.within(lambda: CommandResult("status", data={"share": 1 // 0}))
-    assert failed.group.closed  # type: ignore[attr-defined]
+    groups: list[Any] = []
+    with contextlib.suppress(ZeroDivisionError), options.connected(SearchOptions()) as failed:
+        groups.append(getattr(failed, "group", None))
+        raise ZeroDivisionError
+    assert groups[0].closed
 
 
 def test_without_ray_the_extra_is_named(ray: Callable[[FakeRay | None], None]) -> None:

@@ -80,52 +80,39 @@ def test_apply_status_a_second_stage_and_revert(machines: lab.Lab) -> None:
     assert [picture(folder) for folder in folders] == before
 
 
-PHASES = {  # the method before which the driver dies → which machine refuses others then, and the end
-    "prepare:2": ("", False),
-    "ping": ("n3", False),
-    "commit": ("n3", False),
-    "commit:2": ("n3", True),
-    "finish:2": ("n1", True),
-}
-
-
 @pytest.mark.crash
-@pytest.mark.parametrize("method", PHASES)
-def test_the_driver_is_killed_at_a_phase(machines: lab.Lab, method: str) -> None:
-    refusing, end = PHASES[method]
+@pytest.mark.parametrize("method", ["mark", "commit", "running"])
+def test_the_driver_is_killed_before_a_call(machines: lab.Lab, method: str) -> None:
     driver = machines.paused("n2", method, *APPLY)
     machines.shell("n2", "pkill -9 -f fixtures.rays.paused")  # within its own process space
     driver.communicate(timeout=300)
     assert driver.returncode in (-signal.SIGKILL, 137)
-    if refusing:
-        refused = machines.rlpatch(refusing, "revert", "--python", machines.python, code=7)
-        assert "rlpatch recover --ray" in refused.stderr
-    machines.rlpatch("n1", "recover", "--ray")
-    assert patched(machines) is end
+    assert patched(machines) is (method == "running")
+    machines.rlpatch("n1", *APPLY)
+    assert states(machines) == ["patched"] * 3
 
 
 @pytest.mark.crash
-def test_a_machine_is_lost_when_it_is_prepared(machines: lab.Lab) -> None:
-    driver = machines.paused("n1", "ping", *APPLY)
+def test_a_machine_is_lost_before_the_change(machines: lab.Lab) -> None:
+    driver = machines.paused("n1", "mark", *APPLY)
     machines.machines["n2"].kill()
-    said = lab.ended(driver, 6)
+    said = lab.ended(driver, 5)
     assert "n2" in said.stderr
     assert "raylet" not in said.stderr
     machines.start("n2")
-    machines.rlpatch("n2", "revert", "--python", machines.python, code=7)
-    machines.rlpatch("n1", "recover", "--ray")
-    assert not patched(machines)
+    assert states(machines) == ["as released"] * 3
 
 
 @pytest.mark.crash
-def test_a_machine_is_lost_after_the_decision(machines: lab.Lab) -> None:
-    driver = machines.paused("n1", "commit:2", *APPLY)
+def test_a_machine_is_lost_in_the_change(machines: lab.Lab) -> None:
+    """It was not changed, but who is left cannot know that: it is named, and all others are as before."""
+    driver = machines.paused("n1", "commit", *APPLY)
     machines.machines["n3"].kill()
     said = lab.ended(driver, 7)
-    assert "not yet on n3" in said.stderr
-    machines.rlpatch("n1", "recover", "--ray", code=7)
+    assert "n3 may be left changed" in said.stderr
     machines.start("n3")
-    machines.rlpatch("n1", "recover", "--ray")
+    assert states(machines) == ["as released"] * 3
+    machines.rlpatch("n1", *APPLY)
     assert patched(machines)
 
 
@@ -133,11 +120,10 @@ def test_a_machine_is_lost_after_the_decision(machines: lab.Lab) -> None:
 def test_two_at_once_end_on_one_side(machines: lab.Lab) -> None:
     one = machines.run("n1", *APPLY)
     two = machines.run("n2", "apply", "vllm-ascend", "--decode", "5:9", "--ray")
-    ended = sorted((lab.ended(driver, None) for driver in (one, two)), key=lambda done: done.returncode)
-    assert ended[0].returncode == 0, ended
-    assert ended[1].returncode in (0, 4, 5, 6), ended
-    assert states(machines) == ["patched"] * 3, ended
+    codes = [lab.ended(driver, None).returncode for driver in (one, two)]
+    assert set(codes) <= {0, 4, 5, 6}
     assert len(held(machines)) == 1
+    assert states(machines) == ["patched" if 0 in codes else "as released"] * 3
 
 
 def test_one_tree_on_two_machines_is_patched_once(machines: lab.Lab) -> None:
@@ -214,7 +200,7 @@ def many(request: pytest.FixtureRequest) -> Iterator[lab.Lab]:
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("many", "seed"), CASES, indirect=["many"])
-def test_kills_at_random_leave_all_machines_on_one_side(many: lab.Lab, seed: int) -> None:
+def test_after_kills_at_random_the_same_command_makes_all_alike(many: lab.Lab, seed: int) -> None:
     """Whoever dies at whatever moment: the driver, a machine, or Ray on it. The head stays, without it is no cluster."""
     dice = random.Random(seed)
     names = [*many.machines]
@@ -239,7 +225,9 @@ def test_kills_at_random_leave_all_machines_on_one_side(many: lab.Lab, seed: int
         for name in names:
             if many.machines[name].process is None:
                 many.start(name)
-        many.rlpatch("n1", "recover", "--ray")
+        unnamed = said.returncode in (0, 4, 5, 6)
+        assert len(held(many)) == 1 or not unnamed, (victim, place, command, said)
+        many.rlpatch("n1", *command)
         assert len(held(many)) == 1, (victim, place, command)
     many.rlpatch("n1", "revert", "--ray")
     assert held(many) == {SOURCE.encode()}

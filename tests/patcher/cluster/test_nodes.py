@@ -14,7 +14,6 @@ from patcher.cluster.node_group import Answer
 from patcher.cluster.nodes import Nodes
 from patcher.commands.finding import SearchOptions
 from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult
 from patcher.processes import RunningProcess
 from patcher.store import STORE
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
@@ -94,7 +93,7 @@ def test_a_node_that_joins_late_is_evened_out(ray: Ray, group: Processes, sites:
     assert len(workers(group.sites)) == 1
     assert {name: (sites[name] / WORKER).stat().st_mtime_ns for name in times} == times
     ray(*APPLY)
-    assert "prepare" not in group.called  # nothing was to be done
+    assert "commit" not in group.called  # nothing was to be done
 
 
 def another_release(site: Path) -> None:
@@ -182,7 +181,7 @@ def test_packages_beside_a_target_that_its_recipes_ask_for_are_known_of_the_node
         packages = ("torch", "torch_npu", "vllm_ascend")
         assert [package for package in packages if target.beside(package)] == ["torch", "vllm_ascend"]
     finally:
-        machines.within(lambda: CommandResult("apply"))
+        machines.close()
 
 
 def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,8 +233,7 @@ def test_a_profiler_that_is_on_in_the_environment_of_a_node_stops_all(
     ("typed", "again"),
     [
         ("status --nodes n1", "rlpatch status --ray auto --nodes n1"),
-        ("recover --gone n2", "rlpatch recover --ray auto --gone n2"),
-        ("recover --json --gone=n2", "rlpatch recover --ray auto --json --gone=n2"),
+        ("recover --json --nodes=n2", "rlpatch recover --ray auto --json --nodes=n2"),
     ],
 )
 def test_nodes_without_ray_are_an_error(ray: Ray, typed: str, again: str) -> None:

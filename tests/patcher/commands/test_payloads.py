@@ -9,11 +9,10 @@ import pytest
 
 from fixtures.cache import REPOSITORY
 from patcher.cli.about import completion
-from patcher.commands import guarding
+from patcher.commands import applied, guarding
 from patcher.commands.about import demonstrating, knowledge
 from patcher.commands.patching import applying, bundling, describing, running, status
 from patcher.messages.report import OMIT_NONE
-from patcher.targets import applied
 
 PAYLOADS = {
     "`apply`": applying.Applied,

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from patcher import plan
+from patcher.commands import applied, guarding
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.commands.patching import applying
-from patcher.commands.where import Committed, Where
+from patcher.commands.where import Where
 from patcher.config import Window
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import StepResult
@@ -30,32 +31,24 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         taken.append("plan")
         return planned(*words)
 
-    monkeypatch.setattr(plan, "apply", apply)
-    monkeypatch.setattr(StoreFolder, "unfinished", lambda _store: True)
-    return taken
-
-
-class Machine(Where):
-    """This machine; ``taken`` are the steps in their order, and a profiler may be ``on``."""
-
-    taken: list[str]
-    on: tuple[Problem, ...] = ()
-
-    def settle(self, search: object) -> StepResult:
-        self.taken.append("settle")
+    def settle(*_words: Any) -> StepResult:
+        taken.append("settle")
         return StepResult(("an interrupted run was undone",))
 
-    def guard(self, *_words: Any, **_options: Any) -> StepResult:
-        self.taken.append("guard")
-        return StepResult(problems=self.on)
+    def preflight(*_words: Any) -> tuple[Any, ...]:
+        taken.append("preflight")
+        return ()
 
-    def preflight(self, work: Any) -> StepResult:
-        self.taken.append("preflight")
+    def commit(*_words: Any) -> StepResult:
+        taken.append("commit")
         return StepResult()
 
-    def commit(self, work: Any, verb: str) -> Committed:
-        self.taken.append("commit")
-        return Committed(StepResult())
+    monkeypatch.setattr(plan, "apply", apply)
+    monkeypatch.setattr(StoreFolder, "unfinished", lambda _store: True)
+    monkeypatch.setattr(applied, "settle", settle)
+    monkeypatch.setattr("patcher.store.transaction.preflight", preflight)
+    monkeypatch.setattr("patcher.store.outcomes.commit", commit)
+    return taken
 
 
 @pytest.mark.parametrize(
@@ -67,11 +60,21 @@ class Machine(Where):
     ],
 )
 def test_the_steps_stand_in_one_order(
-    steps: list[str], tmp_path: Path, dry_run: bool, on: tuple[Problem, ...], taken: list[str], lines: bool
+    steps: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dry_run: bool,
+    on: tuple[Problem, ...],
+    taken: list[str],
+    lines: bool,
 ) -> None:
-    machine = Machine(SearchOptions(tmp_path / "site"), print)
-    machine.taken, machine.on = steps, on
+    def guard(*_words: Any, **_options: Any) -> StepResult:
+        steps.append("guard")
+        return StepResult(problems=on)
+
+    monkeypatch.setattr(guarding, "guard", guard)
+    where = Where(SearchOptions(tmp_path / "site"), print)
     request = ProfileRequest((Window("decode", 30, 60),), {"save_path": "/tmp/traces"})
-    report = applying.apply(["vllm-ascend"], machine, request, LaunchOptions({}), dry_run=dry_run, force=False)
+    report = applying.apply(["vllm-ascend"], where, request, LaunchOptions({}), dry_run=dry_run, force=False)
     assert steps == taken
     assert (report.exit_code, "an interrupted run was undone" in report.lines) == (8 if on else 0, lines)

@@ -72,8 +72,8 @@ def holder(folder: Path):
             stream.close()
 
 
-def hold(folder: Path, wait: float = 20, on_wait=lock.silent, prepare=lambda: None, keep: bool = False):
-    return lock.hold(folder, prepare=prepare, wait=wait, on_wait=on_wait, keep=keep)
+def hold(folder: Path, wait: float = 20, on_wait=lock.silent, prepare=lambda: None):
+    return lock.hold(folder, prepare=prepare, wait=wait, on_wait=on_wait)
 
 
 def test_another_process_is_waited_for_and_named(folder: Path, holder, noop: bool) -> None:
@@ -203,18 +203,6 @@ def test_a_lock_is_open_to_a_group_where_the_store_is(folder: Path, store: int, 
     folder.chmod(store)
     with hold(folder):
         assert (folder / "lock").stat().st_mode & 0o777 == mode
-
-
-def test_a_lock_that_is_kept_is_kept_as_long_as_its_file_is_there(folder: Path) -> None:
-    with hold(folder, keep=True):
-        assert lock.keeps(folder)
-        (folder / "lock").rename(folder / "away")
-        assert not lock.keeps(folder)
-        (folder / "lock").touch()
-        assert not lock.keeps(folder)
-        (folder / "away").replace(folder / "lock")
-        assert lock.keeps(folder)
-    assert not lock.keeps(folder)
 
 
 def test_one_process_alone_may_remove_the_claim_of_a_dead_one(folder: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from patcher.changes.change import Change, Edit, PatchId, Record
+from patcher.commands.applied import Removal, RevertedFile, next_lines, refuse_several, restart_lines
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
-from patcher.targets.applied import Removal, RevertedFile, next_lines, refuse_several, restart_lines
 from patcher.targets.patched import PatchedRoot
 
 ROOT = Path("/site")

@@ -1,0 +1,141 @@
+"""Change the files of all nodes, or of none: check all, commit on each, undo what is done where one fails.
+
+Each node commits by itself, as the store does. Nothing is remembered of the others: a node that is lost on the way is
+named, and `status --ray` or the next command shows how it is. Nodes that see the same folder change it once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from patcher import interrupts
+from patcher.changes.change import Edit
+from patcher.cluster.node_group import Answer, NodeEdit, NodeGroup, failed, listed, problems, together, values
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import StepResult
+from patcher.store import outcomes
+from patcher.store.filesystem.files import digest
+from patcher.store.transaction import Outcome
+
+Work = Mapping[str, Sequence[NodeEdit]]
+"""Node → its edits."""
+
+
+class ClusterChange(NamedTuple):
+    """The result of a change of all nodes.
+
+    ``written`` has for each node the files that hold other bytes now, ``shares`` for each node that sees a folder of
+    another one which that is, ``late`` the nodes that do not see yet what was written there. ``step`` has what the
+    stores report.
+    """
+
+    written: Mapping[str, tuple[str, ...]]
+    shares: Mapping[str, str]
+    late: tuple[str, ...]
+    step: StepResult
+
+
+def check(group: NodeGroup, work: Work) -> StepResult:
+    """Check on all nodes what the store checks before it writes; the problems and notes of a step."""
+    answers = group.call("preflight", {node: (_edits(edits),) for node, edits in work.items()})
+    notes = [note for node_notes in values(answers).values() for note in node_notes]
+    return StepResult.noted(dict.fromkeys(notes)) + StepResult(problems=tuple(problems(answers)))
+
+
+def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
+    """Do the edits of all nodes, or none of them; ``status`` is the command that shows how nodes are.
+
+    Raises Problem: what a node says, with everything as it was; ROLLED_BACK where a node was lost and is as it was,
+    too; ROLLBACK_INCOMPLETE where a node may be left changed; INTERRUPTED.
+    """
+    try:
+        with interrupts.deferred():
+            if hindrances := check(group, work).problems:
+                raise together(hindrances)
+            own, shares = _first_of_each_folder(group, work)
+            interrupts.look()
+            answers = group.call("commit", {node: (_edits(edits),) for node, edits in own.items()})
+            interrupts.ignore()
+            if failed(answers):
+                raise _undone(group, own, answers, status)
+    except KeyboardInterrupt:
+        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
+    committed: dict[str, Outcome] = values(answers)
+    step = StepResult.noted(dict.fromkeys(note for outcome in committed.values() for note in outcome.notes))
+    step = sum((outcomes.ended(outcome.recovered, node) for node, outcome in committed.items()), step)
+    written = {node: tuple(map(str, outcome.written)) for node, outcome in committed.items()}
+    return ClusterChange(written, shares, _late(group, {node: work[node] for node in shares}), step)
+
+
+def _first_of_each_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[NodeEdit]], dict[str, str]]:
+    """Return the edits that each node does itself, and for the other nodes whose folder they see.
+
+    Each node puts a marker into its stores and reads whose is there. Raises Problem where one cannot.
+    """
+    run = os.urandom(8).hex()
+    answers = group.call("mark", {node: (run, node, _roots(edits)) for node, edits in work.items()})
+    own: dict[str, list[NodeEdit]] = {}
+    shares: dict[str, str] = {}
+    for node, names in values(answers).items():
+        mine = {root for root, name in names.items() if name == f"{node}:{root}"}
+        own[node] = [node_edit for node_edit in work[node] if str(node_edit.edit.root) in mine]
+        others = dict.fromkeys(name for root, name in names.items() if root not in mine)
+        if others:
+            shares[node] = ", ".join(others)
+    own = {node: edits for node, edits in own.items() if edits}
+    group.call("unmark", {node: (run, _roots(edits)) for node, edits in own.items()})
+    if failed(answers):
+        raise together(problems(answers))
+    return own, shares
+
+
+def _roots(edits: Iterable[NodeEdit]) -> list[str]:
+    return [str(edit.root) for edit, _ in edits]
+
+
+def _edits(edits: Iterable[NodeEdit]) -> list[Edit]:
+    return [edit for edit, _ in edits]
+
+
+def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status: str) -> Problem:
+    """Undo the edits of all nodes that have, or may have done them; return the problem to raise."""
+    causes = failed(answers)
+    changed = [node for node, answer in answers.items() if not answer.problem or _is_incomplete(answer.problem)]
+    left = failed(group.call("undo", {node: (work[node],) for node in changed}))
+    lost = "the node was lost while its files were changed ({}); everything is as it was"
+    again = "the same command again; --nodes leaves a node out"
+    problem = together(problems(causes, lambda why: Problem(Kind.ROLLED_BACK, lost.format(why), hint=again)))
+    if not left:
+        return problem
+    unclear = problems(left, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, f"no answer: {why}"))
+    first = together([one.replace(kind=Kind.ROLLBACK_INCOMPLETE) for one in unclear])
+    others = problems({node: answer for node, answer in causes.items() if node not in left})
+    return first.replace(
+        cause=f"{listed(left)} may be left changed, all other nodes are as they were: {first.cause}",
+        hint=f"when it answers again, `{status}` shows how it is; then the same command again, or revert",
+        notes=(*first.notes, *(f"why the others were undone: {one.cause} ({one.place})" for one in others)),
+    )
+
+
+def _is_incomplete(problem: Problem) -> bool:
+    return problem.kind is Kind.ROLLBACK_INCOMPLETE
+
+
+def _late(group: NodeGroup, work: Work, tries: int = 5) -> tuple[str, ...]:
+    """Return the nodes that do not see what others wrote into their folder, after some tries: it may be late."""
+    wanted = {
+        node: {str(edit.root / change.path): digest(change.after) for edit, _ in edits for change in edit.changes}
+        for node, edits in work.items()
+    }
+    for attempt in range(tries):
+        if not wanted:
+            break
+        time.sleep(0.2 * 2**attempt if attempt else 0)
+        answers = group.call("verify", {node: (files,) for node, files in wanted.items()})
+        wanted = {node: wanted[node] for node, answer in answers.items() if not answer.ok or answer.value}
+        if any(answers[node].lost for node in wanted):
+            break
+    return tuple(wanted)
