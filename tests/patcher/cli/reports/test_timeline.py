@@ -15,7 +15,7 @@ from click.testing import Result
 
 from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
-from patcher.messages.report import CommandResult, StepResult
+from patcher.messages.report import StepResult
 from patcher.timeline import files
 
 Run = Callable[..., Result]
@@ -130,15 +130,12 @@ def test_files_of_a_cluster_are_copied_here_first(run: Run, tmp_path: Path, monk
     small(tmp_path / "elsewhere")
 
     class Nodes:
-        def within(self, work: Callable[[], CommandResult]) -> CommandResult:
-            return work()
-
         def gather(self, folder: Path, into: Path) -> StepResult:
             assert folder == into == tmp_path / "here"
             shutil.copytree(tmp_path / "elsewhere", into)
             return StepResult(("copied 6 files",))
 
-    monkeypatch.setattr("patcher.cli.search.ClusterOptions.connect", lambda *_: Nodes())
+    monkeypatch.setattr("patcher.cli.search.ClusterOptions.connected", lambda *_: nullcontext(Nodes()))
     found = run("timeline", tmp_path / "here", "--ray")
     assert "steps 1 to 5" in found.stdout
     assert "copied 6 files" in found.stderr
