@@ -1,4 +1,4 @@
-"""Which plan of a bundle is the one for a target that is there: its files decide, not what its version says."""
+"""Choose the plan of a bundle for a target: its files decide, not what its version says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FittedPlan(NamedTuple):
 
 
 def fit(bundle: Bundle, target: Target) -> FittedPlan:
-    """The plan of ``bundle`` whose files those of ``target`` are, our own lines left aside.
+    """Return the plan of ``bundle`` whose files ``target`` has, apart from lines that rlpatch inserted.
 
     Raises Problem: VERSION for a release that the bundle was not made for, FOREIGN_EDIT where somebody has changed a
     file, or another patch stands in it, and what reading the file or the registry raises.
@@ -50,7 +50,7 @@ def _public(version: str) -> str:
 
 
 def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
-    """What becomes of a file; None where it is not the one that was planned for."""
+    """Return the change of a file, None where it is not the one that was planned for."""
     path = PurePosixPath(file.path)
     if not target.exists(path):
         return None
@@ -65,15 +65,15 @@ def _planned(plan: BundledPlan, target: Target, changes: Sequence[Change], tool:
     files = tuple(file.path for file in plan.files)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = Record(plan.patch, target.version or plan.version, plan.options, files, now, tool)
-    before = next((one for one in StoreFolder(target.root).records() if one.patch == plan.patch), None)
-    gone: tuple[Change, ...] = ()
-    if before:  # an earlier capture may have needed more files
-        left = before._replace(files=tuple(path for path in before.files if path not in files))
-        gone = edits.revert(target.root, lambda path: _read(target, path), [left], [plan.patch]).changes
-    known = before is not None and before[:4] == record[:4]
-    same = known and all(change.before == change.after for change in (*changes, *gone))
-    edit = Edit(target.root, (*changes, *gone), () if same else (record,))
-    return FittedPlan(plan, target, edit, None if known else before)
+    previous = next((other for other in StoreFolder(target.root).records() if other.patch == plan.patch), None)
+    if previous:  # an earlier window may have needed more files
+        more = previous._replace(files=tuple(path for path in previous.files if path not in files))
+        removal = edits.revert(target.root, lambda path: _read(target, path), [more], [plan.patch])
+        changes = [*changes, *removal.changes]
+    registered = previous is not None and previous[:4] == record[:4]
+    unchanged = registered and all(change.before == change.after for change in changes)
+    edit = Edit(target.root, tuple(changes), () if unchanged else (record,))
+    return FittedPlan(plan, target, edit, None if registered else previous)
 
 
 def _read(target: Target, path: PurePosixPath) -> bytes | None:
@@ -86,7 +86,7 @@ def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Ta
     for plan, file in unfit:
         data, where = _read(target, PurePosixPath(file.path)), str(target.root / file.path)
         if data is not None and digest(markers.strip(data, where=where)) == file.before:
-            others = ", ".join(str(one.patch) for one in markers.marked(data) if one.patch != plan.patch)
+            others = ", ".join(str(mark.patch) for mark in markers.marked(data) if mark.patch != plan.patch)
             cause = f"the file carries the lines of another patch, which this bundle does not know ({others})"
             hint = "remove it first, or use rlpatch itself here: it adds one patch to another"
             return Problem(Kind.FOREIGN_EDIT, cause, where, hint)

@@ -1,6 +1,6 @@
-"""What a bundle carries: for each release of a target the bytes that its files shall have, as what is inserted.
+"""Contents of a bundle: for each release of a target the lines that go into its files.
 
-A node knows the file of before by its digest, and makes the one of after of it; the digest of that is checked, too.
+A machine checks the digest of a file before it inserts the lines, and that of the result.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from patcher.store.filesystem.files import digest
 from patcher.targets.target import Project
 
 NAME = "plans.json"
-"""What the bundle is called in the archive, beside this module."""
+"""Name of the bundle in the archive, beside this module."""
 
 Script = Tuple[Tuple[int, int, str], ...]
-"""At which line of the file, how many lines go, and what comes there."""
+"""Entries: index of a line, how many lines are removed there, and the text that is inserted."""
 
 
 class FilePlan(NamedTuple):
-    """One file of a release: the digests of its bytes before and after, and what leads from the one to the other."""
+    """One file of a release: the digests of its bytes before and after, and the script between them."""
 
     path: str
     before: str
@@ -30,20 +30,20 @@ class FilePlan(NamedTuple):
     script: Script
 
     def applied(self, pristine: bytes) -> bytes:
-        """The bytes of after; ``pristine`` are those of before. Raises ValueError where they do not come out."""
+        """Return the bytes after, of the ``pristine`` ones. Raises ValueError for another digest than planned."""
         old = lines.split(pristine.decode("utf-8", "surrogateescape"))
-        new, done = [], 0
-        for first, gone, text in self.script:
-            new += [*old[done:first], text]
-            done = first + gone
-        made = "".join([*new, *old[done:]]).encode("utf-8", "surrogateescape")
-        if digest(made) != self.after:
+        new, position = [], 0
+        for first, removed, text in self.script:
+            new += [*old[position:first], text]
+            position = first + removed
+        content = "".join([*new, *old[position:]]).encode("utf-8", "surrogateescape")
+        if digest(content) != self.after:
             raise ValueError(self.path)
-        return made
+        return content
 
 
 class BundledPlan(NamedTuple):
-    """What a release of a target gets: the patch, its options as they would be typed, and its files.
+    """Plan for a release of a target: the patch, its options as they would be typed, and its files.
 
     ``summary`` says what is recorded, ``save_path`` where the traces go ("" where the framework knows).
     """
@@ -57,7 +57,7 @@ class BundledPlan(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """All that a bundle knows; ``tool`` is the rlpatch that planned it."""
+    """Plans and their projects; ``tool`` is the version of rlpatch that planned them."""
 
     tool: str
     projects: tuple[Project, ...]
@@ -65,7 +65,7 @@ class Bundle(NamedTuple):
 
 
 def planned(path: str, before: bytes, after: bytes) -> FilePlan:
-    """The plan that makes ``after`` of ``before``."""
+    """Return the plan that makes ``after`` of ``before``."""
     old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (before, after))
     changes = difflib.SequenceMatcher(None, old, new).get_opcodes()
     script = tuple((i, j - i, "".join(new[k:m])) for tag, i, j, k, m in changes if tag != "equal")
@@ -73,23 +73,26 @@ def planned(path: str, before: bytes, after: bytes) -> FilePlan:
 
 
 def text_of(bundle: Bundle) -> bytes:
-    """The bundle as it lies in the archive."""
+    """Return the bundle as JSON."""
     projects = [project._replace(releases=())._asdict() for project in bundle.projects]
     plans = [{**plan._asdict(), "files": [file._asdict() for file in plan.files]} for plan in bundle.plans]
     return json.dumps({"tool": bundle.tool, "projects": projects, "plans": plans}, indent=0).encode() + b"\n"
 
 
 def read(content: bytes) -> Bundle:
-    """The bundle from its text, which was written by `text_of` of the same release."""
+    """Read a bundle that `text_of` of the same release has written."""
     top = json.loads(content)
-    projects = tuple(Project(**{name: _plain(value) for name, value in one.items()}) for one in top["projects"])
-    return Bundle(top["tool"], projects, tuple(map(_plan, top["plans"])))
+    return Bundle(top["tool"], tuple(map(_project, top["projects"])), tuple(map(_plan, top["plans"])))
 
 
-def _plan(one: dict[str, Any]) -> BundledPlan:
-    files = tuple(FilePlan(**{**file, "script": tuple(map(tuple, file["script"]))}) for file in one["files"])
-    return BundledPlan(**{**one, "patch": PatchId(*one["patch"]), "options": tuple(one["options"]), "files": files})
+def _project(fields: dict[str, Any]) -> Project:
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
+    return Project(**values)
 
 
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _plan(fields: dict[str, Any]) -> BundledPlan:
+    files = tuple(FilePlan(**{**file, "script": tuple(map(tuple, file["script"]))}) for file in fields["files"])
+    patch, options = PatchId(*fields["patch"]), tuple(fields["options"])
+    return BundledPlan(**{**fields, "patch": patch, "options": options, "files": files})

@@ -27,47 +27,45 @@ _TRIES = 5
 
 
 class Machine(NamedTuple):
-    """A bundle and where it looks for its targets; ``on_wait`` gets a line for each lock that is waited for."""
+    """A bundle and where it looks for its targets: ``words`` are the options for that, as they were typed.
+
+    ``on_wait`` gets a line for each lock that is waited for.
+    """
 
     bundle: Bundle
     path: Path | None
     python: str | None
     on_wait: Callable[[str], None]
     words: tuple[str, ...] = ()
-    """The options that lead there, as they were typed."""
-
-    def command(self, *words: str) -> CommandLine:
-        """The command line with these words that looks in the same place."""
-        return CommandLine(*words, *self.words)
 
     def discover(self) -> Discovery:
-        """The targets of the bundle that are there, and every root with a store."""
+        """Find the targets of the bundle that are there, and every root with a store."""
         return targets.discover(self.bundle.projects, path=self.path, python=self.python, git=False)
 
-    def patched(self, found: Discovery) -> list[PatchedRoot]:
-        """The roots that hold patches of its targets, whoever has applied them."""
-        return patched(found, {project.name for project in self.bundle.projects})
+    def patched(self, discovery: Discovery) -> list[PatchedRoot]:
+        """Return the roots that hold patches of its targets, whoever has applied them."""
+        return patched(discovery, {project.name for project in self.bundle.projects})
 
-    def plan(self, found: Discovery) -> tuple[list[FittedPlan], tuple[Problem, ...]]:
-        """The plan for each target, and all that stands in the way."""
+    def plan(self, discovery: Discovery) -> tuple[list[FittedPlan], tuple[Problem, ...]]:
+        """Return the plan for each target, and what stands in the way of the others."""
         plans: list[FittedPlan] = []
-        problems = [*found.problems]
+        problems = [*discovery.problems]
         for project in self.bundle.projects:
-            target = next((target for target in found.targets if target.project == project), None)
+            target = next((target for target in discovery.targets if target.project == project), None)
             try:
                 if target:
                     plans.append(fit(self.bundle, target))
-                elif not found.problems:
-                    problems.append(_absent(project, found))
+                elif not discovery.problems:
+                    problems.append(_absent(project, discovery))
             except (Problem, PermissionError) as error:
                 problems.append(failed(error))
         return plans, tuple(problems)
 
 
-def _absent(project: Project, found: Discovery) -> Problem:
+def _absent(project: Project, discovery: Discovery) -> Problem:
     cause = f"{project.name} (the package {project.package}) is not there"
     hint = "name the folder that holds the package (--path), or the interpreter that imports it (--python)"
-    return Problem(Kind.NO_TARGET, cause, "; ".join(found.searched), hint)
+    return Problem(Kind.NO_TARGET, cause, "; ".join(discovery.searched), hint)
 
 
 @dataclass(frozen=True)
@@ -99,9 +97,9 @@ def apply(machine: Machine, *, dry_run: bool) -> CommandResult:
 
 
 def _apply(machine: Machine, dry_run: bool) -> CommandResult:
-    found = machine.discover()
-    step = StepResult() if dry_run else applied.settle(found, machine.on_wait)
-    plans, problems = machine.plan(found)
+    discovery = machine.discover()
+    step = StepResult() if dry_run else applied.settle(discovery, machine.on_wait)
+    plans, problems = machine.plan(discovery)
     if problems:
         return CommandResult("apply", step + StepResult(problems=problems), data=AppliedBundle(dry_run))
     step += _carry_out(machine, [plan.edit for plan in plans], "patched", dry_run=dry_run)
@@ -120,39 +118,40 @@ def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
 
 
 def _revert(machine: Machine, dry_run: bool) -> CommandResult:
-    found = machine.discover()
-    step = StepResult() if dry_run else applied.settle(found, machine.on_wait)
-    planned, stays = _removals(machine, found)
-    step += stays
+    discovery = machine.discover()
+    step = StepResult() if dry_run else applied.settle(discovery, machine.on_wait)
+    removals, removal_step = _removals(machine, discovery)
+    step += removal_step
     if step.problems:
         return CommandResult("revert", step, data=Reverted(dry_run))
-    step += _carry_out(machine, [one.edit for one in planned], "reverted", dry_run=dry_run)
-    lines = [line for one in planned for line in one.lines(dry_run=dry_run)]
-    if not planned:
-        lines.append(f"nothing of this bundle is applied; looked in: {'; '.join(found.searched)}")
+    step += _carry_out(machine, [removal.edit for removal in removals], "reverted", dry_run=dry_run)
+    lines = [line for removal in removals for line in removal.lines(dry_run=dry_run)]
+    if not removals:
+        lines.append(f"nothing of this bundle is applied; looked in: {'; '.join(discovery.searched)}")
     elif not dry_run:
         lines += applied.restart_lines()
-    files = tuple(file for one in planned for file in one.payload())
+    files = tuple(file for removal in removals for file in removal.payload())
     return CommandResult("revert", step + StepResult(tuple(lines)), data=Reverted(dry_run, files))
 
 
-def _removals(machine: Machine, found: Discovery) -> tuple[list[Removal], StepResult]:
-    """What takes the patches of the bundle out, and which others stay."""
-    known = {plan.patch for plan in machine.bundle.plans}
+def _removals(machine: Machine, discovery: Discovery) -> tuple[list[Removal], StepResult]:
+    """Return what takes the patches of the bundle out; the step names patches that stay, and roots that refuse."""
+    carried = {plan.patch for plan in machine.bundle.plans}
     removals, step = [], StepResult()
-    for root in machine.patched(found):
-        unknown = (record.patch for record in root.records if record.patch not in known)
+    for root in machine.patched(discovery):
+        unknown = (record.patch for record in root.records if record.patch not in carried)
         step += StepResult(tuple(f"{patch} stays: this bundle does not know it" for patch in unknown))
         try:
             applied.refuse_broken(root)
-            removals.append(applied.removal(root, known))
+            if removal := applied.removal(root, carried):
+                removals.append(removal)
         except Problem as problem:
             step += StepResult(problems=(problem,))
-    return [one for one in removals if one], step
+    return removals, step
 
 
 def _repeated(attempt: Callable[[], CommandResult]) -> CommandResult:
-    """The result of ``attempt``, made once more wherever another process has changed a file since it was planned."""
+    """Return the result of ``attempt``, made again where another process has changed a file since it was planned."""
     for _ in range(_TRIES - 1):
         try:
             return attempt()
@@ -162,15 +161,15 @@ def _repeated(attempt: Callable[[], CommandResult]) -> CommandResult:
     return attempt()
 
 
-def _carry_out(machine: Machine, planned: Sequence[Edit], verb: str, *, dry_run: bool) -> StepResult:
+def _carry_out(machine: Machine, planned_edits: Sequence[Edit], verb: str, *, dry_run: bool) -> StepResult:
     if dry_run:
-        return StepResult.noted(store.preflight(planned))
-    return outcomes.commit(planned, verb, machine.on_wait)
+        return StepResult.noted(store.preflight(planned_edits))
+    return outcomes.commit(planned_edits, verb, machine.on_wait)
 
 
 @dataclass(frozen=True)
 class TargetState:
-    """How a target stands to the bundle: as released, patched, patched otherwise, interrupted or other."""
+    """State of a target: as released, patched, patched otherwise, interrupted or other."""
 
     target: str
     version: str
@@ -188,27 +187,30 @@ class BundleStatus:
 
 
 def status(machine: Machine) -> CommandResult:
-    """What is patched, by whomever, and how each target stands to this bundle."""
-    found = machine.discover()
-    step = StepResult.noted([problem.note for problem in found.problems], "warning")
+    """Show what is patched, by whomever, and whether each target is as this bundle makes it."""
+    discovery = machine.discover()
+    step = StepResult.noted([problem.note for problem in discovery.problems], "warning")
     states = []
-    for target in found.targets:
+    for target in discovery.targets:
         state, detail = _state(machine, target)
         line = f"{target.project.name} {target.version or '(unknown version)'} in {target.root}: {state}"
         step += StepResult((line, *([f"  {detail}"] if detail else [])))
         states.append(TargetState(target.project.name, target.version, str(target.root), state, detail))
-    roots = [applied.status(root) for root in machine.patched(found)]
+    patches: list[PatchPayload] = []
+    roots = machine.patched(discovery)
+    for root in roots:
+        root_step, root_patches = applied.status(root)
+        step += root_step
+        patches += root_patches
     if not states and not roots:
-        step += StepResult((f"no target of this bundle; looked in: {'; '.join(found.searched)}",))
-    step = sum((below for below, _ in roots), step)
-    patches = tuple(one for _, below in roots for one in below)
-    return CommandResult("status", step, data=BundleStatus(tuple(states), patches))
+        step += StepResult((f"no target of this bundle; looked in: {'; '.join(discovery.searched)}",))
+    return CommandResult("status", step, data=BundleStatus(tuple(states), tuple(patches)))
 
 
 def _state(machine: Machine, target: Target) -> tuple[str, str]:
-    """The state of a target, and what is to be known of it."""
+    """Return the state of a target, and a detail of it ("" for none)."""
     if StoreFolder(target.root).journal() is not None:
-        return "interrupted", machine.command("recover")
+        return "interrupted", CommandLine("recover", *machine.words)
     try:
         plan = fit(machine.bundle, target)
     except (Problem, PermissionError) as error:
@@ -219,16 +221,17 @@ def _state(machine: Machine, target: Target) -> tuple[str, str]:
 
 
 def diff(machine: Machine, *, planned: bool) -> CommandResult:
-    """A diff from pristine to patched of what is applied, or with ``planned`` of what would be."""
-    found = machine.discover()
+    """Show the diff from pristine to patched of what is applied, or with ``planned`` of what would be."""
+    discovery = machine.discover()
     files: Files = {}
     problems: tuple[Problem, ...] = ()
     if planned:
-        plans, problems = machine.plan(found)
-        for edit in (plan.edit for plan in plans):
-            files.setdefault(edit.root, []).extend((str(one.path), one.pristine, one.after) for one in edit.changes)
+        plans, problems = machine.plan(discovery)
+        for _, _, edit, _ in plans:
+            changes = ((str(change.path), change.pristine, change.after) for change in edit.changes)
+            files.setdefault(edit.root, []).extend(changes)
     else:
-        files = applied.patched_files(machine.patched(found))
+        files = applied.patched_files(machine.patched(discovery))
     applied.refuse_several([f"--path {root}" for root in files])
     raw = b"".join(edits.diff(*file) for below in files.values() for file in below)
     data = Diff(str(next(iter(files), "")), raw.decode("utf-8", "replace"))
@@ -257,7 +260,7 @@ def _payload(plans: Iterable[FittedPlan]) -> tuple[PlannedTarget, ...]:
         PlannedTarget(
             target.project.name, target.version, str(target.root), target.installed_as, plan.patch.stage,
             plan.patch.role, plan.options, plan.save_path or None,
-            tuple({"path": str(one.path), "changed": one.before != one.after} for one in edit.changes),
+            tuple({"path": str(change.path), "changed": change.before != change.after} for change in edit.changes),
         )
         for plan, target, edit, _ in plans
     )  # fmt: skip
