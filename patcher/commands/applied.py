@@ -1,4 +1,4 @@
-"""What `status`, `diff`, `revert` and `recover` do with the roots that were found, in rlpatch and in a bundle alike."""
+"""Parts of `status`, `diff`, `revert` and `recover` that rlpatch and a bundle share."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PatchPayload:
 def status(
     root: PatchedRoot, apply_command: Callable[[Record], str] = lambda _record: ""
 ) -> tuple[StepResult, tuple[PatchPayload, ...]]:
-    """The patches of a root, since when they are there, and whether their files are still as they were left.
+    """Return the patches of a root, since when they are there, and whether their files are still as they were left.
 
     ``apply_command`` gives the command line that applies a record again, "" for none.
     """
@@ -76,8 +76,8 @@ def _status_lines(
         yield f"  {apply_command}"
     if installed is not None and record.version and installed != record.version:
         yield f"  warning: {installed or 'an unknown version'} is installed there now"
-    for one in states:
-        yield f"  {one.state} {one.path}" + (f": {one.detail}" if one.detail else "")
+    for file in states:
+        yield f"  {file.state} {file.path}" + (f": {file.detail}" if file.detail else "")
 
 
 @dataclass(frozen=True)
@@ -89,20 +89,20 @@ class Diff:
 
 
 def patched_files(roots: Iterable[PatchedRoot]) -> Files:
-    """The files of ``roots`` with lines of their records. Raises Problem (FOREIGN_EDIT) for marks that are broken."""
+    """Return the files of ``roots`` that records name. Raises Problem (FOREIGN_EDIT) for marks that are broken."""
     files: Files = {}
     for root in roots:
         refuse_broken(root)
-        wanted = {file for record in root.records for file in record.files}
+        recorded = {file for record in root.records for file in record.files}
         for file, data in root.marked().items():
-            if file in wanted:
+            if file in recorded:
                 pristine = markers.strip(data, where=str(root.path / file))
                 files.setdefault(root.path, []).append((file, pristine, data))
     return files
 
 
 def refuse_broken(root: PatchedRoot) -> None:
-    """Raise Problem (FOREIGN_EDIT) where marks of ours do not pair, and no store knows what they were."""
+    """Raise Problem (FOREIGN_EDIT) where marks do not pair, and no store knows what they were."""
     if root.broken:
         raise root.broken[0]
 
@@ -116,7 +116,7 @@ def refuse_several(options: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class RevertedFile:
-    """A file of a patch that was taken out; not ``reverted`` where it had been replaced and has no line of ours."""
+    """A file of a removed patch; not ``reverted`` where it was replaced since and has no inserted line."""
 
     root: str
     path: str
@@ -138,19 +138,19 @@ class Reverted:
 
 
 class Removal(NamedTuple):
-    """What is taken out of one root; ``restored`` are files that become their backups, and what others lose by that."""
+    """Removal of patches from one root; ``restored`` maps files that become their backups to what others lose."""
 
     root: PatchedRoot
     edit: Edit
     restored: Mapping[str, bytes] = MappingProxyType({})
 
     def lines(self, *, dry_run: bool) -> Iterator[str]:
-        """Each patch and what becomes of its files."""
-        verb, last = "would revert" if dry_run else "reverted", None
+        """Return the lines of the report: each patch, and what becomes of its files."""
+        verb, previous = "would revert" if dry_run else "reverted", None
         for patch, file, others in self._files():
-            if patch != last:
+            if patch != previous:
                 yield f"{patch} in {self.root.path}"
-            last = patch
+            previous = patch
             if others is None:
                 yield f"  forgotten: {file} was replaced in the meantime and has no line of the patch"
             else:
@@ -161,12 +161,12 @@ class Removal(NamedTuple):
             yield from (Verbatim(f"    {line}") for line in lost.decode("utf-8", "replace").splitlines())
 
     def payload(self, nodes: tuple[str, ...] = ()) -> Iterator[RevertedFile]:
-        """The same for programs, on the ``nodes`` of a cluster if there are any."""
+        """Return the files for JSON, with the ``nodes`` of a cluster if there are any."""
         for _, file, others in self._files():
             yield RevertedFile(str(self.root.path), file, others is not None, nodes or None)
 
     def _files(self) -> Iterator[tuple[PatchId, str, bool | None]]:
-        """Each patch and file: whether lines of another patch stay there, None for a file that was replaced."""
+        """Return each patch and file; whether lines of another patch stay there, None for a file that was replaced."""
         changed = {str(change.path): change for change in self.edit.changes if change.before != change.after}
         for record in (record for record in self.root.records if record.patch in self.edit.remove):
             for file in record.files:
@@ -175,23 +175,27 @@ class Removal(NamedTuple):
 
 
 def removal(root: PatchedRoot, wanted: Collection[PatchId], *, restore: bool = False) -> Removal | None:
-    """What takes the ``wanted`` patches out of ``root``, None where it has none. Raises Problem (FOREIGN_EDIT).
+    """Return what removes the ``wanted`` patches from ``root``, None where it has none. Raises Problem (FOREIGN_EDIT).
 
-    With ``restore`` a file in which lines of ours were edited becomes its backup, which holds no patch at all.
+    With ``restore`` a file in which inserted lines were edited becomes its backup, which holds no patch at all.
     """
     edited = [*edited_files(root, wanted)] if restore else []
-    patches = [one.patch for one in root.records if one.patch in wanted or not {*edited}.isdisjoint(one.files)]
+    patches = [
+        record.patch for record in root.records if record.patch in wanted or not {*edited}.isdisjoint(record.files)
+    ]
     backups = {file: root.backup(PurePosixPath(file)) for file in edited}
     if missing := [file for file, backup in backups.items() if backup is None]:
         cause = "our lines were edited, and there is no backup that can be read"
         raise Problem(Kind.FOREIGN_EDIT, cause, str(root.path / missing[0]), markers.REINSTALL)
-    kept = {file: backup for file, backup in backups.items() if backup is not None}
-    lost = {file: edits.diff(file, markers.others(root.marked()[file]), backup) for file, backup in kept.items()}
-    return Removal(root, edits.revert(root.path, root.read, root.records, patches, kept), lost) if patches else None
+    if not patches:
+        return None
+    readable = {file: backup for file, backup in backups.items() if backup is not None}
+    lost = {file: edits.diff(file, markers.others(root.marked()[file]), backup) for file, backup in readable.items()}
+    return Removal(root, edits.revert(root.path, root.read, root.records, patches, readable), lost)
 
 
 def edited_files(root: PatchedRoot, wanted: Collection[PatchId]) -> Iterator[str]:
-    """The files of the ``wanted`` patches from which our lines cannot be taken, because somebody has edited them."""
+    """Return the files of the ``wanted`` patches in which somebody has edited inserted lines."""
     files = {file for record in root.records if record.patch in wanted for file in record.files}
     for file, data in root.marked().items():
         try:
@@ -207,37 +211,41 @@ class RecoveredRoots:
     roots: tuple[Recovered, ...]
 
 
-def settle(found: Discovery, on_wait: store.OnWait) -> StepResult:
-    """End the interrupted runs of every root before a command that writes; Problem for one that waits for others."""
-    ended = StepResult()
+def settle(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
+    """End the interrupted runs of every root before a command that writes.
+
+    Raises Problem: INTERRUPTED, or as `patcher.store.transaction.recover`.
+    """
+    step = StepResult()
     try:
         with interrupts.deferred():
-            ended = outcomes.ended(store.recover(found.stores, on_wait=on_wait))
+            step = outcomes.ended(store.recover(discovery.stores, on_wait=on_wait))
     except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", notes=ended.done) from None
-    return ended
+        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", notes=step.done) from None
+    return step
 
 
-def recover(found: Discovery, on_wait: store.OnWait) -> CommandResult:
+def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
     """End the interrupted runs of every root; once one is ended, Ctrl-C has nothing to stop."""
     with interrupts.deferred():
-        ended = store.recover(found.stores, on_wait=on_wait)
-        if ended:
+        recovered = store.recover(discovery.stores, on_wait=on_wait)
+        if recovered:
             interrupts.ignore()
-    broken = tuple(problem for root in patched(found) for problem in root.broken)
-    nothing = () if ended else (f"nothing to recover; looked in: {'; '.join(found.searched)}",)
-    step = outcomes.ended(ended) + StepResult(nothing, problems=broken)
-    return CommandResult("recover", step, data=RecoveredRoots(tuple(ended)))
+    broken = tuple(problem for root in patched(discovery) for problem in root.broken)
+    nothing = () if recovered else (f"nothing to recover; looked in: {'; '.join(discovery.searched)}",)
+    step = outcomes.ended(recovered) + StepResult(nothing, problems=broken)
+    return CommandResult("recover", step, data=RecoveredRoots(tuple(recovered)))
 
 
 def next_lines(*words: str) -> list[str]:
-    """What can be done with what is applied now; ``words`` lead to it."""
-    shown, out = (CommandLine(command, *words) for command in ("diff", "revert"))
-    return [f"next: `{shown}` shows every line", f"      `{out}` removes it again"]
+    """Return the lines on what to type next; ``words`` lead to what is applied."""
+    diff, revert = (CommandLine(command, *words) for command in ("diff", "revert"))
+    return [f"next: `{diff}` shows every line", f"      `{revert}` removes it again"]
 
 
 def restart_lines(running: Sequence[str] = ()) -> list[str]:
-    """That processes which run already hold the code as it was; ``running`` are those that are known."""
+    """Return the lines on processes that still hold the code as it was; ``running`` are those that are known."""
     if not running:
         return ["next: restart the engine: a running one still has the old code"]
-    return ["next: restart these processes, which may still have the old code:", *(f"  {one}" for one in running)]
+    processes = (f"  {process}" for process in running)
+    return ["next: restart these processes, which may still have the old code:", *processes]
