@@ -1,4 +1,4 @@
-"""What planning reads of the nodes' files, copied to the driver: one folder for each kind of installation.
+"""Copies of the nodes' files that planning reads: one folder on the driver for each kind of installation.
 
 LibCST, and all that knows recipes, runs in the driver alone. Targets have the paths of the nodes, and read below the
 folder of their kind.
@@ -40,7 +40,7 @@ class Mirror:
         return self.surveys[self.nodes[0]]
 
     def place(self, root: Path, node: str) -> Path:
-        """The path on ``node`` of a root, which is that of the first node."""
+        """Return the path on ``node`` of a root of the first node."""
         return self.surveys[node].roots[self._survey.roots.index(root)]
 
     def again(self, word: str, instead: str) -> CommandLine:
@@ -49,11 +49,11 @@ class Mirror:
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:  # noqa: ARG002
         """See `Search`."""
-        found = self._survey.requested[word]
-        if isinstance(found, NodeTarget):
-            return projects.upstream(found.target.project.name), self._mirrored(found)
-        leave_out = "--nodes has-target leaves such nodes out; or " if found.kind is Kind.NO_TARGET else ""
-        raise found.replace(hint=f"{leave_out}{found.hint}")
+        answer = self._survey.requested[word]
+        if isinstance(answer, NodeTarget):
+            return projects.upstream(answer.target.project.name), self._mirrored(answer)
+        leave_out = "--nodes has-target leaves such nodes out; or " if answer.kind is Kind.NO_TARGET else ""
+        raise answer.replace(hint=f"{leave_out}{answer.hint}")
 
     def discover(self) -> Discovery:
         """See `Search`."""
@@ -62,12 +62,12 @@ class Mirror:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What planning reads, as it is called on the first node."""
+        """Paths on the first node of the files that planning reads."""
         return tuple(self._survey.files)
 
     def fill(self, contents: Mapping[str, bytes]) -> None:
         """Write the ``contents`` of the `files`, and make the folders that only have to be there."""
-        packages = [one.target.root / package for one in self._survey.targets for package in ("", *one.packages)]
+        packages = [target.root / package for target, beside in self._survey.targets for package in ("", *beside)]
         for folder in (*packages, *self._survey.stores):
             within(self.folder, folder).mkdir(parents=True, exist_ok=True)
         for path, content in contents.items():
@@ -78,12 +78,12 @@ class Mirror:
             if store.is_dir():
                 store.chmod(0o700)
 
-    def _mirrored(self, found: NodeTarget) -> Target:
-        return found.target._replace(mirror=self.folder)
+    def _mirrored(self, node_target: NodeTarget) -> Target:
+        return node_target.target._replace(mirror=self.folder)
 
 
 def alike(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
-    """The surveys of nodes, by the kind of their installation."""
+    """Group the surveys of nodes by the kind of their installation."""
     kinds: dict[str, dict[str, NodeSurvey]] = {}
     for node, survey in surveys.items():
         kinds.setdefault(_kind(survey), {})[node] = survey
@@ -92,9 +92,11 @@ def alike(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
 
 def _kind(survey: NodeSurvey) -> str:
     """Return the grouping key of identical installs; it ignores paths and apply times."""
-    requested = {word: str(found) if isinstance(found, Problem) else found for word, found in survey.requested.items()}
+    requested = {
+        word: str(answer) if isinstance(answer, Problem) else answer for word, answer in survey.requested.items()
+    }
     files = sorted(item for item in survey.files.items() if not item[0].endswith(f"/{STORE}/{STATE}"))
-    records = {root: [one._replace(applied_at="") for one in applied] for root, applied in survey.records.items()}
+    records = {root: [record._replace(applied_at="") for record in below] for root, below in survey.records.items()}
     kind = repr((requested, survey.discovered, [str(root) for root in survey.stores], files, records))
     for number, root in enumerate(survey.roots):
         kind = kind.replace(str(root), f"<root {number}>")

@@ -15,22 +15,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from patcher.cluster import actor, shipping
-from patcher.cluster.node_group import LIMIT_S, Answer, natural
+from patcher.cluster.node_group import Answer, natural
 from patcher.messages.errors import Kind, Problem
 
 if TYPE_CHECKING:
     from patcher.commands.finding import SearchOptions
 
 
+_LIMIT_S = 120.0
+"""How long a node may take for one answer; it waits 20 s of them for a lock."""
 _REPEAT_S = 30.0
 _CONNECT_S = 2.0
-_REPEATABLE = frozenset(
-    (
-        *("survey", "contents", "status", "check", "guard", "preflight", "recover", "verify", "running", "timeline"),
-        *("mark", "unmark", "undo"),
-    )
-)
-"""Methods that may be called twice: all but `commit`. While a node dies, Ray 2.41 ends actors on others, too."""
+_CALLED_ONCE = ("commit",)
+"""Methods that are not called again. All others are: while a node dies, Ray 2.41 ends actors on other nodes, too."""
 
 
 class RayNode(NamedTuple):
@@ -79,14 +76,14 @@ class RayNodeGroup:
         """See `NodeGroup`."""
         return tuple(self.nodes)
 
-    def call(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = LIMIT_S) -> dict[str, Answer]:
-        """See `NodeGroup`; what may be called twice is called once more on a new actor where one died."""
-        answers = self._call_once(method, arguments, limit_s)
-        died = [name for name, answer in answers.items() if answer.lost] if method in _REPEATABLE else []
+    def call(self, method: str, arguments: Mapping[str, Sequence[Any]]) -> dict[str, Answer]:
+        """See `NodeGroup`; where an actor died, a new one is called, unless the method may be called only once."""
+        answers = self._call_once(method, arguments, _LIMIT_S)
+        died = [name for name, answer in answers.items() if answer.lost and method not in _CALLED_ONCE]
         for name in died:
             self._actors.pop(name, None)
-        answers |= self._call_once(method, {name: arguments[name] for name in died}, min(limit_s, _REPEAT_S))
-        late = Answer(lost=f"no answer after {limit_s:.0f} s")
+        answers |= self._call_once(method, {name: arguments[name] for name in died}, _REPEAT_S)
+        late = Answer(lost=f"no answer after {_LIMIT_S:.0f} s")
         return {name: answers.get(name, late) for name in arguments}
 
     def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
@@ -147,8 +144,8 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
 def name_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
     """The nodes that live, of those that ``ray.nodes()`` lists, each with a name of its own.
 
-    A machine that was lost and is back stands there twice, until Ray misses the first one (12 s in Ray 2.60). Both
-    would have other names than before, and what the journals say of the machine would be said of nobody.
+    A machine that was lost and is back stands there twice, until Ray misses the first one (12 s in Ray 2.60), which
+    would give no answer.
     """
     places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for node in listed:

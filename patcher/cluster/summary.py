@@ -1,4 +1,4 @@
-"""The results of nodes as one: nodes with the same result stand together, and every node has its entry for programs."""
+"""Join the results of nodes: nodes with the same result stand together, and JSON has an entry for every node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patcher.cluster.node_group import Answer, NodeStatus, NodeSurvey, listed, merged, problems, values
+from patcher.cluster import node_group
+from patcher.cluster.node_group import Answer, NodeStatus, NodeSurvey, listed, merged, values
 from patcher.messages.notes import Message, Note
 from patcher.messages.report import CommandResult, Detail, StepResult, json_of
 from patcher.messages.tables import nodes as table
@@ -22,7 +23,7 @@ class ClusterStatus:
 
 
 def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> StepResult:
-    """The notes and problems of nodes; what several have stands there once, with their names."""
+    """Return the notes and problems of nodes; what several have stands there once, with their names."""
     notes: dict[Message, list[str]] = {}
     for node, report in reports.items():
         for note in report.notes:
@@ -31,12 +32,12 @@ def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> St
     messages = [
         note._replace(text=f"{note.text} ({listed(nodes, 3)})") if several else note for note, nodes in notes.items()
     ]
-    found = merged((node, problem) for node, report in reports.items() for problem in report.problems)
-    return StepResult(notes=tuple(messages), problems=tuple(found))
+    problems = merged((node, problem) for node, report in reports.items() for problem in report.problems)
+    return StepResult(notes=tuple(messages), problems=tuple(problems))
 
 
 def status(answers: Mapping[str, Answer]) -> CommandResult:
-    """The table of all nodes, and below it what is patched, once for all that are alike."""
+    """Return the table of all nodes, and below it what is patched, once for all that are alike."""
     reports = values(answers)
     entries = tuple(
         replace(reports[node].data, node=node) if node in reports else _lost(node, answer)
@@ -57,12 +58,12 @@ def _lost(node: str, answer: Answer) -> NodeStatus:
 
 
 def failures(answers: Mapping[str, Answer]) -> StepResult:
-    """The problems of nodes, and which give no answer, before anything is changed."""
-    return StepResult(problems=tuple(problems(answers)))
+    """Return the problems of nodes, and which give no answer, before anything is changed."""
+    return StepResult(problems=tuple(node_group.problems(answers)))
 
 
 def _grouped(reports: Mapping[str, CommandResult]) -> Iterator[str]:
-    """The lines of the nodes, once for all that have the same."""
+    """Return the lines of the nodes, once for all that have the same."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, report in reports.items():
         alike.setdefault(tuple(report.lines), []).append(node)
@@ -74,20 +75,20 @@ def _grouped(reports: Mapping[str, CommandResult]) -> Iterator[str]:
 
 
 def check(report: CommandResult, answers: Mapping[str, Answer]) -> CommandResult:
-    """What is known of other profilers on nodes, below what ``report`` has already, once for all that are alike."""
+    """Add the profilers that the nodes have found to ``report``, once for all that are alike."""
     reports = values(answers)
-    report.data["nodes"] = {node: one.data for node, one in reports.items()}
+    report.data["nodes"] = {node: node_report.data for node, node_report in reports.items()}
     report.add(StepResult(tuple(_grouped(reports))) + merge(reports) + failures(answers))
     return report
 
 
 def elsewhere(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
-    """A warning where the working directory holds a package that the nodes have elsewhere, too.
+    """Warn where the working directory holds a package that the nodes have elsewhere, too.
 
     A job that is submitted with it imports Ray's copy of it, on every node, and no patched file.
     """
     here = Path.cwd()
-    places = {one.place for survey in surveys.values() for one in survey.discovered}
+    places = {target.place for survey in surveys.values() for target in survey.discovered}
     for project in projects():
         folders = (here / project.checkout, here)
         folder = next((at for at in folders if (at / project.package / "__init__.py").is_file()), None)

@@ -45,7 +45,7 @@ class Processes:
     def names(self) -> tuple[str, ...]:
         return tuple(self.sites)
 
-    def call(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = 20) -> dict[str, Answer]:
+    def call(self, method: str, arguments: Mapping[str, Sequence[Any]]) -> dict[str, Answer]:
         self.before(method)
         self.called.append(method)
         pipes = {}
@@ -65,7 +65,7 @@ class Processes:
         answers = dict.fromkeys(self._dead, Answer(lost="it died"))
         for pipe, name in pipes.items():
             try:
-                ready = wait([pipe], limit_s)
+                ready = wait([pipe], 20)
                 answers[name] = Answer(*pipe.recv()) if ready else Answer(lost="no answer")
             except (EOFError, OSError):
                 answers[name] = Answer(lost="it died")

@@ -34,8 +34,8 @@ class Shaky(RayNodeGroup):
         return {name: Answer(lost="the actor died") if name in dead else Answer([]) for name in arguments}
 
 
-@pytest.mark.parametrize(("method", "ok"), [("recover", True), ("survey", True), ("prepare", False), ("ping", False)])
-def test_what_leaves_nothing_with_an_actor_is_asked_once_more(method: str, ok: bool) -> None:
+@pytest.mark.parametrize(("method", "ok"), [("recover", True), ("survey", True), ("undo", True), ("commit", False)])
+def test_all_but_a_commit_is_called_once_more(method: str, ok: bool) -> None:
     group = Shaky("n1", "n2", "n3")
     answers = group.call(method, {"n1": (), "n2": (), "n3": ()})
     assert [answers[name].ok for name in group.names] == [True, ok, False]
@@ -43,11 +43,11 @@ def test_what_leaves_nothing_with_an_actor_is_asked_once_more(method: str, ok: b
     assert group.called.count((method, "n3")) == 1 + ok
 
 
-def test_who_is_late_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_late_is_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Shaky("n1", "n2")
     asked = group._call_once
     monkeypatch.setattr(group, "_call_once", lambda *given: {k: v for k, v in asked(*given).items() if k != "n1"})
-    assert group.call("survey", {"n1": (), "n2": ()}, 7)["n1"].lost == "no answer after 7 s"
+    assert group.call("survey", {"n1": (), "n2": ()})["n1"].lost == "no answer after 120 s"
     assert group.called == [("survey", "n1"), ("survey", "n2"), ("survey", "n2")]
 
 
@@ -77,12 +77,12 @@ def test_the_reason_for_a_lost_node_is_the_first_line_of_ray(error: Exception, l
     def get(_reference: bytes) -> bytes:
         raise error
 
-    assert OneActor(get).call("prepare", {"n1": ()}) == {"n1": Answer(lost=lost)}
+    assert OneActor(get).call("commit", {"n1": ()}) == {"n1": Answer(lost=lost)}
 
 
 def test_the_answer_of_a_node_is_a_value_or_a_problem() -> None:
-    answer = OneActor(lambda call: pickle.dumps((pickle.loads(call), None))).call("prepare", {"n1": (1, "a")})
-    assert answer == {"n1": Answer(("prepare", (1, "a")))}
+    answer = OneActor(lambda call: pickle.dumps((pickle.loads(call), None))).call("commit", {"n1": (1, "a")})
+    assert answer == {"n1": Answer(("commit", (1, "a")))}
     (answered,) = (
         OneActor(lambda _call: pickle.dumps((None, Problem(Kind.VERSION, "x")))).call("p", {"n1": ()}).values()
     )
@@ -92,7 +92,7 @@ def test_the_answer_of_a_node_is_a_value_or_a_problem() -> None:
 
 def test_what_is_no_failure_of_ray_is_not_taken_for_one() -> None:
     with pytest.raises(ZeroDivisionError):
-        OneActor(lambda _call: bytes(1 // 0)).call("ping", {"n1": ()})
+        OneActor(lambda _call: bytes(1 // 0)).call("commit", {"n1": ()})
 
 
 @pytest.mark.parametrize(
