@@ -16,7 +16,10 @@ HAS_TARGET = "has-target"
 
 
 def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
-    """The nodes of the cluster at ``address`` that ``nodes`` chooses (None: all). Problem (USAGE, ENVIRONMENT)."""
+    """Connect to the nodes of the cluster at ``address`` that ``nodes`` chooses (None: all).
+
+    Raises Problem (USAGE, ENVIRONMENT).
+    """
     words = _listed(nodes)
     ray, there = connect_ray(address)
     chosen = choose([word for word in words if word != HAS_TARGET], there)
@@ -34,12 +37,12 @@ def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
 
 
 def _listed(text: str | None) -> list[str]:
-    """The words between commas."""
+    """Return the words between commas."""
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
-    """The nodes that match one of ``words``; all without a word. Problem (USAGE) for a word that matches none."""
+    """Return the nodes that match one of ``words``; all without a word. Raises Problem (USAGE) if one matches none."""
     if not words:
         return list(nodes)
     chosen: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a node does when it is called: it reads and writes its own machine, with the store that every command uses."""
+"""Methods that the driver calls on a node: they read and write its own machine, with the store of every command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class NodeWorker:
-    """The methods that a `patcher.cluster.node_group.NodeGroup` calls on one node.
+    """Methods that a `patcher.cluster.node_group.NodeGroup` calls on one node.
 
     ``search`` is where it looks for targets, ``origin`` what the user typed for that, ``wait`` how many seconds it
     waits for a lock.
@@ -43,22 +43,22 @@ class NodeWorker:
 
     @cached_property
     def _search(self) -> SearchOptions:
-        """Where it looks. The interpreter is run once for what it imports: that takes longer than all else here."""
+        """Search of this node. The interpreter is run once for what it imports: nothing else here takes as long."""
         return self._options.with_environment()
 
     def survey(self, words: Sequence[str], command: str, packages: Mapping[str, Collection[str]]) -> NodeSurvey:
-        """What is here; nothing is written. ``packages`` are to be looked for beside a project, by its name.
+        """Look for targets and patches, and write nothing. ``packages`` are those to look for beside each project.
 
         No recipe is imported for it: what they know of a project the driver sends.
         """
         requested = {word: self._requested(word, command, packages) for word in words}
         discovery = self._search.discover()
         discovered = tuple(self._described(target, packages) for target in discovery.targets)
-        found = NodeSurvey(requested, discovered, discovery.stores, (), discovery.searched, {}, {}, ())
-        roots = tuple(dict.fromkeys([*(one.target.root for one in found.targets), *discovery.stores]))
+        survey = NodeSurvey(requested, discovered, discovery.stores, (), discovery.searched, {}, {}, ())
+        roots = tuple(dict.fromkeys([*(target.root for target, _ in survey.targets), *discovery.stores]))
         files: dict[str, str] = {}
         records: dict[str, tuple[Record, ...]] = {}
-        for target, _ in found.targets:
+        for target, _ in survey.targets:
             # What planning reads: the modules that recipes name, and what tells of the released ones.
             beside = (f"{target.project.package}/__init__.py", f"{target.version_from}/RECORD")
             files |= _digests(target.root, (*target.project.files, *beside))
@@ -68,26 +68,27 @@ class NodeWorker:
                 patched = {file for record in records[str(root)] for file in record.files}
                 files |= state | _digests(root, patched)
         unfinished = tuple(root for root in roots if StoreFolder(root).unfinished())
-        return found._replace(roots=roots, files=files, records=records, unfinished=unfinished)
+        return survey._replace(roots=roots, files=files, records=records, unfinished=unfinished)
 
     def contents(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """The bytes of the files."""
+        """Return the bytes of the files. Raises OSError."""
         return {path: behind(Path(path)) for path in paths}
 
     def timeline(self, folder: str, have: Mapping[str, int]) -> dict[str, bytes]:
-        """The timeline's files below ``folder``, by their names, but for those of which there are as many bytes."""
-        found = {path.name: path for path in Path(folder, "timeline").glob("[!.]*.jsonl.gz*") if path.is_file()}
-        return {name: behind(path) for name, path in found.items() if path.stat().st_size > have.get(name, 0)}
+        """Return the timeline's files below ``folder`` with more bytes than ``have`` says, by their names."""
+        paths = {path.name: path for path in Path(folder, "timeline").glob("[!.]*.jsonl.gz*") if path.is_file()}
+        return {name: behind(path) for name, path in paths.items() if path.stat().st_size > have.get(name, 0)}
 
     def status(self, words: Sequence[str], engines: Mapping[str, Processes]) -> CommandResult:
-        """The report on what is patched, with a `NodeStatus`; ``engines`` has the processes of each project."""
+        """Report what is patched, with a `NodeStatus`; ``engines`` has the processes of each project."""
         from patcher.commands.patching import status
 
         report = status.status(words, self._search)
         targets, stores = self._search.discover()[:2]
         roots = tuple(dict.fromkeys([*(target.root for target in targets), *stores]))
         unfinished, patches = tuple(str(root) for root in roots if StoreFolder(root).unfinished()), report.data.patches
-        known = [engines[target.project.name] for target in targets]
+        processes = [engines[target.project.name] for target in targets]
+        packages = [f"{target.root}/{target.project.package}" for target in targets]
         report.data = NodeStatus(
             os.uname().nodename,
             "interrupted" if unfinished else _state(patches, targets),
@@ -95,19 +96,19 @@ class NodeWorker:
             tuple(sorted({str(target.root) for target in targets})),
             patches,
             unfinished,
-            tuple(one.line for one in self.running(known, [f"{one.root}/{one.project.package}" for one in targets])),
+            tuple(process.line for process in self.running(processes, packages)),
             shutil.disk_usage(roots[0]).free if roots else None,
         )
         return report
 
     def check(self, words: Sequence[str]) -> CommandResult:
-        """What the environment of this node, and what is installed here, says of other profilers."""
+        """Look for other profilers in the environment of this node, and in what is installed here."""
         from patcher.commands.guarding import check
 
         return check(words, self._search, LaunchOptions(os.environ))
 
     def guard(self, word: str, profiler: str, force: bool) -> StepResult:
-        """The same for the target of ``word``, whose ``profiler`` is set up, as `apply` wants it."""
+        """Look for other profilers beside the target of ``word``, where ``profiler`` is set up, as `apply` does."""
         from patcher.commands.guarding import guard
 
         upstream, target = self._search.find(word, "apply")
@@ -115,11 +116,11 @@ class NodeWorker:
         return guard(upstream, target.version, launch, force=force, target=target, profiler=profiler)
 
     def preflight(self, edits: Sequence[Edit]) -> tuple[Note, ...]:
-        """See the store."""
+        """Check what the store checks before it writes. Raises Problem."""
         return store.preflight(edits)
 
     def mark(self, run: str, node: str, roots: Sequence[str]) -> dict[str, str]:
-        """Put a marker of ``run`` into the store of each root, and return whose stands there, NODE:ROOT."""
+        """Put a marker of ``run`` into the store of each root, and return the one that is there, NODE:ROOT."""
         return {root: StoreFolder(Path(root)).mark(run, f"{node}:{root}") for root in roots}
 
     def unmark(self, run: str, roots: Sequence[str]) -> None:
@@ -144,15 +145,15 @@ class NodeWorker:
         return store.recover(roots, wait=self._wait)
 
     def verify(self, files: Mapping[str, str]) -> list[str]:
-        """Those of the files that have another digest, or are not there."""
-        there = _digests(Path("/"), files)
-        return [path for path, wanted in files.items() if there.get(path) != wanted]
+        """Return those of the files that have another digest, or are missing."""
+        present = _digests(Path("/"), files)
+        return [path for path, expected in files.items() if present.get(path) != expected]
 
-    def running(self, known: Sequence[Processes], packages: Sequence[str]) -> tuple[RunningProcess, ...]:
+    def running(self, engines: Sequence[Processes], packages: Sequence[str]) -> tuple[RunningProcess, ...]:
         """See `patcher.processes`."""
         from patcher import processes
 
-        return processes.running(known, map(Path, packages))
+        return processes.running(engines, map(Path, packages))
 
     def _requested(self, word: str, command: str, packages: Mapping[str, Collection[str]]) -> NodeTarget | Problem:
         try:
@@ -161,7 +162,7 @@ class NodeWorker:
             return problem
 
     def _described(self, target: Target, packages: Mapping[str, Collection[str]]) -> NodeTarget:
-        """The target without what only this machine can use: the folders along which it imports."""
+        """Return the target without what only this machine can use: the folders along which it imports."""
         beside = tuple(package for package in packages.get(target.project.name, ()) if target.beside(package))
         if self._search.python and "--python" not in self._search.words:
             target = target._replace(found_by=f"the Python of Ray's workers, {self._search.python}")
@@ -169,7 +170,7 @@ class NodeWorker:
 
 
 def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
-    """The worker of this process, for the ``search`` of `patcher.cluster.rays` and the whole command line."""
+    """Return the worker of this process, for the ``search`` of `patcher.cluster.rays` and the whole command line."""
     path = search["path"]
     # What a clean interpreter of the workers' environment would import, without what Ray has put on this path.
     python = search["python"] or (None if path else sys.executable)
@@ -177,7 +178,7 @@ def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
 
 
 def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[object, Problem | None]:
-    """The value that a method of the worker gives, or a problem; a failure that nobody expects is one, too."""
+    """Return the value of a method of the worker, or a problem; a failure that nobody expects is one, too."""
     called: Callable[..., object] = getattr(worker, method)
     try:
         return called(*arguments), None
@@ -191,7 +192,7 @@ def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[o
 
 
 def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
-    """One word for a node without an interrupted run."""
+    """Return the state of a node without an interrupted run."""
     if not patches:
         return "as released" if targets else "no target"
     states = dict.fromkeys(file.state for patch in patches for file in patch.files)
@@ -210,9 +211,9 @@ def _inverse(edit: Edit, records: tuple[Record, ...]) -> Edit:
 
 
 def _digests(root: Path, files: Iterable[str]) -> dict[str, str]:
-    """The path of each of the files that is there, and its digest."""
-    found = {}
+    """Return the digest of each of the files that is there, by its path."""
+    digests = {}
     for path in (root / file for file in files):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            found[str(path)] = digest(behind(path))
-    return found
+            digests[str(path)] = digest(behind(path))
+    return digests

@@ -1,4 +1,4 @@
-"""The nodes of a cluster as the machines of a command."""
+"""Commands on the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _NAME = re.compile(r"\w+\.jsonl\.gz(\.old)?", re.ASCII)
-"""What the recorder calls its files: a node names them, and they are written here."""
+"""Names of the recorder's files: a node sends them, and they are written here."""
 
 
 class Nodes:
@@ -130,25 +130,29 @@ class Nodes:
         here = into / "timeline"
         have = {path.name: path.stat().st_size for path in here.glob("*.jsonl.gz*")}
         answers = self.group.call("timeline", all_of(self.group.names, str(folder), have))
-        sent = (one for files in values(answers).values() for one in files.items())
-        found = {name: text for name, text in sent if _NAME.fullmatch(name)}
+        sent = (file for files in values(answers).values() for file in files.items())
+        contents = {name: content for name, content in sent if _NAME.fullmatch(name)}
         here.mkdir(parents=True, exist_ok=True)
-        for name, text in found.items():
-            (here / f".{name}").write_bytes(text)
+        for name, content in contents.items():
+            (here / f".{name}").write_bytes(content)
             (here / f".{name}").replace(here / name)
-        count = "1 file" if len(found) == 1 else f"{len(found)} files"
-        return StepResult((f"copied {count} to {here}",) if found else ()) + summary.failures(answers)
+        count = "1 file" if len(contents) == 1 else f"{len(contents)} files"
+        return StepResult((f"copied {count} to {here}",) if contents else ()) + summary.failures(answers)
 
     def running(self, patched: PatchedTargets) -> Sequence[RunningProcess]:
         """See `patcher.commands.where.Nodes`."""
         arguments: dict[str, tuple[list[Processes], list[str]]] = {}
         for search, upstream, root in patched:
             for node in search.nodes:
-                known, packages = arguments.setdefault(node, ([], []))
-                known.append(upstream.processes)
+                engines, packages = arguments.setdefault(node, ([], []))
+                engines.append(upstream.processes)
                 packages.append(f"{cast('Mirror', search).place(root, node)}/{upstream.project.package}")
         answers = values(self.group.call("running", arguments))
-        return [one._replace(line=f"{node}: {one.line}") for node, found in answers.items() for one in found]
+        return [
+            process._replace(line=f"{node}: {process.line}")
+            for node, processes in answers.items()
+            for process in processes
+        ]
 
     def recover(self) -> CommandResult:
         """End the interrupted runs of each node."""
@@ -184,19 +188,19 @@ class Nodes:
         return values(answers), summary.failures(answers)
 
     def _chosen(self, surveys: dict[str, NodeSurvey]) -> tuple[dict[str, NodeSurvey], StepResult]:
-        """The nodes that have a target, if only these are wanted."""
+        """Leave out the nodes without a target, if only those with one are wanted."""
         if not self._with_target:
             return surveys, StepResult()
-        kept = {node: survey for node, survey in surveys.items() if survey.found}
-        others = surveys.keys() - kept
-        if not kept:
+        chosen = {node: survey for node, survey in surveys.items() if survey.found}
+        others = surveys.keys() - chosen
+        if not chosen:
             problem = Problem(Kind.NO_TARGET, "no node has one of the targets", node=listed(others))
-            return kept, StepResult(problems=(problem,))
+            return chosen, StepResult(problems=(problem,))
         text = f"left out {len(others)} of {len(surveys)} nodes, without a target: {listed(others)}"
-        return kept, StepResult.noted([Note(text)] if others else [])
+        return chosen, StepResult.noted([Note(text)] if others else [])
 
     def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
-        """A search in the files of nodes that are alike, copied from the first one."""
+        """Return a search in the files of nodes that are alike, copied from the first one. Raises Problem."""
         mirror = Mirror(Path(tempfile.mkdtemp(dir=self._folder.name)), surveys, self.search, self._words)
         answers = self.group.call("contents", {mirror.nodes[0]: (mirror.files,)})
         for problem in problems(answers):
@@ -205,7 +209,7 @@ class Nodes:
         return mirror
 
     def _edits(self, work: Work) -> dict[str, list[NodeEdit]]:
-        """The edits of each node, in its own paths."""
+        """Return the edits of each node, in its own paths."""
         edits: dict[str, list[NodeEdit]] = {}
         for search, edit in work:
             mirror = cast("Mirror", search)
@@ -218,7 +222,7 @@ class Nodes:
         return edits
 
     def _recovered(self) -> tuple[StepResult, list[dict[str, Any]], list[str]]:
-        """The result of ending the interrupted runs of each node, the roots that had one, and the nodes not reached."""
+        """End the interrupted runs of each node; return the roots that had one, and the nodes not reached."""
         answers = self.group.call("recover", all_of(self.group.names))
         step = StepResult(
             problems=tuple(problems({node: answer for node, answer in answers.items() if answer.problem}))
@@ -235,18 +239,18 @@ class Nodes:
 
 
 def _beside(words: Sequence[str]) -> dict[str, list[str]]:
-    """The packages that the recipes of ``words`` need beside a project, by its name."""
-    found = {}
+    """Return the packages that the recipes of ``words`` need beside a project, by its name."""
+    packages = {}
     for word in words:
         with contextlib.suppress(Problem):  # the nodes report what is wrong with a word
             upstream, _ = parse_target(word)
-            found[upstream.project.name] = list(dict.fromkeys((*upstream.neighbours, *upstream.runs_on)))
-    return found
+            packages[upstream.project.name] = list(dict.fromkeys((*upstream.neighbours, *upstream.runs_on)))
+    return packages
 
 
 def _releases(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[Problem]:
-    """A problem for each word that means several releases: what goes in is written for one."""
-    found = []
+    """Return a problem for each word that means several releases: the inserted code is written for one."""
+    several = []
     for word in words:
         versions: dict[str, list[str]] = {}
         for node, survey in surveys.items():
@@ -255,5 +259,5 @@ def _releases(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[P
         if len(versions) > 1:
             releases = "; ".join(f"{version} on {listed(nodes)}" for version, nodes in sorted(versions.items()))
             hint = "install one release everywhere, or patch each by itself: --nodes"
-            found.append(Problem(Kind.VERSION, f"{word} is not the same everywhere: {releases}", hint=hint))
-    return found
+            several.append(Problem(Kind.VERSION, f"{word} is not the same everywhere: {releases}", hint=hint))
+    return several
