@@ -28,7 +28,7 @@ class Draft(NamedTuple):
     """One root's part of a transaction, complete before anything is written.
 
     ``journal`` and ``registry`` will lie in the store, where no registry lies once the last patch is out; ``backups``
-    are the bytes to keep, those of after too, and who may read them.
+    are the bytes to keep, before and after, and who may read them.
     """
 
     store: StoreFolder
@@ -58,7 +58,7 @@ def _registered(present: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
 
 
 def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tuple[str, ...]) -> Draft:
-    """Everything that will be done below one root, as its part of a transaction; the first participant decides.
+    """Return one root's part of a transaction; the first of ``participants`` decides.
 
     Raises Problem(FOREIGN_EDIT) when a file is not what planning read, Problem(ENVIRONMENT) when one cannot be read,
     and ValueError for two changes of one file.
@@ -71,7 +71,7 @@ def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tupl
     touched = {move.path for move in builder.moves}
     # Without any patch, an entry that remains is of a file that was upgraded under us.
     entries = builder.entries if applied else {k: entry for k, entry in builder.entries.items() if k in touched}
-    # How a folder was at first is remembered as long as a file in it carries lines of ours without a break.
+    # Keep a folder's original times while any file in it stays patched.
     alive = _folders(registry.files.keys() - builder.pristine) & registry.folders.keys()
     present = {name: files.folder(store.root / name) for name in _folders(touched) | _folders(entries.keys())}
     first = {name: registry.folders[name] if name in alive else present[name] for name in present}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
@@ -546,14 +546,6 @@ def head_to_head(columns: IterationColumns, first: int, last: int) -> int:
     """Up to which gap iterations are head to head: thrice the median of their lengths, and 20 ms at least."""
     lengths = sorted(columns.end[at] - columns.start[at] for at in range(first, min(last, first + 4096)))
     return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US
-
-
-def durations(pieces: Iterable[PathPiece], key: Callable[[PathPiece], object]) -> dict[object, int]:
-    """Microseconds of a path by what ``key`` makes of a piece."""
-    found = defaultdict[object, int](int)
-    for one in pieces:
-        found[key(one)] += one.end - one.start
-    return dict(found)
 
 
 def covered(intervals: Iterable[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:

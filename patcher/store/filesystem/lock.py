@@ -176,11 +176,11 @@ def _claim(path: Path, ours: str) -> str:
 
 
 def _inherit(path: Path, dead: str, ours: str) -> bool:
-    """Whether we are the only one who may remove the claim that a dead process has left.
+    """Return whether this process alone may remove the claim that a dead process has left.
 
-    Had two the right, the slower one would remove the claim that somebody has made after the quicker one. So the
-    right is a name that only one can create. It is called after the dead claim, and when its owner dies before the
-    deed it is inherited in the same way. They are swept up by whoever holds the lock next.
+    Breaking a stale claim needs a claim of its own, so two processes never both break it: the slower one would remove
+    the claim that somebody made after the quicker one. It is named after the dead claim; if its owner dies, too, it is
+    broken in the same way. Whoever holds the lock next removes it.
     """
     will = path.with_name(f"{CLAIM}.{binascii.crc32(os.fsencode(dead)):08x}")
     other = _make(will, ours)

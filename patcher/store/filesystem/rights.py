@@ -1,4 +1,4 @@
-"""Who may do what with a file: nobody more than with the one in whose place it comes, and at no moment.
+"""A replacement file never grants more access than the original, not even briefly.
 
 Rights are copied from the file that is there, never from a record: a record lies in a folder that somebody else may
 have written, and root would obey. The bits that let a program run as its owner (setuid, setgid) are never set.
@@ -159,9 +159,9 @@ def like(node: Node, present: Node | None) -> Node:
 
 
 def copied(node: Node, file: Node, target: Path, root: Path) -> Node:
-    """The regular file that may take the place of ``node``: of a link to ``file``, which is at ``target``, or of it.
+    """Return the regular file that may take the place of ``node``: of a link to ``file`` at ``target``, or of it.
 
-    What the folders above a file outside of ``root`` keep secret, the copy inside must keep by itself.
+    If parent directories outside of ``root`` hide the original, narrow the copy's mode accordingly.
     """
     if node.link is None:
         return file._replace(mode=file.mode & _MODE)
