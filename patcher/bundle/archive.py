@@ -16,13 +16,13 @@ from patcher.store.filesystem.opened import resolved
 from patcher.store.filesystem.rights import Node
 
 _HERE = ("start", "archive", "originals", "tables", "catalogue")
-"""Modules of the rooms below that a machine without rlpatch has no use for; the first one is what begins there."""
+"""Modules of the rooms below that are left out: only rlpatch itself uses them, and `start` is the main module."""
 _ROOMS = ("bundle", "changes", "messages", "store", "targets")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def made(bundle: Bundle) -> bytes:
-    """The whole file; the same for the same plans, whenever and wherever it is made."""
+def build(bundle: Bundle) -> bytes:
+    """Return the whole file; the same for the same plans, whenever and wherever it is built."""
     stream = io.BytesIO(b"#!/usr/bin/env python3\n")
     stream.seek(0, io.SEEK_END)
     with zipfile.ZipFile(stream, "w") as archive:

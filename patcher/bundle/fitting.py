@@ -97,8 +97,9 @@ def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Ta
         return Problem(Kind.VERSION, cause, str(target.root), hint)
     plan, file = unfit[0]
     other = PurePosixPath(file.path)
-    there = "" if target.exists(other) else "there, nor "
-    cause = f"{other.name} is not {there}the one of {name} {plan.version} that this bundle was made for"
+    cause = f"{other.name} is not the one of {name} {plan.version} that this bundle was made for"
+    if not target.exists(other):
+        cause = f"{other.name} of {name} {plan.version} is missing"
     again = f"pip install --force-reinstall --no-deps {name}=={plan.version}"
     hint = f"put that back ({again}), or make a bundle here: it takes files as they are"
     return Problem(Kind.FOREIGN_EDIT, cause, str(target.root / other), hint)

@@ -36,7 +36,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command line; gives the exit code, as `patcher.messages.errors` has it."""
+    """Run one command line; return the exit code, as `patcher.messages.errors` has it."""
     typed = list(sys.argv[1:] if words is None else words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -60,8 +60,8 @@ def _run(bundle: plans.Bundle, options: argparse.Namespace) -> CommandResult:
     typed = {"--path": options.path, "--python": options.python}
     words = tuple(word for name, value in typed.items() if value for word in (name, str(value)))
     machine = Machine(bundle, options.path, python, partial(print, file=sys.stderr), words)
-    own = {name: value for name, value in vars(options).items() if name in ("dry_run", "planned")}
-    report: CommandResult = getattr(steps, options.command)(machine, **own)
+    flags = {name: value for name, value in vars(options).items() if name in ("dry_run", "planned")}
+    report: CommandResult = getattr(steps, options.command)(machine, **flags)
     return report
 
 
@@ -86,7 +86,7 @@ def _parser(bundle: plans.Bundle) -> argparse.ArgumentParser:
 
 
 def _words() -> str:
-    """How this file was started, to be typed again."""
+    """Return how this file was started, to be typed again."""
     name = Path(sys.executable).name
     return shlex.join([name if shutil.which(name) == sys.executable else sys.executable, sys.argv[0]])
 

@@ -49,23 +49,23 @@ def settle(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recover
     """
     pending = [(store, journal) for store in stores if (journal := store.journal())]
     known = {os.path.realpath(root) for root in roots}
-    done, undecided = [], []
+    recovered, undecided = [], []
     # The first participant decides, so its journal goes last.
-    for store, journal in sorted(pending, key=lambda one: one[1].position, reverse=True):
-        forward = _verdict(journal, [one for _store, one in pending], known)
+    for store, journal in sorted(pending, key=lambda part: part[1].position, reverse=True):
+        forward = _verdict(journal, [other for _store, other in pending], known)
         if forward is None:
             undecided.append((store, journal))
         else:
             foreign = _ahead(store, journal) if forward else _back(store, journal)
-            done.append(Recovered(store.root, forward, tuple(foreign)))
+            recovered.append(Recovered(store.root, forward, tuple(foreign)))
             known.add(journal.participants[journal.position])
     if undecided:
         raise _undecidable(*undecided[0], known)
-    return done
+    return recovered
 
 
 def _undecidable(store: StoreFolder, journal: Journal, known: Collection[str]) -> Problem:
-    """The problem of a transaction that needs more roots than are ``known``."""
+    """Problem of a transaction that needs more roots than are ``known``."""
     others = [path for path in journal.participants if path not in known]
     cause = "an interrupted run over several roots can only be ended with all of them"
     hint = f"run `{CommandLine('recover')}` where these are found too: {', '.join(others)}"
@@ -80,16 +80,16 @@ def _undecidable(store: StoreFolder, journal: Journal, known: Collection[str]) -
 
 
 def _verdict(journal: Journal, journals: Sequence[Journal], known: set[str]) -> bool | None:
-    """Whether a transaction goes ahead; None where what is known does not decide it."""
+    """Return whether a transaction goes ahead, None where the ``known`` roots do not decide it."""
     first, *others = journal.participants
     if journal.position == 0:
         if not journal.committed:
             return False
         return True if known.issuperset(others) else None
-    parts = [one for one in journals if one.transaction == journal.transaction]
-    if any(one.committed for one in parts):  # whoever it is: nobody sets a mark before the first one has
+    parts = [part for part in journals if part.transaction == journal.transaction]
+    if any(part.committed for part in parts):  # whoever it is: nobody sets a mark before the first one has
         return True
-    if any(one.position == 0 for one in parts):
+    if any(part.position == 0 for part in parts):
         return False
     return False if first in known else None
 
@@ -122,12 +122,12 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
 
 
 def _content(store: StoreFolder, node: Node) -> bytes | None:
-    """The bytes of ``node`` from the store, none for a link; None when they are gone or damaged."""
+    """Return the bytes of ``node`` from the store, none for a link; None when they are gone or damaged."""
     return b"" if node.link is not None else store.blob(node.digest)
 
 
 def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
-    # Without a mark of its own it may have been only prepared when the first participant decided.
+    # Without a mark of its own the run was killed between the marks of two roots, or by a power cut.
     foreign = [] if journal.committed else perform(store, journal.moves)
     if journal.empties:
         store.remove(STATE)
@@ -171,10 +171,8 @@ def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderStat
     folders = {store.inside(move.path).parent for move in journal.moves}
     for folder in folders:
         files.clean(folder)
-    rewound = {store.root if text == "." else store.inside(text): kept for text, kept in times.items()}
-    # The deepest first: a bytecode folder that is removed moves the time of its parent.
-    for folder in sorted(rewound, key=lambda path: len(path.parts), reverse=True):
-        files.rewind(folder, rewound[folder])
+    for text, state in times.items():
+        files.rewind(store.root if text == "." else store.inside(text), state)
     for folder in folders:
         sync(folder)
     store.remove(COMMITTED if journal.committed else JOURNAL)

@@ -53,7 +53,7 @@ def bundle(
         return CommandResult("bundle", step, data=Bundled(str(output)))
     bundled = dict.fromkeys(_bundled(one.plan) for one in found)
     projects = dict.fromkeys(one.plan.target.project for one in found)
-    content = archive.made(bundles.Bundle(__version__, tuple(projects), tuple(bundled)))
+    content = archive.build(bundles.Bundle(__version__, tuple(projects), tuple(bundled)))
     archive.write(output, content)
     step += sum((describing.described(one.upstream, one.plan, describing.LENT) for one in found), StepResult())
     if "save_path" not in request.choices and any(plan.save_path for plan in bundled):

@@ -28,7 +28,7 @@ def modules(pyz: Path) -> dict[str, bytes]:
 
 
 def test_it_is_the_same_whenever_it_is_made(bundle: Bundle, pyz: Path) -> None:
-    assert archive.made(bundle) == archive.made(bundle) == pyz.read_bytes()
+    assert archive.build(bundle) == archive.build(bundle) == pyz.read_bytes()
     assert pyz.read_bytes().startswith(b"#!/usr/bin/env python3\n")
     assert pyz.stat().st_mode & 0o777 == 0o755
     assert len(pyz.read_bytes()) < 110_000

@@ -189,7 +189,7 @@ def compiled(site: Path) -> None:
 CASES = {
     "another patch": (other_patch, Kind.FOREIGN_EDIT, "vllm-ascend graph-capture", "remove it first"),
     "edited": (edit, Kind.FOREIGN_EDIT, "is not the one of vllm-ascend 0.11.0rc1", "vllm-ascend==0.11.0rc1"),
-    "gone": (lambda site: (site / WORKER).unlink(), Kind.FOREIGN_EDIT, "is not there, nor", "pip install"),
+    "gone": (lambda site: (site / WORKER).unlink(), Kind.FOREIGN_EDIT, "is missing", "pip install"),
     "another release": (
         other_release, Kind.VERSION, "is 0.12.0rc1 here, and this bundle was made for 0.11.0rc1 and 0.10.2rc1",
         "rlpatch bundle vllm-ascend==0.12.0rc1",
