@@ -68,8 +68,8 @@ class Pieces(CountedUnits):
         self.open(self.unit, batch)
         self.start_s = time.monotonic() - saved
         if saved - began > self.max_stall:
-            took = "saving piece %s took %.1f s" % (piece, saved - began)
-            self.say("%s, longer than RLPATCH_MAX_STALL=%s" % (took, self.max_stall))
+            took = "saving took %.1f s, longer than RLPATCH_MAX_STALL=%s" % (saved - began, self.max_stall)
+            self.say("%s: piece %s" % (took, piece))
 
     def open(self, at: int, batch: Any = None) -> None:
         before = self.uncounted if self.piece > 1 else 0

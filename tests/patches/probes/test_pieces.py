@@ -88,7 +88,7 @@ def test_a_single_unit_that_takes_too_long_is_told(clock: SimpleNamespace, caplo
     clock.per_unit = 3.0
     worker = V1Worker(WINDOW="1:3", FIRST_PIECE=1, parts=(timed(clock),), **PIECES)
     rollout(worker, 5)
-    assert "saving piece 1 took 3.0 s, longer than RLPATCH_MAX_STALL=2.0" in caplog.text
+    assert "saving took 3.0 s, longer than RLPATCH_MAX_STALL=2.0: piece 1" in caplog.text
 
 
 def test_the_pieces_have_metadata_of_their_own_and_one_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
