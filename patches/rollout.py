@@ -50,6 +50,7 @@ def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
     return {
         **recording.settings(config),
         **recording.in_replicas(config),
+        "UNIT": config.stage.window.unit,
         "ROLLOUT": str(config.stage.rollout),
         **({"AT": states} if states else {}),
         **recording.about(config, "replica", "dp", "rollout"),
@@ -126,7 +127,7 @@ def probe(
         unit, stage = config.stage.window.unit, config.stage
         first = int(unit == "decode")  # prefill makes token 0: there is no decode step 0
         lowest = 0 if stage.relative or stage.on_demand else first
-        counted = {"UNIT": unit, "KINDS": _COUNTED[unit], "FIRST": first, "LOWEST": lowest}
+        counted = {"KINDS": _COUNTED[unit], "FIRST": first, "LOWEST": lowest}
         least = {"LEAST": r"\d+"} if stage.on_demand else {}
         return {**recording.constants(config), **counted, **least}
 

@@ -224,7 +224,7 @@ class CountedUnits(Recorder):
         if not self.LOWEST <= self.first < self.end:
             raise ValueError("RLPATCH_WINDOW=%s is empty or too early" % self.window)
         if self.end - self.first > self.LONGEST:
-            self.say("this patch saves at most %s units: apply the longer window" % self.LONGEST)
+            self.say("this patch saves less than %s at once: apply the longer window" % self.window)
             self.end = self.first + self.LONGEST
         self.open_at = max(self.first - self.WARMUP, 0)
 

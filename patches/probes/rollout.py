@@ -16,9 +16,9 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     forward and the sampling of an iteration lie between two heads. A class of the engine gives ``observe``.
     """
 
+    UNIT = "decode"
     ROLLOUT = "0"
 
-    UNIT: CompileTime[str] = "decode"
     KINDS: CompileTime[tuple[str, ...]] = ("decode",)  # of iterations that are counted
     FIRST: CompileTime[int] = 1
     LOWEST: CompileTime[int] = 1

@@ -89,18 +89,18 @@ class Repeated(Recorder):
 class RepeatedRollouts(Repeated, RolloutUnits):
     """The same window in several rollouts, one after the other."""
 
-    last_rollout: int
+    rollouts_end: int
 
     def read_settings(self) -> None:
         super().read_settings()
-        self.last_rollout = self.chosen_rollout + self.REPEAT - 1
+        self.rollouts_end = self.chosen_rollout + self.REPEAT
 
     def begin_rollout(self) -> None:
-        self.chosen_rollout = max(self.chosen_rollout, min(self.rollout + 1, self.last_rollout))
+        self.chosen_rollout = max(self.chosen_rollout, min(self.rollout + 1, self.rollouts_end - 1))
         super().begin_rollout()
 
     def is_last(self) -> bool:
-        return self.rollout >= self.last_rollout
+        return self.rollout + 1 >= self.rollouts_end
 
     def exit(self) -> None:
         self.end_rollout("the process ends")

@@ -120,11 +120,11 @@ SETTLED: dict[str, tuple[dict[str, object], str]] = {
     f"{POLICY} --micro-batch 2:4 --ranks all --no-facts": ({}, ""),
     f"{POLICY} --call 0:1": ({}, "StepMetadata WholeCall"),
     "--decode 2:5": (
-        {"UNIT": "decode", "KINDS": ("decode",), "FIRST": 1, "LOWEST": 1},
+        {"KINDS": ("decode",), "FIRST": 1, "LOWEST": 1},
         "StepMetadata NumberedReplicas ResumedSomehow AnyPrompt WarmUps",
     ),
     "--prefill 0:5 --max-trace-gb 3 --no-facts": (
-        {"UNIT": "prefill", "FIRST": 0, "LOWEST": 0},
+        {"FIRST": 0, "LOWEST": 0},
         "NumberedReplicas ResumedSomehow AnyPrompt WarmUps LimitedPieces",
     ),
     "--iterations 0:5 --at-context 9 --no-facts": (
