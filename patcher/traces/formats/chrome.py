@@ -1,10 +1,9 @@
 """Traces in Chrome's format, plain or gzip: all events of one, or in one pass whether it is whole and its step numbers.
 
 The events come a block of 2 MB at a time, so the whole of a trace is never in memory. A block is cut behind an event
-and decoded by msgspec into the few fields that a report needs, or by the standard library where msgspec is missing
-(the extra ``report``), which takes four times as long and gives the same. What is broken is read as far as it goes, and
-reported: a file that was cut, control characters and NaN, which profilers write and JSON does not know
-(pytorch/pytorch 130622), and single events that nothing can read.
+and decoded by msgspec into the few fields that a report needs. What is broken is read as far as it goes, and reported:
+a file that was cut, control characters and NaN, which profilers write and JSON does not know (pytorch/pytorch 130622),
+and single events that nothing can read.
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ from contextlib import suppress
 from decimal import Decimal, DecimalException
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, get_type_hints
+from typing import Any, BinaryIO, NamedTuple
+
+import msgspec
 
 from patcher.messages.errors import Kind, Problem
 from patcher.progress import Progress, ignore
@@ -60,76 +61,105 @@ _NO_NUMBER = re.compile(rb"(:\s*)[-+]?(?:nan|inf|infinity)\b", re.IGNORECASE)
 _PRINTABLE = bytes(max(byte, 0x20) for byte in range(256))
 """Control characters as spaces: between the tokens of JSON they mean the same, and in its texts they are forbidden."""
 
-_ARGS = {
-    "connection": "connection_id", "task": "Task Type", "forward": "Fwd thread id", "group": "Process Group Name",
-    "collective": "Collective name", "sent": "In msg nelems", "received": "Out msg nelems", "ranks": "Group size",
-    "type": "data_type", "dims": "Input Dims", "kinds": "Input type",
-    "concrete": "Concrete Inputs",
-}  # fmt: skip
-"""Field → its name in the ``args`` of an event, where that is another."""
-
-
-_UNREAD = ("dims", "kinds", "concrete")
-
-
-class Event:
-    """One event, its fields named as in Chrome's trace format; ``ts`` is text, for a float loses nanoseconds."""
-
-    __slots__ = ("args", "cat", "dur", "id", "name", "ph", "pid", "tid", "ts")
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        self.ph, self.cat, self.name = (_text(fields.get(key)) for key in ("ph", "cat", "name"))
-        self.pid, self.tid, self.id = fields.get("pid", 0), fields.get("tid", 0), fields.get("id", 0)
-        self.ts = _text(fields.get("ts", "0")).encode()
-        self.dur = float(fields.get("dur") or 0)
-        args = fields.get("args")
-        self.args = Args(args) if isinstance(args, Mapping) else None
-
-
 _Scalar = int | float | str | None
-"""What a profiler writes otherwise than expected is no reason to read a block the slow way."""
+"""Type of fields that a report looks at only if they are what it expects: any scalar is decoded without a detour."""
+
+_NOTHING = msgspec.Raw()
 
 
-class Args:
-    """The fields that are read of the ``args`` of an event; None where one is missing, or not of its type.
+class Args(
+    msgspec.Struct,
+    gc=False,
+    rename={
+        "connection": "connection_id", "task": "Task Type", "forward": "Fwd thread id", "group": "Process Group Name",
+        "collective": "Collective name", "sent": "In msg nelems", "received": "Out msg nelems", "ranks": "Group size",
+        "type": "data_type", "dims": "Input Dims", "kinds": "Input type", "concrete": "Concrete Inputs",
+    },
+):  # fmt: skip
+    """The fields that a report reads of the ``args`` of an event; None, or empty, where one is missing.
 
     ``dims``, ``kinds`` and ``concrete`` are the text of their JSON, which few events need.
     """
 
-    __slots__ = (
-        "collective", "concrete", "connection", "correlation", "count", "device", "dims", "domain", "dtype", "forward",
-        "group", "kernel", "kinds", "level", "ranks", "received", "sent", "stream", "task", "type",
-    )  # fmt: skip
+    correlation: int | None = None
+    stream: int | str | None = None
+    device: int | str | None = None
+    connection: int | None = None
+    task: str | None = None
+    kernel: _Scalar = None
+    level: str | None = None
+    forward: int | None = None
+    domain: str | None = None
+    group: str | None = None
+    collective: _Scalar = None
+    sent: _Scalar = None
+    received: _Scalar = None
+    ranks: _Scalar = None
+    dtype: _Scalar = None
+    count: _Scalar = None
+    type: _Scalar = None
+    dims: msgspec.Raw = _NOTHING
+    kinds: msgspec.Raw = _NOTHING
+    concrete: msgspec.Raw = _NOTHING
 
-    correlation: int | None
-    stream: int | str | None
-    device: int | str | None
-    connection: int | None
-    task: str | None
-    kernel: _Scalar
-    level: str | None
-    forward: int | None
-    domain: str | None
-    group: str | None
-    collective: _Scalar
-    sent: _Scalar
-    received: _Scalar
-    ranks: _Scalar
-    dtype: _Scalar
-    count: _Scalar
-    type: _Scalar
-    dims: bytes | None
-    kinds: bytes | None
-    concrete: bytes | None
 
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        for name in self.__slots__:
-            value = fields.get(_ARGS.get(name, name))
-            if name in ("correlation", "connection", "forward") and not isinstance(value, int):
-                value = int(value) if isinstance(value, str) and value.isdigit() else None
-            if name in _UNREAD and value is not None:
-                value = json.dumps(value).encode()
-            setattr(self, name, value)
+class Event(msgspec.Struct, gc=False):
+    """One event, its fields named as in Chrome's trace format; ``ts`` is text, for a float loses nanoseconds."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str = 0
+    tid: int | str = 0
+    id: int | str = 0
+    ts: msgspec.Raw = msgspec.Raw(b"0")
+    dur: float = 0.0
+    args: Args | None = None
+
+
+_decode_events = msgspec.json.Decoder(list[Event]).decode
+_decode_fields = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+
+
+def _field_decoders(struct: type[msgspec.Struct]) -> dict[str, tuple[str, Callable[[bytes], Any]]]:
+    """Map the name of a field in JSON to its name in ``struct`` and to its decoder, which reads numbers in texts."""
+    return {
+        field.encode_name: (field.name, msgspec.json.Decoder(field.type, strict=False).decode)
+        for field in msgspec.structs.fields(struct)
+    }
+
+
+_EVENT_FIELDS, _ARGS_FIELDS = _field_decoders(Event), _field_decoders(Args)
+_decode_args = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def _decode(data: bytes) -> list[Event]:
+    """Decode a list of events. Raises ValueError for JSON that is not one, RecursionError for one nested too deeply."""
+    try:
+        return _decode_events(data)
+    except msgspec.ValidationError:  # some field has another type: rare enough for the slow way
+        return [_event(fields) for fields in _decode_fields(data)]
+
+
+def _event(fields: Mapping[str, msgspec.Raw]) -> Event:
+    """Decode an event field by field: one of another type counts as missing."""
+    values = _values(fields, _EVENT_FIELDS)
+    if "args" in fields and "args" not in values:
+        with suppress(msgspec.ValidationError):
+            values["args"] = Args(**_values(_decode_args(fields["args"]), _ARGS_FIELDS))
+    return Event(**values)
+
+
+def _values(
+    fields: Mapping[str, msgspec.Raw], decoders: Mapping[str, tuple[str, Callable[[bytes], Any]]]
+) -> dict[str, Any]:
+    """Decode the fields that have their type, by the name that the struct gives them."""
+    values = {}
+    for key in fields.keys() & decoders.keys():
+        name, decode = decoders[key]
+        with suppress(msgspec.ValidationError):
+            values[name] = decode(fields[key])
+    return values
 
 
 def nanoseconds(microseconds: bytes | str) -> int:
@@ -176,7 +206,6 @@ class ChromeEvents:
         self.header: dict[str, Any] = {}
         self.cut = ""
         self.lost = 0
-        self.decode = _decoder()
         self._skipping = False
 
     def feed(self, take: Callable[[Iterator[Event]], None]) -> None:
@@ -260,7 +289,7 @@ class ChromeEvents:
         """The events of this text, repaired if it has to be; None where one of them cannot be read."""
         for broken in (False, True):
             try:
-                return self.decode(b"[" + (_repaired(events) if broken else events).lstrip(_BETWEEN_EVENTS) + b"]")
+                return _decode(b"[" + (_repaired(events) if broken else events).lstrip(_BETWEEN_EVENTS) + b"]")
             except ValueError:
                 continue
             except RecursionError:
@@ -423,41 +452,3 @@ def _loaded(data: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-def _decoder() -> Callable[[bytes], list[Event]]:
-    """The decoder of a list of events; it raises ValueError for what is none."""
-    try:
-        import msgspec
-    except ImportError:
-        return _decoded_by_json
-    hints = get_type_hints(Args) | dict.fromkeys(_UNREAD, msgspec.Raw)
-    columns = [(name, kind, None) for name, kind in hints.items()]
-    args = msgspec.defstruct("Args", columns, rename=_ARGS, gc=False)
-    texts = [(name, str, "") for name in ("ph", "cat", "name")]
-    numbers = [(name, int | str, 0) for name in ("pid", "tid", "id")]
-    times = [("ts", msgspec.Raw, msgspec.Raw(b"0")), ("dur", float, 0.0)]
-    event = msgspec.defstruct("Event", [*texts, *numbers, *times, ("args", args | None, None)], gc=False)
-    decode = msgspec.json.Decoder(list[event]).decode  # type: ignore[valid-type]
-
-    def decoded(data: bytes) -> list[Event]:
-        try:
-            return decode(data)
-        except msgspec.ValidationError:  # a field of another type: rare enough for the slow way
-            return _decoded_by_json(data)
-
-    return decoded
-
-
-def _decoded_by_json(data: bytes) -> list[Event]:
-    found = json.loads(data, parse_float=str)
-    if not all(isinstance(fields, dict) for fields in found):
-        raise ValueError("an event is an object")
-    try:
-        return [Event(fields) for fields in found]
-    except TypeError as error:
-        raise ValueError(str(error)) from error

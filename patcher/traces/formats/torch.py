@@ -65,7 +65,7 @@ _COLLECTIVE = re.compile(
 )
 _STEP = "ProfilerStep#"
 """The mark of torch itself, which kineto wrote as an operator until 2021."""
-_NO_ARGS = Args({})
+_NO_ARGS = Args()
 _SETTINGS = {
     "record_shapes": "shapes", "profile_memory": "memory", "with_stack": "stacks", "with_flops": "FLOPs",
     "with_modules": "modules", "cuda_runtime_version": "CUDA",
@@ -154,8 +154,8 @@ class _Reader:
 
     def _shaped(self, name: str, args: Args) -> int:
         """The number of an operator by its name and shapes; by its name alone where these are too many, or untyped."""
-        concrete = bytes(args.concrete or b"") if name in CONCRETE else b""
-        key = name, bytes(args.dims or b""), bytes(args.kinds or b""), concrete
+        concrete = bytes(args.concrete) if name in CONCRETE else b""
+        key = name, bytes(args.dims), bytes(args.kinds), concrete
         number = self.shaped.get(key)
         if number is None:
             if len(self.shaped) >= MOST_SHAPES or max(map(len, key)) > LONGEST or not args.kinds:

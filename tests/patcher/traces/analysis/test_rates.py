@@ -19,7 +19,7 @@ from patcher.messages.report import json_of
 from patcher.traces import page
 from patcher.traces.analysis.devices import DEVICES, device_of
 from patcher.traces.analysis.rates import rated
-from patcher.traces.formats import chrome, torch
+from patcher.traces.formats import torch
 from patcher.traces.model import RankProfile
 from tests.patcher.traces.recorded import SHARED, Range, Run, Task, shared
 
@@ -101,13 +101,8 @@ def reported(path: Path) -> RankProfile:
     return found  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("reader", ["msgspec", "json"])
 @pytest.mark.parametrize("indent", [None, 2])
-def test_operators_are_told_apart_by_their_shapes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, indent: int | None
-) -> None:
-    if reader == "json":
-        monkeypatch.setattr(chrome, "_decoder", lambda: chrome._decoded_by_json)
+def test_operators_are_told_apart_by_their_shapes(tmp_path: Path, indent: int | None) -> None:
     found = reported(recorded(tmp_path, [LARGE, NARROW, LARGE, ""], indent=indent))
     assert [(one.shapes, one.types, one.calls, one.ns) for one in found.rates] == [
         (((8192, 8192), (8192, 8192)), ("c10::BFloat16", "c10::BFloat16"), 2, 4_000_000),

@@ -20,18 +20,6 @@ from tests.alarms import at_most
 from tests.matrix import CRASH, examples, thinned
 from tests.patcher.reliability.package import invoked
 
-READERS = ("msgspec", "json")
-
-
-@pytest.fixture(params=READERS)
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to decode: the extra, and what Python has itself."""
-    if request.param == "json":
-        monkeypatch.setattr(chrome, "_decoder", lambda: chrome._decoded_by_json)
-    else:
-        pytest.importorskip("msgspec")
-    return str(request.param)
-
 
 def event(number: int, **more: Any) -> dict[str, Any]:
     span = {"ts": number * 10, "dur": 1.5}
@@ -75,9 +63,7 @@ WAYS: dict[str, tuple[str, int]] = {
 
 @pytest.mark.parametrize("block", [64, 257, 1 << 20])
 @pytest.mark.parametrize(("text", "count"), WAYS.values(), ids=WAYS)
-def test_every_way_to_write_a_trace_gives_its_events(
-    tmp_path: Path, reader: str, text: str, count: int, block: int
-) -> None:
+def test_every_way_to_write_a_trace_gives_its_events(tmp_path: Path, text: str, count: int, block: int) -> None:
     found, events = read(tmp_path / "trace.json", text.encode(), block)
     assert events == known(count)
     assert (found.cut, found.lost) == ("", 0)
@@ -115,7 +101,7 @@ def test_it_is_repaired_as_events_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-def test_a_trace_cut_anywhere_is_read_up_to_the_cut(tmp_path: Path, reader: str, indent: int | None) -> None:
+def test_a_trace_cut_anywhere_is_read_up_to_the_cut(tmp_path: Path, indent: int | None) -> None:
     whole = json.dumps({"traceEvents": NESTED[:6]}, indent=indent).encode()
     begin = whole.index(b"[") + 1
     for end in range(begin, whole.rindex(b"]"), 7):
@@ -164,9 +150,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("old", "new", "names"), BROKEN.values(), ids=BROKEN)
-def test_what_json_does_not_know_is_repaired(
-    tmp_path: Path, reader: str, old: bytes, new: bytes, names: dict[int, str]
-) -> None:
+def test_what_json_does_not_know_is_repaired(tmp_path: Path, old: bytes, new: bytes, names: dict[int, str]) -> None:
     data = json.dumps({"traceEvents": EVENTS}).encode().replace(old, new)
     found, events = read(tmp_path / "trace.json", data)
     assert [name for name, _ in events] == [names.get(number, f"op{number}") for number in range(20)]
@@ -175,7 +159,7 @@ def test_what_json_does_not_know_is_repaired(
 
 @pytest.mark.parametrize("largest", [chrome.LARGEST, 100])
 def test_an_event_that_nothing_can_read_is_left_out_and_counted(
-    tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch, largest: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
     monkeypatch.setattr(chrome, "LARGEST", largest)
     data = json.dumps({"traceEvents": EVENTS}).encode().replace(b'"name": "op7"', b'"name" "op7"')
@@ -186,7 +170,7 @@ def test_an_event_that_nothing_can_read_is_left_out_and_counted(
 
 @pytest.mark.parametrize(("indent", "most"), [(0, 4), (None, 40)])
 def test_a_quote_too_many_costs_what_is_near_it(
-    tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch, indent: int | None, most: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, indent: int | None, most: int
 ) -> None:
     monkeypatch.setattr(chrome, "LARGEST", 1000)
     data = json.dumps({"traceEvents": [event(number) for number in range(200)]}, indent=indent).encode()
@@ -206,7 +190,7 @@ ENDLESS = {
 @pytest.mark.parametrize("block", [64, 5000, 1 << 20])
 @pytest.mark.parametrize("what", ENDLESS)
 def test_an_event_that_goes_on_for_too_long_is_left_out_alone(
-    tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch, what: str, block: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, block: int
 ) -> None:
     monkeypatch.setattr(chrome, "LARGEST", 2000)
     monkeypatch.setattr(chrome, "_MOST_TOKENS", 1000)
@@ -236,7 +220,7 @@ ODD = {
 
 
 @pytest.mark.parametrize(("more", "time"), ODD.values(), ids=ODD)
-def test_fields_of_another_type_do_no_harm(tmp_path: Path, reader: str, more: dict[str, Any], time: int) -> None:
+def test_fields_of_another_type_do_no_harm(tmp_path: Path, more: dict[str, Any], time: int) -> None:
     data = json.dumps([*EVENTS[:3], event(3, **more), *EVENTS[4:]]).encode()
     assert read(tmp_path / "trace.json", data)[1] == [*known(3), ("op3", time), *known(20)[4:]]
 
@@ -255,7 +239,7 @@ BEYOND_ALL = {
 
 @pytest.mark.parametrize("field", BEYOND_ALL.values(), ids=BEYOND_ALL)
 @pytest.mark.parametrize("category", ["cpu_op", "kernel", "user_annotation"])
-def test_an_event_beyond_all_is_lost_alone(tmp_path: Path, reader: str, field: str, category: str) -> None:
+def test_an_event_beyond_all_is_lost_alone(tmp_path: Path, field: str, category: str) -> None:
     start = f'{{"ph": "X", "cat": "{category}", "name": "k", "pid": 1, "tid": 1'
     whole = f'{start}, "ts": 30, "dur": 2, "args": {{"correlation": 1}}}}'
     odd = f'{start}, "ts": 10, "dur": 2, {field}}}'
@@ -270,7 +254,7 @@ def test_an_event_beyond_all_is_lost_alone(tmp_path: Path, reader: str, field: s
     assert [len(one.begin) for one in found.operators] == [len(one.name) for one in found.operators]
 
 
-def test_a_kernel_whose_correlation_is_beyond_all_is_lost_alone(tmp_path: Path, reader: str) -> None:
+def test_a_kernel_whose_correlation_is_beyond_all_is_lost_alone(tmp_path: Path) -> None:
     start = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 30, "dur": 2, "args": {"correlation": '
     (tmp_path / "t.json").write_text(f'{{"traceEvents": [{start}1}}}}, {start}{"9" * 40}}}}}, {start}2}}}}]}}')
     (found,) = torch.read(tmp_path / "t.json")
