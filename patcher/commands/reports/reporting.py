@@ -19,7 +19,7 @@ from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import CommandResult
 from patcher.progress import Display, Progress, silent, whole
 from patcher.traces import analysis, folders, formats, model, page
-from patcher.traces.timeline import WANTED
+from patcher.traces.marks import WANTED
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from patcher.traces.analysis.attribution import EARLY_NS, Attribution, Launches
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import Check, RankProfile, RecordedUnit
-from patcher.traces.timeline import Timeline
+from patcher.traces.rank_trace import RankTrace
 from patcher.traces.words import in_ms, percent, short
 
 NOTABLE = 0.10
@@ -28,9 +28,9 @@ ON_DEVICE = tuple(name for name in EVERY if name != "outlier")
 """The diagnoses that rest on the host's times, on a device's, all that a check withdraws, and of it what needs one."""
 
 
-def checked(found: Timeline, made: Attribution) -> RankProfile:
-    """The profile with its checks."""
-    return dataclasses.replace(made.profile, checks=tuple(_checks(found, made)))
+def checked(trace: RankTrace, attribution: Attribution) -> RankProfile:
+    """Return the profile with its checks."""
+    return dataclasses.replace(attribution.profile, checks=tuple(_checks(trace, attribution)))
 
 
 def tabled(found: RankProfile, doubts: Sequence[str], only: tuple[int, int] | None = None) -> RankProfile:
@@ -51,10 +51,10 @@ def tabled(found: RankProfile, doubts: Sequence[str], only: tuple[int, int] | No
     return dataclasses.replace(known, checks=tuple(checks))
 
 
-def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
-    profile, units = made.profile, made.profile.units
-    unread = f"{found.lost:,} events could not be read" if found.lost else ""
-    lost = "; ".join(filter(None, (found.cut, unread)))
+def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
+    profile, units = attribution.profile, attribution.profile.units
+    unread = f"{trace.lost:,} events could not be read" if trace.lost else ""
+    lost = "; ".join(filter(None, (trace.cut, unread)))
     yield _check("whole", lost and f"{lost}: what came before was read", "read to its end", ("outlier",))
     missing = (
         "" if profile.marks else "no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken as one"
@@ -66,16 +66,16 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
         wrong = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
     yield _check("kernels", wrong, "every unit has some", ON_DEVICE if profile.on_host else EVERY)
     yield _count_check(units)
-    yield _launches_check(made.launches)
-    yield _clock_check(made)
-    yield _alone_check(made)
+    yield _launches_check(attribution.launches)
+    yield _clock_check(attribution)
+    yield _alone_check(attribution)
     yield _host_check(units)
     yield _exposed_check(profile)
-    yield _overlap_check(made.segments)
-    if profile.facts or found.doubts:
-        yield _check("facts", "; ".join(found.doubts), "they agree with the trace")
-    if found.unknown:
-        types = ", ".join(map(short, sorted(found.unknown)[:5]))
+    yield _overlap_check(attribution.segments)
+    if profile.facts or trace.doubts:
+        yield _check("facts", "; ".join(trace.doubts), "they agree with the trace")
+    if trace.unknown:
+        types = ", ".join(map(short, sorted(trace.unknown)[:5]))
         yield Check("types", False, f"tasks of unknown type were taken for computing: {types}", ())
 
 
@@ -104,12 +104,12 @@ def _launches_check(launches: Launches) -> Check:
     return Check("launches", share >= LINKED, evidence if launches.tasks else "there is no kernel and no copy", HOST)
 
 
-def _clock_check(made: Attribution) -> Check:
+def _clock_check(attribution: Attribution) -> Check:
     """Some µs are normal on NPUs; it matters where that could move a notable share from one kind of free to another."""
-    tasks, _, early, lead = made.launches
+    tasks, _, early, lead = attribution.launches
     if not early:
         return Check("clocks", True, f"no kernel begins more than {EARLY_NS // 1000} µs before its launch", HOST)
-    moved = lead / early * tasks / max(made.profile.total_ns, 1)
+    moved = lead / early * tasks / max(attribution.profile.total_ns, 1)
     evidence = (
         f"{early:,} of {tasks:,} kernels begin more than {EARLY_NS // 1000} µs before their launch: the clocks of host"
         f" and device differ by some {lead / early / 1000:.0f} µs, which moves at most {percent(min(moved, 1))}"
@@ -118,9 +118,10 @@ def _clock_check(made: Attribution) -> Check:
     return Check("clocks", early < EARLY * tasks or moved < NOTABLE / 2, evidence, HOST)
 
 
-def _alone_check(made: Attribution) -> Check:
+def _alone_check(attribution: Attribution) -> Check:
+    units = zip(attribution.profile.units, attribution.segments, strict=True)
     alone = {
-        unit.number: segment.longest for unit, segment in zip(made.profile.units, made.segments, strict=True)
+        unit.number: segment.longest for unit, segment in units
         if unit.device_ns and segment.longest_ns > ALONE * unit.device_ns
     }  # fmt: skip
     kernel = short(next(iter(alone.values()), ""))

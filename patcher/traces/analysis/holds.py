@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from patcher.traces.analysis.idle import LATE_NS, Idle
 from patcher.traces.analysis.segments import Split
-from patcher.traces.timeline import LONG_CALL, UNKNOWN, RangeColumns, Timeline
+from patcher.traces.rank_trace import LONG_CALL, RankTrace
+from patcher.traces.trace_columns import UNKNOWN, RangeColumns
 
 _CALLS = 16  # of a thread that may lie within each other
 _DRAINS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
@@ -32,14 +33,14 @@ class Held(NamedTuple):
 class HostHolds:
     """The long ``calls`` of each thread of a timeline; ``main`` is the thread of the marks."""
 
-    def __init__(self, found: Timeline, cuts: Split, calls: Mapping[int, RangeColumns]) -> None:
-        self.found, self.cuts = found, cuts
+    def __init__(self, trace: RankTrace, cuts: Split, calls: Mapping[int, RangeColumns]) -> None:
+        self.trace, self.cuts = trace, cuts
         self.columns = {thread: CallColumns(ranges) for thread, ranges in calls.items()}
-        self.main = main_thread(found)
+        self.main = main_thread(trace)
 
     def held_in(self, gap: Idle) -> Held | None:
         """The call that held up the host in a gap, of the thread that launched what follows, or of the main one."""
-        tasks, task = self.found.tasks, self.cuts.order[gap.place]
+        tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         asked, launched, thread = tasks.enqueued[task], tasks.launched[task], tasks.thread[task]
         if launched == UNKNOWN:
             return None
@@ -73,14 +74,14 @@ class HostHolds:
             held = Held(call_begin, max(min(call_end, gap.end) - max(call_begin, gap.begin), 0), name, thread)
             if best is None or held.ns >= best.ns:  # of two within each other the outer one
                 best = held
-            if draining and call_begin <= gap.begin and _DRAINS.search(self.found.names.texts[name]):
+            if draining and call_begin <= gap.begin and _DRAINS.search(self.trace.names.texts[name]):
                 drained = held
         return best if best is not None and 2 * best.ns >= gap.ns else drained
 
 
-def main_thread(found: Timeline) -> int:
+def main_thread(trace: RankTrace) -> int:
     """The thread that has most of the marks; UNKNOWN without any."""
-    threads = Counter(thread for thread, _ in found.marks)
+    threads = Counter(thread for thread, _ in trace.marks)
     return max(threads.items(), key=itemgetter(1), default=(UNKNOWN, 0))[0]
 
 
@@ -88,7 +89,6 @@ class CallColumns:
     """The calls of a thread in the order of their begin, and up to where each and those before it ``reach``."""
 
     def __init__(self, ranges: RangeColumns) -> None:
-        rows = list(ranges.in_order())
-        self.begin, self.end = array("q", [row[0] for row in rows]), array("q", [row[1] for row in rows])
-        self.name = array("i", [row[2] for row in rows])
+        ranges.sort()
+        self.begin, self.end, self.name = ranges.begin, ranges.end, ranges.name
         self.reach = array("q", accumulate(self.end, max))

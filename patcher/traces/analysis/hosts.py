@@ -1,246 +1,204 @@
-"""The threads of the host while the units lasted: operators, modules, and the phases of training.
-
-Each thread is walked once, in the order in which its ranges begin, with a stack of those that are open. A reader may
-hand them over piece by piece, so of an operator only the sums of its name are kept. What was open at a moment has to be
-asked for before.
-"""
+"""The threads of the host while the units lasted: operators, modules, and the phases of training."""
 
 from __future__ import annotations
 
 import operator
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from patcher.traces.analysis.nested import HostThread, NestedRanges
 from patcher.traces.analysis.replays import Replays
-from patcher.traces.analysis.segments import Segment
+from patcher.traces.analysis.segments import Split
 from patcher.traces.model import CallSums
-from patcher.traces.timeline import BACKWARD, OPTIMIZER, UNKNOWN, Row, Timeline, in_order
+from patcher.traces.rank_trace import BACKWARD, OPTIMIZER, RankTrace
+from patcher.traces.trace_columns import UNKNOWN
 
 PHASES = ("forward", "backward", "optimizer")
-"""Where operators of several phases are around a task, the last of these counts."""
-
-Due = Iterator[tuple[int, int, int]]
-"""Of each task when it was enqueued, in this order, how long it took, and its segment; the last one comes never.
-
-Among them stand moments that are asked for, with ``_MOMENT`` less their number for a segment.
-"""
-
-_MOMENT = -2
+"""Phases of training; where operators of several are around a task, the last of these counts."""
 
 CallTable = dict[int, list[int]]
 """Name → its calls, the kernels launched within, the time of these, and the time on the host."""
 
-_NEVER = 1 << 63
 
+class HostAround(NamedTuple):
+    """The operator and the module around a moment of the host: numbers of names, UNKNOWN for none.
 
-class HostPlaces:
-    """Moments on threads of the host, and what these were in then: numbers of names, UNKNOWN for nothing.
-
-    The ``operator`` is the outermost of those of one library that lie within each other, so ``aten::item`` and not what
-    that calls; the ``module`` is the innermost.
+    The ``operator`` is the outermost of those of one library that lie within each other: ``aten::item``, and not what
+    that calls. The ``module`` is the innermost.
     """
 
-    def __init__(self) -> None:
-        self.thread, self.time = array("i"), array("q")
-        self.operator, self.module = array("i"), array("i")
+    operator: int
+    module: int
 
-    def add(self, thread: int, time: int) -> None:
-        """One more moment."""
-        self.thread.append(thread)
-        self.time.append(time)
-        self.operator.append(UNKNOWN)
-        self.module.append(UNKNOWN)
 
-    def by_thread(self) -> dict[int, list[tuple[int, int, int]]]:
-        """The moments of each thread in order, as they stand among what is due."""
-        threads: dict[int, list[tuple[int, int, int]]] = {}
-        for at, (thread, time) in enumerate(zip(self.thread, self.time, strict=True)):
-            threads.setdefault(thread, []).append((time, 0, _MOMENT - at))
-        return {thread: sorted(moments) for thread, moments in threads.items()}
+NOWHERE = HostAround(UNKNOWN, UNKNOWN)
+
+
+def host_around(
+    trace: RankTrace, threads: Sequence[HostThread], moments: Sequence[tuple[int, int]]
+) -> list[HostAround]:
+    """Return what was around each of some moments, which are a thread (or UNKNOWN) and a time."""
+    by_thread = defaultdict[int, list[int]](list)
+    for place, (thread, _) in enumerate(moments):
+        by_thread[thread].append(place)
+    by_thread.pop(UNKNOWN, None)
+    around = [NOWHERE] * len(moments)
+    libraries = [text.partition("::")[0] for text in trace.names.texts]
+    for thread, places in by_thread.items():
+        places.sort(key=lambda place: moments[place][1])
+        times = [moments[place][1] for place in places]
+        operators, modules = threads[thread]
+        indices = zip(places, operators.innermost(times), modules.innermost(times), strict=True)
+        for place, index, module in indices:
+            name = UNKNOWN if module == UNKNOWN else modules.name[module]
+            around[place] = HostAround(_outermost(operators, index, libraries), name)
+    return around
+
+
+def _outermost(operators: NestedRanges, index: int, libraries: Sequence[str]) -> int:
+    """Return the name of the outermost operator in whose calls of one library an operator lies."""
+    name = UNKNOWN
+    library = None
+    for outer in operators.around(index):
+        outer_name = operators.name[outer]
+        if library not in (None, libraries[outer_name]):
+            break
+        name, library = outer_name, libraries[outer_name]
+    return name
 
 
 class HostSums:
-    """The calls of the host in the ``chosen`` segments, with the tasks that they launched, by ``owner``.
+    """The calls of the host in the ``chosen`` segments, with the tasks that they launched.
 
-    ``times`` maps each of these to phase → time of the kernels that it launched, to nothing where no unit trains. What
-    is asked for in ``places`` is filled in. The tasks of ``replays`` that were joined count as captured.
+    ``times`` maps a segment to phase → time of the kernels that it launched, to nothing where no unit trains. The tasks
+    of ``replays`` that were joined count as captured.
     """
 
     def __init__(
-        self, found: Timeline, segments: Sequence[Segment], owner: Sequence[int], chosen: Sequence[int],
-        places: HostPlaces, replays: Replays,
-    ) -> None:  # fmt: skip
-        self.phases = {at: [0] * len(PHASES) for at in chosen}
-        # Whether the host counts, and until when, from the beginning of time to its end.
-        self.counted = [(False, segments[0].begin if segments else _NEVER + 1)]
-        self.counted += [(at in self.phases, segment.end) for at, segment in enumerate(segments)]
-        self.counted.append((False, _NEVER + 1))
-        self.own: CallTable = defaultdict(lambda: [0, 0, 0, 0])
-        self.whole: CallTable = defaultdict(lambda: [0, 0, 0, 0])
-        self.places, self.texts, moments = places, found.names.texts, places.by_thread()
-        enqueued = self._enqueued(found, owner)
-        self._walk_operators(found, [
-            _due(found, owner, _without(replays.tasks, tasks), moments.get(thread))
-            for thread, tasks in enumerate(enqueued)
-        ])  # fmt: skip
-        for thread, (ranges, tasks) in enumerate(zip(found.modules, enqueued, strict=True)):
-            if ranges.begin:
-                due = _due(found, owner, _without(replays.placed, tasks), moments.get(thread))
-                self._walk_modules(ranges.in_order(), due)
-        _add(self.own, replays.operators)
-        _add(self.whole, replays.modules)
-        self.operators = _rows(self.own, found.names.texts)
-        self.modules = _rows(self.whole, found.names.texts)
+        self, trace: RankTrace, cuts: Split, chosen: Collection[int], threads: Sequence[HostThread], replays: Replays
+    ) -> None:
+        self.trace, self.owner = trace, cuts.owner
+        self.windows = [cuts.segments[segment] for segment in chosen]
+        self.phases = {segment: [0] * len(PHASES) for segment in chosen}
+        self.operator_calls: CallTable = defaultdict(lambda: [0, 0, 0, 0])
+        self.module_calls: CallTable = defaultdict(lambda: [0, 0, 0, 0])
+        texts = trace.names.texts
+        named = {number: 1 for number, text in enumerate(texts) if text.startswith(BACKWARD)}
+        named |= {number: 2 for number, text in enumerate(texts) if text.startswith(OPTIMIZER)}
+        backward = trace.backward - {thread for thread, _ in trace.marks}
+        for thread, tasks in enumerate(self._enqueued()):
+            operators, modules = threads[thread]
+            self._add_operators(operators, _without(replays.tasks, tasks), named, int(thread in backward))
+            if modules.begin:
+                self._add_modules(modules, _without(replays.placed, tasks))
+        _add_joined(self.operator_calls, replays.operators)
+        _add_joined(self.module_calls, replays.modules)
+        self.operators = _rows(self.operator_calls, texts)
+        self.modules = _rows(self.module_calls, texts)
         trains = any(backward or optimizer for _, backward, optimizer in self.phases.values())
-        self.times = {at: dict(zip(PHASES, own, strict=True)) if trains else {} for at, own in self.phases.items()}
+        self.times = {
+            segment: dict(zip(PHASES, sums, strict=True)) if trains else {} for segment, sums in self.phases.items()
+        }
 
-    def _enqueued(self, found: Timeline, owner: Sequence[int]) -> list[array[int]]:
-        """The tasks that each thread enqueued in the chosen segments, in the order in which it did."""
-        threads = [array("i") for _ in found.threads]
-        for at, (segment, thread) in enumerate(zip(owner, found.tasks.thread, strict=True)):
+    def _enqueued(self) -> list[array[int]]:
+        """Return the tasks that each thread enqueued in the chosen segments, in the order in which it did."""
+        tasks = self.trace.tasks
+        threads = [array("i") for _ in self.trace.threads]
+        for task, (segment, thread) in enumerate(zip(self.owner, tasks.thread, strict=True)):
             if segment in self.phases and thread != UNKNOWN:
-                threads[thread].append(at)
-        return [in_order(tasks, found.tasks.enqueued) for tasks in threads]
+                threads[thread].append(task)
+        return [array("i", sorted(enqueued, key=tasks.enqueued.__getitem__)) for enqueued in threads]
 
-    def _walk_operators(self, found: Timeline, due: Iterable[Due]) -> None:
-        """Give each task to the operator that enqueued it; ``due`` has the tasks of each thread."""
-        named = {
-            at: phase for at, text in enumerate(found.names.texts)
-            for prefix, phase in ((BACKWARD, 1), (OPTIMIZER, 2)) if text.startswith(prefix)
-        }  # fmt: skip
-        backward = found.backward - {thread for thread, _ in found.marks}
-        walks = [OperatorWalk(self, tasks, named, int(thread in backward)) for thread, tasks in enumerate(due)]
-        for thread, rows in found.operators_in_order():
-            walks[thread].take(rows)
-        for walk in walks:
-            walk.assign(_NEVER)
+    def _counted(self, ranges: NestedRanges) -> bytearray:
+        """Return 1 for each range that began in a chosen segment, else 0."""
+        counted = bytearray(len(ranges.begin))
+        for window in self.windows:
+            first, end = (bisect_left(ranges.begin, time) for time in (window.begin, window.end))
+            counted[first:end] = b"\1" * (end - first)
+        return counted
 
-    def _walk_modules(self, rows: Iterable[Row], due: Due) -> None:
-        """Give each task to every module around the time at which it was enqueued, once to each name."""
-        sums, counted = self.whole, iter(self.counted)
-        counts, until = next(counted)
-        stack: list[tuple[int, int]] = []
-        time, took, segment = next(due)
-        for begin, end, name in chain(rows, [(_NEVER, _NEVER, UNKNOWN)]):
-            while time < begin:
-                stack[:] = [entry for entry in stack if entry[0] > time]
-                if segment <= _MOMENT:
-                    self.places.module[_MOMENT - segment] = stack[-1][1] if stack else UNKNOWN
-                else:
-                    for around in {name for _, name in stack}:
-                        sums[around][1] += 1
-                        sums[around][2] += took
-                time, took, segment = next(due)
-            stack[:] = [entry for entry in stack if entry[0] > begin]
-            while begin >= until:
-                counts, until = next(counted)
-            if counts:
-                sums[name][0] += 1
-                if all(name != other for _, other in stack):
-                    sums[name][3] += end - begin
-            stack.append((end, name))
+    def _add_operators(
+        self, operators: NestedRanges, tasks: Sequence[int], named: Mapping[int, int], thread_phase: int
+    ) -> None:
+        """Give each task to the innermost operator around it, and each operator its time without those that it called.
 
-
-class OperatorWalk:
-    """The operators of one thread: each task goes to the innermost one around the time at which it was enqueued.
-
-    Its phase is that of ``named`` (name → phase) which is latest around it, or the ``phase`` of the thread.
-    """
-
-    def __init__(self, hosts: HostSums, due: Due, named: Mapping[int, int], phase: int) -> None:
-        self.sums, self.phases, self.counted = hosts.own, hosts.phases, iter(hosts.counted)
-        self.places, self.texts = hosts.places, hosts.texts
-        self.due, self.named, self.phase = due, named, phase
-        self.counts, self.until = next(self.counted)
-        self.task = next(due)
-        # Of what is open, the innermost last: its end, name, phase, and the row of its name where it counts.
-        self.stack: list[tuple[int, int, int, list[int] | None]] = []
-
-    def take(self, rows: Iterable[Row]) -> None:
-        """The next operators, in the order of their begin, the outer before the inner one."""
-        # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
-        sums, named, stack, base = self.sums, self.named, self.stack, self.phase
-        counts, until, due = self.counts, self.until, self.task[0]
-        push, pop = stack.append, stack.pop
-        for begin, end, name in rows:
-            if due < begin:
-                due = self.assign(begin)
-            while stack and stack[-1][0] <= begin:
-                pop()
-            while begin >= until:
-                counts, until = next(self.counted)
-            phase = base
-            if stack:
-                outer_end, _, phase, outer = stack[-1]
-                if outer is not None:
-                    outer[3] -= (end if end < outer_end else outer_end) - begin
-            if name in named and named[name] > phase:
-                phase = named[name]
-            row = None
+        The phase of a task is the latest in ``named`` (name → phase) of the operators around it, or that of the thread.
+        """
+        sums, counted = self.operator_calls, self._counted(operators)
+        phases = _phases(operators, named, thread_phase)
+        columns = self.trace.tasks
+        for task, index in zip(tasks, operators.innermost(map(columns.enqueued.__getitem__, tasks)), strict=True):
+            ns = columns.end[task] - columns.begin[task]
+            phase = thread_phase
+            if index != UNKNOWN:
+                phase = phases[index] if phases else thread_phase
+                row = sums[operators.name[index]]
+                if not counted[index]:  # it began before the units, and counts where they have its kernels
+                    row[0] = row[0] or 1
+                row[1] += 1
+                row[2] += ns
+            self.phases[self.owner[task]][phase] += ns
+        if not any(counted):
+            return
+        names, ends = operators.name, operators.end
+        # This runs a million times for each GB: nothing is called in it that need not be.
+        for begin, end, name, parent, counts in zip(
+            operators.begin, ends, names, operators.parent, counted, strict=True
+        ):
             if counts:
                 row = sums[name]
                 row[0] += 1
                 row[3] += end - begin
-            push((end, name, phase, row))
-        self.counts, self.until = counts, until
+            if parent != UNKNOWN and counted[parent]:
+                parent_end = ends[parent]
+                sums[names[parent]][3] -= (end if end < parent_end else parent_end) - begin
 
-    def assign(self, until: int) -> int:
-        """Give the tasks enqueued before ``until`` to the operators open then; returns the time of the next one."""
-        stack = self.stack
-        time, took, segment = self.task
-        while time < until:
-            while stack and stack[-1][0] <= time:
-                stack.pop()
-            if segment <= _MOMENT:
-                self.places.operator[_MOMENT - segment] = self._around()
-                time, took, segment = next(self.due)
-                continue
-            phase = self.phase
-            if stack:
-                _, name, phase, row = stack[-1]
-                if row is None:  # it began before the units, and counts where they have its kernels
-                    row = self.sums[name]
-                    row[0] = row[0] or 1
-                row[1] += 1
-                row[2] += took
-            self.phases[segment][phase] += took
-            time, took, segment = next(self.due)
-        self.task = time, took, segment
-        return time
-
-    def _around(self) -> int:
-        """The outermost operator that is open, and of the library of the innermost one as all within it are."""
-        found, library = UNKNOWN, ""
-        for _, name, _, _ in reversed(self.stack):
-            own = self.texts[name].partition("::")[0]
-            if found != UNKNOWN and own != library:
-                break
-            found, library = name, own
-        return found
+    def _add_modules(self, modules: NestedRanges, tasks: Sequence[int]) -> None:
+        """Give each task to every module around it, once to each name."""
+        count, ns = array("q", bytes(8 * len(modules.begin))), array("q", bytes(8 * len(modules.begin)))
+        columns = self.trace.tasks
+        for task, index in zip(tasks, modules.innermost(map(columns.enqueued.__getitem__, tasks)), strict=True):
+            if index != UNKNOWN:
+                count[index] += 1
+                ns[index] += columns.end[task] - columns.begin[task]
+        for index in range(len(modules.begin) - 1, -1, -1):
+            parent = modules.parent[index]
+            if parent != UNKNOWN:
+                count[parent] += count[index]
+                ns[parent] += ns[index]
+        open_until = dict[int, int]()  # by name: a module within another of its name counts as a call of it, no more
+        counted = self._counted(modules)
+        for index, (begin, end, name) in enumerate(zip(modules.begin, modules.end, modules.name, strict=True)):
+            row = self.module_calls[name]
+            row[0] += counted[index]
+            if open_until.get(name, begin) <= begin:
+                open_until[name] = end
+                row[1] += count[index]
+                row[2] += ns[index]
+                row[3] += (end - begin) * counted[index]
 
 
-def _without(joined: Collection[int], tasks: Iterable[int]) -> Iterable[int]:
-    return (task for task in tasks if task not in joined) if joined else tasks
+def _without(joined: Collection[int], tasks: Sequence[int]) -> Sequence[int]:
+    return [task for task in tasks if task not in joined] if joined else tasks
 
 
-def _due(
-    found: Timeline, owner: Sequence[int], enqueued: Iterable[int], moments: Iterable[tuple[int, int, int]] | None
-) -> Due:
-    tasks, waiting = found.tasks, chain(moments or (), [(_NEVER, 0, UNKNOWN)])
-    moment = next(waiting)
-    for at in enqueued:
-        time = tasks.enqueued[at]
-        while moment[0] < time:
-            yield moment
-            moment = next(waiting)
-        yield time, tasks.end[at] - tasks.begin[at], owner[at]
-    yield moment
-    yield from waiting
+def _phases(operators: NestedRanges, named: Mapping[int, int], thread_phase: int) -> bytearray:
+    """Return the phase of each operator; nothing where all have that of their thread."""
+    if not named:
+        return bytearray()
+    phases = bytearray(len(operators.begin))
+    for index, (name, parent) in enumerate(zip(operators.name, operators.parent, strict=True)):
+        phase = thread_phase if parent == UNKNOWN else phases[parent]
+        if name in named and named[name] > phase:
+            phase = named[name]
+        phases[index] = phase
+    return phases
 
 
-def _add(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
+def _add_joined(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
     """Add what replays were joined with; a name of which nothing was called but in a graph was called once."""
     for name, values in joined.items():
         sums[name][:] = map(operator.add, sums[name], values)
@@ -248,7 +206,7 @@ def _add(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
 
 
 def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
-    """The names that were called, that with the longest time on the device first."""
+    """Return the names that were called, that with the longest time on the device first."""
     named: dict[str, list[int]] = {}
     for number, values in sums.items():
         if values[0]:  # operators of one name with different shapes have several numbers

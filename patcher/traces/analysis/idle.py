@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from patcher.traces.analysis.segments import Segment, Split
-from patcher.traces.timeline import UNKNOWN, Timeline
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import UNKNOWN
 
 LATE_NS, WAITING_NS = 100_000, 20_000
 """Gaps up to which the host merely takes its time for each kernel, and the device for the begin of one."""
@@ -27,12 +28,12 @@ class Idle(NamedTuple):
     part: str
 
 
-def idle(found: Timeline, cuts: Split, chosen: Collection[int]) -> Iterator[Idle]:
+def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idle]:
     """Every stretch of the chosen segments in which no task runs, in order: they add up to what is free in these.
 
     Segments begin and end with a task, so no gap reaches from one into the next; what a lead-in has counts, too.
     """
-    tasks, segments = found.tasks, cuts.segments
+    tasks, segments = trace.tasks, cuts.segments
     stretches = iter([(one.ends, at) for at, one in enumerate(segments) if one.ends > one.leads])
     last, number = next(stretches, (UNKNOWN, UNKNOWN))
     reach, before = min(tasks.begin, default=0), UNKNOWN

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from patcher.traces import model
 from patcher.traces.analysis.holds import CallColumns
 from patcher.traces.analysis.segments import Split
-from patcher.traces.timeline import Timeline
+from patcher.traces.rank_trace import RankTrace
 
 _PIXELS = 12_000  # Spans that are nearer to each other than this part of their unit are drawn as one: ten screens wide
 _THREADS = 2  # that are drawn of those with long calls: what launches, and what runs backward
@@ -24,7 +24,7 @@ HostCalls = Mapping[str, Mapping[int, CallColumns]]
 class _Window(NamedTuple):
     """What is drawn of a timeline: ``segment`` is the unit's, from ``begin`` to ``end`` it is on the device."""
 
-    found: Timeline
+    trace: RankTrace
     cuts: Split
     segment: int
     begin: int
@@ -50,7 +50,7 @@ class _Window(NamedTuple):
 
 
 def lanes(
-    found: Timeline, units: Mapping[int, model.RecordedUnit], cuts: Split, calls: HostCalls
+    trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split, calls: HostCalls
 ) -> Iterator[model.Lanes]:
     """The median unit and, if it is another one, the slowest; ``units`` by segment."""
     if not units:
@@ -61,7 +61,7 @@ def lanes(
     pictures.setdefault(max(times, key=times.__getitem__), "slowest")
     for at, why in pictures.items():
         if units[at].device_ns:
-            window = _Window(found, cuts, at, cuts.segments[at].leads, cuts.segments[at].ends)
+            window = _Window(trace, cuts, at, cuts.segments[at].leads, cuts.segments[at].ends)
             streams, launches = _device(window)
             host = {"unit": _marks(window), **dict(_calls(window, calls)), "launches": launches}
             shown = {name: spans for name, spans in host.items() if spans}
@@ -70,7 +70,7 @@ def lanes(
 
 def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[model.Span, ...]]:
     """Stream → what ran there, and when tasks were launched."""
-    tasks, texts = window.found.tasks, window.found.names.texts
+    tasks, texts = window.trace.tasks, window.trace.names.texts
     streams: dict[str, list[model.Span | None]] = {}
     launched: list[tuple[int, bool]] = []
     for at in window.cuts.order:
@@ -96,7 +96,7 @@ def _marks(window: _Window) -> tuple[model.Span, ...]:
 
 def _calls(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[model.Span, ...]]]:
     """Row → the long calls of a thread, those within others left out: of each kind the threads with most of them."""
-    texts = window.found.names.texts
+    texts = window.trace.names.texts
     for kind, threads in calls.items():
         rows = []
         for columns in threads.values():

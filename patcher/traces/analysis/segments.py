@@ -15,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from patcher.traces.marks import FAMILIES, UNCOUNTED, WANTED, Mark
 from patcher.traces.model import COMPUTE, KINDS
-from patcher.traces.timeline import FAMILIES, UNCOUNTED, UNKNOWN, WANTED, Mark, Timeline
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import UNKNOWN
 
 _COMPUTE = KINDS.index(COMPUTE)
 _NEVER = 1 << 63
@@ -57,11 +59,11 @@ class Split(NamedTuple):
     order: Sequence[int]
 
 
-def split(found: Timeline) -> Split:
+def split(trace: RankTrace) -> Split:
     """Split a timeline at the marks of its units."""
-    family, marks, uncounted = marks_of(found)
-    order, enqueued = found.in_order(), found.tasks.enqueued
-    segments = [Segment(mark.begin, mark.end, mark) for mark in marks or _whole(found)]
+    family, marks, uncounted = marks_of(trace)
+    order, enqueued = trace.tasks.in_order(), trace.tasks.enqueued
+    segments = [Segment(mark.begin, mark.end, mark) for mark in marks or _whole(trace)]
     segments += [Segment(mark.begin, mark.end, None) for mark in uncounted]
     segments.sort(key=lambda segment: segment.begin)
     for segment, following in itertools.pairwise(segments):
@@ -69,23 +71,23 @@ def split(found: Timeline) -> Split:
     begins = [segment.begin for segment in segments]
     end = segments[-1].end if segments else 0
     owner = array("i", (bisect_right(begins, time) - 1 if time < end else UNKNOWN for time in enqueued))
-    _place(found, segments, owner, order)
+    _place(trace, segments, owner, order)
     unlinked = [at for at in order if enqueued[at] == UNKNOWN]
     if unlinked:
-        _own_unlinked(found, segments, owner, unlinked)
+        _own_unlinked(trace, segments, owner, unlinked)
         segments = [Segment(segment.begin, segment.end, segment.mark) for segment in segments]
-        _place(found, segments, owner, order)
+        _place(trace, segments, owner, order)
     return Split(family, segments, owner, order)
 
 
-def marks_of(found: Timeline) -> tuple[str, list[Mark], list[Mark]]:
+def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
     """The family of the marks of the units, these marks in order, and the stretches that do not count.
 
     Of several threads with marks, the one with most. A single ``ProfilerStep#`` around many marks of an engine is not
     the unit: those are.
     """
     threads: dict[str, dict[int, list[Mark]]] = {}
-    for thread, mark in found.marks:
+    for thread, mark in trace.marks:
         threads.setdefault(mark.family, {}).setdefault(thread, []).append(mark)
     marks: dict[str, list[Mark]] = {}
     for family, by_thread in threads.items():
@@ -121,19 +123,19 @@ def _completed(marks: Sequence[Mark], engine: Sequence[Mark]) -> Iterator[Mark]:
         yield numbered._replace(contents=within[0].contents) if len(within) == 1 else numbered
 
 
-def _whole(found: Timeline) -> list[Mark]:
+def _whole(trace: RankTrace) -> list[Mark]:
     """The whole trace as one unit, where nothing marks units; none if it is empty."""
-    times = list(found.spans())
-    first = min((time for time in found.tasks.enqueued if time != UNKNOWN), default=None)
-    times += [(first, max(found.tasks.enqueued) + 1)] if first is not None else []
+    times = list(trace.spans())
+    first = min((time for time in trace.tasks.enqueued if time != UNKNOWN), default=None)
+    times += [(first, max(trace.tasks.enqueued) + 1)] if first is not None else []
     return [Mark("", "the whole trace", min(b for b, _ in times), max(e for _, e in times), 0)] if times else []
 
 
-def _own_unlinked(found: Timeline, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:
+def _own_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:
     """Give the tasks without a link to the segment that the device is in then or, where none has one, the host."""
-    begin = found.tasks.begin
+    begin = trace.tasks.begin
     stretches = [(one.starts, one.ends, at) for at, one in enumerate(segments) if one.ends > one.starts]
-    if len(unlinked) == len(found.tasks):
+    if len(unlinked) == len(trace.tasks):
         stretches = [(one.begin, one.end, at) for at, one in enumerate(segments)]
     begins = [begins for begins, _, _ in stretches]
     for task in unlinked:
@@ -141,9 +143,9 @@ def _own_unlinked(found: Timeline, segments: Sequence[Segment], owner: array[int
         owner[task] = stretches[place][2] if place >= 0 and begin[task] < stretches[-1][1] else UNKNOWN
 
 
-def _place(found: Timeline, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
+def _place(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
     """Say where each segment is on the device: up to the next one's first kernel, the last one to its last kernel."""
-    tasks, busiest = found.tasks, _busiest(found, owner)
+    tasks, busiest = trace.tasks, _busiest(trace, owner)
     ranked = [4] * len(segments)  # how good a beginning is: of the busiest stream, compute, communication, a copy
     for at in order:
         if owner[at] == UNKNOWN:
@@ -155,33 +157,33 @@ def _place(found: Timeline, segments: Sequence[Segment], owner: Sequence[int], o
         one.tasks += 1
         one.last = max(one.last, end)
         if end - begin > one.longest_ns:
-            one.longest_ns, one.longest = end - begin, found.names.texts[tasks.name[at]]
+            one.longest_ns, one.longest = end - begin, trace.names.texts[tasks.name[at]]
     real = [segment for segment in segments if segment.tasks]
     starts = itertools.accumulate((segment.first for segment in real), max)
     ends = (*(segment.first for segment in real[1:]), *(segment.last for segment in real[-1:]))
     for segment, start, end in zip(real, starts, ends, strict=True):
         segment.leads, segment.starts, segment.ends = start, start, max(start, end)
     if real:
-        real[0].leads = _leads(found, real[0], segments.index(real[0]), owner, order)
+        real[0].leads = _leads(trace, real[0], segments.index(real[0]), owner, order)
 
 
-def _busiest(found: Timeline, owner: Sequence[int]) -> int:
+def _busiest(trace: RankTrace, owner: Sequence[int]) -> int:
     """The stream that computes most in segments; UNKNOWN if none does."""
-    tasks, busy = found.tasks, Counter[int]()
+    tasks, busy = trace.tasks, Counter[int]()
     for at, own in enumerate(owner):
         if own != UNKNOWN and tasks.kind[at] == _COMPUTE:
             busy[tasks.stream[at]] += tasks.end[at] - tasks.begin[at]
     return max(busy, key=lambda stream: (busy[stream], -stream), default=UNKNOWN)
 
 
-def _leads(found: Timeline, one: Segment, number: int, owner: Sequence[int], order: Sequence[int]) -> int:
+def _leads(trace: RankTrace, one: Segment, number: int, owner: Sequence[int], order: Sequence[int]) -> int:
     """Where the first segment begins: with its mark or its first task, whichever is earlier, behind what ran before.
 
     A host that left the mark before anything of it ran was ahead of a device that was busy: then with its first task.
     """
     if one.mark is None:
         return one.starts
-    tasks, earliest, before = found.tasks, one.starts, -_NEVER
+    tasks, earliest, before = trace.tasks, one.starts, -_NEVER
     for at in order:
         if tasks.begin[at] >= one.starts:
             break

@@ -18,8 +18,8 @@ from patcher.traces.folders.states import FOREIGN, RecordedTrace, size
 from patcher.traces.formats import ascend_tables, database
 from patcher.traces.formats.chrome import has_events
 from patcher.traces.names import OUTPUT
+from patcher.traces.rank_trace import several
 from patcher.traces.sidecar import SUFFIX, TraceOrigin
-from patcher.traces.timeline import several
 
 NPU, CANN, CHROME, DATABASE, OTHER = "npu", "cann", "chrome", "database", "other"
 

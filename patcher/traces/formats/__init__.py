@@ -10,51 +10,52 @@ from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
 from patcher.traces import sidecar
 from patcher.traces.formats import ascend_db, ascend_tables, ascend_text, torch
+from patcher.traces.marks import NUMBERED
 from patcher.traces.model import RankProfile
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import NUMBERED, Timeline
+from patcher.traces.rank_trace import RankTrace
 
 _TEXTS = ("trace_view", "msprof_")
-"""How the text of CANN is called, by torch_npu and by msprof."""
+"""Prefixes of the names of CANN's text, at torch_npu and at msprof."""
 
 
-def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[Timeline]:
-    """The timeline of each rank in the trace at ``path``, with the metadata beside it; Problem (TRACE) if it is none.
+def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
+    """Return the trace of each rank in the file ``path``, with the metadata beside it: one, unless SGLang merged them.
 
-    A range of the host in whose name ``wanted`` is found marks a unit. A trace is of one rank, but for the files into
-    which SGLang merges those of all. ``progress`` hears of the bytes of a text; a database tells none.
+    A range of the host in whose name ``wanted`` is found marks a unit. ``progress`` hears of the bytes of a text; a
+    database tells none. Raises Problem (TRACE) for a file that is no trace.
     """
     with reading(path) as file:
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
-        every = [ascend_db.read(path, wanted)]
+        traces = [ascend_db.read(path, wanted)]
     elif path.name.startswith(_TEXTS) and path.suffix == ".json":
-        every = [ascend_text.read(path, wanted, progress)]
+        traces = [ascend_text.read(path, wanted, progress)]
     else:
-        every = torch.read(path, wanted, progress)
-    for found in every:
-        _complete(found, path)
-    return every
+        traces = torch.read(path, wanted, progress)
+    for trace in traces:
+        _add_metadata(trace, path)
+    return traces
 
 
 def tables(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
-    """The profile of a rank of which tables alone are there, and what its metadata contradicts; None for a trace."""
+    """Return the profile of a rank of which only tables are there, with its doubts; None for the file of a trace."""
     if path.name != ascend_tables.STEPS:
         return None
-    found = ascend_tables.read(path)
-    metadata, doubts = sidecar.checked(Path(found.source), "npu", [unit.number for unit in found.units])
-    rank = found.rank if metadata is None or found.rank is not None else metadata.rank
-    return dataclasses.replace(found, metadata=metadata, rank=rank), doubts
+    profile = ascend_tables.read(path)
+    metadata, doubts = sidecar.checked(Path(profile.source), "npu", [unit.number for unit in profile.units])
+    rank = metadata.rank if metadata and profile.rank is None else profile.rank
+    return dataclasses.replace(profile, metadata=metadata, rank=rank), doubts
 
 
-def _complete(found: Timeline, path: Path) -> None:
-    """Add what lies beside the trace."""
-    place = path.parent.parent if path.parent.name == OUTPUT else path
-    if place != path:
-        found.source = str(place)
-    steps = {mark.number for _, mark in found.marks if mark.number is not None and mark.family == NUMBERED}
-    form = "torch" if found.form == "torch" else "npu"
-    found.metadata, found.doubts = sidecar.checked(place, form, sorted(steps) or None)
-    if found.metadata:
-        found.rank = found.metadata.rank if found.rank is None else found.rank
-        found.world = found.metadata.world or found.world
+def _add_metadata(trace: RankTrace, path: Path) -> None:
+    place = path
+    if path.parent.name == OUTPUT:
+        place = path.parent.parent
+        trace.source = str(place)
+    steps = {mark.number for _, mark in trace.marks if mark.number is not None and mark.family == NUMBERED}
+    form = "torch" if trace.form == "torch" else "npu"
+    trace.metadata, trace.doubts = sidecar.checked(place, form, sorted(steps) or None)
+    if trace.metadata:
+        trace.rank = trace.metadata.rank if trace.rank is None else trace.rank
+        trace.world = trace.metadata.world or trace.world

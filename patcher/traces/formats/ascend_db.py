@@ -6,7 +6,8 @@ task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,21 +15,12 @@ from typing import TYPE_CHECKING, Any
 from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend, database
 from patcher.traces.formats.ascend_db_kernels import AlikeTasks
+from patcher.traces.marks import NUMBERED
 from patcher.traces.measured import KernelUse
 from patcher.traces.messages import LinkPiece, message
 from patcher.traces.model import COMPUTE
-from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import (
-    LONG_CALL,
-    NN_MODULE,
-    UNKNOWN,
-    HostCalls,
-    Row,
-    Timeline,
-    module_class,
-    nests,
-    several,
-)
+from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, module_class, several
+from patcher.traces.trace_columns import UNKNOWN, HostCalls
 
 if TYPE_CHECKING:
     import re
@@ -44,9 +36,6 @@ _TABLES = _NEEDED.keys() | {
 }  # fmt: skip
 _PARSE_AGAIN = "parse the folder again with `rlpatch analyse`, if PROF_… is still there"
 _COMPUTING = "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId"
-_PIECE = 1 << 10
-"""Operators that are walked at once."""
-
 _OPERATOR, _TRACE = 50001, 50003  # of ENUM_API_TYPE: op, and functions of Python
 _LAUNCHES = """SELECT connectionId, MIN(startNs), globalTid FROM CANN_API
  WHERE connectionId IN ({}) GROUP BY connectionId"""
@@ -55,38 +44,35 @@ _OPERATORS = f"""SELECT c.connectionId, MIN(CAST(p.startNs AS INTEGER)), p.globa
  FROM PYTORCH_API p JOIN CONNECTION_IDS c ON c.id = p.connectionId WHERE p.type = {_OPERATOR}
  AND p.startNs IS NOT NULL AND c.connectionId IN ({{}}) GROUP BY c.connectionId"""  # noqa: S608
 """The calls of tasks: there are many more that no task is connected with, and those are not to be loaded."""
-_HOST = f"""FROM PYTORCH_API WHERE startNs IS NOT NULL AND endNs IS NOT NULL AND (type = {_OPERATOR}
+_HOST = f"""SELECT CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, name, fwdThreadId, type
+ FROM PYTORCH_API WHERE startNs IS NOT NULL AND endNs IS NOT NULL AND (type = {_OPERATOR}
  OR (type = {_TRACE} AND name IN (SELECT id FROM STRING_IDS WHERE value GLOB '{NN_MODULE}*')))"""  # noqa: S608
 
 
-def read(file: Path, wanted: re.Pattern[str] | None = None) -> Timeline:
-    """The timeline of the rank in the database ``file``; Problem (TRACE) if it is none, or of another schema."""
-    found = DatabaseTimeline(file, wanted)
-    with found.opened() as db:
-        found.fill(db)
-    return found
+def read(file: Path, wanted: re.Pattern[str] | None = None) -> RankTrace:
+    """Return the trace of the rank in a database. Raises Problem (TRACE) if it is none, or of another schema."""
+    trace = DatabaseTrace(file, wanted)
+    with trace.opened() as db:
+        trace.fill(db)
+    return trace
 
 
-class DatabaseTimeline(Timeline):
-    """A timeline whose operators stay in their database: they are most of it, and are walked without being loaded.
+class DatabaseTrace(RankTrace):
+    """A trace whose kernels have their measures in the database ``file``.
 
-    ``span`` is from when to when there are some, ``ordered`` whether those of each thread lie in the order of their
-    begin, as torch_npu writes them; else SQLite sorts them, in files of its own. The key of a task is its
-    ``connectionId``, ``tables`` are the columns of each, and ``analysis`` is the vendor's own database.
+    The key of a task is its ``connectionId``. ``tables`` are the columns of each table, ``analysis`` is the vendor's
+    own database.
     """
 
     def __init__(self, file: Path, wanted: re.Pattern[str] | None = None) -> None:
         super().__init__(str(file), "ascend-db", wanted)
         self.file, self.analysis = file, file.with_name("analysis.db")
-        self.numbers: dict[int, int] = {}
-        self.span: tuple[int, int] | None = None
-        self.ordered = True
         self.tables: dict[str, set[str]] = {}
         self.alike = AlikeTasks()
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
-        """The database, in which what cannot be read is a Problem (TRACE)."""
+        """Open the database. Raises Problem (TRACE) for what cannot be read in it."""
         import sqlite3
 
         try:
@@ -97,42 +83,19 @@ class DatabaseTimeline(Timeline):
             cause = f"{self.file.name} cannot be read: {what}"
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
-    def operators_in_order(self) -> Iterator[tuple[int, Iterable[Row]]]:
-        """The operators of each thread in the order of their begin, read a second time."""
-        if self.span is None:
-            return
-        order = "" if self.ordered else "ORDER BY 3, 1, 2 DESC"
-        columns = "CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, name"
-        numbers = self.numbers
-        with self.opened() as db:
-            found = db.execute(f"SELECT {columns} {_HOST} AND type = {_OPERATOR} {order}")
-            while piece := found.fetchmany(_PIECE):
-                threads: dict[int, list[Row]] = {}
-                for begin, end, thread, name in piece:
-                    if name in numbers:
-                        threads.setdefault(thread, []).append((begin, end, numbers[name]))
-                for thread, rows in threads.items():
-                    yield self.thread(0, thread), rows
-
     def kernel_uses(self, owner: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """What was measured of the kernels that the units launched; ratios are those of the first few alike ones."""
+        """Return what was measured of the kernels of the units; ratios are those of the first few alike ones."""
         if not self.alike.kinds:
             return ()
         with self.opened() as db:
             return self.alike.uses(db, self.tasks, owner, units)
 
-    def spans(self) -> Iterator[tuple[int, int]]:
-        """From when to when there are operators, and tasks."""
-        yield from super().spans()
-        if self.span is not None:
-            yield self.span
-
     def fill(self, db: sqlite3.Connection) -> None:
-        """Read everything but the operators, which stay where they are."""
+        """Read everything but the measures of kernels."""
         self.tables = database.columns(db)
         self._check(db)
+        ascend.set_rank(self, self.file.parent)
         self.rank = self._rank(db)
-        self.world, self.settings = ascend.world_of(self._folder), ascend.settings_of(self._folder)
         names = _column(db, "SELECT name FROM NPU_INFO LIMIT 1") if "NPU_INFO" in self.tables else []
         self.device = str(names[0]) if names else "Ascend NPU"
         self.vendor = _vendor(self.analysis) or ascend.vendor_steps(self.file.parent)
@@ -144,13 +107,13 @@ class DatabaseTimeline(Timeline):
             self._add_operators(db)
         if "MSTX_EVENTS" in self.tables:
             self._add_ranges(db)
-        if "STEP_TIME" in self.tables and not any(mark.family == "ProfilerStep#" for _, mark in self.marks):
+        if "STEP_TIME" in self.tables and not any(mark.family == NUMBERED for _, mark in self.marks):
             for number, begin, end in db.execute("SELECT id, startNs, endNs FROM STEP_TIME"):
-                self.mark(f"ProfilerStep#{number}", begin, end, self.thread(0, "steps"))
+                self.add_mark(f"{NUMBERED}{number}", begin, end, self.thread(0, "steps"))
         self._link(db)
 
     def _link(self, db: sqlite3.Connection) -> None:
-        """Say what launched the tasks, and which operator was around that."""
+        """Link the tasks with what launched them, and with the operator around that."""
         if "CANN_API" in self.tables:
             self.tasks.link(self._calls(db, _LAUNCHES), self.tasks.key)
             if {"name", "endNs"} <= self.tables["CANN_API"]:
@@ -175,18 +138,12 @@ class DatabaseTimeline(Timeline):
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)
 
     def _rank(self, db: sqlite3.Connection) -> int | None:
-        table = "RANK_DEVICE_MAP" in self.tables
-        ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if table else []
+        """Return the rank in the database, else in the folder."""
+        known = "RANK_DEVICE_MAP" in self.tables
+        ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if known else []
         if len(ranks) > 1:
             raise several(self.file, "ranks", ranks)
-        own = next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), None)
-        return ascend.rank_of(self._folder) if own is None else own
-
-    @property
-    def _folder(self) -> Path:
-        """That of the rank."""
-        output = self.file.parent
-        return output.parent if output.name == OUTPUT else output
+        return next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), self.rank)
 
     def _add_tasks(self, db: sqlite3.Connection) -> None:
         devices = _column(db, "SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
@@ -195,7 +152,7 @@ class DatabaseTimeline(Timeline):
         columns, join, types = f"NULL, NULL, {self.alike.columns}", "", "SELECT taskType FROM TASK"
         computing = "COMPUTE_TASK_INFO" in self.tables and _column(db, "SELECT 1 FROM COMPUTE_TASK_INFO LIMIT 1")
         if computing:
-            self.alike.look(self.tables)
+            self.alike.select(self.tables["COMPUTE_TASK_INFO"])
             columns, join = f"i.opType, i.globalTaskId, {self.alike.columns}", _COMPUTING
             types += " UNION SELECT opType FROM COMPUTE_TASK_INFO"
         texts = database.texts(db, types)
@@ -226,27 +183,17 @@ class DatabaseTimeline(Timeline):
             ascend.add_collective(self, span, *texts, transits, connection, carried)
 
     def _add_operators(self, db: sqlite3.Connection) -> None:
-        """Take their names, threads and times, and of marks and modules all."""
-        texts, latest = database.texts(db, "SELECT name FROM PYTORCH_API"), dict[int, tuple[int, int]]()
-        columns = "CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, name, fwdThreadId, type"
-        for begin, end, thread_id, name, forward, kind in db.execute(f"SELECT {columns} {_HOST}"):
+        texts = database.texts(db, "SELECT name FROM PYTORCH_API")
+        for begin, end, thread_id, name, forward, kind in db.execute(_HOST):
             thread, text = self.thread(0, thread_id), texts.get(name)
             if text is None:
                 continue
             if kind == _TRACE:
                 self.modules[thread].add(begin, end, self.names[module_class(text)])
-                continue
-            if self.mark(text, begin, end, thread):
-                continue
-            if name not in self.numbers:
-                self.numbers[name] = self.names[text]
-            if forward:
-                self.backward.add(thread)
-            last_begin, last_end = latest.get(thread_id, (begin, end))
-            self.ordered &= nests(last_begin, last_end, begin, end)
-            latest[thread_id] = begin, end
-            low, high = self.span or (begin, end)
-            self.span = (min(low, begin), max(high, end))
+            elif not self.add_mark(text, begin, end, thread):
+                self.operators[thread].add(begin, end, self.names[text])
+                if forward:
+                    self.backward.add(thread)
 
     def _add_ranges(self, db: sqlite3.Connection) -> None:
         rows = db.execute(
@@ -256,17 +203,17 @@ class DatabaseTimeline(Timeline):
         )
         for begin, end, thread_id, name, domain in rows:
             thread = self.thread(0, thread_id)
-            if not self.mark(name, begin, end, thread) and domain == "Module":
+            if not self.add_mark(name, begin, end, thread) and domain == "Module":
                 self.modules[thread].add(begin, end, self.names[name])
 
     def _add_calls(self, db: sqlite3.Connection) -> None:
-        """Take the long calls of CANN; their threads are those of the operators, where these have some."""
+        """Add the long calls of CANN; their threads are those of the operators, where these have some."""
         texts = database.texts(db, _LONG.format("name"))
         for begin, end, thread, name in db.execute(_LONG.format("startNs, endNs, globalTid, name")):
             self.add_call(texts.get(name, "call"), begin, end, self.threads.get((0, thread), UNKNOWN))
 
     def _calls(self, db: sqlite3.Connection, query: str) -> HostCalls:
-        """The calls that a query gives for the connections of the tasks."""
+        """Return the calls that a query gives for the connections of the tasks."""
         tables = {"TASK", "COMMUNICATION_OP"} & self.tables.keys()
         wanted = " UNION ".join(f"SELECT connectionId FROM {table}" for table in tables)  # noqa: S608
         calls = HostCalls()
@@ -290,35 +237,36 @@ def _vendor(analysis: Path) -> dict[str, dict[str, int]] | None:
 
 
 def _transits(analysis: Path) -> ascend.Transits:
-    found: ascend.Transits = {}
     query = "SELECT hccl_op_name, step, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
+    by_name: ascend.Transits = {}
     sent, pieces = _sent(analysis), _pieces(analysis)
     for name, step, *values in database.rows(analysis, f"{query} ORDER BY start_timestamp") or ():
         if all(isinstance(value, int | float) for value in values):
             transit, wait, idle = (round(value * 1_000_000) for value in values)
-            one = (transit, wait, idle), sent.get((name, step)), tuple(pieces.get((name, step), ()))
-            found.setdefault(str(name).partition("@")[0], []).append(one)
-    return found
+            own_pieces = tuple(pieces.get((name, step), ()))
+            times = ascend.CollectiveTimes((transit, wait, idle), sent.get((name, step)), own_pieces)
+            by_name.setdefault(str(name).partition("@")[0], []).append(times)
+    return by_name
 
 
 def _pieces(analysis: Path) -> dict[tuple[object, object], list[LinkPiece]]:
-    """Collective and step → in which pieces it went over the links of the node."""
+    """Map collective and step to the pieces in which it went over the links of the node."""
     links = " OR ".join(f"transport_type = '{link}'" for link in ascend.WITHIN)
     columns = "hccl_op_name, step, package_size, count, total_duration"
     query = f"SELECT {columns} FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608
-    found: dict[tuple[object, object], list[LinkPiece]] = {}
+    pieces = defaultdict[tuple[object, object], list[LinkPiece]](list)
     for name, step, *values in database.rows(analysis, query) or ():
         with suppress(ValueError):
-            found.setdefault((name, step), []).append(ascend.piece(*values))
-    return found
+            pieces[name, step].append(ascend.piece(*values))
+    return pieces
 
 
 def _sent(analysis: Path) -> dict[tuple[object, object], int]:
-    """Collective and step → the bytes that it moved over links: a row for each size of packages repeats the sum."""
+    """Map collective and step to the bytes that it moved over links; the rows for sizes of packages repeat the sum."""
     links = " OR ".join(f"transport_type = '{link}'" for link in ascend.LINKS)
     query = f"SELECT hccl_op_name, step, MAX(transit_size) FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608
-    found: dict[tuple[object, object], int] = {}
+    sent = Counter[tuple[object, object]]()
     for name, step, size in database.rows(analysis, f"{query} GROUP BY hccl_op_name, step, transport_type") or ():
-        if moved := ascend.bytes_of(size):
-            found[name, step] = found.get((name, step), 0) + moved
-    return found
+        if size_bytes := ascend.bytes_of(size):
+            sent[name, step] += size_bytes
+    return sent

@@ -12,14 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from patcher.traces.formats import database
-from patcher.traces.formats.ascend_kernels import MOST, RATIO, ordered, used
+from patcher.traces.formats.ascend_kernels import MOST, RATIO, Alike, in_order, kernel_use
 from patcher.traces.measured import KernelUse
-from patcher.traces.timeline import UNKNOWN, Tasks
+from patcher.traces.trace_columns import UNKNOWN, Tasks
 
 if TYPE_CHECKING:
     import sqlite3
 
-_INFO, _PMU = "COMPUTE_TASK_INFO", "TASK_PMU_INFO"
+_PMU = "TASK_PMU_INFO"
 _COLUMNS = (("opType",), ("taskType",), ("inputShapes",), ("inputDataTypes",), ("opState",), ("blockNum", "blockDim"))
 """What alike tasks have in common, by its names in newer and older releases; all but the last are numbers of texts."""
 
@@ -30,70 +30,68 @@ Key = tuple[Any, ...]
 
 
 class AlikeTasks:
-    """The kind of each task that is read, by the values of ``_COLUMNS``: of no kind is what does not compute."""
+    """The kind of each task that is read, by the values of ``_COLUMNS``; UNKNOWN for a task that does not compute."""
 
     def __init__(self) -> None:
         self.kinds: dict[Key, int] = {}
         self.samples: list[list[int]] = []
-        self.of = array("i")
+        self.kind_of = array("i")
         self.columns = ", ".join("NULL" for _ in _COLUMNS)
 
-    def look(self, tables: Mapping[str, Collection[str]]) -> None:
-        """Take the columns that the database has."""
-        known = tables.get(_INFO, ())
-        found = (next((f"i.{name}" for name in names if name in known), "NULL") for names in _COLUMNS)
-        self.columns = ", ".join(found)
+    def select(self, columns: Collection[str]) -> None:
+        """Select the columns that the database has."""
+        known = (next((f"i.{name}" for name in names if name in columns), "NULL") for names in _COLUMNS)
+        self.columns = ", ".join(known)
 
     def add(self, task: int | None, key: Key) -> None:
-        """The kind of the next task, which has this number if it computes."""
+        """Add the next task, which has this number if it computes."""
         if task is None:
-            self.of.append(UNKNOWN)
+            self.kind_of.append(UNKNOWN)
             return
-        kind = self.kinds.get(key)
-        if kind is None:
-            key = key if len(self.kinds) < MOST else (*key[:2], *(None for _ in key[2:]))
-            kind = self.kinds.setdefault(key, len(self.kinds))
+        if key not in self.kinds and len(self.kinds) >= MOST:
+            key = (*key[:2], *(None for _ in key[2:]))
+        kind = self.kinds.setdefault(key, len(self.kinds))
         if kind == len(self.samples):
             self.samples.append([])
         if len(self.samples[kind]) < _SAMPLES:
             self.samples[kind].append(task)
-        self.of.append(kind)
+        self.kind_of.append(kind)
 
     def uses(
         self, db: sqlite3.Connection, tasks: Tasks, owner: Sequence[int], units: Mapping[int, int]
     ) -> tuple[KernelUse, ...]:
-        """The alike tasks of the units, those that take longest first."""
+        """Return the alike tasks of the units, those that take longest first."""
         calls, ns = Counter[int](), Counter[int]()
-        for kind, segment, begin, end in zip(self.of, owner, tasks.begin, tasks.end, strict=False):
+        for kind, segment, begin, end in zip(self.kind_of, owner, tasks.begin, tasks.end, strict=False):
             if kind != UNKNOWN and segment in units:
                 calls[kind] += 1
                 ns[kind] += end - begin
-        wanted = {kind: key for key, kind in self.kinds.items() if calls[kind]}
-        texts = database.texts(db, _listed({number for key in wanted.values() for number in key[:-1]}))
+        launched = {kind: key for key, kind in self.kinds.items() if calls[kind]}
+        texts = database.texts(db, _listed({number for key in launched.values() for number in key[:-1]}))
         means = self._means(db, [kind for kind, _ in ns.most_common(_RATED)])
-        found = []
-        for kind, (*numbers, blocks) in wanted.items():
+        uses = []
+        for kind, (*numbers, blocks) in launched.items():
             name, core, shapes, types, state = (texts.get(number, "") for number in numbers)
-            blocks = blocks if isinstance(blocks, int) else None
-            found.append(used(name, core, shapes, types, blocks, calls[kind], ns[kind], means[kind], state))
-        return ordered(found)
+            alike = Alike(name, core, shapes, types, state, blocks if isinstance(blocks, int) else None)
+            uses.append(kernel_use(alike, calls[kind], ns[kind], means[kind]))
+        return in_order(uses)
 
     def _means(self, db: sqlite3.Connection, kinds: Sequence[int]) -> Mapping[int, Mapping[str, float]]:
-        """Kind → pipe → the mean of its ratios; nothing where they were not recorded."""
-        means: dict[int, dict[str, float]] = defaultdict(dict)
+        """Map a kind to the mean of the ratios of each pipe; to nothing where they were not recorded."""
+        means: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_PMU,)).fetchone():
             return means
         texts = db.execute("SELECT id, value FROM STRING_IDS WHERE value GLOB '*_ratio'")
-        pipes = {number: found[1] for number, text in texts if (found := RATIO.fullmatch(text))}
-        whose = {task: kind for kind in kinds for task in self.samples[kind]}
+        pipes = {number: match[1] for number, text in texts if (match := RATIO.fullmatch(text))}
+        kind_of = {task: kind for kind in kinds for task in self.samples[kind]}
         query = (
             f"SELECT globalTaskId, name, value FROM {_PMU}"  # noqa: S608
-            f" WHERE value > 0 AND typeof(value) != 'text' AND globalTaskId IN ({_listed(whose)})"
+            f" WHERE value > 0 AND typeof(value) != 'text' AND globalTaskId IN ({_listed(kind_of)})"
             f" AND name IN ({_listed(pipes)})"
         )
         for task, pipe, value in db.execute(query):
-            own, kind = means[whose[task]], whose[task]
-            own[pipes[pipe]] = own.get(pipes[pipe], 0.0) + value / len(self.samples[kind])
+            kind = kind_of[task]
+            means[kind][pipes[pipe]] += value / len(self.samples[kind])
         return means
 
 

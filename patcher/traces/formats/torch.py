@@ -19,20 +19,8 @@ from patcher.progress import Progress, ignore
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.messages import message
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, CPU
-from patcher.traces.timeline import (
-    LONG_CALL,
-    NN_MODULE,
-    OPTIMIZER,
-    UNKNOWN,
-    CapturedLaunches,
-    HostCalls,
-    RangeColumns,
-    StringTable,
-    Thread,
-    Timeline,
-    module_class,
-    several,
-)
+from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, OPTIMIZER, RankTrace, Thread, module_class, several
+from patcher.traces.trace_columns import UNKNOWN, CapturedLaunches, HostCalls, RangeColumns, StringTable
 from patcher.traces.work import CONCRETE, WORK
 
 MOST_SHAPES, LONGEST = 20_000, 2000
@@ -77,7 +65,7 @@ _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
 
-def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[Timeline]:
+def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
     """The timeline of each rank in the trace at ``path``; Problem (TRACE) if it is none, or a rank has two devices."""
     reader = _Reader(path, wanted, progress)
     reader.source.feed(reader.take)
@@ -88,7 +76,7 @@ class _Rank:
     """The timeline of one rank, its launches, open captures, and the devices on which its kernels ran."""
 
     def __init__(self, source: str, names: StringTable, wanted: re.Pattern[str] | None) -> None:
-        self.found = Timeline(source, "torch", wanted)
+        self.found = RankTrace(source, "torch", wanted)
         self.found.names = names
         self.launches = HostCalls()
         self.captures: dict[int, CapturedLaunches] = {}  # those that a thread has begun
@@ -160,7 +148,7 @@ class _Reader:
         if number is None:
             if len(self.shaped) >= MOST_SHAPES or max(map(len, key)) > LONGEST or not args.kinds:
                 return self.names[name]
-            number = self.shaped[key] = self.names.again(name)
+            number = self.shaped[key] = self.names.add_again(name)
         return number
 
     def _marked(self, text: str, name: str) -> int:
@@ -244,14 +232,14 @@ class _Reader:
         thread = found.thread(event.pid, event.tid)
         if category == _MODULE:
             found.modules[thread].add(begin, end, found.names[module_class(event.name)])
-        elif found.mark(event.name, begin, end, thread):
+        elif found.add_mark(event.name, begin, end, thread):
             return
         elif event.name.startswith(OPTIMIZER):
             found.operators[thread].add(begin, end, found.names[event.name])
         elif _CLASS.fullmatch(event.name):  # what --module-ranges leaves in a trace of torch.profiler
             found.modules[thread].add(begin, end, found.names[event.name])
 
-    def timelines(self) -> Iterator[Timeline]:
+    def timelines(self) -> Iterator[RankTrace]:
         """The timelines, when all events have been added."""
         header = self.source.header
         distributed = header.get("distributedInfo")

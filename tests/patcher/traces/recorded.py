@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from patcher.traces.model import FREE, RecordedUnit
-from patcher.traces.timeline import RangeColumns, Timeline
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import RangeColumns
 
 SHARED = Path(os.environ.get("RLPATCH_TEST_SHARED") or Path(__file__).resolve().parents[4] / "shared") / "traces"
 """Real traces of real devices, where they are there: no part of the repository."""
@@ -318,11 +319,11 @@ def shifted(run: Run, by: int) -> Run:
 MARKS = (Range("ProfilerStep#1", 0, 100), Range("ProfilerStep#2", 100, 200))
 
 
-def timeline(run: Run) -> Timeline:
+def timeline(run: Run) -> RankTrace:
     """``run`` without a file."""
-    found = Timeline("a run", "torch")
+    found = RankTrace("a run", "torch")
     for one in run.marks:
-        found.mark(one.name, one.begin, one.end, found.thread(1, one.thread))
+        found.add_mark(one.name, one.begin, one.end, found.thread(1, one.thread))
     for one in run.operators:
         found.operators[found.thread(1, one.thread)].add(one.begin, one.end, found.names[one.name])
     for one in run.calls:

@@ -13,7 +13,7 @@ from patcher.traces import analysis, folders, formats
 from patcher.traces.analysis import ranks
 from patcher.traces.analysis.attribution import Attribution
 from patcher.traces.model import RankProfile
-from patcher.traces.timeline import Timeline
+from patcher.traces.rank_trace import RankTrace
 from tests.patcher.traces.recorded import SHARED, free_ns, shared
 
 pytestmark = shared
@@ -84,7 +84,7 @@ def test_no_gain_is_larger_than_what_the_vendor_calls_busy(form: str, rank: int)
     assert findings["communication"] == sum(one.ns for one in found.collectives) - idle < idle / 8
 
 
-def _read(path: Path) -> tuple[Timeline, Attribution]:
+def _read(path: Path) -> tuple[RankTrace, Attribution]:
     (found,) = folders.readable(path)
     (timeline,) = formats.read(found)
     return timeline, analysis.attributed(timeline)

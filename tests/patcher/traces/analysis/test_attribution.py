@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patcher.traces import analysis, folders, formats
-from patcher.traces import timeline as timelines
+from patcher.traces import analysis, folders, formats, trace_columns
 from patcher.traces.model import KINDS, PARTS, RankProfile, RecordedUnit
-from patcher.traces.timeline import UNKNOWN
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns
 from tests.matrix import examples
 from tests.patcher.traces.recorded import MARKS, MS, START, Range, Run, Task, free_ns, steps, timeline
 
@@ -389,12 +389,13 @@ def test_operators_that_come_in_any_order_are_nested_by_their_times() -> None:
 def test_ranges_are_sorted_however_far_from_their_place(
     monkeypatch: pytest.MonkeyPatch, stretch: int, far: int
 ) -> None:
-    monkeypatch.setattr(timelines, "STRETCH", stretch)
+    monkeypatch.setattr(trace_columns, "STRETCH", stretch)
     rows = [(n // 3, n // 3 + n % 3, n) for n in range(60)]
-    ranges = timelines.RangeColumns()
+    ranges = RangeColumns()
     for row in sorted(rows, key=lambda row: row[0] + (row[2] * 7 % (far + 1))):
         ranges.add(*row)
-    assert [(begin, end) for begin, end, _ in ranges.in_order()] == sorted(
+    ranges.sort()
+    assert [*zip(ranges.begin, ranges.end, strict=True)] == sorted(
         ((b, e) for b, e, _ in rows), key=lambda row: (row[0], -row[1])
     )
     assert sorted(ranges.name) == list(range(60))
@@ -405,12 +406,12 @@ def test_ranges_are_sorted_however_far_from_their_place(
 def test_tasks_are_in_the_order_of_their_begin_and_those_of_a_stream_stay_in_theirs(
     monkeypatch: pytest.MonkeyPatch, stretch: int, streams: int
 ) -> None:
-    monkeypatch.setattr(timelines, "STRETCH", stretch)
-    found = timelines.Timeline("a run", "torch")
+    monkeypatch.setattr(trace_columns, "STRETCH", stretch)
+    found = RankTrace("a run", "torch")
     begins = [at * 37 % 50 // 2 for at in range(100)]
     for at, begin in enumerate(begins):
         found.tasks.add(begin, begin + 1, "compute", 0, at % streams)
-    ordered = list(found.in_order())
+    ordered = list(found.tasks.in_order())
     assert [begins[at] for at in ordered] == sorted(begins)
     for stream in range(streams):
         own = [at for at in ordered if at % streams == stream]
@@ -439,21 +440,19 @@ TRAINING = (
 def test_the_earliest_call_of_each_key(
     wanted: list[int], calls: list[tuple[int, int]], found: list[tuple[int, int]]
 ) -> None:
-    known = timelines.HostCalls()
+    known = HostCalls()
     for key, time in calls:
         known.add(key, time, -time)
     assert list(known.earliest(array("q", wanted))) == [(at, time, -time) for at, time in found]
 
 
-@pytest.mark.parametrize("near", [1, 3, 1000])
-def test_calls_are_found_wherever_the_one_before_was(monkeypatch: pytest.MonkeyPatch, near: int) -> None:
-    monkeypatch.setattr(timelines, "NEAR", near)
-    known = timelines.HostCalls()
+def test_calls_are_found_wherever_the_one_before_was() -> None:
+    calls = HostCalls()
     for key in range(0, 100, 2):
-        known.add(key, key + 1000, 0)
-    wanted = [*range(-1, 100, 3), *(at * 41 % 100 for at in range(100))]
-    found = {at: time for at, time, _ in known.earliest(array("q", wanted))}
-    assert found == {at: key + 1000 for at, key in enumerate(wanted) if key >= 0 and key % 2 == 0}
+        calls.add(key, key + 1000, 0)
+    keys = [*range(-1, 100, 3), *(at * 41 % 100 for at in range(100))]
+    times = {place: time for place, time, _ in calls.earliest(array("q", keys))}
+    assert times == {place: key + 1000 for place, key in enumerate(keys) if key >= 0 and key % 2 == 0}
 
 
 def test_training_has_phases_by_thread_and_operator(tmp_path: Path) -> None:

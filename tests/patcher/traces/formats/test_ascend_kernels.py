@@ -16,7 +16,8 @@ import pytest
 from patcher.commands.reports import reporting
 from patcher.messages.report import json_of
 from patcher.traces import page
-from patcher.traces.formats import ascend_db_kernels, ascend_kernels
+from patcher.traces.formats import ascend_db_kernels, ascend_kernels, csv_tables
+from patcher.traces.formats.ascend_kernels import KernelTable
 from patcher.traces.measured import KernelUse, bound_of, bounds, states
 from patcher.traces.model import RankProfile
 from patcher.traces.names import OUTPUT
@@ -48,7 +49,7 @@ def told(found: Iterable[KernelUse]) -> list[tuple[object, ...]]:
 
 
 def test_alike_kernels_are_one_with_the_means_of_their_ratios(tmp_path: Path) -> None:
-    found = ascend_kernels.uses(written(tmp_path, *ROWS), None)
+    found = KernelTable(written(tmp_path, *ROWS)).uses(None)
     assert told(found) == [
         ("MatMulV3", "8,64;64,8", 24, 2, 100_750, "cube", 0.85),
         ("MatMulV3", "8,32;32,8", 24, 1, 10_000, "mte2", 0.4),
@@ -59,10 +60,29 @@ def test_alike_kernels_are_one_with_the_means_of_their_ratios(tmp_path: Path) ->
     assert bounds(found) == {"cube": 100_750 / 115_750, "mte2": 10_000 / 115_750, "nothing": 5000 / 115_750}
 
 
+@pytest.mark.parametrize("form", ["text", "tables"])
+def test_the_table_of_kernels_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    folder = steps().text(tmp_path / "rank0_ascend_pt")
+    output = written(folder / OUTPUT, *ROWS)
+    (output / "step_trace_time.csv").write_text("Step,Computing,Free\n30,60.5,1\n")
+    if form == "tables":
+        (output / "trace_view.json").unlink()
+    opened: list[str] = []
+
+    def watched(file: Path) -> Iterator[list[str]]:
+        opened.append(file.name)
+        return csv_tables.cells(file)
+
+    monkeypatch.setattr(ascend_kernels, "cells", watched)
+    (profile,) = reporting.report([folder], reporting.ReadOptions()).data.captures
+    assert opened == ["kernel_details.csv"]
+    assert profile.kernel_uses
+
+
 def test_newer_releases_call_blocks_otherwise_and_shapes_were_compiled_for_any_or_for_one(tmp_path: Path) -> None:
     heads = HEADS.replace("Block Dim", "Block Num") + ",OP State"
     rows = (*(f"{row},{state}" for row, state in zip(ROWS, ("dynamic", "Static", "N/A"), strict=False)), ROWS[3])
-    found = ascend_kernels.uses(written(tmp_path, *rows, heads=heads), None)
+    found = KernelTable(written(tmp_path, *rows, heads=heads)).uses(None)
     assert [(one.block_dim, one.calls, one.state) for one in found] == [
         (24, 1, "dynamic"),
         (24, 1, "static"),
@@ -73,8 +93,8 @@ def test_newer_releases_call_blocks_otherwise_and_shapes_were_compiled_for_any_o
 
 def test_those_of_some_steps(tmp_path: Path) -> None:
     output = written(tmp_path, *ROWS)
-    assert [one.calls for one in ascend_kernels.uses(output, {30})] == [1]
-    assert ascend_kernels.uses(output, {7}) == ()
+    assert [one.calls for one in KernelTable(output).uses({30})] == [1]
+    assert KernelTable(output).uses({7}) == ()
 
 
 def test_what_msprof_exported_is_read_too(tmp_path: Path) -> None:
@@ -82,12 +102,12 @@ def test_what_msprof_exported_is_read_too(tmp_path: Path) -> None:
     rows = ('a,Mul,AI_CORE,12.5,16,"""4""",0.95,0.2', 'b,Mul,AI_CORE,12.5,16,"""4""",0.85,nan')
     output = written(tmp_path, rows[0], heads=heads, name="op_summary_0_1.csv")
     written(tmp_path, rows[1], heads=heads, name="op_summary_0_2.csv")
-    assert told(ascend_kernels.uses(output, None)) == [("Mul", "4", 16, 2, 25_000, "vector", None)]
+    assert told(KernelTable(output).uses(None)) == [("Mul", "4", 16, 2, 25_000, "vector", None)]
 
 
 @pytest.mark.parametrize("heads", ["", "Name,Type", "Step Id,Type,Duration(us)"])
 def test_a_table_without_a_column_says_nothing_of_it(tmp_path: Path, heads: str) -> None:
-    assert told(ascend_kernels.uses(written(tmp_path, "30,Add,5", heads=heads), None)) == (
+    assert told(KernelTable(written(tmp_path, "30,Add,5", heads=heads)).uses(None)) == (
         [("Add", "", None, 1, 5000, None, None)] if "Duration" in heads else []
     )
 
@@ -95,14 +115,14 @@ def test_a_table_without_a_column_says_nothing_of_it(tmp_path: Path, heads: str)
 def test_what_is_no_table_ends_it(tmp_path: Path) -> None:
     """A cell of more than 128 KB, which the csv of Python refuses; before it the rows count, also those of no step."""
     odd = ROWS[3].replace("31,", ",", 1)
-    found = ascend_kernels.uses(written(tmp_path, odd, '30,"' + "x" * 200_000, ROWS[0]), {7})
+    found = KernelTable(written(tmp_path, odd, '30,"' + "x" * 200_000, ROWS[0])).uses({7})
     assert [(one.name, one.calls) for one in found] == [("Add", 1)]
 
 
 def test_memory_stays_bounded_with_the_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ascend_kernels, "MOST", 3)
     rows = [f'30,x,Add,AI_VECTOR_CORE,5,48,"""{at}""",FLOAT,0,0,0.4,0.1,0' for at in range(9)]
-    found = ascend_kernels.uses(written(tmp_path, *rows), None)
+    found = KernelTable(written(tmp_path, *rows)).uses(None)
     assert [(one.shapes, one.calls) for one in found] == [("", 6), ("0", 1), ("1", 1), ("2", 1)]
 
 

@@ -150,4 +150,6 @@ def test_an_operator_begins_when_its_time_says_however_that_is_written(tmp_path:
     file.write_text(f'{{"traceEvents": [{", ".join(rows)}]}}')
     (found,) = formats.read(file)
     assert found.lost == 2
-    assert [[*own.in_order()] for own in found.operators] == [[(begin, begin + 1500, 0)]] * 3
+    assert [[*zip(own.begin, own.end, own.name, strict=True)] for own in found.operators] == [
+        [(begin, begin + 1500, 0)]
+    ] * 3

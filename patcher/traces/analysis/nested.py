@@ -1,0 +1,59 @@
+"""The nested ranges of one thread: the range around each, and those that are open at a moment."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import UNKNOWN, RangeColumns
+
+_NEVER = 1 << 63
+
+
+class NestedRanges:
+    """The ranges of a thread in the order of their begin; ``parent`` is the index of the range around each."""
+
+    def __init__(self, ranges: RangeColumns) -> None:
+        ranges.sort()
+        self.begin, self.end, self.name = ranges.begin, ranges.end, ranges.name
+        self.parent = array("i")
+        open_ranges, open_ends = [UNKNOWN], [_NEVER]
+        for index, (begin, end) in enumerate(zip(self.begin, self.end, strict=True)):
+            while open_ends[-1] <= begin:
+                open_ranges.pop()
+                open_ends.pop()
+            self.parent.append(open_ranges[-1])
+            open_ranges.append(index)
+            open_ends.append(end)
+
+    def innermost(self, times: Iterable[int]) -> Iterator[int]:
+        """Yield the index of the innermost range at each of ``times``, which are in order; UNKNOWN for none."""
+        started, index = 0, UNKNOWN
+        for time in times:
+            if started < len(self.begin) and self.begin[started] <= time:
+                started = bisect_right(self.begin, time, started)
+                index = started - 1
+            while index != UNKNOWN and self.end[index] <= time:
+                index = self.parent[index]
+            yield index
+
+    def around(self, index: int) -> Iterator[int]:
+        """Yield the index of a range and of all ranges around it, the innermost first; nothing for UNKNOWN."""
+        while index != UNKNOWN:
+            yield index
+            index = self.parent[index]
+
+
+class HostThread(NamedTuple):
+    """The operators and the modules that called on one thread."""
+
+    operators: NestedRanges
+    modules: NestedRanges
+
+
+def host_thread(trace: RankTrace, thread: int) -> HostThread:
+    """Return the nested ranges of a thread."""
+    return HostThread(NestedRanges(trace.operators[thread]), NestedRanges(trace.modules[thread]))

@@ -1,0 +1,131 @@
+"""The trace of one rank as its reader fills it: columns, marks, and what is known of the rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from patcher.messages.errors import Kind, Problem
+from patcher.traces.marks import RANGE, Mark, mark_named
+from patcher.traces.measured import KernelUse
+from patcher.traces.messages import CollectiveMessage
+from patcher.traces.sidecar import Metadata
+from patcher.traces.trace_columns import CapturedLaunches, RangeColumns, StringTable, Tasks
+
+MOST_THREADS = 1 << 16
+"""Largest number of threads in a trace: each takes 1 KB, whatever it did."""
+
+_MOST_NAMES = 64
+"""Largest number of ranks or devices that a message names."""
+
+LONG_CALL = 20_000
+"""Shortest call of the device's runtime that is kept, in nanoseconds: shorter ones hold nobody up."""
+
+NN_MODULE = "nn.Module: "
+"""Prefix of the name of a module in torch's profilers."""
+
+BACKWARD, OPTIMIZER = "autograd::engine::evaluate_function", "Optimizer.step#"
+"""How torch names what autograd runs, and the step of an optimizer."""
+
+Thread = tuple[object, object]
+"""The process and the thread of an event on the host, as the trace names them."""
+
+
+def module_class(name: str) -> str:
+    """Return the class in ``nn.Module: Linear_3``; the number tells its objects apart."""
+    return re.sub(r"_\d+$", "", name[len(NN_MODULE) :])
+
+
+class RankTrace:
+    """The trace of one rank.
+
+    ``threads`` are numbered as they come: ``operators`` and ``modules`` hold the ranges of each, ``backward`` those on
+    which autograd runs, and ``marks`` what may be a unit, with its thread. ``calls`` are the long calls of the device's
+    runtime by thread (UNKNOWN for a thread that runs nothing else), ``functions`` those of Python's built-in functions.
+    ``captured`` are the graphs that were captured meanwhile, in order. ``shapes`` maps the number of a name to the
+    shapes, types and, where they decide the work, values of the inputs of its operators, in JSON. ``groups``,
+    ``messages`` and ``transits`` map a task to the group of the collective that it is, to what that carries, and to
+    how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing, ``lost`` counts what
+    could not be read, ``unknown`` has the types of tasks that no table knows. ``doubts`` are the contradictions between
+    the trace and the ``metadata`` that a probe wrote beside it.
+    """
+
+    def __init__(self, source: str, form: str, wanted: re.Pattern[str] | None = None) -> None:
+        self.source, self.form, self.wanted = source, form, wanted
+        self.rank: int | None = None
+        self.world: int | None = None
+        self.settings: dict[str, str] = {}
+        self.device = ""
+        self.names = StringTable()
+        self.tasks = Tasks()
+        self.threads: dict[Thread, int] = {}
+        self.operators: list[RangeColumns] = []
+        self.modules: list[RangeColumns] = []
+        self.backward: set[int] = set()
+        self.calls: dict[int, RangeColumns] = {}
+        self.functions: dict[int, RangeColumns] = {}
+        self.captured: list[CapturedLaunches] = []
+        self.marks: list[tuple[int, Mark]] = []
+        self.groups: dict[int, str] = {}
+        self.shapes: dict[int, tuple[str, ...]] = {}
+        self.messages: dict[int, CollectiveMessage] = {}
+        self.transits: dict[int, tuple[int, int, int]] = {}
+        self.vendor: dict[str, dict[str, int]] | None = None
+        self.metadata: Metadata | None = None
+        self.doubts: tuple[str, ...] = ()
+        self.cut = ""
+        self.lost = 0
+        self.unknown: set[str] = set()
+
+    def thread(self, process: object, thread: object) -> int:
+        """Return the number of a thread of the host. Raises Problem (TRACE) for one too many."""
+        number = self.threads.setdefault((process, thread), len(self.threads))
+        if number == len(self.operators):
+            if number == MOST_THREADS:
+                raise Problem(Kind.TRACE, f"it holds more than {number:,} threads", self.source, "record it again")
+            self.operators.append(RangeColumns())
+            self.modules.append(RangeColumns())
+        return number
+
+    def add_task(self, begin: int, end: int, kind: str, name: str, stream: str, key: int | None) -> None:
+        """Add a task, with the texts of its name and its stream."""
+        self.tasks.add(begin, end, kind, self.names[name], self.names[stream], key)
+
+    def add_call(self, name: str, begin: int, end: int, thread: int) -> None:
+        """Add a call of the device's runtime, if it is a long one."""
+        if end - begin >= LONG_CALL:
+            self.calls.setdefault(thread, RangeColumns()).add(begin, end, self.names[name])
+
+    def add_mark(self, name: str, begin: int, end: int, thread: int) -> bool:
+        """Add a range that is a mark, or a phase of rlpatch's probe, by its name; return whether it is one."""
+        if mark := mark_named(name, self.wanted):
+            self.marks.append((thread, mark._replace(begin=begin, end=end)))
+        elif name.startswith(RANGE):
+            self.modules[thread].add(begin, end, self.names[name.removeprefix(RANGE)])
+        else:
+            return False
+        return True
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Yield the begin and the end of all operators of each thread, and of all tasks, where there are some."""
+        columns = [(ranges.begin, ranges.end) for ranges in self.operators]
+        for begin, end in (*columns, (self.tasks.begin, self.tasks.end)):
+            if begin:
+                yield min(begin), max(end)
+
+    def kernel_uses(self, _owner: Sequence[int], _units: Mapping[int, int]) -> tuple[KernelUse, ...]:
+        """Return what the profiler measured of the kernels of the units; nothing where the format has no measures.
+
+        ``owner`` is the segment of each task, ``units`` maps the segments of the units to their numbers.
+        """
+        return ()
+
+
+def several(path: Path, what: str, values: Iterable[object]) -> Problem:
+    """Return the problem that a file or folder holds several ranks or devices: a trace is of one."""
+    names = sorted(map(str, values))
+    if len(names) > _MOST_NAMES:
+        names[_MOST_NAMES:] = [f"and {len(names) - _MOST_NAMES:,} more"]
+    cause = f"{path.name} holds several {what}: {', '.join(names)}"
+    return Problem(Kind.TRACE, cause, str(path), "record, export or parse each rank by itself, in a folder of its own")

@@ -1,0 +1,180 @@
+"""Columns of whole nanoseconds into which every format is read, some 40 bytes an event.
+
+Readers fill them as they go, so a trace of 10 GB needs less than 1 GB.
+"""
+
+from __future__ import annotations
+
+import operator
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, pairwise, starmap
+from typing import Any
+
+from patcher.traces.model import KINDS
+
+UNKNOWN = -1
+"""Value of a time, thread, name or index that is not known."""
+
+STRETCH = 1 << 16
+"""Number of events that are sorted at once: to sort all would take as much memory as the columns themselves."""
+
+
+class StringTable(dict[str, int]):
+    """Text → its number in ``texts``: a trace repeats a few thousand of them millions of times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def __missing__(self, text: str) -> int:
+        self[text] = self.add_again(text)
+        return self[text]
+
+    def add_again(self, text: str) -> int:
+        """Return one more number for a text: the name of another thing."""
+        self.texts.append(text)
+        return len(self.texts) - 1
+
+
+class RangeColumns:
+    """Nested ranges of one thread: begin, end, and the number of the name."""
+
+    def __init__(self) -> None:
+        self.begin, self.end, self.name = array("q"), array("q"), array("i")
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def add(self, begin: int, end: int, name: int) -> None:
+        """Add a range; the order of the calls does not matter."""
+        self.begin.append(begin)
+        self.end.append(end)
+        self.name.append(name)
+
+    def extend(self, ranges: RangeColumns) -> None:
+        """Add all ranges of another thread."""
+        self.begin.extend(ranges.begin)
+        self.end.extend(ranges.end)
+        self.name.extend(ranges.name)
+
+    def sort(self) -> None:
+        """Sort the ranges by their begin, the outer before the inner one."""
+        begin, end = self.begin, self.end
+        if all(map(_follows, begin, end, islice(begin, 1, None), islice(end, 1, None))):
+            return
+        order = sorted_places(len(begin), lambda place: (begin[place], -end[place]))
+        for column in (begin, end, self.name):
+            column[:] = array(column.typecode, map(column.__getitem__, order))
+
+
+def _follows(begin: int, end: int, next_begin: int, next_end: int) -> bool:
+    return begin < next_begin or (begin == next_begin and end >= next_end)
+
+
+class Tasks:
+    """What ran on the device, a column for each property.
+
+    ``kind`` is an index into ``KINDS``, ``name`` and ``stream`` are numbers of names. ``enqueued`` is when an operator
+    of the framework called for it on the host, which decides its unit. ``launched`` is when it was handed to the
+    device, which decides how late the host was. ``thread`` is the number of the calling thread. ``key`` links a task
+    with the call that launched it. Each of these four is UNKNOWN where no link exists.
+    """
+
+    def __init__(self) -> None:
+        self.begin, self.end = array("q"), array("q")
+        self.kind, self.name, self.stream = array("b"), array("i"), array("i")
+        self.enqueued, self.launched = array("q"), array("q")
+        self.thread, self.key = array("i"), array("q")
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def add(self, begin: int, end: int, kind: str, name: int, stream: int, key: int | None = None) -> None:
+        """Add a task, not linked yet. Raises OverflowError for a ``key`` beyond 64 bits, and adds nothing then."""
+        self.key.append(UNKNOWN if key is None else key)
+        self.begin.append(begin)
+        self.end.append(max(begin, end))
+        self.kind.append(KINDS.index(kind))
+        self.name.append(name)
+        self.stream.append(stream)
+        self.enqueued.append(UNKNOWN)
+        self.launched.append(UNKNOWN)
+        self.thread.append(UNKNOWN)
+
+    def link(self, calls: HostCalls, keys: array[int]) -> None:
+        """Link each task with the call of its key in ``keys``: that enqueued it, and launched it if none did yet."""
+        for task, time, thread in calls.earliest(keys):
+            self.enqueued[task] = time
+            self.thread[task] = thread
+            if self.launched[task] == UNKNOWN:
+                self.launched[task] = time
+
+    def in_order(self) -> Sequence[int]:
+        """Return the tasks in the order of their begin."""
+        return sorted_places(len(self), self.begin.__getitem__)
+
+
+class HostCalls:
+    """Calls on the host: the key by which each is linked, its time, and the number of its thread."""
+
+    def __init__(self) -> None:
+        self.key, self.time, self.thread = array("q"), array("q"), array("i")
+
+    def add(self, key: int, time: int, thread: int) -> None:
+        """Add a call."""
+        self.key.append(key)
+        self.time.append(time)
+        self.thread.append(thread)
+
+    def earliest(self, keys: array[int]) -> Iterator[tuple[int, int, int]]:
+        """Yield the place in ``keys``, the time and the thread of the earliest call of each key that has one."""
+        order = sorted_places(len(self.key), lambda call: (self.key[call], self.time[call]))
+        ordered_keys = array("q", map(self.key.__getitem__, order))
+        for place, key in enumerate(keys):
+            if key == UNKNOWN:
+                continue
+            at = bisect_left(ordered_keys, key)
+            if at < len(order) and ordered_keys[at] == key:
+                yield place, self.time[order[at]], self.thread[order[at]]
+
+
+class CapturedLaunches:
+    """The launches of a thread from the begin to the end of the capture of a graph, in order.
+
+    ``kernel`` is the number of a kernel's name, UNKNOWN where the trace does not name it; ``copy`` is 1 for copies.
+    """
+
+    def __init__(self, thread: int, begin: int) -> None:
+        self.thread, self.begin = thread, begin
+        self.time, self.kernel, self.copy = array("q"), array("i"), array("b")
+
+    def add(self, time: int, kernel: int, *, copy: bool) -> None:
+        """Add a launch."""
+        self.time.append(time)
+        self.kernel.append(kernel)
+        self.copy.append(copy)
+
+
+def sorted_places(count: int, key: Callable[[int], Any]) -> Sequence[int]:
+    """Return the numbers below ``count`` in the order of their ``key``, equal ones in their own order.
+
+    Stretches are sorted, and then merged stretch by stretch. That is several times as fast as `heapq.merge`, and takes
+    little memory.
+    """
+    if all(starmap(operator.le, pairwise(map(key, range(count))))):
+        return range(count)
+    starts = range(0, count, STRETCH)
+    runs = [array("i", sorted(range(start, min(start + STRETCH, count)), key=key)) for start in starts]
+    merged, positions = array("i"), [0] * len(runs)
+    while len(merged) < count:
+        unfinished = [(run, at) for run, at in zip(runs, positions, strict=True) if at < len(run)]
+        until = min(key(run[min(at + STRETCH, len(run)) - 1]) for run, at in unfinished)
+        stretch: list[int] = []
+        for number, run in enumerate(runs):
+            end = bisect_right(run, until, positions[number], key=key)
+            stretch += run[positions[number] : end]
+            positions[number] = end
+        merged.extend(sorted(stretch, key=key))
+    return merged
