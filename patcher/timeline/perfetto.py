@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -100,53 +99,46 @@ def _lane(lane: Lane, process: int) -> Iterator[Event]:
     yield from slices
 
 
-def _threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> list[list[tuple[LaneSpan, float]]]:
-    """Spans with their ends, in as many threads as it takes for those of each to lie apart, or, if it ``nests``, within
-    each other. A span that goes on ends at ``until``.
+_Ended = tuple[LaneSpan, float]
+"""A span with its end."""
+
+
+def _threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> list[list[_Ended]]:
+    """Return spans with their ends, in as many threads as it takes for those of each to lie apart or, if it ``nests``,
+    within each other. A span that goes on ends at ``until``.
     """
-    ends = ((span, max(span.end if span.end is not None else until, span.start)) for span in spans)
-    ordered = sorted(ends, key=lambda one: (one[0].start, -one[1]))
-    threads: list[list[tuple[LaneSpan, float]]] = []
-    around = [list[float]() for _ in ordered]  # the ends of those of a thread that have begun, the innermost last
-    room, running = _Room(len(ordered)), list[tuple[float, int]]()
-    for span, end in ordered:
-        while running and running[0][0] <= span.start:
-            _, at = heapq.heappop(running)
-            around[at].pop()
-            room.set(at, around[at][-1] if around[at] else math.inf)
-        at = room.first(end)
-        if at == len(threads):
+    ends = ((span, max(until if span.end is None else span.end, span.start)) for span in spans)
+    ordered = sorted(ends, key=lambda ended: (ended[0].start, -ended[1]))
+    return _nested(ordered) if nests else _apart(ordered)
+
+
+def _nested(spans: Iterable[_Ended]) -> list[list[_Ended]]:
+    threads: list[list[_Ended]] = []
+    open_ends: list[list[float]] = []  # of each thread, the innermost last
+    for span, end in spans:
+        for around in open_ends:
+            while around and around[-1] <= span.start:
+                around.pop()
+        number = next((at for at, around in enumerate(open_ends) if not around or end <= around[-1]), len(threads))
+        if number == len(threads):
             threads.append([])
-        around[at].append(end)
-        room.set(at, end if nests else -math.inf)
-        heapq.heappush(running, (end, at))
-        threads[at].append((span, end))
+            open_ends.append([])
+        open_ends[number].append(end)
+        threads[number].append((span, end))
     return threads
 
 
-class _Room:
-    """Up to when a slice on each of ``count`` threads may last, as a tree of which a node has the most of those below.
-
-    It is infinite where nothing is running.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.leaves = 1 << count.bit_length()
-        self.tree = [math.inf] * (2 * self.leaves)
-
-    def set(self, thread: int, until: float) -> None:
-        """Change one thread."""
-        node, tree = self.leaves + thread, self.tree
-        tree[node] = until
-        while node > 1:
-            node //= 2
-            tree[node] = max(tree[2 * node], tree[2 * node + 1])
-
-    def first(self, end: float) -> int:
-        """The first thread on which a slice may last until ``end``."""
-        node = 1
-        while node < self.leaves:
-            node *= 2
-            if self.tree[node] < end:
-                node += 1
-        return node - self.leaves
+def _apart(spans: Iterable[_Ended]) -> list[list[_Ended]]:
+    threads: list[list[_Ended]] = []
+    free: list[int] = []
+    running: list[tuple[float, int]] = []
+    for span, end in spans:
+        while running and running[0][0] <= span.start:
+            heapq.heappush(free, heapq.heappop(running)[1])
+        if not free:
+            free.append(len(threads))
+            threads.append([])
+        number = heapq.heappop(free)
+        heapq.heappush(running, (end, number))
+        threads[number].append((span, end))
+    return threads
