@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import re
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
 
 from patcher.store.filesystem.opened import reading
 from patcher.traces.words import short
@@ -49,13 +50,78 @@ _LEAST_LINES, _SHORTEST_LINE = 1_000, 8
 """Lines that any file may have, and packed bytes of each more: a line is flushed by itself, which takes 14."""
 
 _LATEST = 1 << 60
+"""No clock or counter has this value."""
+
 _LATE_US = 10_000_000
 """A block may hold what ended while it was put together: so much later than its clock says, if the machine is busy."""
 
 _EARLY_US = 100 * 86_400_000_000
 """No record began so long before the block that has it: a hundred days."""
 
+_Number = Annotated[int, msgspec.Meta(gt=-_LATEST, lt=_LATEST)]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=_LATEST)]
+
 _ENVIRON = ("RANK", "WORLD_SIZE", "VERL_REPLICA_RANK")
+
+
+_NOTHING = msgspec.Raw()
+
+
+class Header(msgspec.Struct):
+    """The first line of a file. Ids up to ``before`` are of the process from which this one was forked."""
+
+    host: str = ""
+    boot: str = ""
+    pid: _Count = 0
+    parent: _Count = 0
+    command: str = ""
+    run: str = ""
+    package: str | None = None
+    release: str | None = None
+    before: _Count = 0
+    environ: dict[str, str] = {}
+
+
+class _Version(msgspec.Struct, rename={"number": "rlpatch timeline"}):
+    number: int
+
+
+class Who(msgspec.Struct):
+    """What a process says of itself, as soon as it knows."""
+
+    rank: _Count | None = None
+
+
+class Block(msgspec.Struct):
+    """Records that a process kept until it wrote them; ``at`` are its clocks then, monotonic and wall, in microseconds.
+
+    ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, sums of contexts. Each value
+    of the ids, starts and counts is the difference to the one before it; the first start is one to the time of the
+    block.
+    """
+
+    at: tuple[_Count, _Number] | None = None
+    spans: list[msgspec.Raw] = []
+    iterations: msgspec.Raw = _NOTHING
+    who: Who | None = None
+    end: Any = None
+
+
+class Row(msgspec.Struct, array_like=True):
+    """A span in a block; ``start`` and ``length`` are microseconds, from the time of the block on.
+
+    ``amount`` is a number (of prompt tokens, or of a step), or a list of that and of how many steps older the weights
+    were.
+    """
+
+    id: _Number
+    parent: Any
+    kind: str
+    name: Any
+    start: Annotated[int, msgspec.Meta(gt=-_EARLY_US, lt=_LATE_US)]
+    length: _Count | None = None
+    key: Any = None
+    amount: Any = None
 
 
 class KeptSpan(NamedTuple):
@@ -106,13 +172,12 @@ class ProcessFile:
 
     ``begin`` is when the first of its records began, by its monotonic clock.
     ``first`` and ``last`` are the pairs of clocks (monotonic, wall; microseconds) of its first and last block, None
-    without any. ``kinds`` are the kinds of records in it, ``iteration`` among them. ``who`` is the last that it says of
-    its rank, ``ended`` that its process ended by itself, ``lost`` counts lines that are no records, ``cut`` says that
+    without any. ``kinds`` are the kinds of records in it, ``iterations`` among them. ``rank`` is the last that it says,
+    ``ended`` that its process ended by itself, ``lost`` counts lines that are no records, ``cut`` says that
     the compressed stream is damaged. Ids up to ``before`` are of the process from which this one was forked.
     """
 
     path: Path
-    size: int
     host: str
     boot: str
     pid: int
@@ -120,7 +185,6 @@ class ProcessFile:
     started: int
     command: str
     run: str
-    tool: str
     package: str
     environ: Mapping[str, int]
     before: int = 0
@@ -128,7 +192,7 @@ class ProcessFile:
     first: tuple[int, int] | None = None
     last: tuple[int, int] | None = None
     kinds: frozenset[str] = frozenset()
-    who: Mapping[str, int] = field(default_factory=dict)
+    rank: int | None = None
     ended: bool = False
     lost: int = 0
     cut: bool = False
@@ -191,44 +255,33 @@ def lines(path: Path, losses: Losses, read: Callable[[int], None] = lambda _: No
                 return
 
 
-def blocks(path: Path, losses: Losses, read: Callable[[int], None] = lambda _: None) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file; what is none is counted in ``losses``. Raises OSError."""
+def blocks(path: Path, losses: Losses, read: Callable[[int], None] = lambda _: None) -> Iterator[Block]:
+    """Yield the blocks of a file; lines that hold none are counted in ``losses``. Raises OSError."""
     for line in lines(path, losses, read):
-        block = _parsed(line)
+        block = _decoded(line, _decode_block)
         if block is None:
             losses.lines += 1
         else:
             yield block
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+_T = TypeVar("_T")
+
+_decode_block = msgspec.json.Decoder(Block).decode
+_decode_header = msgspec.json.Decoder(Header).decode
+_decode_version = msgspec.json.Decoder(_Version).decode
+_decode_row = msgspec.json.Decoder(Row).decode
+_decode_columns = msgspec.json.Decoder(list[list[int]] | None).decode
+
+
+def _decoded(line: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], _T]) -> _T | None:
+    """Decode JSON; None where it is none, or of another type."""
     with contextlib.suppress(ValueError, RecursionError):
-        block = json.loads(line)
-        return block if isinstance(block, dict) else None
+        return decode(line)
     return None
-
-
-def number(value: object) -> int | None:
-    """A whole number that a clock or a counter can have; None for anything else."""
-    return value if type(value) is int and -_LATEST < value < _LATEST else None
-
-
-def text(value: object, room: int = 80) -> str:
-    """A text that may stand in a line; "" for anything else."""
-    return _clean(value, room) if isinstance(value, str) else ""
 
 
 _clean = functools.lru_cache(4096)(short)
-
-
-def pair(block: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The clocks of a block, monotonic and wall; None where there are none."""
-    at = block.get("at")
-    if isinstance(at, list) and len(at) == 2:
-        mono, wall = map(number, at)
-        if mono is not None and wall is not None and mono >= 0:
-            return mono, wall
-    return None
 
 
 class NewerVersion(Exception):  # noqa: N818  (not an error of the program: the file is left out)
@@ -236,68 +289,57 @@ class NewerVersion(Exception):  # noqa: N818  (not an error of the program: the 
 
 
 def survey(path: Path, read: Callable[[int], None] = lambda _: None) -> ProcessFile | None:
-    """What a file is of, from a look at the whole of it; None where it has no header yet, or is none of ours.
+    """Return what a file is of, from a look at the whole of it; None where it has no header yet, or is none of ours.
 
     Raises NewerVersion for one whose version this rlpatch does not read, and OSError.
     """
     losses = Losses()
-    found = lines(path, losses, read)
-    header = _header(path, next(found, b""))
-    if header is None:
+    every_line = lines(path, losses, read)
+    head = next(every_line, b"")
+    version = _decoded(head, _decode_version)
+    if version is not None and version.number != FORMAT:
+        raise NewerVersion(str(path))
+    header = _decoded(head, _decode_header)
+    if version is None or header is None:
         return None
     first = last = b""
-    who, unseen = dict[str, int](), {kind: f'"{kind}"'.encode() for kind in (*KINDS, "iterations")}
-    for line in found:
-        first, last = first or line, line or last
+    rank = None
+    unseen = {kind: f'"{kind}"'.encode() for kind in (*KINDS, "iterations")}
+    for line in every_line:
+        first = first or line
+        last = line or last
         unseen = {kind: quoted for kind, quoted in unseen.items() if quoted not in line}
         if b'"who"' in line:
-            who = _numbers((_parsed(line) or {}).get("who")) or who
-    begin, end = _parsed(first) or {}, _parsed(last) or {}
-    kinds = frozenset({*KINDS, "iterations"} - {*unseen})
+            block = _decoded(line, _decode_block)
+            if block is not None and block.who is not None and block.who.rank is not None:
+                rank = block.who.rank
+    begin = _decoded(first, _decode_block) or Block()
+    end = _decoded(last, _decode_block) or Block()
     return replace(
-        _headed(path, header), begin=_earliest(begin), first=pair(begin), last=pair(end), kinds=kinds, who=who,
-        ended=bool(end.get("end")), cut=losses.cut, lost=losses.lines,
+        _process_file(path, header), begin=_earliest(begin), first=begin.at, last=end.at,
+        kinds=frozenset({*KINDS, "iterations"} - {*unseen}), rank=rank, ended=bool(end.end), cut=losses.cut,
+        lost=losses.lines,
     )  # fmt: skip
 
 
-def _header(path: Path, line: bytes) -> dict[str, Any] | None:
-    """The first line of a file; None where it is none of ours. Raises NewerVersion."""
-    header = _parsed(line) or {}
-    version = header.get("rlpatch timeline")
-    if type(version) is not int:
-        return None
-    if version != FORMAT:
-        raise NewerVersion(str(path))
-    return header
-
-
-def _earliest(block: Mapping[str, Any]) -> int:
-    """When the first record of a block began, by its monotonic clock."""
+def _earliest(block: Block) -> int:
+    """Return when the first record of a block began, by its monotonic clock."""
     reader = Reader((), 0)
     reader.take(block)
     starts = [span.start for span in (*reader.spans, *reader.open.values())] + list(reader.iterations.start[:1])
-    return min([*starts, (pair(block) or (0, 0))[0]])
+    return min([*starts, (block.at or (0, 0))[0]])
 
 
-def _headed(path: Path, header: Mapping[str, Any]) -> ProcessFile:
+def _process_file(path: Path, header: Header) -> ProcessFile:
     name = NAME.fullmatch(path.name)
-    environ = header.get("environ")
-    known = environ if isinstance(environ, dict) else {}
-    words = {key: known[key] for key in _ENVIRON if isinstance(known.get(key), str)}
+    numbers = {key: header.environ.get(key, "") for key in _ENVIRON}
+    package = (_clean(text, 40) for text in (header.package, header.release) if text)
     return ProcessFile(
-        path=path, size=path.stat().st_size, host=text(header.get("host")), boot=text(header.get("boot")),
-        pid=number(header.get("pid")) or 0, parent=number(header.get("parent")) or 0,
-        started=int(name["started"]) if name else 0, command=text(header.get("command")),
-        run=text(header.get("run"), 200), tool=text(header.get("tool"), 20),
-        before=max(number(header.get("before")) or 0, 0),
-        package=" ".join(filter(None, (text(header.get("package"), 40), text(header.get("release"), 40)))),
-        environ={key: int(word) for key, word in words.items() if word.isascii() and word.isdigit() and len(word) < 10},
+        path=path, host=_clean(header.host, 80), boot=_clean(header.boot, 80), pid=header.pid, parent=header.parent,
+        started=int(name["started"]) if name else 0, command=_clean(header.command, 80), run=_clean(header.run, 200),
+        before=header.before, package=" ".join(package),
+        environ={key: int(text) for key, text in numbers.items() if re.fullmatch(r"[0-9]{1,9}", text)},
     )  # fmt: skip
-
-
-def _numbers(value: object) -> dict[str, int]:
-    known = value if isinstance(value, dict) else {}
-    return {key: one for key in ("rank", "dp") if (one := number(known.get(key))) is not None and one >= 0}
 
 
 class Reader:
@@ -330,7 +372,7 @@ class Reader:
 
     def step(self) -> bool:
         """Read one more block; False at the end of the file."""
-        block: Mapping[str, Any] | None = None
+        block = None
         with contextlib.suppress(OSError):  # replaced or taken away since: what was read stays
             block = next(self._blocks, None)
         if block is None:
@@ -339,52 +381,60 @@ class Reader:
         self.take(block)
         return True
 
-    def take(self, block: Mapping[str, Any]) -> None:
+    def take(self, block: Block) -> None:
         """Take the records of a block."""
-        if at := pair(block):
-            now = at[0] + self.offset
-            self._take_spans(block.get("spans"), now)
-            self._take_iterations(block.get("iterations"), now)
+        if block.at is not None:
+            now = block.at[0] + self.offset
+            for raw in block.spans:
+                self._take_row(_decoded(raw, _decode_row), now)
+            if block.iterations:
+                self._take_iterations(_decoded(block.iterations, _decode_columns), now)
             self.upto = max(self.upto, now)
 
-    def _take_spans(self, rows: object, now: int) -> None:
-        for row in rows if isinstance(rows, list) else ():
-            span = _span(row, now, self.process)
-            if span is None:
-                self.losses.lines += 1
-                continue
-            self._count(span.id)
-            if span.end is None:
-                self.open[span.id] = span
-            else:
-                self.open.pop(span.id, None)
-                self.spans.append(span)
-                if span.kind == "step" or (span.kind, span.name) == ("phase", "step"):
-                    self.marks.append(span)
-                    self.stale |= _stale(span, row)
-
-    def _take_iterations(self, columns: object, now: int) -> None:
-        if not isinstance(columns, list) or len(columns) < 3 or not all(map(_is_column, columns[:6])):
-            self.losses.lines += columns is not None
-            return
-        count = min(map(len, columns[:3]))
-        ids, starts, lengths = (one[:count] for one in columns[:3])
-        amounts = [one if len(one) == count else [0] * count for one in (columns[3:] + [[]] * 3)[:3]]
-        # Each value is the difference to the one before it; the first start is one to the time of the block.
-        ids, starts = list(accumulate(ids)), list(accumulate(starts, initial=now))[1:]
-        amounts = [list(accumulate(one)) for one in amounts]
-        least, most = min(min(one, default=0) for one in (ids, lengths, *amounts)), now + _LATE_US
-        largest = max(max(one, default=0) for one in (ids, *amounts))
-        outside = not now - _EARLY_US < min(starts, default=now) <= max(starts, default=now) <= most
-        if least < 0 or largest >= _LATEST or outside:
+    def _take_row(self, row: Row | None, now: int) -> None:
+        if row is None or row.kind not in KINDS or row.start + (row.length or 0) > _LATE_US:
             self.losses.lines += 1
             return
-        ends = [min(start + length, most) for start, length in zip(starts, lengths, strict=True)]
-        self.iterations.extend(starts, ends, *amounts)
-        self.highest, self.count = max(self.highest, *ids, 0), self.count + count
+        amounts = row.amount if isinstance(row.amount, list) else [row.amount]
+        start = now + row.start
+        end = None if row.length is None else start + row.length
+        name = _clean(row.name, 60) if isinstance(row.name, str) else ""
+        amount, parent = (value if _is_number(value) else None for value in (next(iter(amounts), None), row.parent))
+        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process)
+        self.highest = max(self.highest, span.id)
+        self.count += 1
+        if end is None:
+            self.open[span.id] = span
+            return
+        self.open.pop(span.id, None)
+        self.spans.append(span)
+        if span.kind == "step" or (span.kind, span.name) == ("phase", "step"):
+            self.marks.append(span)
+            age = amounts[1] if len(amounts) > 1 else None
+            if isinstance(age, int | float) and 0 <= age < _LATEST:
+                self.stale[span.id] = float(age)
 
-    def _count(self, identity: int) -> None:
-        self.highest, self.count = max(self.highest, identity), self.count + 1
+    def _take_iterations(self, columns: list[list[int]] | None, now: int) -> None:
+        if columns is None or len(columns) < 3:
+            self.losses.lines += 1
+            return
+        count = min(map(len, columns[:3]))
+        ids = list(accumulate(columns[0][:count]))
+        starts = list(accumulate(columns[1][:count], initial=now))[1:]
+        lengths = columns[2][:count]
+        amounts = [list(accumulate(column)) for column in columns[3:6] if len(column) == count]
+        amounts += [[0] * count] * (3 - len(amounts))
+        latest = now + _LATE_US
+        least = min(min(column, default=0) for column in (ids, lengths, *amounts))
+        most = max(max(column, default=0) for column in (ids, lengths, *amounts))
+        begin, end = min(starts, default=now), max(starts, default=now)
+        if least < 0 or most >= _LATEST or begin <= now - _EARLY_US or end > latest:
+            self.losses.lines += 1
+            return
+        ends = [min(start + length, latest) for start, length in zip(starts, lengths, strict=True)]
+        self.iterations.extend(starts, ends, *amounts)
+        self.highest = max(self.highest, *ids, 0)
+        self.count += count
 
     def forget(self, before: int) -> list[KeptSpan]:
         """Drop what ended before ``before``, and give its spans back; iterations are dropped, too."""
@@ -398,31 +448,6 @@ class Reader:
         return gone
 
 
-def _is_column(values: object) -> bool:
-    """Whether it is a list of whole numbers that a clock or a counter can have."""
-    if not isinstance(values, list) or not all(type(one) is int for one in values):
-        return False
-    return min(values, default=0) > -_LATEST and max(values, default=0) < _LATEST
-
-
-def _stale(mark: KeptSpan, row: Sequence[object]) -> dict[int, float]:
-    """What a mark says of how old the weights were, by its id."""
-    amount = row[7] if len(row) > 7 else None
-    age = amount[1] if isinstance(amount, list) and len(amount) > 1 else None
-    return {mark.id: float(age)} if isinstance(age, (int, float)) and 0 <= age < _LATEST else {}
-
-
-def _span(row: object, now: int, process: int) -> KeptSpan | None:
-    """A row of spans; None where it is none."""
-    if not isinstance(row, list) or len(row) < 5:
-        return None
-    identity, parent, kind, name, start, length, _, amount = [*row, None, None, None][:8]
-    begin = number(start)
-    if number(identity) is None or begin is None or not -_EARLY_US < begin < _LATE_US or kind not in KINDS:
-        return None
-    if length is not None and (number(length) is None or length < 0 or begin + length > _LATE_US):
-        return None
-    return KeptSpan(
-        now + begin, None if length is None else now + begin + length, kind, text(name, 60),
-        number(amount[0] if isinstance(amount, list) and amount else amount), identity, number(parent) or 0, process,
-    )  # fmt: skip
+def _is_number(value: object) -> bool:
+    """Tell whether a value is a whole number that a clock or a counter can have."""
+    return type(value) is int and -_LATEST < value < _LATEST

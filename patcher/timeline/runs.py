@@ -129,7 +129,7 @@ def _inherited(made: Sequence[Process]) -> list[Process]:
     for one in made:
         replicas = (each.head.environ.get("VERL_REPLICA_RANK") for each in line(one))
         replica = next((number for number in replicas if number is not None), None)
-        own = next((part.who["rank"] for part in reversed(one.parts) if "rank" in part.who), None)
+        own = next((part.rank for part in reversed(one.parts) if part.rank is not None), None)
         rank = own if own is not None else one.head.environ.get("RANK")
         run = next((each.head.run for each in line(one) if each.head.run), "")
         known.append(replace(one, replica=replica, rank=rank, run=run))
