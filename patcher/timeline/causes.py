@@ -78,12 +78,12 @@ def spent(
     us = defaultdict[What, int](int)
     late = defaultdict[What, defaultdict[int, int]](lambda: defaultdict(int))
     by_process = defaultdict[What, defaultdict[int | None, int]](lambda: defaultdict(int))
-    for one in path:
-        key = What(one.role, one.kind, one.what, one.phase)
-        us[key] += one.end - one.start
-        by_process[key][one.process] += one.end - one.start
-        if one.process is not None and one.late:
-            late[key][one.process] += one.late
+    for piece in path:
+        key = What(piece.role, piece.kind, piece.what, piece.phase)
+        us[key] += piece.end - piece.start
+        by_process[key][piece.process] += piece.end - piece.start
+        if piece.process is not None and piece.late:
+            late[key][piece.process] += piece.late
     return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe)
 
 
@@ -124,7 +124,7 @@ def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVe
     mostly = _cause(step, most, others, who) if most else None
     if len(others) < FEWEST:
         return StepVerdict("typical", "there are too few steps to compare it with", None, mostly)
-    typical = statistics.median(one.total for one in others)
+    typical = statistics.median(other.total for other in others)
     standing = [(excess, key) for key in step.us if (excess := _stands_out(step, key, others, typical)) > 0]
     if not standing:
         return StepVerdict("typical", "nothing stands out over the other steps", None, mostly)
@@ -146,7 +146,7 @@ def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVe
 
 def _usual(key: What, others: Sequence[Spent]) -> tuple[float, float]:
     """The median of what the other steps spent on it, and the spread of that, as a standard deviation."""
-    values = [one.us.get(key, 0) for one in others]
+    values = [other.us.get(key, 0) for other in others]
     middle = statistics.median(values)
     return middle, 1.4826 * statistics.median(abs(value - middle) for value in values)
 
@@ -185,10 +185,10 @@ def _rank(step: Spent, key: What, excess: float, others: Sequence[Spent], who: S
     late = step.late.get(key, {})
     last = max(late, key=lambda process: late[process], default=None)
     if last is not None and excess:
-        usual = _median(one.late.get(key, {}).get(last, 0) for one in others)
+        usual = _median(other.late.get(key, {}).get(last, 0) for other in others)
         if late[last] - usual >= MOSTLY * excess:
             return who[last].rank
-    trainers = [one for one in who if one.rank is not None and one.replica is None]
+    trainers = [process for process in who if process.rank is not None and process.replica is None]
     known = {process for process in step.by_process[key] if process is not None}
     return trainers[0].rank if len(trainers) == 1 and known else None
 
@@ -196,10 +196,10 @@ def _rank(step: Spent, key: What, excess: float, others: Sequence[Spent], who: S
 def _replica(
     step: Spent, replica: int | None, excess: float, others: Sequence[Spent], who: Sequence[Who]
 ) -> int | None:
-    if len({one.replica for one in who if one.replica is not None}) == 1:
+    if len({process.replica for process in who if process.replica is not None}) == 1:
         return replica
     last, late = step.replica_late
-    usual = _median(one.replica_late[1] if one.replica_late[0] == replica else 0 for one in others)
+    usual = _median(other.replica_late[1] if other.replica_late[0] == replica else 0 for other in others)
     return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
 
 
@@ -241,7 +241,7 @@ def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[R
     ``paths`` are what those of the steps were spent on: where a run is long, the steps have them in larger pieces.
     """
     counted = list(steps[1:] or steps)
-    whole = sum(one.seconds for one in counted)
+    whole = sum(step.seconds for step in counted)
     found = [*_lasting(counted, paths[1:] or paths), *_outstanding(counted)]
     rows = [
         RunCause(title, round(total, 6), round(total / whole, 4), tuple(numbers), ADVICE[advice], cause)
@@ -263,7 +263,7 @@ def _outstanding(steps: Iterable[TrainingStep]) -> list[_Row]:
             grouped[one.role, one.replica, one.rank, one.kind, one.what, one.phase].append((step.step, one))
     rows: list[_Row] = []
     for group in grouped.values():
-        largest = max((one for _, one in group), key=lambda one: one.excess_seconds)
+        largest = max((one for _, one in group), key=lambda member: member.excess_seconds)
         total = sum(one.excess_seconds for _, one in group)
         rows.append(
             (
@@ -300,7 +300,7 @@ def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> list[_Row
         return title, sum(values), numbers, key, cause
 
     def saved(name: str) -> list[float]:
-        return [sum(one.saves_seconds for one in step.what_if if one.name == name) for step in steps]
+        return [sum(bound.saves_seconds for bound in step.what_if if bound.name == name) for step in steps]
 
     rows = [
         over("poll", _poll_title(paths), "poll", [step.poll_seconds for step in steps]),
@@ -332,7 +332,7 @@ def _gaps(path: Spent) -> float:
 
 def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
     """The longest piece of this kind on a path, as a cause without an excess."""
-    known = [one for one in step.critical_path if kind and one.kind == kind]
+    known = [segment for segment in step.critical_path if kind and segment.kind == kind]
     if not known:
         return None
     one = max(known, key=lambda piece: piece.seconds)

@@ -65,16 +65,16 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
 def _walls(processes: Iterable[Process]) -> dict[str, int]:
     """Boot id → what its clock lacks to that on the wall, of the newest pair."""
     found: dict[str, tuple[int, int]] = {}
-    for one in processes:
-        mono, wall = one.head.last or one.head.first or (0, one.head.started * 1000)
-        found[one.head.boot] = max(found.get(one.head.boot, (0, 0)), (mono, wall))
+    for process in processes:
+        mono, wall = process.head.last or process.head.first or (0, process.head.started * 1000)
+        found[process.head.boot] = max(found.get(process.head.boot, (0, 0)), (mono, wall))
     return {boot: wall - mono for boot, (mono, wall) in found.items()}
 
 
-def _clock(processes: Iterable[Process], boot: str, found: Offset, ahead: int = 0) -> Clock:
-    hosts = tuple(dict.fromkeys(one.head.host for one in processes if one.head.boot == boot))
-    error = None if found.error is None else found.error / 1e6
-    return Clock(hosts, ahead / 1e6, error, found.source, found.contradicts)
+def _clock(processes: Iterable[Process], boot: str, offset: Offset, ahead: int = 0) -> Clock:
+    hosts = tuple(dict.fromkeys(process.head.host for process in processes if process.head.boot == boot))
+    error = None if offset.error is None else offset.error / 1e6
+    return Clock(hosts, ahead / 1e6, error, offset.source, offset.contradicts)
 
 
 def solved(known: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
@@ -83,9 +83,9 @@ def solved(known: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> 
     ``walls`` are the offsets by the clocks on the wall, which count as far as the bounds leave them room.
     """
     edges: dict[tuple[str, str], int] = {}
-    for one in known:
-        pair = (one.earlier, one.later)
-        edges[pair] = max(edges.get(pair, one.least), one.least)
+    for bound in known:
+        pair = (bound.earlier, bound.later)
+        edges[pair] = max(edges.get(pair, bound.least), bound.least)
     low, high = _longest(edges, home, walls), _longest({(b, a): v for (a, b), v in edges.items()}, home, walls)
     found: dict[str, Offset] = {}
     for boot, wall in walls.items():
@@ -135,11 +135,11 @@ class _Kept(defaultdict[str, "defaultdict[int, list[KeptSpan]]"]):
         super().__init__(lambda: defaultdict(list))
 
 
-def _spans(one: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
+def _spans(process: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
     """The first spans of these ``kinds``, of a process that has some."""
-    if not any(part.kinds & {*kinds} for part in one.parts):
+    if not any(part.kinds & {*kinds} for part in process.parts):
         return
-    reader, count = Reader(one.paths, at), 0
+    reader, count = Reader(process.paths, at), 0
     while count < MOST and reader.step():
         for span in reader.spans:
             if span.kind in kinds:
@@ -184,4 +184,4 @@ def _requests(
 
 def _ended(spans: Mapping[int, Iterable[KeptSpan]]) -> list[tuple[int, int]]:
     """Start and end of those that have ended."""
-    return [(one.start, one.end) for several in spans.values() for one in several if one.end is not None]
+    return [(work.start, work.end) for several in spans.values() for work in several if work.end is not None]

@@ -73,14 +73,18 @@ class _Join:
         self.marked = bool(marking)
         self.aligned = clocks.align(self.processes, self.driver or 0)
         offsets = self.aligned.offsets
-        firsts = [part.begin + offsets[part.boot] for one in self.processes for part in one.parts[:1] if part.first]
+        firsts = [
+            part.begin + offsets[part.boot] for process in self.processes for part in process.parts[:1] if part.first
+        ]
         self.origin = min(firsts, default=0)
         self.readers = [
             Reader(one.paths, at, offsets[one.head.boot] - self.origin, self.read)
             for at, one in enumerate(self.processes)
         ]
         self.roles = roles
-        self.tolerance = max([1_000, *(round(1e6 * (one.error_seconds or 0)) + 1_000 for one in self.aligned.clocks)])
+        self.tolerance = max(
+            [1_000, *(round(1e6 * (clock.error_seconds or 0)) + 1_000 for clock in self.aligned.clocks)]
+        )
         self._make_lanes()
         self.collector = Collector(self.processes)
         self.lacking = runs.missing_ranks(self.processes)
@@ -148,22 +152,29 @@ class _Join:
     def _first_phase(self, reader: Reader, end: int) -> int:
         """Where the first step begins: with the phase of that name, else with the first one, or work of its own."""
         spans = (*reader.spans, *reader.open.values())
-        phases = [one for one in spans if one.kind in ("phase", "work") and one.start < end]
-        ended = [one.start for one in phases if one.end is not None and one.end <= end]
-        named = [one.start for one in phases if one.name == "step"]
-        return min(named or ended or [one.start for one in phases], default=end)
+        phases = [span for span in spans if span.kind in ("phase", "work") and span.start < end]
+        ended = [phase.start for phase in phases if phase.end is not None and phase.end <= end]
+        named = [phase.start for phase in phases if phase.name == "step"]
+        return min(named or ended or [phase.start for phase in phases], default=end)
 
     def _records(self, start: int, end: int) -> StepRecords:
         spans = [
-            one for reader in self.readers for one in (*reader.spans, *reader.open.values())
-            if one.start < end and (one.end is None or one.end > start) and one.kind != "step"
+            span for reader in self.readers for span in (*reader.spans, *reader.open.values())
+            if span.start < end and (span.end is None or span.end > start) and span.kind != "step"
         ]  # fmt: skip
         return StepRecords(
-            start, end, self.driver or 0, spans,
-            {at: self.readers[at].iterations for at in self.roles.get("engine", ())},
-            [one.role for one in self.processes], [one.replica for one in self.processes], self.tolerance,
-            "trainer" in self.roles, bool(self.lacking), self.expected,
-        )  # fmt: skip
+            start,
+            end,
+            self.driver or 0,
+            spans,
+            iterations={at: self.readers[at].iterations for at in self.roles.get("engine", ())},
+            roles=[process.role for process in self.processes],
+            replica_of=[process.replica for process in self.processes],
+            tolerance=self.tolerance,
+            trainers_known="trainer" in self.roles,
+            partial=bool(self.lacking),
+            expected=self.expected,
+        )
 
     def _forget(self, before: int) -> None:
         for at, reader in enumerate(self.readers):
@@ -177,18 +188,20 @@ class _Join:
 
     def _rest(self) -> int:
         """Read what is behind the last step; returns the last time of the run."""
-        until = max((one.upto for one in self.readers), default=0)
-        while not all(one.done for one in self.readers):
+        until = max((reader.upto for reader in self.readers), default=0)
+        while not all(reader.done for reader in self.readers):
             for one in self.readers:
                 one.advance(until)
             self._forget(until - SLACK_US)
-            until = max(until + STRIDE_US, min((one.upto for one in self.readers if not one.done), default=until))
+            until = max(
+                until + STRIDE_US, min((reader.upto for reader in self.readers if not reader.done), default=until)
+            )
         self._forget(1 << 61)
         for at, reader in enumerate(self.readers):
             lane = self.lanes[self.first_lane[at]]
             lane.add(reader.open.values())
             lane.dropped = self._lost(at)
-        return max([0, *(one.upto for one in self.readers)])
+        return max([0, *(reader.upto for reader in self.readers)])
 
     # ------------------------------------------------------------ explaining
 
@@ -200,7 +213,7 @@ class _Join:
         ranks = {at: self.processes[at].rank for at in self.roles.get("trainer", ())}
         uneven = shares.imbalances(records, path, ranks)
         sync = shares.sync_intervals(records)
-        own = [one for one in records.spans if one.process == records.driver and one.kind == "phase"]
+        own = [span for span in records.spans if span.process == records.driver and span.kind == "phase"]
         stopped = self._incomplete(records)
         parts = shares.sync_by_process(records)
         self.spent.append(causes.spent(path, _last_replica(uneven), parts, stopped))
@@ -213,7 +226,7 @@ class _Join:
                 "typical", "", None, None, tuple(map(self._segment, thinned(path, self.pieces))),
                 shares.role_uses(records, path, self.roles), tail.seconds if tail else 0.0, tail,
                 shares.seconds(sum(end - begin for begin, end in sync)), shares.sync_parts(parts),
-                shares.seconds(sum(one.end - one.start for one in path if one.kind == "poll")),
+                shares.seconds(sum(piece.end - piece.start for piece in path if piece.kind == "poll")),
                 shares.phase_parts(own, records), uneven, shares.what_if(length, path, tail, uneven, sync),
                 max((count for _, count in curve), default=0), stale, not self.steps, tuple(stopped.values()),
             )
@@ -247,14 +260,14 @@ class _Join:
 
     def _incomplete(self, records: StepRecords) -> Mapping[str, str]:
         """Role → what to say, where ranks recorded nothing of a call of which they did in other steps."""
-        for one in records.spans:
-            own = one.process == records.driver and records.start <= one.start < records.end
-            if own and (one.kind == "call" or one.id in records.groups):
-                group = records.groups.get(one.id)
+        for span in records.spans:
+            own = span.process == records.driver and records.start <= span.start < records.end
+            if own and (span.kind == "call" or span.id in records.groups):
+                group = records.groups.get(span.id)
                 count = len(group.works) if group else 0
-                most = self.expected[one.name] = max(self.expected.get(one.name, 0), count)
-                if count < most and not records.has_twin(one):
-                    return {"trainer": f"{most - count} of {most} ranks recorded nothing of {one.name}"}
+                most = self.expected[span.name] = max(self.expected.get(span.name, 0), count)
+                if count < most and not records.has_twin(span):
+                    return {"trainer": f"{most - count} of {most} ranks recorded nothing of {span.name}"}
         return {}
 
     def _label(self, at: int) -> str:
@@ -329,9 +342,9 @@ def _numbers(lanes: Sequence[LaneBuilder]) -> list[int]:
 
 def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
     """Which replica was done last, and by how much after the one before it."""
-    for one in uneven:
-        if one.of == "replicas":
-            (_, before), (last, end) = sorted(one.done, key=lambda pair: pair[1])[-2:]
+    for imbalance in uneven:
+        if imbalance.of == "replicas":
+            (_, before), (last, end) = sorted(imbalance.done, key=lambda pair: pair[1])[-2:]
             return last, round((end - before) * 1e6)
     return None, 0
 
@@ -340,7 +353,7 @@ def thinned(path: Sequence[Piece], most: int) -> list[Piece]:
     """A path of at most so many pieces: the shortest ones are put to the piece before them."""
     if len(path) <= most:
         return list(path)
-    lengths: list[float] = [one.end - one.start for one in path]
+    lengths: list[float] = [piece.end - piece.start for piece in path]
     by_length: list[int] = sorted(range(1, len(path)), key=lengths.__getitem__)
     kept, found = {*by_length[1 - most :]}, [path[0]]
     for at, one in enumerate(path[1:], 1):

@@ -69,13 +69,13 @@ class LaneBuilder:
         self._thin()
         head, open_ends = self.process.head, list[int]()
         shown = list[LaneSpan]()
-        for span in sorted(self.spans, key=lambda one: (one.start, -_length(one))):
+        for span in sorted(self.spans, key=lambda span: (span.start, -_length(span))):
             open_ends = [end for end in open_ends if end > span.start]
             end = None if span.end is None else seconds(span.end)
             shown.append(LaneSpan(seconds(span.start), end, span.kind, span.name, min(len(open_ends), DEEPEST)))
             if len(open_ends) <= DEEPEST:
                 open_ends.append(1 << 61 if span.end is None else span.end)
-        times = [time for one in shown for time in (one.start, one.end) if time is not None]
+        times = [time for span in shown for time in (span.start, span.end) if time is not None]
         times += [time for run in self.runs for time in (run.start, run.end)]
         seen = (min(times, default=0.0), max(times, default=0.0))
         return Lane(
@@ -88,19 +88,19 @@ def _length(span: KeptSpan) -> int:
     return 1 << 61 if span.end is None else span.end - span.start
 
 
-def _joined(one: IterationRun, other: IterationRun) -> IterationRun:
+def _joined(run: IterationRun, other: IterationRun) -> IterationRun:
     return IterationRun(
-        one.start, max(one.end, other.end), one.iterations + other.iterations, one.decodes + other.decodes,
-        max(one.requests, other.requests),
+        run.start, max(run.end, other.end), run.iterations + other.iterations, run.decodes + other.decodes,
+        max(run.requests, other.requests),
     )  # fmt: skip
 
 
 def _closed(runs: Iterable[IterationRun], gap: float) -> list[IterationRun]:
     """The runs, those with at most ``gap`` between them as one."""
     found: list[IterationRun] = []
-    for one in runs:
-        if found and one.start - found[-1].end <= gap:
-            found[-1] = _joined(found[-1], one)
+    for run in runs:
+        if found and run.start - found[-1].end <= gap:
+            found[-1] = _joined(found[-1], run)
         else:
-            found.append(one)
+            found.append(run)
     return found

@@ -90,9 +90,9 @@ class CallGroup(NamedTuple):
     works: tuple[KeptSpan, ...]
 
 
-def end_of(one: Timed) -> int:
+def end_of(timed: Timed) -> int:
     """The end; of what goes on, one after all."""
-    return ENDLESS if one.end is None else one.end
+    return ENDLESS if timed.end is None else timed.end
 
 
 SENT_TOGETHER = 10_000
@@ -109,7 +109,7 @@ def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | Non
 
     None stands for time that none covers. Of several that go on at a time, the one that began first is waited for.
     """
-    waiting = sorted((one for one in parts if one.start < high and end_of(one) > low), key=end_of)
+    waiting = sorted((part for part in parts if part.start < high and end_of(part) > low), key=end_of)
     running: list[tuple[int, int, T]] = []
     at = high
     while at > low:
@@ -155,36 +155,38 @@ class StepRecords:
     rewards: Mapping[int, list[KeptSpan]] = field(init=False)
 
     def __post_init__(self) -> None:
-        known = {(one.process, one.id) for one in self.spans}
+        known = {(span.process, span.id) for span in self.spans}
         children = defaultdict[tuple[int, int], list[KeptSpan]](list)
         roots, serves, rewards = (
             list[KeptSpan](),
             defaultdict[int | None, list[KeptSpan]](list),
             defaultdict[int, list[KeptSpan]](list),
         )
-        for one in self.spans:
-            own = (one.process, one.parent)
-            if own in known and one.parent != one.id:
-                children[own].append(one)
+        for span in self.spans:
+            own = (span.process, span.parent)
+            if own in known and span.parent != span.id:
+                children[own].append(span)
             else:
-                roots.append(one)
-            if one.kind == "serve":
-                serves[one.amount].append(one)
-            if one.kind == "reward":
-                rewards[one.process].append(one)
-        works = [one for one in roots if one.kind == "work"]
+                roots.append(span)
+            if span.kind == "serve":
+                serves[span.amount].append(span)
+            if span.kind == "reward":
+                rewards[span.process].append(span)
+        works = [root for root in roots if root.kind == "work"]
         groups = self._grouped(works) | self._numbered(works)
         taken = {(work.process, work.id) for group in groups.values() for work in group.works}
-        remote = [one for one in roots if one.process != self.driver and (one.process, one.id) not in taken]
+        remote = [root for root in roots if root.process != self.driver and (root.process, root.id) not in taken]
         values = {"children": children, "groups": groups, "roots": remote, "serves": serves, "rewards": rewards}
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def _grouped(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Id of a call of the driver → its works without a number: of its method, that begin next, on each worker."""
-        works = [one for one in works if one.amount is None]
-        calls = [one for one in self.spans if one.kind == "call" and one.process == self.driver]
-        by_method = {work: [one for one in calls if calls_for(one.name, work)] for work in {one.name for one in works}}
+        works = [work for work in works if work.amount is None]
+        calls = [span for span in self.spans if span.kind == "call" and span.process == self.driver]
+        by_method = {
+            work: [call for call in calls if calls_for(call.name, work)] for work in {work.name for work in works}
+        }
         used = set[tuple[int, int]]()
         found = defaultdict[int, list[KeptSpan]](list)
         for work in sorted(works, key=by_start):
@@ -192,7 +194,7 @@ class StepRecords:
             if call := self._call_of(work, free):
                 used.add((call.id, work.process))
                 found[call.id].append(work)
-        by_id = {one.id: one for one in calls}
+        by_id = {call.id: call for call in calls}
         return {
             call: CallGroup(
                 self._waits_from(by_id[call], several, works), max(map(end_of, (by_id[call], *several))), by_id[call],
@@ -203,40 +205,42 @@ class StepRecords:
 
     def _waits_from(self, call: KeptSpan, several: Sequence[KeptSpan], works: Sequence[KeptSpan]) -> int:
         """When a call began to wait: one that gave a future comes behind the works that its workers had until then."""
-        began = {one.process: one.start for one in several}
+        began = {work.process: work.start for work in several}
         if end_of(call) >= min(began.values()):
             return call.start
-        earlier = (end_of(one) for one in works if end_of(one) <= began.get(one.process, -ENDLESS))
+        earlier = (end_of(work) for work in works if end_of(work) <= began.get(work.process, -ENDLESS))
         return max([call.start, *earlier])
 
     def _numbered(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Id of a work of the driver → those of its name and number on all ranks."""
         found = dict[int, CallGroup]()
-        for own in works:
-            if own.process == self.driver and own.amount is not None:
-                several = tuple(one for one in works if (one.name, one.amount) == (own.name, own.amount))
-                found[own.id] = CallGroup(own.start, max(map(end_of, several)), own, several)
+        for work in works:
+            if work.process == self.driver and work.amount is not None:
+                several = tuple(work for work in works if (work.name, work.amount) == (work.name, work.amount))
+                found[work.id] = CallGroup(work.start, max(map(end_of, several)), work, several)
         return found
 
     def _call_of(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
         """The newest of ``calls`` before a work began; better one that waited for its end."""
-        before = [one for one in calls if one.start <= work.start + self.tolerance][-DEEPEST:]
-        around = [one for one in before if end_of(one) + self.tolerance >= end_of(work)]
+        before = [call for call in calls if call.start <= work.start + self.tolerance][-DEEPEST:]
+        around = [call for call in before if end_of(call) + self.tolerance >= end_of(work)]
         found = around or before
         return found[-1] if found else None
 
     def served_by(self, replica: int | None) -> list[KeptSpan]:
         """What the server of a replica did for requests."""
-        served = (one for several in self.serves.values() for one in several)
-        return [one for one in served if self.replica_of[one.process] == replica]
+        served = (work for several in self.serves.values() for work in several)
+        return [serve for serve in served if self.replica_of[serve.process] == replica]
 
     def has_twin(self, call: KeptSpan) -> bool:
         """Whether a call of its method went out to other workers at the same time: whose a work is, is then a guess."""
-        methods = {one.name for one in self.spans if one.kind == "work" and calls_for(call.name, one.name)}
+        methods = {span.name for span in self.spans if span.kind == "work" and calls_for(call.name, span.name)}
         return any(
-            one.name != call.name and abs(one.start - call.start) < SENT_TOGETHER
-            for one in self.spans
-            if one.kind == "call" and one.process == self.driver and any(calls_for(one.name, name) for name in methods)
+            span.name != call.name and abs(span.start - call.start) < SENT_TOGETHER
+            for span in self.spans
+            if span.kind == "call"
+            and span.process == self.driver
+            and any(calls_for(span.name, name) for name in methods)
         )
 
     def lacks(self, call: KeptSpan) -> int:
@@ -256,18 +260,21 @@ class StepRecords:
         low, high = node.start - self.tolerance, end_of(node) + self.tolerance
         waits = node.kind == "poll" or node.name in GENERATING
         leading = self._leading
-        others = [one for one in self.roots if one.kind in ("work", "sync", "sleep")]
-        others = [one for one in others if low <= one.start and end_of(one) <= high]
-        crossing = any((one.start < low < end_of(one)) or (one.start < high < end_of(one)) for one in leading)
+        others = [root for root in self.roots if root.kind in ("work", "sync", "sleep")]
+        others = [other for other in others if low <= other.start and end_of(other) <= high]
+        crossing = any(
+            (trajectory.start < low < end_of(trajectory)) or (trajectory.start < high < end_of(trajectory))
+            for trajectory in leading
+        )
         if waits or not crossing:
-            others += [one for one in leading if end_of(one) <= high and end_of(one) > low]
+            others += [trajectory for trajectory in leading if end_of(trajectory) <= high and end_of(trajectory) > low]
         return others
 
     @property
     def _leading(self) -> list[KeptSpan]:
         """Trajectories; without an agent loop's file what servers did, then rewards."""
         for kinds in (("trajectory",), ("serve",), ("reward",)):
-            if found := [one for one in self.roots if one.kind in kinds]:
+            if found := [root for root in self.roots if root.kind in kinds]:
                 return found
         return []
 
@@ -275,9 +282,9 @@ class StepRecords:
 def critical_path(records: StepRecords) -> list[PathPiece]:
     """The pieces of the critical path of a step, in order; together they are as long as the step."""
     walk = _Walk(records)
-    tops = [one for one in records.spans if one.process == records.driver and one.kind != "step"]
-    known = {one.id for one in tops}
-    roots = [one for one in tops if one.parent not in known or one.parent == one.id]
+    tops = [span for span in records.spans if span.process == records.driver and span.kind != "step"]
+    known = {span.id for span in tops}
+    roots = [span for span in tops if span.parent not in known or span.parent == span.id]
     walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
     return merged(reversed(walk.pieces))
 
@@ -285,18 +292,18 @@ def critical_path(records: StepRecords) -> list[PathPiece]:
 def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
     """Neighbours that say the same as one."""
     found = list[PathPiece]()
-    for one in pieces:
+    for piece in pieces:
         last = found[-1] if found else None
-        if last is not None and last[2:7] == one[2:7] and last.end == one.start:
-            found[-1] = last._replace(end=one.end, late=last.late + one.late)
-        elif one.end > one.start:
-            found.append(one)
+        if last is not None and last[2:7] == piece[2:7] and last.end == piece.start:
+            found[-1] = last._replace(end=piece.end, late=last.late + piece.late)
+        elif piece.end > piece.start:
+            found.append(piece)
     return found
 
 
 def _with_groups(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSpan | CallGroup]:
     """Calls as they end with their works, also where they had only a future for them."""
-    return [records.groups.get(one.id, one) for one in spans]
+    return [records.groups.get(span.id, span) for span in spans]
 
 
 class _Walk:
@@ -327,7 +334,7 @@ class _Walk:
         parts: list[KeptSpan | CallGroup] = [*records.children.get((node.process, node.id), ())]
         if node.process == records.driver:
             phase = node.name if node.kind == "phase" else phase
-            parts = _with_groups(records, [one for one in parts if isinstance(one, KeptSpan)])
+            parts = _with_groups(records, [part for part in parts if isinstance(part, KeptSpan)])
         elif node.kind == "reward" and not parts:
             parts += self._remote_rewards(node)
         elif node.kind == "request":
@@ -349,7 +356,7 @@ class _Walk:
                 else:
                     self.explain(one, begin, end, phase, 1)
         elif node.kind in ("trajectory", "request", "phase"):
-            others = (one for one in records.rewards.get(node.process, ()) if one.parent != node.id)
+            others = (reward for reward in records.rewards.get(node.process, ()) if reward.parent != node.id)
             for one, begin, end in walk_back(others, low, high):
                 self.add(one or node, begin, end, phase)
         else:
@@ -381,17 +388,17 @@ class _Walk:
         """The rewards of other processes that a reward in an agent loop waits for."""
         room = self.records.tolerance
         return [
-            one for one in self.records.roots
-            if one.kind == "reward" and one.process != node.process
-            and one.start >= node.start - room and end_of(one) <= end_of(node) + room
+            root for root in self.records.roots
+            if root.kind == "reward" and root.process != node.process
+            and root.start >= node.start - room and end_of(root) <= end_of(node) + room
         ]  # fmt: skip
 
     def _serve_of(self, request: KeptSpan) -> list[KeptSpan]:
         """The server's side of a request: as long a prompt, within it, and of several the one that ends with it."""
         room = self.records.tolerance
         inside = [
-            one for one in self.records.serves.get(request.amount, ())
-            if one.start >= request.start - room and end_of(one) <= end_of(request) + room
+            serve for serve in self.records.serves.get(request.amount, ())
+            if serve.start >= request.start - room and end_of(serve) <= end_of(request) + room
         ]  # fmt: skip
         return [max(inside, key=end_of)] if inside else []
 
@@ -402,7 +409,11 @@ class _Walk:
         if not engines:
             self.pieces.append(PathPiece(low, high, "unrecorded", "gap", "generate", phase, None))
             return
-        parts = [one for at in engines for one in iteration_pieces(self.records.iterations[at], low, high, phase, at)]
+        parts = [
+            iteration_piece
+            for at in engines
+            for iteration_piece in iteration_pieces(self.records.iterations[at], low, high, phase, at)
+        ]
         lone = engines[0] if len(engines) == 1 else None
         after = ""
         for one, begin, end in walk_back(parts, low, high):
@@ -442,7 +453,7 @@ class _Walk:
             self.explain(last, begin, ends, phase, depth)
             if begin > low:
                 self._queue(group.call, low, begin, phase, last, 0)
-        elif all(one == names[0] for one in names):
+        elif all(name == names[0] for name in names):
             self._lockstep(group, courses, low, ends, phase)
         else:
             self._apart(group, low, ends, phase, depth)

@@ -28,18 +28,18 @@ ITERATIONS = 1
 Event = dict[str, object]
 
 
-def trace(found: RunTimeline) -> Iterator[str]:
+def trace(timeline: RunTimeline) -> Iterator[str]:
     """The trace, piece by piece, as one document of JSON."""
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
-    for number, event in enumerate(_events(found)):
+    for number, event in enumerate(_events(timeline)):
         yield ",\n" * bool(number) + json.dumps(event, separators=(",", ":"))
     yield "\n]}\n"
 
 
-def _events(found: RunTimeline) -> Iterator[Event]:
+def _events(timeline: RunTimeline) -> Iterator[Event]:
     yield from _named(RUN, "run", 0, THREADS)
-    yield from _whole(found)
-    for at, lane in enumerate(found.lanes):
+    yield from _whole(timeline)
+    for at, lane in enumerate(timeline.lanes):
         yield from _lane(lane, RUN + 1 + at)
 
 
@@ -60,22 +60,22 @@ def _slice(process: int, thread: int, name: str, kind: str, start: float, end: f
     return {**event, "dur": max(round(end * 1e6) - begin, 0), **({"args": more} if more else {})}
 
 
-def _whole(found: RunTimeline) -> Iterator[Event]:
-    for step in found.steps:
+def _whole(timeline: RunTimeline) -> Iterator[Event]:
+    for step in timeline.steps:
         by = step.limited_by
         facts: dict[str, object] = {"verdict": step.verdict, "tail seconds": step.tail_seconds}
         facts |= {"limited by": by.label, "excess seconds": by.excess_seconds} if by else {}
         facts |= {"why": step.why} if step.why else {}
         yield _slice(RUN, STEPS, f"step {step.step}", "step", step.start, step.end, **facts)
-        for one in step.critical_path:
-            name = f"{label(one.role, one.replica, one.rank)}: {one.what}"
-            yield _slice(RUN, PATH, name, one.kind, one.start, one.end, phase=one.phase, step=step.step)
-    for recorded in found.recorded:
+        for segment in step.critical_path:
+            name = f"{label(segment.role, segment.replica, segment.rank)}: {segment.what}"
+            yield _slice(RUN, PATH, name, segment.kind, segment.start, segment.end, phase=segment.phase, step=step.step)
+    for recorded in timeline.recorded:
         yield _slice(RUN, RECORDED, recorded.title, "window", recorded.start, recorded.end, trace=str(recorded.trace))
-    for window in found.windows:
+    for window in timeline.windows:
         if window.start is not None and window.end is not None:
             yield _slice(RUN, PROPOSED, window.what, "window", window.start, window.end, command=window.command)
-    for at, count in found.requests:
+    for at, count in timeline.requests:
         name = "requests alive"
         yield {"ph": "C", "pid": RUN, "tid": 0, "name": name, "ts": round(at * 1e6), "args": {"requests": count}}
 

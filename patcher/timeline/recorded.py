@@ -16,7 +16,7 @@ MOST = 1_000
 
 def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple[RecordedWindow, ...]:
     """Those below ``folder`` whose units lie in the run; ``wall`` is the time of day where the run's clock is 0."""
-    return tuple(sorted(_found(folder, lanes, run, wall), key=lambda one: one.start))
+    return tuple(sorted(_found(folder, lanes, run, wall), key=lambda window: window.start))
 
 
 def _found(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> Iterator[RecordedWindow]:
@@ -42,7 +42,7 @@ def _same(host: str, other: str) -> bool:
 def _times(facts: Metadata) -> tuple[float, float] | None:
     """When its first unit began and its last one ended, in seconds since the epoch; None where that is not known."""
     units = facts.raw.get("units")
-    known = [one for one in units if isinstance(one, dict)] if isinstance(units, list) else []
-    found = (one.get(key) for one in known for key in ("begin", "end"))
-    times = [one for one in found if type(one) is int and 0 < one < 1 << 63]
+    known = [unit for unit in units if isinstance(unit, dict)] if isinstance(units, list) else []
+    found = (unit.get(key) for unit in known for key in ("begin", "end"))
+    times = [time for time in found if type(time) is int and 0 < time < 1 << 63]
     return (min(times) / 1e9, max(times) / 1e9) if times else None

@@ -84,7 +84,7 @@ def survey(found: Sequence[Path], read: Callable[[int], None] = lambda _: None) 
                 known.append(one)
             elif one.cut if one is not None else path.stat().st_size > files.SMALLEST:
                 unread.append(path)
-    parted = sorted(map(_numbered, _runs(_processes(known))), key=lambda run: min(one.wall[0] for one in run))
+    parted = sorted(map(_numbered, _runs(_processes(known))), key=lambda run: min(process.wall[0] for process in run))
     return Surveyed(
         tuple((_described(number, run), run) for number, run in enumerate(parted, 1)), tuple(newer), tuple(unread)
     )
@@ -93,8 +93,8 @@ def survey(found: Sequence[Path], read: Callable[[int], None] = lambda _: None) 
 def _processes(known: Iterable[ProcessFile]) -> list[Process]:
     """Files of one process together: its newer one, and the older that it has replaced."""
     grouped = defaultdict[tuple[str, str, int, int], list[ProcessFile]](list)
-    for one in known:
-        grouped[one.boot, one.host, one.pid, one.started].append(one)
+    for file in known:
+        grouped[file.boot, file.host, file.pid, file.started].append(file)
     made = []
     for group in grouped.values():
         parts = tuple(sorted(group, key=lambda part: part.path.suffix != ".old"))
@@ -109,8 +109,8 @@ class _Ancestry:
 
     def __init__(self, made: Iterable[Process]) -> None:
         self.by_pid = defaultdict[tuple[str, int], list[Process]](list)
-        for one in made:
-            self.by_pid[one.head.boot, one.head.pid].append(one)
+        for process in made:
+            self.by_pid[process.head.boot, process.head.pid].append(process)
 
     def line(self, one: Process) -> Iterator[Process]:
         """The process, its parent, and so on."""
@@ -126,13 +126,13 @@ def _inherited(made: Sequence[Process]) -> list[Process]:
     """The same with the replica, the rank and the run that each has of itself or of the nearest ancestor."""
     line = _Ancestry(made).line
     known = []
-    for one in made:
-        replicas = (each.head.environ.get("VERL_REPLICA_RANK") for each in line(one))
+    for process in made:
+        replicas = (ancestor.head.environ.get("VERL_REPLICA_RANK") for ancestor in line(process))
         replica = next((number for number in replicas if number is not None), None)
-        own = next((part.rank for part in reversed(one.parts) if part.rank is not None), None)
-        rank = own if own is not None else one.head.environ.get("RANK")
-        run = next((each.head.run for each in line(one) if each.head.run), "")
-        known.append(replace(one, replica=replica, rank=rank, run=run))
+        own = next((part.rank for part in reversed(process.parts) if part.rank is not None), None)
+        rank = own if own is not None else process.head.environ.get("RANK")
+        run = next((ancestor.head.run for ancestor in line(process) if ancestor.head.run), "")
+        known.append(replace(process, replica=replica, rank=rank, run=run))
     return known
 
 
@@ -142,34 +142,34 @@ def _runs(processes: Sequence[Process]) -> list[list[Process]]:
     One that does not know its run (its parent may have recorded nothing) is of the only one that it meets.
     """
     named = defaultdict[str, list[Process]](list)
-    for one in processes:
-        named[one.run].append(one)
+    for process in processes:
+        named[process.run].append(process)
     lost = named.pop("", [])
     runs = [run for group in named.values() for run in _overlapping(group)]
     rest = []
-    for one in lost:
-        met = [run for run in runs if any(_meet(one, other) for other in run)]
-        boots = [run for run in met if any(one.head.boot == other.head.boot for other in run)]
+    for process in lost:
+        met = [run for run in runs if any(_meet(process, other) for other in run)]
+        boots = [run for run in met if any(process.head.boot == other.head.boot for other in run)]
         if len(boots or met) == 1:
-            (boots or met)[0].append(one)
+            (boots or met)[0].append(process)
         else:
-            rest.append(one)
+            rest.append(process)
     return runs + _overlapping(rest)
 
 
-def _meet(one: Process, other: Process) -> bool:
-    return one.wall[0] <= other.wall[1] and other.wall[0] <= one.wall[1]
+def _meet(process: Process, other: Process) -> bool:
+    return process.wall[0] <= other.wall[1] and other.wall[0] <= process.wall[1]
 
 
 def _overlapping(group: Iterable[Process]) -> list[list[Process]]:
     runs = list[list[Process]]()
     until = None
-    for one in sorted(group, key=lambda each: each.wall):
-        begin, end = one.wall
+    for process in sorted(group, key=lambda process: process.wall):
+        begin, end = process.wall
         if until is None or begin > until:
-            runs.append([one])
+            runs.append([process])
         else:
-            runs[-1].append(one)
+            runs[-1].append(process)
         until = max(end, until or end)
     return runs
 
@@ -180,7 +180,9 @@ def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
     An engine has the number of the server below which it runs.
     """
     order = [*ROLES]
-    ordered = sorted(run, key=lambda one: (order.index(one.role), one.replica or 0, one.rank or 0, one.wall))
+    ordered = sorted(
+        run, key=lambda process: (order.index(process.role), process.replica or 0, process.rank or 0, process.wall)
+    )
     line, numbers = _Ancestry(ordered).line, dict[int, int]()
     for role in ("server", "engine"):
         of_role = [at for at, one in enumerate(ordered) if role in one.roles and one.role in ("engine", "server")]
@@ -196,22 +198,22 @@ def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
 
 def _nearest(line: Iterable[Process], numbers: Mapping[int, int]) -> int | None:
     """The number of the nearest process of a ``line`` of ancestors that has one."""
-    return next((numbers[id(one)] for one in line if id(one) in numbers), None)
+    return next((numbers[id(ancestor)] for ancestor in line if id(ancestor) in numbers), None)
 
 
 def _described(number: int, run: Sequence[Process]) -> Run:
-    begin, end = min(one.wall[0] for one in run), max(one.wall[1] for one in run)
-    packages = sorted({one.head.package for one in run if one.head.package})
+    begin, end = min(process.wall[0] for process in run), max(process.wall[1] for process in run)
+    packages = sorted({process.head.package for process in run if process.head.package})
     return Run(number, begin / 1e6, max(end - begin, 0) / 1e6, len(run), tuple(packages), run[0].run)
 
 
 def missing_ranks(processes: Iterable[Process]) -> dict[int, list[int]]:
     """World size → the ranks of trainers of which there is no file, for the worlds that lack some."""
     worlds = defaultdict[int, Counter[int]](Counter)
-    for one in processes:
-        size = one.head.environ.get("WORLD_SIZE")
-        if "trainer" in one.roles and one.rank is not None and size:
-            worlds[size][one.rank] += 1
+    for process in processes:
+        size = process.head.environ.get("WORLD_SIZE")
+        if "trainer" in process.roles and process.rank is not None and size:
+            worlds[size][process.rank] += 1
     return {
         size: lacking
         for size, ranks in worlds.items()

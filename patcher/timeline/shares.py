@@ -55,8 +55,8 @@ def role_uses(
 ) -> tuple[RoleUse, ...]:
     """How busy each role was, and for whom it waited; ``processes`` has the places of those of each role."""
     by_process = defaultdict[int, list[KeptSpan]](list)
-    for one in records.spans:
-        by_process[one.process].append(one)
+    for span in records.spans:
+        by_process[span.process].append(span)
     found = []
     for role in ("driver", "trainer", "engine", "reward"):
         lanes = processes.get(role, ())
@@ -71,12 +71,12 @@ def _busy(
 ) -> list[Interval]:
     low, high = records.start, records.end
     if role == "driver":
-        return covered(((one.start, one.end) for one in path if _computes(one, process)), low, high)
+        return covered(((piece.start, piece.end) for piece in path if _computes(piece, process)), low, high)
     if role == "engine":
         return covered(engine_busy(records, process), low, high)
     kind = "work" if role == "trainer" else "reward"
-    works = covered(((one.start, end_of(one)) for one in spans if one.kind == kind), low, high)
-    waits = covered(((one.start, end_of(one)) for one in spans if one.kind == "wait"), low, high)
+    works = covered(((span.start, end_of(span)) for span in spans if span.kind == kind), low, high)
+    waits = covered(((span.start, end_of(span)) for span in spans if span.kind == "wait"), low, high)
     return [(begin, end) for work in works for begin, end in uncovered(covered(waits, *work), *work)]
 
 
@@ -102,13 +102,13 @@ def engine_busy(records: StepRecords, process: int) -> Iterator[Interval]:
 
 def _use(role: str, busy: Sequence[Sequence[Interval]], path: Sequence[PathPiece], records: StepRecords) -> RoleUse:
     length, lanes = records.end - records.start, len(busy)
-    mean = sum(end - begin for one in busy for begin, end in one) / lanes
+    mean = sum(end - begin for lane in busy for begin, end in lane) / lanes
     waited = defaultdict[tuple[str, str, str], int](int)
     by_reason = defaultdict[tuple[str, str, str], list[Interval]](list)
     for piece in path:
         by_reason[piece.role, piece.what, piece.phase].append((piece.start, piece.end))
-    for one in busy:
-        idle = uncovered(one, records.start, records.end)
+    for lane in busy:
+        idle = uncovered(lane, records.start, records.end)
         for reason, pieces in by_reason.items():
             waited[reason] += overlap(idle, pieces)
     longest = sorted(waited.items(), key=lambda pair: -pair[1])[:REASONS]
@@ -122,12 +122,12 @@ def _use(role: str, busy: Sequence[Sequence[Interval]], path: Sequence[PathPiece
 def alive(records: StepRecords) -> list[tuple[int, int]]:
     """From which time on how many requests are alive within a step: what servers have, else what was sent."""
     for kind in ("serve", "request", "trajectory"):
-        spans = [one for one in records.spans if one.kind == kind]
+        spans = [span for span in records.spans if span.kind == kind]
         if spans:
             break
     events = sorted(
-        [(max(one.start, records.start), 1) for one in spans]
-        + [(end_of(one), -1) for one in spans if end_of(one) <= records.end]
+        [(max(span.start, records.start), 1) for span in spans]
+        + [(end_of(span), -1) for span in spans if end_of(span) <= records.end]
     )
     counts = accumulate(change for _, change in events)
     curve: dict[int, int] = {}
@@ -148,7 +148,7 @@ def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | 
         begin = time
     if begin is None:
         return None
-    pieces = [(one.start, one.end) for one in path if one.role in ROLLOUT]
+    pieces = [(piece.start, piece.end) for piece in path if piece.role in ROLLOUT]
     return Tail(seconds(begin), seconds(end), seconds(end - begin), peak, seconds(overlap([(begin, end)], pieces)))
 
 
@@ -175,13 +175,13 @@ def imbalances(
     ``ranks`` are those of the trainers, by their place.
     """
     ends, works = defaultdict[int, int](int), defaultdict[int, list[Interval]](list)
-    for one in records.spans:
-        replica = records.replica_of[one.process]
-        if one.kind == "serve" and replica is not None and records.start < end_of(one) <= records.end:
-            ends[replica] = max(ends[replica], end_of(one) - records.start)
-        rank = ranks.get(one.process)
-        if one.kind == "work" and rank is not None:
-            works[rank].append((one.start, end_of(one)))
+    for span in records.spans:
+        replica = records.replica_of[span.process]
+        if span.kind == "serve" and replica is not None and records.start < end_of(span) <= records.end:
+            ends[replica] = max(ends[replica], end_of(span) - records.start)
+        rank = ranks.get(span.process)
+        if span.kind == "work" and rank is not None:
+            works[rank].append((span.start, end_of(span)))
     late = defaultdict[int, int](int)
     for piece in path:
         rank = ranks.get(piece.process) if piece.process is not None else None
@@ -205,21 +205,21 @@ def _imbalance(of: str, done: Mapping[int, int], us: float) -> Imbalance:
 
 def sync_intervals(records: StepRecords) -> list[Interval]:
     """When weights went from the trainer to the engines: as the driver has it, else as anybody has."""
-    of_driver = [one for one in records.spans if one.process == records.driver and _syncs(one)]
-    spans = of_driver or [one for one in records.spans if one.kind == "sync"]
-    return covered(((one.start, end_of(one)) for one in spans), records.start, records.end)
+    of_driver = [span for span in records.spans if span.process == records.driver and _syncs(span)]
+    spans = of_driver or [span for span in records.spans if span.kind == "sync"]
+    return covered(((span.start, end_of(span)) for span in spans), records.start, records.end)
 
 
-def _syncs(one: KeptSpan) -> bool:
-    return one.kind == "sync" or (one.kind == "phase" and one.name in SYNC)
+def _syncs(span: KeptSpan) -> bool:
+    return span.kind == "sync" or (span.kind == "phase" and span.name in SYNC)
 
 
 def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
     """Part of the weight sync → how long it took in each process that had it, in microseconds."""
     by_name = defaultdict[str, defaultdict[int, list[Interval]]](lambda: defaultdict(list))
-    for one in records.spans:
-        if one.kind == "sync":
-            by_name[one.name][one.process].append((one.start, end_of(one)))
+    for span in records.spans:
+        if span.kind == "sync":
+            by_name[span.name][span.process].append((span.start, end_of(span)))
     return {
         name: {at: sum(e - b for b, e in covered(one, records.start, records.end)) for at, one in spans.items()}
         for name, spans in by_name.items()
@@ -236,9 +236,12 @@ def what_if(
     length: int, path: Sequence[PathPiece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[Interval]
 ) -> tuple[Bound, ...]:
     """What the step would at best take if one thing were different; what saves nothing is left out."""
-    of_rollout = sum(one.end - one.start for one in path if one.role in ROLLOUT or one.kind == "poll")
-    of_trainer = sum(one.end - one.start for one in path if one.role == "trainer")
-    balance = sum(min(round(one.seconds * 1e6), of_rollout if one.of == "replicas" else of_trainer) for one in uneven)
+    of_rollout = sum(piece.end - piece.start for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
+    of_trainer = sum(piece.end - piece.start for piece in path if piece.role == "trainer")
+    balance = sum(
+        min(round(imbalance.seconds * 1e6), of_rollout if imbalance.of == "replicas" else of_trainer)
+        for imbalance in uneven
+    )
     saved = (
         (
             "no tail", round(tail.saves_seconds * 1e6) if tail else 0,
@@ -249,7 +252,7 @@ def what_if(
             "the last replica and the last rank would finish when the mean one does; work moves, none disappears",
         ),
         (
-            "free weight sync", overlap([(one.start, one.end) for one in path], sync),
+            "free weight sync", overlap([(piece.start, piece.end) for piece in path], sync),
             "nothing waits for the weights; what already runs beside the sync cannot be saved twice",
         ),
         (
@@ -263,7 +266,7 @@ def what_if(
 def phase_parts(phases: Iterable[KeptSpan], records: StepRecords) -> tuple[Part, ...]:
     """How long each phase of the driver took in a step, in the order in which they began."""
     by_name = defaultdict[str, list[Interval]](list)
-    for one in sorted(phases, key=by_start):
-        by_name[one.name].append((one.start, end_of(one)))
+    for phase in sorted(phases, key=by_start):
+        by_name[phase.name].append((phase.start, end_of(phase)))
     sums = {name: covered(spans, records.start, records.end) for name, spans in by_name.items()}
     return tuple(Part(name, seconds(sum(e - b for b, e in spans))) for name, spans in sums.items() if spans)

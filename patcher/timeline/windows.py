@@ -111,7 +111,7 @@ class Collector:
     def _decodes(self, records: StepRecords, step: int, process: int, since: int) -> None:
         replica, columns = records.replica_of[process], records.iterations[process]
         served = records.served_by(replica)
-        busy = covered(((one.start, end_of(one)) for one in served), -ENDLESS, ENDLESS)
+        busy = covered(((serve.start, end_of(serve)) for serve in served), -ENDLESS, ENDLESS)
         at, most = 0, 0
         ours = defaultdict[int, list[Decode]](list)
         for start, end, requests, tokens in zip(*columns.columns[:4], strict=True):
@@ -139,13 +139,13 @@ class Collector:
         self.busy_until[process] = max(self.busy_until[process], busy[1])
 
     def _micro_batches(self, records: StepRecords, step: int, since: int) -> None:
-        for one in records.spans:
-            if one.kind == "work" and records.start <= one.start < records.end:
-                self.calls[one.process, one.name] += 1
-                units = sorted(_units(records, one, 0), key=by_start) if one.name in STAGES else []
+        for span in records.spans:
+            if span.kind == "work" and records.start <= span.start < records.end:
+                self.calls[span.process, span.name] += 1
+                units = sorted(_units(records, span, 0), key=by_start) if span.name in STAGES else []
                 lengths = [end_of(unit) - unit.start for unit in units if unit.end is not None]
-                if len(units) > 1 and len(lengths) == len(units) and one.start >= since:
-                    self._slowest(step, one, units, lengths)
+                if len(units) > 1 and len(lengths) == len(units) and span.start >= since:
+                    self._slowest(step, span, units, lengths)
 
     def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan], lengths: Sequence[int]) -> None:
         """Keep the longest micro-batch of a method in a step, and the lengths of all for their median."""
@@ -161,13 +161,15 @@ class Collector:
 
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
         """The windows, those of the slowest steps last."""
-        counted = {one.step: one for one in steps if not one.warm_up} or {one.step: one for one in steps}
-        rollouts = [one for one in self.found if one.step in counted]
-        slow = [one for one in self.slow.values() if one.step in counted]
+        counted = {step.step: step for step in steps if not step.warm_up} or {step.step: step for step in steps}
+        rollouts = [rollout for rollout in self.found if rollout.step in counted]
+        slow = [micro_batch for micro_batch in self.slow.values() if micro_batch.step in counted]
         found = [*self._of_rollouts(rollouts, counted)]
         if slow:
             usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
-            times, worst = max(((one.end - one.start) / usual[one.method], one) for one in slow)
+            times, worst = max(
+                ((micro_batch.end - micro_batch.start) / usual[micro_batch.method], micro_batch) for micro_batch in slow
+            )
             if times > SLOW:
                 found.append(self._micro_batch(worst, times))
         return tuple(found)
@@ -175,12 +177,14 @@ class Collector:
     def _of_rollouts(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
         if not rollouts:
             return
-        ordered = sorted(rollouts, key=lambda one: steps[one.step].seconds)
+        ordered = sorted(rollouts, key=lambda rollout: steps[rollout.step].seconds)
         typical = ordered[len(ordered) // 2]
         first, last = typical.first, typical.last
         why = f"{typical.median_us / 1000:,.1f} ms a decode step, the median of step {typical.step}"
         yield self._decode("typical decode", typical, first.number, last.number + 1, why, (first.start, last.end))
-        slowest = max(rollouts, key=lambda one: (one.slowest.end - one.slowest.start) / max(one.median_us, 1))
+        slowest = max(
+            rollouts, key=lambda rollout: (rollout.slowest.end - rollout.slowest.start) / max(rollout.median_us, 1)
+        )
         length = slowest.slowest.end - slowest.slowest.start
         if length > SLOW * slowest.median_us:
             number = slowest.slowest.number
@@ -193,9 +197,11 @@ class Collector:
             yield from self._tail(max(tails, key=lambda pair: pair[0])[1], rollouts)
 
     def _tail(self, step: TrainingStep, rollouts: Sequence[Rollout]) -> Iterator[ProposedWindow]:
-        done = [dict(one.done) for one in step.imbalance if one.of == "replicas"]
+        done = [dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"]
         last = max(done[0], key=lambda replica: done[0][replica]) if done else None
-        own = [one for one in rollouts if one.step == step.step and (last is None or one.replica == last)]
+        own = [
+            rollout for rollout in rollouts if rollout.step == step.step and (last is None or rollout.replica == last)
+        ]
         if own and step.tail:
             few = max(own[0].requests // 10, 1)
             tail = step.tail
@@ -204,40 +210,42 @@ class Collector:
             yield self._decode("tail", own[0], 0, TAIL_STEPS, why, span, "--at-tail", str(few))
 
     def _decode(
-        self, what: str, one: Rollout, first: int, end: int, why: str, span: tuple[int, int], *more: str
+        self, what: str, rollout: Rollout, first: int, end: int, why: str, span: tuple[int, int], *more: str
     ) -> ProposedWindow:
-        known = one.replica is not None and any("VERL_REPLICA_RANK" in each.head.environ for each in self.processes)
-        replicas = ("--replicas", str(one.replica)) if known else ()
+        known = rollout.replica is not None and any(
+            "VERL_REPLICA_RANK" in process.head.environ for process in self.processes
+        )
+        replicas = ("--replicas", str(rollout.replica)) if known else ()
         window = ("--decode", f"{first}:{end}", *more)
-        if not one.single:
+        if not rollout.single:
             why = f"{why}; its engine ran empty within the step, so count again with watch"
         return ProposedWindow(
-            what, str(CommandLine("apply", self._engine, *window, "--rollout", str(one.rollout), *replicas)),
-            str(CommandLine("trigger", *window)), why, one.step, one.replica, None,
+            what, str(CommandLine("apply", self._engine, *window, "--rollout", str(rollout.rollout), *replicas)),
+            str(CommandLine("trigger", *window)), why, rollout.step, rollout.replica, None,
             seconds(span[0]), seconds(span[1]),
         )  # fmt: skip
 
-    def _micro_batch(self, one: MicroBatch, times: float) -> ProposedWindow:
-        stage, role = STAGES[one.method]
-        window = ("--micro-batch", f"{one.number}:{one.number + 1}")
+    def _micro_batch(self, micro_batch: MicroBatch, times: float) -> ProposedWindow:
+        stage, role = STAGES[micro_batch.method]
+        window = ("--micro-batch", f"{micro_batch.number}:{micro_batch.number + 1}")
         stage_words = ("--stage", stage) if stage != "update-policy" else ()
         words = (*stage_words, *(("--role", role) if role else ()), *window)
-        ranks = ("--ranks", str(one.rank)) if one.rank is not None else ()
-        length = (one.end - one.start) / 1e6
+        ranks = ("--ranks", str(micro_batch.rank)) if micro_batch.rank is not None else ()
+        length = (micro_batch.end - micro_batch.start) / 1e6
         why = (
-            f"micro-batch {one.number} of {one.method} in step {one.step} took {length:,.2f} s, {times:.1f} times the"
-            " median"
+            f"micro-batch {micro_batch.number} of {micro_batch.method} in step {micro_batch.step}"
+            f" took {length:,.2f} s, {times:.1f} times the median"
         )
-        command = CommandLine("apply", self._trainer, *words, *ranks, "--training-steps", str(one.call))
+        command = CommandLine("apply", self._trainer, *words, *ranks, "--training-steps", str(micro_batch.call))
         trigger = CommandLine("trigger", *stage_words, *window, *ranks)
         return ProposedWindow(
-            "slow micro-batch", str(command), str(trigger), why, one.step, None, one.rank,
-            seconds(one.start), seconds(one.end),
+            "slow micro-batch", str(command), str(trigger), why, micro_batch.step, None, micro_batch.rank,
+            seconds(micro_batch.start), seconds(micro_batch.end),
         )  # fmt: skip
 
     @property
     def _packages(self) -> set[str]:
-        return {one.head.package.partition(" ")[0] for one in self.processes}
+        return {process.head.package.partition(" ")[0] for process in self.processes}
 
     @property
     def _engine(self) -> str:
@@ -252,16 +260,16 @@ class Collector:
 def _rollout(
     step: int, replica: int | None, rollout: int, single: bool, decodes: Sequence[Decode], most: int
 ) -> Rollout:
-    middle = statistics.median(one.end - one.start for one in decodes)
-    slowest = max(decodes[1:] or decodes, key=lambda one: one.end - one.start)
-    usual = [one for one in decodes if one.end - one.start <= SLOW * middle]
+    middle = statistics.median(decode.end - decode.start for decode in decodes)
+    slowest = max(decodes[1:] or decodes, key=lambda decode: decode.end - decode.start)
+    usual = [decode for decode in decodes if decode.end - decode.start <= SLOW * middle]
     shown = usual[len(usual) // 2 :][:LENGTH]
     return Rollout(step, replica, rollout, single, shown[0], shown[-1], slowest, middle, most)
 
 
-def _units(records: StepRecords, one: KeptSpan, depth: int) -> Iterator[KeptSpan]:
+def _units(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
     """The micro-batches within a span."""
-    for child in records.children.get((one.process, one.id), ()) if depth < 8 else ():
+    for child in records.children.get((span.process, span.id), ()) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":
             yield child
         else:

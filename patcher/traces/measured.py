@@ -108,12 +108,12 @@ def pipe_name(pipe: str) -> str:
 
 def bounds(uses: Iterable[KernelUse]) -> dict[str, float]:
     """What bounds kernels → its share of the time of those whose ratios are known, most of it first."""
-    return _shares((one.bound, one.ns) for one in uses)
+    return _shares((use.bound, use.ns) for use in uses)
 
 
 def states(uses: Iterable[KernelUse]) -> dict[str, float]:
     """The state of kernels → its share of the time of those of which it is known, most of it first."""
-    return _shares((one.state, one.ns) for one in uses)
+    return _shares((use.state, use.ns) for use in uses)
 
 
 def _shares(times: Iterable[tuple[str | None, int]]) -> dict[str, float]:
@@ -129,8 +129,8 @@ def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
     """How fast matmuls, and other operators, ran all in all, and which share of the roofline of ``device`` that is."""
     every = list(rates)
     for what, unit, own in (
-        ("matmuls and attention", "TFLOPS", [one for one in every if one.flops]),
-        ("element by element, sums and norms", "TB/s", [one for one in every if not one.flops]),
+        ("matmuls and attention", "TFLOPS", [rate for rate in every if rate.flops]),
+        ("element by element, sums and norms", "TB/s", [rate for rate in every if not rate.flops]),
     ):
         if ns := sum(one.ns for one in own):
             done = sum((one.flops or one.bytes) * one.calls for one in own) / ns / 1e3
@@ -139,7 +139,7 @@ def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
 
 def _roofline(rates: Iterable[OperatorRate], device: str) -> str:
     """Which share of the roofline they reached, in words."""
-    known = [(one.least_ns, one.ns) for one in rates if one.least_ns is not None]
+    known = [(rate.least_ns, rate.ns) for rate in rates if rate.least_ns is not None]
     if not known:
         return f"no roofline is known for {short(device)}"
     least, took = map(sum, zip(*known, strict=True))

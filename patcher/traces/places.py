@@ -61,7 +61,7 @@ def host_of(gap: FreeGap) -> str:
 
 def first_place(profile: RankProfile, part: str) -> str:
     """The first gap of a part of the time, as the end of a sentence; "" where none is known."""
-    gap = next((one for one in profile.gaps if one.part == part), None)
+    gap = next((gap for gap in profile.gaps if gap.part == part), None)
     if gap is None:
         return ""
     count = len(profile.units)

@@ -131,7 +131,7 @@ class Metadata(TraceOrigin):
 
 def unit_contents(units: Collection[UnitMetadata]) -> dict[str, list[int]]:
     """The known values of ``units`` for each of ``CONTENTS`` of which some are not 0."""
-    columns = {name: [value for one in units if (value := getattr(one, name)) is not None] for name in CONTENTS}
+    columns = {name: [value for unit in units if (value := getattr(unit, name)) is not None] for name in CONTENTS}
     return {name: values for name, values in columns.items() if any(values)}
 
 
@@ -179,7 +179,9 @@ def _extent(typed: str, recorded: int | None) -> Extent | None:
     """The extent of the window that was ``typed``; of several windows, the one that has the unit ``recorded``."""
     windows = [(int(begin), int(end) if end else None) for begin, end in _WINDOW.findall(typed)]
     if len(windows) > 1:
-        windows = [one for one in windows if recorded is not None and one[0] <= recorded < (one[1] or NEVER)]
+        windows = [
+            window for window in windows if recorded is not None and window[0] <= recorded < (window[1] or NEVER)
+        ]
     return windows[0] if windows else None
 
 
@@ -188,7 +190,7 @@ def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
 
     Those before the first unit of a later piece are known from the piece before (:func:`uncounted_total`).
     """
-    found = {number: one for one in listed_units(raw) if (number := _number(one.get("number"))) is not None}
+    found = {number: entry for entry in listed_units(raw) if (number := _number(entry.get("number"))) is not None}
     units, before = dict[int, UnitMetadata](), 0
     if found and (_number(raw.get("piece")) or 1) > 1:
         before = _number(found[min(found)].get("uncounted")) or 0

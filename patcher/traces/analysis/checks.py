@@ -33,16 +33,16 @@ def checked(trace: RankTrace, attribution: Attribution) -> RankProfile:
     return dataclasses.replace(attribution.profile, checks=tuple(_checks(trace, attribution)))
 
 
-def tabled(found: RankProfile, doubts: Sequence[str], only: tuple[int, int] | None = None) -> RankProfile:
+def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | None = None) -> RankProfile:
     """A profile that was read of the vendor's tables, with its checks; ``only``: of a half-open range of its units.
 
     Then the tables cannot say which kernels are of these.
     """
-    chosen = [unit for unit in found.units if only is None or only[0] <= unit.number < only[1]]
+    chosen = [unit for unit in profile.units if only is None or only[0] <= unit.number < only[1]]
     numbers = {unit.number for unit in chosen}
-    collectives = tuple(one for one in found.collectives if one.unit in numbers)
-    known = dataclasses.replace(found, units=tuple(chosen), collectives=collectives)
-    if len(chosen) < len(found.units):
+    collectives = tuple(collective for collective in profile.collectives if collective.unit in numbers)
+    known = dataclasses.replace(profile, units=tuple(chosen), collectives=collectives)
+    if len(chosen) < len(profile.units):
         known = dataclasses.replace(known, kernels=(), kernel_uses=())
     unknown = "the tables hold no launch, and their Free counts copies: why the device was free is unknown"
     checks = [Check("launches", False, unknown, HOST), _exposed_check(known)]

@@ -38,26 +38,28 @@ UNALIGNED = "Collectives move pieces of odd sizes"
 
 def sized(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) -> list[RankProfile]:
     """The profiles with what is usual for each of their collectives, and for how long it waited for the last rank."""
-    return [dataclasses.replace(one, collectives=tuple(_sized(one, waits))) for one in profiles]
+    return [dataclasses.replace(profile, collectives=tuple(_sized(profile, waits))) for profile in profiles]
 
 
 def _sized(profile: RankProfile, waits: Mapping[Key, int]) -> Iterator[Collective]:
     kinds: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     every = [
-        dataclasses.replace(one, waits_ns=waits.get((profile.source, one.unit, one.group, one.index)))
-        for one in profile.collectives
+        dataclasses.replace(
+            collective, waits_ns=waits.get((profile.source, collective.unit, collective.group, collective.index))
+        )
+        for collective in profile.collectives
     ]
-    for one in every:
-        if one.size and one.moving_ns:
-            kinds[_kind(one)][one.size].append(one.moving_ns)
+    for collective in every:
+        if collective.size and collective.moving_ns:
+            kinds[_kind(collective)][collective.size].append(collective.moving_ns)
     usual = {kind: _usual(times) for kind, times in kinds.items()}
-    for one in every:
-        yield dataclasses.replace(one, usual_ns=usual.get(_kind(one), {}).get(one.size or 0))
+    for collective in every:
+        yield dataclasses.replace(collective, usual_ns=usual.get(_kind(collective), {}).get(collective.size or 0))
 
 
-def _kind(one: Collective) -> tuple[str, str]:
+def _kind(collective: Collective) -> tuple[str, str]:
     """What those have in common that are compared with each other: what they do, and their group."""
-    return one.kind or one.name, one.group
+    return collective.kind or collective.name, collective.group
 
 
 def _usual(times: Mapping[int, list[int]]) -> dict[int, int]:
@@ -85,15 +87,19 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
 
     Never more than what of a unit is communication that nothing hides.
     """
-    slow = [one for one in profile.collectives if one.usual_ns and one.moving_ns > SLOW * one.usual_ns]
+    slow = [
+        collective
+        for collective in profile.collectives
+        if collective.usual_ns and collective.moving_ns > SLOW * collective.usual_ns
+    ]
     more: Counter[int] = Counter()
-    for one in slow:
-        more[one.unit] += one.excess_ns
+    for collective in slow:
+        more[collective.unit] += collective.excess_ns
     exposed = {unit.number: unit.communication_ns for unit in profile.units}
     saving = sum(min(ns, exposed.get(unit, 0)) for unit, ns in more.items())
     if saving < NOTABLE * profile.total_ns or not slow:
         return None
-    worst = max(slow, key=lambda one: one.excess_ns)
+    worst = max(slow, key=lambda collective: collective.excess_ns)
     evidence = (
         f"{short(worst.kind or worst.name)} of {size(worst.size or 0)} in unit {worst.unit} took {duration(worst.ns)}"
         f"{_neighbour(profile.collectives, worst)}.{_split(worst)} At the rate of its neighbours it would be"
@@ -109,49 +115,62 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
 
 def _neighbour(every: Iterable[Collective], worst: Collective) -> str:
     """The fastest one of its kind that carries no less, as an example."""
-    alike = [one for one in every if _kind(one) == _kind(worst) and (one.size or 0) >= (worst.size or 0)]
-    best = min(alike, key=lambda one: (one.ns, -(one.size or 0)), default=worst)
+    alike = [
+        collective
+        for collective in every
+        if _kind(collective) == _kind(worst) and (collective.size or 0) >= (worst.size or 0)
+    ]
+    best = min(alike, key=lambda collective: (collective.ns, -(collective.size or 0)), default=worst)
     return f", one of {size(best.size or 0)} {duration(best.ns)}" if best is not worst else ""
 
 
-def _split(one: Collective) -> str:
+def _split(collective: Collective) -> str:
     """How much of it is waiting for the last rank, and how much transfer, by the ranks or by the vendor."""
-    if one.transit_ns is not None:
-        parts = ((one.transit_ns, "transit"), (one.wait_ns or 0, "waiting"), (one.idle_ns or 0, "idle"))
+    if collective.transit_ns is not None:
+        parts = (
+            (collective.transit_ns, "transit"),
+            (collective.wait_ns or 0, "waiting"),
+            (collective.idle_ns or 0, "idle"),
+        )
         shown = ", ".join(f"{in_ms(ns)} {what}" for ns, what in parts)
         return f" Of that {shown}, according to the vendor."
-    if one.waits_ns is not None:
-        return f" Of that it waited {in_ms(one.waits_ns)} for the last rank; {in_ms(one.moving_ns)} is transfer."
+    if collective.waits_ns is not None:
+        waited, moved = in_ms(collective.waits_ns), in_ms(collective.moving_ns)
+        return f" Of that it waited {waited} for the last rank; {moved} is transfer."
     return " Whether it waited for another rank cannot be told from this one."
 
 
-def _advice(one: Collective) -> str:
-    if one.waits_ns is None and one.transit_ns is None:
+def _advice(collective: Collective) -> str:
+    if collective.waits_ns is None and collective.transit_ns is None:
         return "report all ranks, which tells waiting from transfer; then look at what shares the link"
-    if 2 * (one.idle_ns or 0) > one.ns:
+    if 2 * (collective.idle_ns or 0) > collective.ns:
         return "the network is not what takes the time: look at what the device and the other ranks do meanwhile"
     return "look at what shares the link then: another collective, a copy, another job"
 
 
-def is_unaligned(one: Collective) -> bool:
+def is_unaligned(collective: Collective) -> bool:
     """Whether some of its pieces are larger than 512 bytes, and no multiple of that."""
-    return any(map(_is_odd, one.pieces))
+    return any(map(_is_odd, collective.pieces))
 
 
-def on_links(one: Collective) -> tuple[int, int, int]:
+def on_links(collective: Collective) -> tuple[int, int, int]:
     """What went over links of the node: the bytes, the nanoseconds, and those of unaligned pieces."""
-    odd = sum(piece.ns for piece in one.pieces if _is_odd(piece))
-    return sum(piece.bytes * piece.count for piece in one.pieces), sum(piece.ns for piece in one.pieces), odd
+    odd = sum(piece.ns for piece in collective.pieces if _is_odd(piece))
+    return (
+        sum(piece.bytes * piece.count for piece in collective.pieces),
+        sum(piece.ns for piece in collective.pieces),
+        odd,
+    )
 
 
 def unaligned(profile: RankProfile) -> Diagnosis | None:
     """The collectives with unaligned pieces, and whether those moved slower than the others."""
-    found = [one for one in profile.collectives if is_unaligned(one)]
+    found = [collective for collective in profile.collectives if is_unaligned(collective)]
     if not found:
         return None
-    pieces = [piece for one in profile.collectives for piece in one.pieces]
+    pieces = [piece for collective in profile.collectives for piece in collective.pieces]
     odd, even = ([piece for piece in pieces if _is_odd(piece) is wanted] for wanted in (True, False))
-    most = max(found, key=lambda one: on_links(one)[2])
+    most = max(found, key=lambda collective: on_links(collective)[2])
     largest = max(filter(_is_odd, most.pieces), key=lambda piece: piece.ns)
     whole = sum(piece.ns for piece in pieces) or 1
     share = sum(piece.ns for piece in odd) / whole

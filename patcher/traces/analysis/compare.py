@@ -94,7 +94,7 @@ def _verdict(change: tuple[int, int, int] | None, counts: Sequence[int], otherwi
 
 def _settings(before: Profiles, after: Profiles) -> Iterator[str]:
     """In which of its settings the profiler differed, which changes what it costs by itself."""
-    names = dict.fromkeys(name for one in (*before, *after) for name in one.settings if name not in RELEASES)
+    names = dict.fromkeys(name for call in (*before, *after) for name in call.settings if name not in RELEASES)
     for name in names:
         yield from _unlike(name, *([one.settings.get(name, "") for one in side] for side in (before, after)))
 
@@ -120,9 +120,9 @@ def _unlike(name: str, *sides: Sequence[object]) -> Iterator[str]:
 
 
 def _side(profiles: Profiles, times: Iterable[int]) -> model.Side:
-    forms = ", ".join(dict.fromkeys(one.form for one in profiles))
-    devices = ", ".join(dict.fromkeys(one.device for one in profiles))
-    return model.Side(tuple(one.source for one in profiles), forms, devices, tuple(times))
+    forms = ", ".join(dict.fromkeys(profile.form for profile in profiles))
+    devices = ", ".join(dict.fromkeys(profile.device for profile in profiles))
+    return model.Side(tuple(profile.source for profile in profiles), forms, devices, tuple(times))
 
 
 # ---------------------------------------------------------------- whether

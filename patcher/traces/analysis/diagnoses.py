@@ -57,7 +57,7 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
     if len(parts) < 2:
         return _stage(profiles, named=len(profiles) > 1)
     stages = [_stage([profile for profile in profiles if profile.part == part], named=True) for part in parts]
-    findings = tuple(one for stage in stages for one in stage.findings)
+    findings = tuple(finding for stage in stages for finding in stage.findings)
     verdict = model.Verdict(f"{len(stages)} stages, each by itself")
     return model.TraceReport(tuple(profiles), findings, verdict, stages=tuple(stages))
 
@@ -67,9 +67,9 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
     ranks, exact = met(profiles)
     profiles = collectives.sized(profiles, waits(profiles))
     found = [
-        one for profile in profiles
-        for one in (*_diagnoses(profile, ranks), pipelines.bubble(profile, profiles))
-        if one is not None and one.id not in profile.withdrawn
+        diagnosis for profile in profiles
+        for diagnosis in (*_diagnoses(profile, ranks), pipelines.bubble(profile, profiles))
+        if diagnosis is not None and diagnosis.id not in profile.withdrawn
     ]  # fmt: skip
     slow = _slow_rank(ranks, exact=exact)
     if slow is not None and not any(slow.id in profile.withdrawn for profile in profiles):
@@ -79,18 +79,24 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
         evidence = f"{there}, without {listed(gone)}: who waits for those is not known."
         found.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact", TITLES["missing-ranks"]))
     whose = {profile.source: f"{profile.label or profile.source}: " * named for profile in profiles}
-    ordered = [dataclasses.replace(one, evidence=whose.get(one.source, "") + one.evidence) for one in _ordered(found)]
+    ordered = [
+        dataclasses.replace(diagnosis, evidence=whose.get(diagnosis.source, "") + diagnosis.evidence)
+        for diagnosis in _ordered(found)
+    ]
     return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), ranks)
 
 
 def _ordered(found: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
     """Of each diagnosis the one with the most to gain; the heaviest warning is the problem, and comes first."""
-    by_saving = sorted(found, key=lambda one: one.saving_ns or 0, reverse=True)
+    by_saving = sorted(found, key=lambda diagnosis: diagnosis.saving_ns or 0, reverse=True)
     worst = {one.id: one for one in reversed(by_saving)}
     ordered = [one for one in by_saving if one is worst[one.id]]
-    heaviest = next((one for one in ordered if one.severity == "warning"), None)
-    ordered = [dataclasses.replace(one, severity="problem") if one is heaviest else one for one in ordered]
-    return sorted(ordered, key=lambda one: SEVERITIES.index(one.severity))
+    heaviest = next((diagnosis for diagnosis in ordered if diagnosis.severity == "warning"), None)
+    ordered = [
+        dataclasses.replace(diagnosis, severity="problem") if diagnosis is heaviest else diagnosis
+        for diagnosis in ordered
+    ]
+    return sorted(ordered, key=lambda diagnosis: SEVERITIES.index(diagnosis.severity))
 
 
 def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Iterator[model.Diagnosis]:
@@ -141,11 +147,11 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> t
     hidden = percent(profile.share("overlap_ns"))
     evidence = f"{{}} of the time is communication that nothing hides, {hidden} is hidden behind computing."
     advice = "look at the slowest rank, and at overlap with computing; then at sizes and links"
-    timed = [one for one in profile.collectives if one.transit_ns is not None]
+    timed = [collective for collective in profile.collectives if collective.transit_ns is not None]
     evidence += _transit(timed)
     own = next((rank for rank in ranks if rank.source == profile.source and rank.collectives), None)
     if own is not None:
-        whole = sum(one.ns for one in profile.collectives) or 1
+        whole = sum(collective.ns for collective in profile.collectives) or 1
         evidence += f" {percent(own.waits_ns / whole)} of it waits for ranks that come later."
     elif not timed:
         every = f"all {profile.world:,} ranks" if profile.world else "all ranks"
@@ -157,8 +163,11 @@ def _transit(timed: Sequence[model.Collective]) -> str:
     """How the vendor divides collectives, as a sentence; "" without any that it divides."""
     if not timed:
         return ""
-    whole = sum(one.ns for one in timed) or 1
-    columns = zip(*((one.transit_ns or 0, one.wait_ns or 0, one.idle_ns or 0) for one in timed), strict=True)
+    whole = sum(collective.ns for collective in timed) or 1
+    columns = zip(
+        *((collective.transit_ns or 0, collective.wait_ns or 0, collective.idle_ns or 0) for collective in timed),
+        strict=True,
+    )
     transit, wait, idle = (percent(sum(column) / whole) for column in columns)
     return f" Within the collectives {transit} is transit, {wait} waiting, {idle} idle, according to the vendor."
 
@@ -168,10 +177,10 @@ def _bounds(profile: model.RankProfile) -> dict[str, int]:
 
     Only where the vendor tells both apart is there something idle; other collectives count whole.
     """
-    idle = sum(one.idle_ns or 0 for one in profile.collectives)
+    idle = sum(collective.idle_ns or 0 for collective in profile.collectives)
     bounds = {"collective-idle": idle}
     if idle:
-        bounds["communication"] = max(sum(one.ns for one in profile.collectives) - idle, 0)
+        bounds["communication"] = max(sum(collective.ns for collective in profile.collectives) - idle, 0)
     return bounds
 
 
@@ -185,7 +194,7 @@ def _dispatch(profile: model.RankProfile) -> tuple[str, str, str]:
 
 def _lead_in(profile: model.RankProfile) -> tuple[str, str]:
     evidence = "{} of the time lies before the first kernel of the first unit."
-    longest = max(profile.operators, key=lambda one: one.host_ns, default=None)
+    longest = max(profile.operators, key=lambda operator: operator.host_ns, default=None)
     if longest and len(profile.units) == 1:
         evidence += f" On the host {short(longest.name)} took {in_ms(longest.host_ns)}."
     return evidence, "look at what the host waits for there: a copy that blocks, a synchronisation, another process"
@@ -229,11 +238,11 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
 
 def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     """The operators that take most of the time on the host, where there is no device."""
-    found = sorted(profile.operators, key=lambda one: -one.host_ns)
+    found = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     if not profile.on_host or not found:
         return None
-    whole = sum(one.host_ns for one in found) or 1
-    longest = ", ".join(f"{short(one.name)} ({percent(one.host_ns / whole, 0)})" for one in found[:3])
+    whole = sum(call.host_ns for call in found) or 1
+    longest = ", ".join(f"{short(call.name)} ({percent(call.host_ns / whole, 0)})" for call in found[:3])
     spent = f"{in_ms(whole // len(profile.units))} of a unit are operators' own time, on all threads"
     evidence = f"Nothing ran on a device, so this is the host's time: {spent}. The longest: {longest}."
     advice = "more threads (OMP_NUM_THREADS), cores of their own, fewer and larger operators, another precision"
@@ -251,7 +260,7 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
     longest = ", ".join(f"{name} ({percent(kernel.ns / whole, 0)})" for kernel, name in shown)
     advice = "faster or fewer kernels: fusion, another precision, larger batches"
     evidence = f"{percent(share)} of the time is computing. The longest kernels: {longest}."
-    above = sum(max(one.ns - one.least_ns, 0) for one in profile.rates if one.least_ns is not None)
+    above = sum(max(rate.ns - rate.least_ns, 0) for rate in profile.rates if rate.least_ns is not None)
     if above:
         less = min(above, profile.sum_ns("compute_ns", "overlap_ns")) // len(profile.units)
         evidence += f" At the roofline of the device, operators of known work would take {in_ms(less)} less per unit."
@@ -266,7 +275,7 @@ def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis |
     slow, second, *_ = sorted(ranks, key=lambda rank: -rank.awaited_per_unit)
     if not per_unit or per_unit < COPIES / 2 * waits.median_ns:
         return None
-    last, other, first = (one.source if one.rank is None else f"rank {one.rank}" for one in (slow, second, waits))
+    last, other, first = (rank.source if rank.rank is None else f"rank {rank.rank}" for rank in (slow, second, waits))
     evidence = f"{first} waits longest, {in_ms(per_unit)} per unit"
     awaited, less = in_ms(slow.awaited_per_unit), in_ms(second.awaited_per_unit)
     if slow.awaited_per_unit and slow.awaited_per_unit >= BLAMED * second.awaited_per_unit:
@@ -289,11 +298,15 @@ def _verdict(
     profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis], whose: Mapping[str, str]
 ) -> model.Verdict:
     withdrawn = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
-    first = next((one for one in diagnoses if one.severity == "problem"), None)
+    first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
     if not profiles or set(DEVICE) <= withdrawn:
         title = "No verdict: the data does not support one"
     else:
-        titles = (one.title for one in diagnoses if one is first or one.id in ("compute", "host-operators"))
+        titles = (
+            diagnosis.title
+            for diagnosis in diagnoses
+            if diagnosis is first or diagnosis.id in ("compute", "host-operators")
+        )
         title = next(titles, "Nothing stands out")
     return model.Verdict(title, *_guide(profiles, first), tuple(_withdrawals(profiles, whose)))
 
@@ -319,7 +332,7 @@ def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None)
     if not timed:
         return "", ""
     reasons = {**model.FREE, "copy_ns": model.PARTS["copy_ns"]}
-    profile = max(timed, key=lambda one: one.free_share)
+    profile = max(timed, key=lambda candidate: candidate.free_share)
     free = profile.free_share
     rule = f"The guide's rule: Free{f' of {profile.label}' if len(profiles) > 1 else ''} is {percent(free)}, "
     if free <= NOTABLE:

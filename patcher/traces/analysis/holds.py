@@ -47,7 +47,7 @@ class HostHolds:
         late = 2 * (launched - gap.begin) > gap.ns
         if late and 2 * (launched - max(asked, gap.begin)) > gap.ns:  # what was asked for, another thread hands over
             every = (self._in_call(gap, other, gap.begin, launched) for other in self.columns)
-            return max(filter(None, every), key=lambda one: one.ns, default=None)
+            return max(filter(None, every), key=lambda held: held.ns, default=None)
         until = min(asked + 1, gap.end) if late else gap.end
         begin = gap.begin - LONG_CALL if late else gap.begin
         held = self._in_call(gap, thread, begin, until, draining=late)

@@ -24,14 +24,14 @@ TITLE = "The bubble of the pipeline: a stage waits for another"
 _KINDS = re.compile(r"send|recv|hcom_(?:send|receive|batchSendRecv)", re.ASCII)
 
 
-def between_two(one: Collective) -> bool:
+def between_two(collective: Collective) -> bool:
     """Whether a collective is a send or a receive between two ranks."""
-    return bool(_KINDS.fullmatch(one.kind or one.name))
+    return bool(_KINDS.fullmatch(collective.kind or collective.name))
 
 
 def bubble(profile: RankProfile, profiles: Sequence[RankProfile]) -> Diagnosis | None:
     """How long a stage is in sends and receives that nothing hides, and what the stages of ``profiles`` compute."""
-    own = [one for one in profile.collectives if between_two(one)]
+    own = [collective for collective in profile.collectives if between_two(collective)]
     times: Counter[int] = Counter()
     for one in own:
         times[one.unit] += one.ns
@@ -43,7 +43,7 @@ def bubble(profile: RankProfile, profiles: Sequence[RankProfile]) -> Diagnosis |
         f" ({len(own) / len(profile.units):,.0f} per unit)."
     )
     advice = "more micro-batches, or an interleaved schedule: the transfer itself is the smaller part"
-    stages = [(one.sum_ns("compute_ns", "overlap_ns") // len(one.units), one) for one in profiles]
+    stages = [(profile.sum_ns("compute_ns", "overlap_ns") // len(profile.units), profile) for profile in profiles]
     (least, fast), (most, slow) = (pick(stages, key=lambda stage: stage[0]) for pick in (min, max))
     if len(profiles) > 1 and most > UNEQUAL * least:
         evidence += f" {slow.label} computes {in_ms(most)} per unit, {fast.label} {in_ms(least)}."

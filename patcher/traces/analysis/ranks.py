@@ -32,8 +32,14 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     if not count:
         return (), True
     rows = (
-        Rank(one.rank, one.source, len(one.units), one.median_ns, *(column[one.source] for column in sums))
-        for one in profiles
+        Rank(
+            profile.rank,
+            profile.source,
+            len(profile.units),
+            profile.median_ns,
+            *(column[profile.source] for column in sums),
+        )
+        for profile in profiles
     )
     ordered = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.source))
     return tuple(ordered), all(group for _, group in together)
@@ -53,8 +59,8 @@ def _together(profiles: Sequence[RankProfile]) -> Mapping[tuple[int, str], Mappi
     ranks = [profile.rank for profile in profiles]
     if len(profiles) > 1 and len(set(ranks)) == len(ranks):  # several profiles of one rank did not meet
         for profile in profiles:
-            for one in profile.collectives:
-                together[one.unit, one.group][profile.source].append(one)
+            for collective in profile.collectives:
+                together[collective.unit, collective.group][profile.source].append(collective)
     return together
 
 
@@ -74,7 +80,9 @@ def missing(profiles: Sequence[RankProfile]) -> list[int]:
 
 def _alike(members: Mapping[str, Sequence[Collective]]) -> bool:
     """Whether several ranks have the same collectives."""
-    return len(members) > 1 and len({tuple(one.name for one in own) for own in members.values()}) == 1
+    return (
+        len(members) > 1 and len({tuple(collective.name for collective in member) for member in members.values()}) == 1
+    )
 
 
 def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:

@@ -26,7 +26,7 @@ def rated(shaped: Mapping[tuple[str, ...], Sequence[int]], device_name: str) -> 
             least = None if least is None else round(least * worked)
             done = (worked, kernels, ns, operations, moved, least, bound)
             found.append(OperatorRate(name, inputs.shapes, inputs.types, *done))
-    return tuple(sorted(found, key=lambda one: (-one.ns, one.operator, one.shapes)))
+    return tuple(sorted(found, key=lambda rate: (-rate.ns, rate.operator, rate.shapes)))
 
 
 def _least(device: Device | None, operations: int, moved: int, size: int) -> tuple[float | None, str | None]:

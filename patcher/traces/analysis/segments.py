@@ -176,21 +176,21 @@ def _busiest(trace: RankTrace, owner: Sequence[int]) -> int:
     return max(busy, key=lambda stream: (busy[stream], -stream), default=UNKNOWN)
 
 
-def _leads(trace: RankTrace, one: Segment, number: int, owner: Sequence[int], order: Sequence[int]) -> int:
+def _leads(trace: RankTrace, segment: Segment, number: int, owner: Sequence[int], order: Sequence[int]) -> int:
     """Where the first segment begins: with its mark or its first task, whichever is earlier, behind what ran before.
 
     A host that left the mark before anything of it ran was ahead of a device that was busy: then with its first task.
     """
-    if one.mark is None:
-        return one.starts
-    tasks, earliest, before = trace.tasks, one.starts, -_NEVER
+    if segment.mark is None:
+        return segment.starts
+    tasks, earliest, before = trace.tasks, segment.starts, -_NEVER
     for at in order:
-        if tasks.begin[at] >= one.starts:
+        if tasks.begin[at] >= segment.starts:
             break
         if owner[at] == number:
             earliest = min(earliest, tasks.begin[at])
         else:
             before = max(before, tasks.end[at])
-    if one.mark.end > earliest:
-        earliest = min(earliest, one.begin)
-    return min(max(earliest, before), one.starts)
+    if segment.mark.end > earliest:
+        earliest = min(earliest, segment.begin)
+    return min(max(earliest, before), segment.starts)

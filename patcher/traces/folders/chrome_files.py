@@ -32,15 +32,15 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     return replace(found, state=state, why=why)
 
 
-def _state(content: Scan, found: RecordedTrace, name: names.Name, written: float) -> tuple[str, str]:
+def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float) -> tuple[str, str]:
     if not content.is_json:
         return EMPTY, "it holds no JSON"
     if content.cut:
         recent = time.time() - written < _RECENT_S
-        writes = found.pid and name.here and alive(found.pid, written)
-        if (name.temporary and writes) or (recent and (writes or (found.pid and not name.here))):
-            return WRITING, f"process {found.pid} writes it"
+        writes = trace.pid and name.here and alive(trace.pid, written)
+        if (name.temporary and writes) or (recent and (writes or (trace.pid and not name.here))):
+            return WRITING, f"process {trace.pid} writes it"
         return CUT, content.cut
     if not content.events:
         return EMPTY, "it holds no event"
-    return (WHOLE, "") if found.ours else (FOREIGN, "torch.profiler recorded it, not a probe of rlpatch")
+    return (WHOLE, "") if trace.ours else (FOREIGN, "torch.profiler recorded it, not a probe of rlpatch")

@@ -167,7 +167,7 @@ def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
         turn = trace.rollout, trace.step, trace.sync
         known = (trace.form, trace.stage, trace.role, *turn, trace.window, trace.target)
         runs = found.setdefault((alone, trace.path.parent, *known), [])
-        before = [one for one in runs[-1] if _worker(one) == _worker(trace)] if runs else []
+        before = [run for run in runs[-1] if _worker(run) == _worker(trace)] if runs else []
         if not runs or (before and not _follows(trace, before[-1])):
             runs.append([])
         runs[-1].append(trace)

@@ -89,7 +89,7 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     found, doubts = sidecar.checked(path, trace.form, trace.steps)
     if found is None:
         return replace(trace, doubts=doubts)
-    origin = {one.name: getattr(found, one.name) for one in fields(TraceOrigin)}
+    origin = {field.name: getattr(found, field.name) for field in fields(TraceOrigin)}
     known: dict[str, Any] = {key: value for key, value in origin.items() if value not in (None, "")}
     steps = tuple(found.units) if trace.steps is None and found.units else trace.steps
     return replace(trace, ours=True, metadata=found, steps=steps, doubts=doubts, **known)

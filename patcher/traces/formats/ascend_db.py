@@ -169,18 +169,16 @@ class DatabaseTrace(RankTrace):
 
     def _add_collectives(self, db: sqlite3.Connection) -> None:
         transits, types = _transits(self.analysis), {}
-        counts = {"count", "dataType"} <= self.tables["COMMUNICATION_OP"] and "ENUM_HCCL_DATA_TYPE" in self.tables
-        if counts:
+        columns = "NULL, NULL"
+        if {"count", "dataType"} <= self.tables["COMMUNICATION_OP"] and "ENUM_HCCL_DATA_TYPE" in self.tables:
+            columns = "count, dataType"
             types = dict(db.execute("SELECT id, name FROM ENUM_HCCL_DATA_TYPE"))
-        columns = "o.count, o.dataType" if counts else "NULL, NULL"
-        rows = db.execute(
-            f"SELECT o.startNs, o.endNs, o.connectionId, n.value, g.value, {columns} FROM COMMUNICATION_OP o"  # noqa: S608
-            " LEFT JOIN STRING_IDS n ON n.id = o.opName LEFT JOIN STRING_IDS g ON g.id = o.groupName ORDER BY o.startNs"
-        )
-        for begin, end, connection, name, group, elements, dtype in rows:
-            span, texts = (begin, end), (str(name or "collective"), str(group or ""))
+        texts = database.texts(db, "SELECT opName FROM COMMUNICATION_OP UNION SELECT groupName FROM COMMUNICATION_OP")
+        query = f"SELECT startNs, endNs, connectionId, opName, groupName, {columns} FROM COMMUNICATION_OP"  # noqa: S608
+        for begin, end, connection, name, group, elements, dtype in db.execute(f"{query} ORDER BY startNs"):
+            words = texts.get(name) or "collective", texts.get(group, "")
             carried = message("", elements, None, types.get(dtype), None)
-            ascend.add_collective(self, span, *texts, transits, connection, carried)
+            ascend.add_collective(self, (begin, end), *words, transits, connection, carried)
 
     def _add_operators(self, db: sqlite3.Connection) -> None:
         texts = database.texts(db, "SELECT name FROM PYTORCH_API")
@@ -196,14 +194,15 @@ class DatabaseTrace(RankTrace):
                     self.backward.add(thread)
 
     def _add_ranges(self, db: sqlite3.Connection) -> None:
-        rows = db.execute(
-            "SELECT m.startNs, m.endNs, m.globalTid, n.value, d.value FROM MSTX_EVENTS m"
-            " LEFT JOIN STRING_IDS n ON n.id = m.message LEFT JOIN STRING_IDS d ON d.id = m.domainId"
-            " WHERE m.startNs IS NOT NULL AND m.endNs IS NOT NULL AND n.value IS NOT NULL"
-        )
-        for begin, end, thread_id, name, domain in rows:
+        texts = database.texts(db, "SELECT message FROM MSTX_EVENTS UNION SELECT domainId FROM MSTX_EVENTS")
+        times = "startNs IS NOT NULL AND endNs IS NOT NULL"
+        rows = db.execute(f"SELECT startNs, endNs, globalTid, message, domainId FROM MSTX_EVENTS WHERE {times}")  # noqa: S608
+        for begin, end, thread_id, message_id, domain in rows:
+            name = texts.get(message_id)
+            if name is None:
+                continue
             thread = self.thread(0, thread_id)
-            if not self.add_mark(name, begin, end, thread) and domain == "Module":
+            if not self.add_mark(name, begin, end, thread) and texts.get(domain) == "Module":
                 self.modules[thread].add(begin, end, self.names[name])
 
     def _add_calls(self, db: sqlite3.Connection) -> None:

@@ -176,17 +176,17 @@ def parse(
                     log = logs.enter_context(tempfile.TemporaryFile())
                     words = [program, "-c", source, str(path), exports]
                     working.append(Parser(path, words, log, locks))
-                at_work([one.path for one in working])
-                for one in list(working):
-                    how = one.ended(patience)
+                at_work([parser.path for parser in working])
+                for parser in list(working):
+                    how = parser.ended(patience)
                     if how is not None:
-                        working.remove(one)
+                        working.remove(parser)
                         ended.append(how)
                         done(how)
                 time.sleep(_PAUSE_S if working else 0)
         finally:
-            for one in working:
-                one.stop()
+            for parser in working:
+                parser.stop()
     return ended
 
 
