@@ -74,7 +74,7 @@ def spent(
     sync: Mapping[str, Mapping[int, int]] = NOTHING,
     unsafe: Mapping[str, str] = NOTHING,
 ) -> Spent:
-    """The sums of a path, with what else is known of its step."""
+    """Return the sums of a path, with what else is known of its step."""
     us = defaultdict[What, int](int)
     late = defaultdict[What, defaultdict[int, int]](lambda: defaultdict(int))
     by_process = defaultdict[What, defaultdict[int | None, int]](lambda: defaultdict(int))
@@ -108,8 +108,8 @@ NOBODY = Who(None, None)
 
 
 def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
-    """The verdict on each step; the first one, which has its warm-up, is no measure for the others."""
-    return [_verdict(one, _others(steps, at), who) for at, one in enumerate(steps)]
+    """Return the verdict on each step; the first one, which has its warm-up, is no measure for the others."""
+    return [_verdict(step, _others(steps, at), who) for at, step in enumerate(steps)]
 
 
 def _others(steps: Sequence[Spent], at: int) -> list[Spent]:
@@ -145,14 +145,14 @@ def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVe
 
 
 def _usual(key: What, others: Sequence[Spent]) -> tuple[float, float]:
-    """The median of what the other steps spent on it, and the spread of that, as a standard deviation."""
+    """Return the median of what the other steps spent on it, and the spread of that, as a standard deviation."""
     values = [other.us.get(key, 0) for other in others]
     middle = statistics.median(values)
     return middle, 1.4826 * statistics.median(abs(value - middle) for value in values)
 
 
 def _stands_out(step: Spent, key: What, others: Sequence[Spent], typical: float) -> float:
-    """By how much it lies above the typical step; 0 where that is nothing out of the ordinary."""
+    """Return by how much it lies above the typical step; 0 where that is nothing out of the ordinary."""
     middle, spread = _usual(key, others)
     excess = step.us[key] - middle
     return excess if excess > max(SPREADS * spread, SHARE * typical) else 0
@@ -166,7 +166,7 @@ def _cause(step: Spent, key: What, others: Sequence[Spent], who: Sequence[Who]) 
 
 
 def _named(step: Spent, key: What, excess: float, others: Sequence[Spent], who: Sequence[Who]) -> Who:
-    """The rank or replica that has most of an excess; nobody where several share it, or it cannot be known.
+    """Return the rank or replica that has most of an excess; nobody where several share it, or it cannot be known.
 
     Who always comes last does not count: by how much more than usual is compared.
     """
@@ -189,8 +189,8 @@ def _rank(step: Spent, key: What, excess: float, others: Sequence[Spent], who: S
         if late[last] - usual >= MOSTLY * excess:
             return who[last].rank
     trainers = [process for process in who if process.rank is not None and process.replica is None]
-    known = {process for process in step.by_process[key] if process is not None}
-    return trainers[0].rank if len(trainers) == 1 and known else None
+    processes = {process for process in step.by_process[key] if process is not None}
+    return trainers[0].rank if len(trainers) == 1 and processes else None
 
 
 def _replica(
@@ -204,12 +204,12 @@ def _replica(
 
 
 def _median(values: Iterable[float]) -> float:
-    known = [*values]
-    return statistics.median(known) if known else 0.0
+    numbers = [*values]
+    return statistics.median(numbers) if numbers else 0.0
 
 
 def _longest(lengths: Mapping[int, int], excess: float, who: Sequence[Who]) -> Who:
-    """Who took so much longer than all others that it makes most of the excess."""
+    """Return who took so much longer than all others that it makes most of the excess."""
     ordered = sorted(lengths, key=lambda process: lengths[process])
     if len(ordered) < 2 or not excess or lengths[ordered[-1]] - lengths[ordered[-2]] < MOSTLY * excess:
         return NOBODY
@@ -242,10 +242,10 @@ def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[R
     """
     counted = list(steps[1:] or steps)
     whole = sum(step.seconds for step in counted)
-    found = [*_lasting(counted, paths[1:] or paths), *_outstanding(counted)]
+    causes = [*_lasting(counted, paths[1:] or paths), *_outstanding(counted)]
     rows = [
         RunCause(title, round(total, 6), round(total / whole, 4), tuple(numbers), ADVICE[advice], cause)
-        for title, total, numbers, advice, cause in found
+        for title, total, numbers, advice, cause in causes
         if whole and total > 0.01 * whole
     ]
     return tuple(sorted(rows, key=lambda row: -row.seconds)[:LARGEST])
@@ -278,7 +278,7 @@ def _outstanding(steps: Iterable[TrainingStep]) -> list[_Row]:
 
 
 def advice(cause: Cause) -> str:
-    """The key of ``ADVICE`` for a cause."""
+    """Return the key of ``ADVICE`` for a cause."""
     if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
         return cause.kind
     if cause.what.startswith("start of "):
@@ -291,7 +291,7 @@ def advice(cause: Cause) -> str:
 
 
 def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> list[_Row]:
-    """What every step could do without, beside what made it stand out."""
+    """Return what every step could do without, beside what made it stand out."""
 
     def over(name: str, title: str, key: str, values: Sequence[float]) -> _Row:
         values = [max(value - _counted(step, key), 0) for step, value in zip(steps, values, strict=True)]
@@ -313,7 +313,7 @@ def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> list[_Row
 
 
 def _counted(step: TrainingStep, key: str) -> float:
-    """What of it the cause of the step is already."""
+    """Return what of it the cause of the step is already."""
     cause = step.limited_by
     if cause is None:
         return 0.0
@@ -331,16 +331,16 @@ def _gaps(path: Spent) -> float:
 
 
 def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
-    """The longest piece of this kind on a path, as a cause without an excess."""
-    known = [segment for segment in step.critical_path if kind and segment.kind == kind]
-    if not known:
+    """Return the longest piece of this kind on a path, as a cause without an excess."""
+    segments = [segment for segment in step.critical_path if kind and segment.kind == kind]
+    if not segments:
         return None
-    one = max(known, key=lambda piece: piece.seconds)
+    one = max(segments, key=lambda piece: piece.seconds)
     return Cause(one.role, one.replica, one.rank, one.what, one.phase, one.seconds, 0.0, one.kind)
 
 
 def path_seconds(paths: Sequence[Spent]) -> tuple[Cause, ...]:
-    """The critical paths of all steps but the first, summed by what was done; the most first."""
+    """Return the critical paths of all steps but the first, summed by what was done; the most first."""
     sums = Counter[What]()
     for path in paths[1:] or paths:
         sums.update(path.us)

@@ -57,18 +57,18 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
     if len(walls) == 1:
         return Alignment({home: 0}, (_clock(processes, home, Offset(0, 0, "same clock")),))
     apart = {boot: wall - walls[home] for boot, wall in walls.items()}
-    found = solved(bounds(processes), home, apart)
-    clocks = [_clock(processes, boot, one, apart[boot] - one.offset) for boot, one in found.items()]
-    return Alignment({boot: one.offset for boot, one in found.items()}, tuple(clocks))
+    offsets = solved(bounds(processes), home, apart)
+    clocks = [_clock(processes, boot, one, apart[boot] - one.offset) for boot, one in offsets.items()]
+    return Alignment({boot: one.offset for boot, one in offsets.items()}, tuple(clocks))
 
 
 def _walls(processes: Iterable[Process]) -> dict[str, int]:
     """Boot id → what its clock lacks to that on the wall, of the newest pair."""
-    found: dict[str, tuple[int, int]] = {}
+    newest: dict[str, tuple[int, int]] = {}
     for process in processes:
         mono, wall = process.head.last or process.head.first or (0, process.head.started * 1000)
-        found[process.head.boot] = max(found.get(process.head.boot, (0, 0)), (mono, wall))
-    return {boot: wall - mono for boot, (mono, wall) in found.items()}
+        newest[process.head.boot] = max(newest.get(process.head.boot, (0, 0)), (mono, wall))
+    return {boot: wall - mono for boot, (mono, wall) in newest.items()}
 
 
 def _clock(processes: Iterable[Process], boot: str, offset: Offset, ahead: int = 0) -> Clock:
@@ -77,57 +77,61 @@ def _clock(processes: Iterable[Process], boot: str, offset: Offset, ahead: int =
     return Clock(hosts, ahead / 1e6, error, offset.source, offset.contradicts)
 
 
-def solved(known: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
+def solved(bounds_known: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
     """Boot id → the offset of its clock to that of ``home``.
 
     ``walls`` are the offsets by the clocks on the wall, which count as far as the bounds leave them room.
     """
     edges: dict[tuple[str, str], int] = {}
-    for bound in known:
+    for bound in bounds_known:
         pair = (bound.earlier, bound.later)
         edges[pair] = max(edges.get(pair, bound.least), bound.least)
     low, high = _longest(edges, home, walls), _longest({(b, a): v for (a, b), v in edges.items()}, home, walls)
-    found: dict[str, Offset] = {}
+    offsets: dict[str, Offset] = {}
     for boot, wall in walls.items():
         below, above = low.get(boot), high.get(boot)
         above = None if above is None else -above
         if boot == home:
-            found[boot] = Offset(0, 0, "same clock")
+            offsets[boot] = Offset(0, 0, "same clock")
         elif below is None or above is None:
             inside = max(wall, below) if below is not None else min(wall, above) if above is not None else wall
-            found[boot] = Offset(inside, None, "wall clock")
+            offsets[boot] = Offset(inside, None, "wall clock")
         else:
             apart = above - below
-            found[boot] = Offset((below + above) // 2, abs(apart) // 2, "causality", apart < -SLACK_US)
-    return found
+            offsets[boot] = Offset((below + above) // 2, abs(apart) // 2, "causality", apart < -SLACK_US)
+    return offsets
 
 
 def _longest(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[str]) -> dict[str, int]:
-    """The longest ways from ``home``: a bound over several machines is the sum of theirs."""
-    found = {home: 0}
+    """Return the longest ways from ``home``: a bound over several machines is the sum of theirs."""
+    lengths = {home: 0}
     for _ in boots:  # a longer way has a circle, which is a contradiction
         for (begin, end), length in edges.items():
-            if begin in found and end != home and found[begin] + length > found.get(end, found[begin] + length - 1):
-                found[end] = found[begin] + length
-    return found
+            if (
+                begin in lengths
+                and end != home
+                and lengths[begin] + length > lengths.get(end, lengths[begin] + length - 1)
+            ):
+                lengths[end] = lengths[begin] + length
+    return lengths
 
 
 def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
-    """What calls and requests say of the clocks of two machines."""
-    kept = {"call": _Kept(), "work": _Kept(), "request": _Kept(), "serve": _Kept()}
-    for at, one in enumerate(processes):
-        for span in _spans(one, at, kept):
+    """Yield what calls and requests say of the clocks of two machines."""
+    by_kind = {"call": _Kept(), "work": _Kept(), "request": _Kept(), "serve": _Kept()}
+    for at, process in enumerate(processes):
+        for span in _spans(process, at, by_kind):
             key = span.name if span.kind in ("call", "work") else str(span.amount)
             if span.kind != "work" or not span.parent:
-                kept[span.kind][key][at].append(span)
-    for name, by_driver in kept["call"].items():
+                by_kind[span.kind][key][at].append(span)
+    for name, by_driver in by_kind["call"].items():
         for caller, calls in by_driver.items():
-            for method, by_worker in kept["work"].items():
+            for method, by_worker in by_kind["work"].items():
                 for worker, works in by_worker.items() if calls_for(name, method) else ():
                     if len(calls) == len(works):
                         yield from _one_to_one(processes, calls, works, caller, worker)
-    for amount, by_agent in kept["request"].items():
-        yield from _requests(processes, by_agent, kept["serve"].get(amount, {}))
+    for amount, by_agent in by_kind["request"].items():
+        yield from _requests(processes, by_agent, by_kind["serve"].get(amount, {}))
 
 
 class _Kept(defaultdict[str, "defaultdict[int, list[KeptSpan]]"]):
@@ -136,7 +140,7 @@ class _Kept(defaultdict[str, "defaultdict[int, list[KeptSpan]]"]):
 
 
 def _spans(process: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
-    """The first spans of these ``kinds``, of a process that has some."""
+    """Yield the first spans of these ``kinds``, of a process that has some."""
     if not any(part.kinds & {*kinds} for part in process.parts):
         return
     reader, count = Reader(process.paths, at), 0
@@ -152,7 +156,7 @@ def _spans(process: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan
 def _one_to_one(
     processes: Sequence[Process], calls: Sequence[KeptSpan], works: Sequence[KeptSpan], caller: int, worker: int
 ) -> Iterator[ClockBound]:
-    """Each call has its work, in the order of their beginnings."""
+    """Yield the bounds of calls that have a work each, in the order of their begins."""
     here, there = processes[caller].head.boot, processes[worker].head.boot
     if here == there:
         return

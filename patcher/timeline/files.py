@@ -219,12 +219,12 @@ def paths(folder: Path) -> list[Path]:
         *folder.glob(f"*/*/{FOLDER}"),
         *folder.glob(f"{FOLDER}/*"),
     ]
-    found = {path for place in places if place.is_dir() for path in place.iterdir() if NAME.fullmatch(path.name)}
-    return sorted(path for path in found if path.is_file())
+    files = {path for place in places if place.is_dir() for path in place.iterdir() if NAME.fullmatch(path.name)}
+    return sorted(path for path in files if path.is_file())
 
 
 def lines(path: Path, losses: Losses, read: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
-    """The lines of a file up to the last whole one, also of one that is still written or whose end is missing.
+    """Yield the lines of a file up to the last whole one, also of one that is still written or whose end is missing.
 
     ``read`` is called with the number of compressed bytes that were read since. Reading ends where a file unpacks to
     more than the processes of a run pack. Raises OSError.

@@ -45,7 +45,7 @@ MANY_LOST = 1_000
 def join(
     run: Run, processes: Sequence[Process], folder: Path | None = None, read: Callable[[int], None] = lambda _: None
 ) -> RunTimeline:
-    """What the records of ``processes`` come to. ``folder`` is where windows that were recorded are looked for.
+    """Return what the records of ``processes`` come to. ``folder`` is where windows that were recorded are looked for.
 
     ``read`` is called with the number of compressed bytes that were read since.
     """
@@ -78,8 +78,8 @@ class _Join:
         ]
         self.origin = min(firsts, default=0)
         self.readers = [
-            Reader(one.paths, at, offsets[one.head.boot] - self.origin, self.read)
-            for at, one in enumerate(self.processes)
+            Reader(process.paths, at, offsets[process.head.boot] - self.origin, self.read)
+            for at, process in enumerate(self.processes)
         ]
         self.roles = roles
         self.tolerance = max(
@@ -90,13 +90,13 @@ class _Join:
         self.lacking = runs.missing_ranks(self.processes)
 
     def _make_lanes(self) -> None:
-        lanes = [(at, role) for at, one in enumerate(self.processes) for role in lane_roles(one)]
+        lanes = [(at, role) for at, process in enumerate(self.processes) for role in lane_roles(process)]
         self.lanes = [LaneBuilder(self.processes[at], role, len(lanes)) for at, role in lanes]
         self.lane_of = {lane: number for number, lane in enumerate(lanes)}
         self.first_lane = {at: number for number, (at, _) in reversed([*enumerate(lanes)])}
 
     def joined(self, folder: Path | None) -> RunTimeline:
-        """All of it."""
+        """Join the run, step by step."""
         for number, start, end, stale in self._steps():
             records = self._records(start, end)
             self._explain(records, number, stale)
@@ -123,7 +123,7 @@ class _Join:
     # ------------------------------------------------------------ reading
 
     def _steps(self) -> Iterator[tuple[int, int, int, float | None]]:
-        """Number, start and end of each step, and how old its weights were, once all is read that had ended by then."""
+        """Yield number, start, end and age of the weights of each step, once all is read that had ended by then."""
         if self.driver is None:
             return
         before: int | None = None
@@ -150,7 +150,7 @@ class _Join:
                 return None
 
     def _first_phase(self, reader: Reader, end: int) -> int:
-        """Where the first step begins: with the phase of that name, else with the first one, or work of its own."""
+        """Return where the first step begins: with the phase of that name, else with the first phase or work."""
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work") and span.start < end]
         ended = [phase.start for phase in phases if phase.end is not None and phase.end <= end]
@@ -233,8 +233,8 @@ class _Join:
         )  # fmt: skip
         if len(self.steps) * self.pieces > MOST_SEGMENTS and self.pieces > FEWEST_PIECES:
             self.pieces = max(self.pieces // 2, FEWEST_PIECES)
-            for at, one in enumerate(self.steps):
-                self.steps[at] = replace(one, critical_path=tuple(thinned(one.critical_path, self.pieces)))
+            for at, step in enumerate(self.steps):
+                self.steps[at] = replace(step, critical_path=tuple(thinned(step.critical_path, self.pieces)))
 
     def _segment(self, piece: PathPiece) -> PathSegment:
         at = piece.process
@@ -250,11 +250,11 @@ class _Join:
     def _judged(self) -> tuple[TrainingStep, ...]:
         trainers = self.roles.get("trainer", ())
         who = [
-            causes.Who(one.replica if one.role != "trainer" else None, one.rank if at in trainers else None)
-            for at, one in enumerate(self.processes)
+            causes.Who(process.replica if process.role != "trainer" else None, process.rank if at in trainers else None)
+            for at, process in enumerate(self.processes)
         ]
-        found = causes.verdicts(self.spent, who)
-        return tuple(replace(step, **vars(verdict)) for step, verdict in zip(self.steps, found, strict=True))
+        verdicts = causes.verdicts(self.spent, who)
+        return tuple(replace(step, **vars(verdict)) for step, verdict in zip(self.steps, verdicts, strict=True))
 
     # ------------------------------------------------------------ what is missing
 
@@ -294,7 +294,7 @@ class _Join:
                 yield f"step {step.step}: {text}; their last second is lost if a process was killed"
 
     def _lost(self, at: int) -> int:
-        """How many records of a process are lost: ids that never came; 0 for few."""
+        """Return how many records of a process are lost: ids that never came; 0 for few."""
         reader, head = self.readers[at], self.processes[at].head
         lost = reader.highest - reader.count - head.before
         return lost if lost > (0 if head.ended else MANY_LOST) else 0
@@ -326,22 +326,22 @@ class _Join:
 
 
 def lane_roles(process: Process) -> tuple[str, ...]:
-    """The lanes of a process: one, and one for the engine where that runs in it beside something else."""
+    """Return the lanes of a process: one, and one for the engine where that runs in it beside something else."""
     own = process.roles[0]
     return (own, "trainer") if own == "engine" and "trainer" in process.roles else (own,)
 
 
 def _numbers(lanes: Sequence[LaneBuilder]) -> list[int]:
     counts = dict[str, int]()
-    found = []
+    numbers = []
     for lane in lanes:
-        found.append(counts.get(lane.role, 0))
-        counts[lane.role] = found[-1] + 1
-    return found
+        numbers.append(counts.get(lane.role, 0))
+        counts[lane.role] = numbers[-1] + 1
+    return numbers
 
 
 def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
-    """Which replica was done last, and by how much after the one before it."""
+    """Return which replica was done last, and by how much after the one before it."""
     for imbalance in uneven:
         if imbalance.of == "replicas":
             (_, before), (last, end) = sorted(imbalance.done, key=lambda pair: pair[1])[-2:]
@@ -350,15 +350,15 @@ def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
 
 
 def thinned(path: Sequence[Piece], most: int) -> list[Piece]:
-    """A path of at most so many pieces: the shortest ones are put to the piece before them."""
+    """Return a path of at most so many pieces: the shortest ones are put to the piece before them."""
     if len(path) <= most:
         return list(path)
     lengths: list[float] = [piece.end - piece.start for piece in path]
     by_length: list[int] = sorted(range(1, len(path)), key=lengths.__getitem__)
-    kept, found = {*by_length[1 - most :]}, [path[0]]
+    longest, thin = {*by_length[1 - most :]}, [path[0]]
     for at, one in enumerate(path[1:], 1):
-        if at in kept:
-            found.append(one)
+        if at in longest:
+            thin.append(one)
         else:
-            found[-1] = found[-1].until(one.end)
-    return found
+            thin[-1] = thin[-1].until(one.end)
+    return thin

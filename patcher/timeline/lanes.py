@@ -65,7 +65,7 @@ class LaneBuilder:
             self.runs = _closed(self.runs, self.gap / 1e6)
 
     def built(self, number: int) -> Lane:
-        """The lane, as the one of its role with this ``number``."""
+        """Return the lane, as the one of its role with this ``number``."""
         self._thin()
         head, open_ends = self.process.head, list[int]()
         shown = list[LaneSpan]()
@@ -96,11 +96,11 @@ def _joined(run: IterationRun, other: IterationRun) -> IterationRun:
 
 
 def _closed(runs: Iterable[IterationRun], gap: float) -> list[IterationRun]:
-    """The runs, those with at most ``gap`` between them as one."""
-    found: list[IterationRun] = []
+    """Return the runs, those with at most ``gap`` between them as one."""
+    merged: list[IterationRun] = []
     for run in runs:
-        if found and run.start - found[-1].end <= gap:
-            found[-1] = _joined(found[-1], run)
+        if merged and run.start - merged[-1].end <= gap:
+            merged[-1] = _joined(merged[-1], run)
         else:
-            found.append(run)
-    return found
+            merged.append(run)
+    return merged

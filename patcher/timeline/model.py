@@ -82,7 +82,7 @@ class Lane:
 
 
 def label(role: str, replica: int | None, rank: int | None) -> str:
-    """Who it is, for people: ``trainer, rank 1``."""
+    """Return who it is, for people: ``trainer, rank 1``."""
     words = [ROLES.get(role, role)]
     words += [f"replica {replica}"] if replica is not None else []
     words += [f"rank {rank}"] if rank is not None else []
@@ -112,7 +112,7 @@ class PathSegment:
     late_seconds: float = 0.0
 
     def until(self, end: float) -> PathSegment:
-        """The same with another end."""
+        """Return the same with another end."""
         return dataclasses.replace(self, end=end, seconds=round(end - self.start, 6))
 
 
@@ -335,5 +335,5 @@ class RunTimeline:
     notes: tuple[str, ...] = ()
 
     def with_steps(self, steps: tuple[TrainingStep, ...]) -> RunTimeline:
-        """The same with these of its steps only; the causes are still those of the run."""
+        """Return the same with these of its steps only; the causes are still those of the run."""
         return dataclasses.replace(self, steps=steps)

@@ -74,7 +74,7 @@ class PathPiece(NamedTuple):
     late: int = 0
 
     def until(self, end: int) -> PathPiece:
-        """The same with another end."""
+        """Return the same with another end."""
         return self._replace(end=end)
 
 
@@ -91,7 +91,7 @@ class CallGroup(NamedTuple):
 
 
 def end_of(timed: Timed) -> int:
-    """The end; of what goes on, one after all."""
+    """Return the end; of what goes on, one after all."""
     return ENDLESS if timed.end is None else timed.end
 
 
@@ -100,12 +100,12 @@ SENT_TOGETHER = 10_000
 
 
 def calls_for(call: str, work: str) -> bool:
-    """Whether a call of this name is one of the method ``work``: it may have the prefix of a group of workers."""
+    """Tell whether a call of this name is one of the method ``work``: it may have the prefix of a group of workers."""
     return call == work or call.endswith(f"_{work}")
 
 
 def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | None, int, int]]:
-    """From ``high`` back to ``low``: which of ``parts`` ended last, from when to when it was waited for.
+    """Yield from ``high`` back to ``low``: which of ``parts`` ended last, from when to when it was waited for.
 
     None stands for time that none covers. Of several that go on at a time, the one that began first is waited for.
     """
@@ -155,7 +155,7 @@ class StepRecords:
     rewards: Mapping[int, list[KeptSpan]] = field(init=False)
 
     def __post_init__(self) -> None:
-        known = {(span.process, span.id) for span in self.spans}
+        ids = {(span.process, span.id) for span in self.spans}
         children = defaultdict[tuple[int, int], list[KeptSpan]](list)
         roots, serves, rewards = (
             list[KeptSpan](),
@@ -164,7 +164,7 @@ class StepRecords:
         )
         for span in self.spans:
             own = (span.process, span.parent)
-            if own in known and span.parent != span.id:
+            if own in ids and span.parent != span.id:
                 children[own].append(span)
             else:
                 roots.append(span)
@@ -188,23 +188,23 @@ class StepRecords:
             work: [call for call in calls if calls_for(call.name, work)] for work in {work.name for work in works}
         }
         used = set[tuple[int, int]]()
-        found = defaultdict[int, list[KeptSpan]](list)
+        works_of = defaultdict[int, list[KeptSpan]](list)
         for work in sorted(works, key=by_start):
             free = [one for one in by_method[work.name] if (one.id, work.process) not in used]
             if call := self._call_of(work, free):
                 used.add((call.id, work.process))
-                found[call.id].append(work)
+                works_of[call.id].append(work)
         by_id = {call.id: call for call in calls}
         return {
             call: CallGroup(
                 self._waits_from(by_id[call], several, works), max(map(end_of, (by_id[call], *several))), by_id[call],
                 tuple(several),
             )
-            for call, several in found.items()
+            for call, several in works_of.items()
         }  # fmt: skip
 
     def _waits_from(self, call: KeptSpan, several: Sequence[KeptSpan], works: Sequence[KeptSpan]) -> int:
-        """When a call began to wait: one that gave a future comes behind the works that its workers had until then."""
+        """Return when a call began to wait: one that gave a future, behind the works that its workers had before."""
         began = {work.process: work.start for work in several}
         if end_of(call) >= min(began.values()):
             return call.start
@@ -213,27 +213,27 @@ class StepRecords:
 
     def _numbered(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Id of a work of the driver → those of its name and number on all ranks."""
-        found = dict[int, CallGroup]()
+        groups = dict[int, CallGroup]()
         for work in works:
             if work.process == self.driver and work.amount is not None:
                 several = tuple(work for work in works if (work.name, work.amount) == (work.name, work.amount))
-                found[work.id] = CallGroup(work.start, max(map(end_of, several)), work, several)
-        return found
+                groups[work.id] = CallGroup(work.start, max(map(end_of, several)), work, several)
+        return groups
 
     def _call_of(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
-        """The newest of ``calls`` before a work began; better one that waited for its end."""
+        """Return the newest of ``calls`` before a work began; better one that waited for its end."""
         before = [call for call in calls if call.start <= work.start + self.tolerance][-DEEPEST:]
         around = [call for call in before if end_of(call) + self.tolerance >= end_of(work)]
-        found = around or before
-        return found[-1] if found else None
+        candidates = around or before
+        return candidates[-1] if candidates else None
 
     def served_by(self, replica: int | None) -> list[KeptSpan]:
-        """What the server of a replica did for requests."""
+        """Return what the server of a replica did for requests."""
         served = (work for several in self.serves.values() for work in several)
         return [serve for serve in served if self.replica_of[serve.process] == replica]
 
     def has_twin(self, call: KeptSpan) -> bool:
-        """Whether a call of its method went out to other workers at the same time: whose a work is, is then a guess."""
+        """Tell whether a call of its method went to other workers at once: whose a work is, is a guess then."""
         methods = {span.name for span in self.spans if span.kind == "work" and calls_for(call.name, span.name)}
         return any(
             span.name != call.name and abs(span.start - call.start) < SENT_TOGETHER
@@ -244,7 +244,7 @@ class StepRecords:
         )
 
     def lacks(self, call: KeptSpan) -> int:
-        """How many works of a call are not recorded that should be."""
+        """Return how many works of a call are not recorded that should be."""
         group = self.groups.get(call.id)
         count = len(group.works) if group else 0
         if not self.trainers_known or self.partial:
@@ -253,7 +253,7 @@ class StepRecords:
         return 0 if lacking and self.has_twin(call) else lacking
 
     def remote(self, node: KeptSpan) -> list[KeptSpan]:
-        """What other processes did for a span of the driver: all of it within the span.
+        """Return what other processes did for a span of the driver: all of it within the span.
 
         Trajectories count where none goes on beyond it, for then it waited for them, or where it is known to.
         """
@@ -274,35 +274,35 @@ class StepRecords:
     def _leading(self) -> list[KeptSpan]:
         """Trajectories; without an agent loop's file what servers did, then rewards."""
         for kinds in (("trajectory",), ("serve",), ("reward",)):
-            if found := [root for root in self.roots if root.kind in kinds]:
-                return found
+            if spans := [root for root in self.roots if root.kind in kinds]:
+                return spans
         return []
 
 
 def critical_path(records: StepRecords) -> list[PathPiece]:
-    """The pieces of the critical path of a step, in order; together they are as long as the step."""
+    """Return the pieces of the critical path of a step, in order; together they are as long as the step."""
     walk = _Walk(records)
     tops = [span for span in records.spans if span.process == records.driver and span.kind != "step"]
-    known = {span.id for span in tops}
-    roots = [span for span in tops if span.parent not in known or span.parent == span.id]
+    ids = {span.id for span in tops}
+    roots = [span for span in tops if span.parent not in ids or span.parent == span.id]
     walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
     return merged(reversed(walk.pieces))
 
 
 def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
-    """Neighbours that say the same as one."""
-    found = list[PathPiece]()
+    """Return neighbours that say the same as one."""
+    neighbours = list[PathPiece]()
     for piece in pieces:
-        last = found[-1] if found else None
+        last = neighbours[-1] if neighbours else None
         if last is not None and last[2:7] == piece[2:7] and last.end == piece.start:
-            found[-1] = last._replace(end=piece.end, late=last.late + piece.late)
+            neighbours[-1] = last._replace(end=piece.end, late=last.late + piece.late)
         elif piece.end > piece.start:
-            found.append(piece)
-    return found
+            neighbours.append(piece)
+    return neighbours
 
 
 def _with_groups(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSpan | CallGroup]:
-    """Calls as they end with their works, also where they had only a future for them."""
+    """Return calls as they end with their works, also where they had only a future for them."""
     return [records.groups.get(span.id, span) for span in spans]
 
 
@@ -385,7 +385,7 @@ class _Walk:
     # ------------------------------------------------------------ rollout
 
     def _remote_rewards(self, node: KeptSpan) -> list[KeptSpan]:
-        """The rewards of other processes that a reward in an agent loop waits for."""
+        """Return the rewards of other processes that a reward in an agent loop waits for."""
         room = self.records.tolerance
         return [
             root for root in self.records.roots
@@ -394,7 +394,7 @@ class _Walk:
         ]  # fmt: skip
 
     def _serve_of(self, request: KeptSpan) -> list[KeptSpan]:
-        """The server's side of a request: as long a prompt, within it, and of several the one that ends with it."""
+        """Return the server's side of a request: as long a prompt, within it; of several the last to end."""
         room = self.records.tolerance
         inside = [
             serve for serve in self.records.serves.get(request.amount, ())
@@ -434,7 +434,7 @@ class _Walk:
                 self.pieces.append(PathPiece(begin, end, "engine", "gap", "no iteration", phase, lone))
 
     def _alone(self, serve: KeptSpan, low: int, high: int) -> bool:
-        """Whether no other request is alive at its replica all the time: then it is this one that is kept back."""
+        """Tell whether no other request is alive at its replica all the time: then it is this one that is kept back."""
         served = self.records.served_by(self.records.replica_of[serve.process])
         return not any(one.start <= low and end_of(one) >= high for one in served if one is not serve)
 
@@ -464,7 +464,7 @@ class _Walk:
         self.add(work._replace(name=f"start of {work.name}"), low, high, phase, late, all_ranks=all_ranks)
 
     def _course(self, work: KeptSpan) -> list[Point]:
-        """The starts and ends within a work, in order, with the innermost span that goes on before each."""
+        """Return the starts and ends within a work, in order, with the innermost span that goes on before each."""
         course = list[Point]()
         ahead: list[tuple[KeptSpan, KeptSpan, bool]] = [(work, work, False)]
         depth = 0
@@ -484,7 +484,7 @@ class _Walk:
         """Piece by piece, from one point that all ranks come to, to the next."""
         length = end_of(group) - group.start
         room = max(TOLERANCE_US, int(SHARE * min(length, ENDLESS)), self.records.tolerance)
-        found, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
+        stretches, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
         for points in zip(*courses, strict=True):
             last = max(range(len(points)), key=lambda rank: points[rank].time)
             others = sorted(point.time for rank, point in enumerate(points) if rank != last)
@@ -494,16 +494,16 @@ class _Walk:
             lag = {last: behind} if alone else {}
             at = max(points[last].time, before)
             within = points[last].within
-            if not found:
+            if not stretches:
                 within = within._replace(name=f"start of {within.name}")
-            found.append((before, at, within, late, not alone))
+            stretches.append((before, at, within, late, not alone))
             before = at
-        for begin, end, span, late, together in reversed(found):
+        for begin, end, span, late, together in reversed(stretches):
             if begin < high and end > low and end > begin:
                 self.add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
 
     def _apart(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
-        """Ranks whose courses differ: who ends last counts, and where they end together it is all of them."""
+        """Follow ranks whose courses differ: the last to finish, or all of them if they finish together."""
         *others, last = sorted(group.works, key=end_of)
         behind = end_of(last) - end_of(others[-1])
         room = max(TOLERANCE_US, int(SHARE * min(end_of(last) - group.start, ENDLESS)), self.records.tolerance)
@@ -528,7 +528,7 @@ class Point(NamedTuple):
 
 
 def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> Iterator[PathPiece]:
-    """The iterations from ``low`` to ``high``, those head to head that do the same as one piece.
+    """Yield the iterations from ``low`` to ``high``, those head to head that do the same as one piece.
 
     One decodes where it schedules a token for each request; with speculative tokens this cannot be told.
     """
@@ -554,26 +554,26 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
 
 
 def head_to_head(columns: IterationColumns, first: int, last: int) -> int:
-    """Up to which gap iterations are head to head: thrice the median of their lengths, and 20 ms at least."""
+    """Return up to which gap iterations are head to head: thrice the median of their lengths, and 20 ms at least."""
     lengths = sorted(columns.end[at] - columns.start[at] for at in range(first, min(last, first + 4096)))
     return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US
 
 
 def covered(intervals: Iterable[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
-    """The union of ``intervals`` within ``low`` to ``high``, in order."""
-    found = list[tuple[int, int]]()
+    """Return the union of ``intervals`` within ``low`` to ``high``, in order."""
+    union = list[tuple[int, int]]()
     for begin, end in sorted(intervals):
         begin, end = max(begin, low), min(end, high)
         if begin >= end:
             continue
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if union and begin <= union[-1][1]:
+            union[-1] = union[-1][0], max(end, union[-1][1])
         else:
-            found.append((begin, end))
-    return found
+            union.append((begin, end))
+    return union
 
 
 def uncovered(covered_intervals: Sequence[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
-    """What `covered` leaves of ``low`` to ``high``."""
+    """Return what `covered` leaves of ``low`` to ``high``."""
     edges = [(low, low), *covered_intervals, (high, high)]
     return [(end, begin) for (_, end), (begin, _) in pairwise(edges) if begin > end]

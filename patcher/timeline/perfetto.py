@@ -29,7 +29,7 @@ Event = dict[str, object]
 
 
 def trace(timeline: RunTimeline) -> Iterator[str]:
-    """The trace, piece by piece, as one document of JSON."""
+    """Yield the trace, piece by piece, as one document of JSON."""
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
     for number, event in enumerate(_events(timeline)):
         yield ",\n" * bool(number) + json.dumps(event, separators=(",", ":"))
@@ -44,7 +44,7 @@ def _events(timeline: RunTimeline) -> Iterator[Event]:
 
 
 def _named(process: int, name: str, order: int, threads: dict[int, str]) -> Iterator[Event]:
-    """The names of a process and of its threads, and where they stand."""
+    """Yield the names of a process and of its threads, and where they stand."""
     of = {"ph": "M", "pid": process}
     yield {**of, "tid": 0, "name": "process_name", "args": {"name": name}}
     yield {**of, "tid": 0, "name": "process_sort_index", "args": {"sort_index": order}}
@@ -54,7 +54,7 @@ def _named(process: int, name: str, order: int, threads: dict[int, str]) -> Iter
 
 
 def _slice(process: int, thread: int, name: str, kind: str, start: float, end: float, **more: object) -> Event:
-    """A slice; times are whole microseconds, so that neighbours never lie in each other."""
+    """Return a slice; times are whole microseconds, so that neighbours never lie in each other."""
     begin = round(start * 1e6)
     event: Event = {"ph": "X", "pid": process, "tid": thread, "name": name or kind, "cat": kind, "ts": begin}
     return {**event, "dur": max(round(end * 1e6) - begin, 0), **({"args": more} if more else {})}
@@ -81,7 +81,7 @@ def _whole(timeline: RunTimeline) -> Iterator[Event]:
 
 
 def _lane(lane: Lane, process: int) -> Iterator[Event]:
-    """What a process did, each thread with slices that lie in each other or apart."""
+    """Yield what a process did, each thread with slices that lie in each other or apart."""
     groups = defaultdict[str, list[LaneSpan]](list)
     for span in lane.spans:
         groups[span.kind if span.kind in AT_ONCE else ""].append(span)

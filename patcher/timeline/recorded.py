@@ -15,7 +15,7 @@ MOST = 1_000
 
 
 def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple[RecordedWindow, ...]:
-    """Those below ``folder`` whose units lie in the run; ``wall`` is the time of day where the run's clock is 0."""
+    """Return the windows below ``folder`` whose units lie in the run, whose clock is 0 at the time ``wall``."""
     return tuple(sorted(_found(folder, lanes, run, wall), key=lambda window: window.start))
 
 
@@ -28,7 +28,9 @@ def _found(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> Iterat
         times = _times(facts)
         if times is None or not run.started - 60 <= times[0] <= run.started + run.seconds + 60:
             continue
-        lane = next((at for at, one in enumerate(lanes) if one.pid == facts.pid and _same(one.host, facts.host)), None)
+        lane = next(
+            (at for at, lane in enumerate(lanes) if lane.pid == facts.pid and _same(lane.host, facts.host)), None
+        )
         trace = sidecar.trace_of(file)
         title = " ".join(filter(None, (facts.unit, facts.window.text if facts.window else "")))
         start, end = (round(time - wall, 6) for time in times)
@@ -40,9 +42,9 @@ def _same(host: str, other: str) -> bool:
 
 
 def _times(facts: Metadata) -> tuple[float, float] | None:
-    """When its first unit began and its last one ended, in seconds since the epoch; None where that is not known."""
+    """Return begin and end of the recorded units, in seconds since the epoch; None where they are not known."""
     units = facts.raw.get("units")
-    known = [unit for unit in units if isinstance(unit, dict)] if isinstance(units, list) else []
-    found = (unit.get(key) for unit in known for key in ("begin", "end"))
-    times = [time for time in found if type(time) is int and 0 < time < 1 << 63]
+    entries = [unit for unit in units if isinstance(unit, dict)] if isinstance(units, list) else []
+    moments = (unit.get(key) for unit in entries for key in ("begin", "end"))
+    times = [time for time in moments if type(time) is int and 0 < time < 1 << 63]
     return (min(times) / 1e9, max(times) / 1e9) if times else None

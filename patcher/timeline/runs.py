@@ -69,10 +69,10 @@ class Surveyed:
     unread: tuple[Path, ...] = ()
 
 
-def survey(found: Sequence[Path], read: Callable[[int], None] = lambda _: None) -> Surveyed:
+def survey(file_paths: Sequence[Path], read: Callable[[int], None] = lambda _: None) -> Surveyed:
     """Look at all files, and sort their processes into runs, the newest last."""
-    known, newer, unread = list[ProcessFile](), list[Path](), list[Path]()
-    for path in found:
+    surveyed, newer, unread = list[ProcessFile](), list[Path](), list[Path]()
+    for path in file_paths:
         try:
             one = files.survey(path, read)
         except files.NewerVersion:
@@ -81,39 +81,41 @@ def survey(found: Sequence[Path], read: Callable[[int], None] = lambda _: None) 
             unread.append(path)
         else:
             if one is not None and (one.first or one.kinds):
-                known.append(one)
+                surveyed.append(one)
             elif one.cut if one is not None else path.stat().st_size > files.SMALLEST:
                 unread.append(path)
-    parted = sorted(map(_numbered, _runs(_processes(known))), key=lambda run: min(process.wall[0] for process in run))
+    parted = sorted(
+        map(_numbered, _runs(_processes(surveyed))), key=lambda run: min(process.wall[0] for process in run)
+    )
     return Surveyed(
         tuple((_described(number, run), run) for number, run in enumerate(parted, 1)), tuple(newer), tuple(unread)
     )
 
 
-def _processes(known: Iterable[ProcessFile]) -> list[Process]:
-    """Files of one process together: its newer one, and the older that it has replaced."""
+def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
+    """Return files of one process together: its newer one, and the older that it has replaced."""
     grouped = defaultdict[tuple[str, str, int, int], list[ProcessFile]](list)
-    for file in known:
+    for file in surveyed:
         grouped[file.boot, file.host, file.pid, file.started].append(file)
-    made = []
+    processes = []
     for group in grouped.values():
         parts = tuple(sorted(group, key=lambda part: part.path.suffix != ".old"))
         kinds = frozenset[str]().union(*(part.kinds for part in parts))
         roles = tuple(dict.fromkeys(role for role, kind in RECORDED if kind in kinds)) or ("other",)
-        made.append(Process(parts, roles, None, None))
-    return _inherited(made)
+        processes.append(Process(parts, roles, None, None))
+    return _inherited(processes)
 
 
 class _Ancestry:
     """Who started whom: pids are used again, so it is who was there at the time."""
 
-    def __init__(self, made: Iterable[Process]) -> None:
+    def __init__(self, processes: Iterable[Process]) -> None:
         self.by_pid = defaultdict[tuple[str, int], list[Process]](list)
-        for process in made:
+        for process in processes:
             self.by_pid[process.head.boot, process.head.pid].append(process)
 
     def line(self, one: Process) -> Iterator[Process]:
-        """The process, its parent, and so on."""
+        """Yield the process, its parent, and so on."""
         for _ in range(_ANCESTORS):
             yield one
             above = [other for other in self.by_pid.get((one.head.boot, one.head.parent), ()) if _meet(one, other)]
@@ -122,18 +124,18 @@ class _Ancestry:
             one = above[0]
 
 
-def _inherited(made: Sequence[Process]) -> list[Process]:
-    """The same with the replica, the rank and the run that each has of itself or of the nearest ancestor."""
-    line = _Ancestry(made).line
-    known = []
-    for process in made:
+def _inherited(processes: Sequence[Process]) -> list[Process]:
+    """Return the same with the replica, the rank and the run that each has of itself or of the nearest ancestor."""
+    line = _Ancestry(processes).line
+    inherited = []
+    for process in processes:
         replicas = (ancestor.head.environ.get("VERL_REPLICA_RANK") for ancestor in line(process))
         replica = next((number for number in replicas if number is not None), None)
         own = next((part.rank for part in reversed(process.parts) if part.rank is not None), None)
         rank = own if own is not None else process.head.environ.get("RANK")
         run = next((ancestor.head.run for ancestor in line(process) if ancestor.head.run), "")
-        known.append(replace(process, replica=replica, rank=rank, run=run))
-    return known
+        inherited.append(replace(process, replica=replica, rank=rank, run=run))
+    return inherited
 
 
 def _runs(processes: Sequence[Process]) -> list[list[Process]]:
@@ -185,19 +187,21 @@ def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
     )
     line, numbers = _Ancestry(ordered).line, dict[int, int]()
     for role in ("server", "engine"):
-        of_role = [at for at, one in enumerate(ordered) if role in one.roles and one.role in ("engine", "server")]
+        of_role = [
+            at for at, process in enumerate(ordered) if role in process.roles and process.role in ("engine", "server")
+        ]
         if len(of_role) > 1 and all(ordered[at].replica is None for at in of_role):
             of_role.sort(key=lambda at: ordered[at].wall)
             above = [_nearest(line(ordered[at]), numbers) for at in of_role]
-            known = None not in above
+            all_known = None not in above
             for number, at in enumerate(of_role):
                 numbers[id(ordered[at])] = number
-                ordered[at] = replace(ordered[at], replica=above[number] if known else number)
+                ordered[at] = replace(ordered[at], replica=above[number] if all_known else number)
     return tuple(ordered)
 
 
 def _nearest(line: Iterable[Process], numbers: Mapping[int, int]) -> int | None:
-    """The number of the nearest process of a ``line`` of ancestors that has one."""
+    """Return the number of the nearest process of a ``line`` of ancestors that has one."""
     return next((numbers[id(ancestor)] for ancestor in line if id(ancestor) in numbers), None)
 
 
@@ -223,8 +227,8 @@ def missing_ranks(processes: Iterable[Process]) -> dict[int, list[int]]:
 
 def by_role(processes: Sequence[Process]) -> Mapping[str, list[int]]:
     """Role → the places of the processes that have it."""
-    found = defaultdict[str, list[int]](list)
-    for at, one in enumerate(processes):
-        for role in one.roles:
-            found[role].append(at)
-    return found
+    places = defaultdict[str, list[int]](list)
+    for at, process in enumerate(processes):
+        for role in process.roles:
+            places[role].append(at)
+    return places

@@ -29,12 +29,12 @@ REASONS = 3
 
 
 def seconds(us: float) -> float:
-    """Microseconds as the seconds of the model."""
+    """Return microseconds as the seconds of the model."""
     return round(us / 1e6, 6)
 
 
 def overlap(intervals: Iterable[Interval], pieces: Iterable[Interval]) -> int:
-    """How long both go on; each is in order and does not overlap itself."""
+    """Return how long both go on; each is in order and does not overlap itself."""
     total, others = 0, list(pieces)
     at = 0
     for begin, end in intervals:
@@ -53,17 +53,17 @@ def overlap(intervals: Iterable[Interval], pieces: Iterable[Interval]) -> int:
 def role_uses(
     records: StepRecords, path: Sequence[PathPiece], processes: Mapping[str, Sequence[int]]
 ) -> tuple[RoleUse, ...]:
-    """How busy each role was, and for whom it waited; ``processes`` has the places of those of each role."""
+    """Return how busy each role was, and for whom it waited; ``processes`` has the places of those of each role."""
     by_process = defaultdict[int, list[KeptSpan]](list)
     for span in records.spans:
         by_process[span.process].append(span)
-    found = []
+    uses = []
     for role in ("driver", "trainer", "engine", "reward"):
         lanes = processes.get(role, ())
         busy = [_busy(role, records, path, at, by_process.get(at, ())) for at in lanes]
         if lanes and (any(busy) or role == "driver"):
-            found.append(_use(role, busy, path, records))
-    return tuple(found)
+            uses.append(_use(role, busy, path, records))
+    return tuple(uses)
 
 
 def _busy(
@@ -81,12 +81,12 @@ def _busy(
 
 
 def _computes(piece: PathPiece, driver: int) -> bool:
-    """Whether the driver does something of its own, rather than wait for what it called or polls for."""
+    """Tell whether the driver does something of its own, rather than wait for what it called or polls for."""
     return piece.process == driver and piece.role != "trainer" and piece.kind not in ("poll", "call")
 
 
 def engine_busy(records: StepRecords, process: int) -> Iterator[Interval]:
-    """From the first of several iterations head to head to the end of the last."""
+    """Yield from the first of several iterations head to head to the end of the last."""
     columns = records.iterations.get(process)
     if columns is None or not len(columns):
         return
@@ -120,7 +120,7 @@ def _use(role: str, busy: Sequence[Sequence[Interval]], path: Sequence[PathPiece
 
 
 def alive(records: StepRecords) -> list[tuple[int, int]]:
-    """From which time on how many requests are alive within a step: what servers have, else what was sent."""
+    """Return from which time on how many requests are alive within a step: what servers have, else what was sent."""
     for kind in ("serve", "request", "trajectory"):
         spans = [span for span in records.spans if span.kind == kind]
         if spans:
@@ -137,7 +137,7 @@ def alive(records: StepRecords) -> list[tuple[int, int]]:
 
 
 def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | None:
-    """The end of a rollout with few requests left; None without one."""
+    """Return the end of a rollout with few requests left; None without one."""
     peak = max((count for _, count in curve), default=0)
     if not curve or curve[-1][1]:  # the rollout goes on over the end of the step
         return None
@@ -153,7 +153,7 @@ def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | 
 
 
 def thinned(curve: Sequence[tuple[T, int]], points: int) -> list[tuple[T, int]]:
-    """About ``points`` of a curve, of each stretch its highest and its last."""
+    """Return about ``points`` of a curve, of each stretch its highest and its last."""
     if len(curve) <= points:
         return list(curve)
     size = -(-len(curve) // (points // 2))
@@ -162,7 +162,7 @@ def thinned(curve: Sequence[tuple[T, int]], points: int) -> list[tuple[T, int]]:
 
 
 def highest_and_last(part: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
-    """What is kept of a part of a curve, one point where both are the same."""
+    """Return what is kept of a part of a curve, one point where both are the same."""
     highest = max(part, key=lambda point: point[1])
     return [highest] if highest is part[-1] else [highest, part[-1]]
 
@@ -170,7 +170,7 @@ def highest_and_last(part: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
 def imbalances(
     records: StepRecords, path: Iterable[PathPiece], ranks: Mapping[int, int | None]
 ) -> tuple[Imbalance, ...]:
-    """How much later than the mean the last replica had answered, and the last rank had done its works.
+    """Return how much later than the mean the last replica had answered, and the last rank had done its works.
 
     ``ranks`` are those of the trainers, by their place.
     """
@@ -188,12 +188,12 @@ def imbalances(
         if rank is not None:
             late[rank] += piece.late
     done = {rank: sum(e - b for b, e in covered(spans, records.start, records.end)) for rank, spans in works.items()}
-    found = []
+    unequal = []
     if len(ends) > 1:
-        found.append(_imbalance("replicas", ends, max(ends.values()) - sum(ends.values()) / len(ends)))
+        unequal.append(_imbalance("replicas", ends, max(ends.values()) - sum(ends.values()) / len(ends)))
     if len(done) > 1:
-        found.append(_imbalance("ranks", done, max(late.values(), default=0) * (len(done) - 1) / len(done)))
-    return tuple(found)
+        unequal.append(_imbalance("ranks", done, max(late.values(), default=0) * (len(done) - 1) / len(done)))
+    return tuple(unequal)
 
 
 def _imbalance(of: str, done: Mapping[int, int], us: float) -> Imbalance:
@@ -204,7 +204,7 @@ def _imbalance(of: str, done: Mapping[int, int], us: float) -> Imbalance:
 
 
 def sync_intervals(records: StepRecords) -> list[Interval]:
-    """When weights went from the trainer to the engines: as the driver has it, else as anybody has."""
+    """Return when weights went from the trainer to the engines: as the driver has it, else as anybody has."""
     of_driver = [span for span in records.spans if span.process == records.driver and _syncs(span)]
     spans = of_driver or [span for span in records.spans if span.kind == "sync"]
     return covered(((span.start, end_of(span)) for span in spans), records.start, records.end)
@@ -227,7 +227,7 @@ def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
 
 
 def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
-    """The parts of the weight sync, each as long as in the process in which it took longest; the longest part first."""
+    """Return the parts of the weight sync, the longest first; each as long as in the process where it took longest."""
     parts = [Part(name, seconds(max(lengths.values()))) for name, lengths in by_process.items()]
     return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))
 
@@ -235,7 +235,7 @@ def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
 def what_if(
     length: int, path: Sequence[PathPiece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[Interval]
 ) -> tuple[Bound, ...]:
-    """What the step would at best take if one thing were different; what saves nothing is left out."""
+    """Return what the step would at best take if one thing were different; what saves nothing is left out."""
     of_rollout = sum(piece.end - piece.start for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
     of_trainer = sum(piece.end - piece.start for piece in path if piece.role == "trainer")
     balance = sum(
@@ -264,7 +264,7 @@ def what_if(
 
 
 def phase_parts(phases: Iterable[KeptSpan], records: StepRecords) -> tuple[Part, ...]:
-    """How long each phase of the driver took in a step, in the order in which they began."""
+    """Return how long each phase of the driver took in a step, in the order in which they began."""
     by_name = defaultdict[str, list[Interval]](list)
     for phase in sorted(phases, key=by_start):
         by_name[phase.name].append((phase.start, end_of(phase)))

@@ -149,9 +149,9 @@ class Collector:
 
     def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan], lengths: Sequence[int]) -> None:
         """Keep the longest micro-batch of a method in a step, and the lengths of all for their median."""
-        known = self.lengths[work.name]
-        if len(known) < MOST_LENGTHS:
-            known.extend(lengths)
+        lengths_of_method = self.lengths[work.name]
+        if len(lengths_of_method) < MOST_LENGTHS:
+            lengths_of_method.extend(lengths)
         at = max(range(len(units)), key=lengths.__getitem__)
         before = self.slow.get((step, work.name))
         if before is None or lengths[at] > before.end - before.start:
@@ -160,19 +160,19 @@ class Collector:
             self.slow[step, work.name] = MicroBatch(step, work.name, call, at, unit.start, end_of(unit), rank)
 
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
-        """The windows, those of the slowest steps last."""
+        """Return the windows, those of the slowest steps last."""
         counted = {step.step: step for step in steps if not step.warm_up} or {step.step: step for step in steps}
         rollouts = [rollout for rollout in self.found if rollout.step in counted]
         slow = [micro_batch for micro_batch in self.slow.values() if micro_batch.step in counted]
-        found = [*self._of_rollouts(rollouts, counted)]
+        proposed = [*self._of_rollouts(rollouts, counted)]
         if slow:
             usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
             times, worst = max(
                 ((micro_batch.end - micro_batch.start) / usual[micro_batch.method], micro_batch) for micro_batch in slow
             )
             if times > SLOW:
-                found.append(self._micro_batch(worst, times))
-        return tuple(found)
+                proposed.append(self._micro_batch(worst, times))
+        return tuple(proposed)
 
     def _of_rollouts(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
         if not rollouts:
@@ -212,10 +212,10 @@ class Collector:
     def _decode(
         self, what: str, rollout: Rollout, first: int, end: int, why: str, span: tuple[int, int], *more: str
     ) -> ProposedWindow:
-        known = rollout.replica is not None and any(
+        by_verl = rollout.replica is not None and any(
             "VERL_REPLICA_RANK" in process.head.environ for process in self.processes
         )
-        replicas = ("--replicas", str(rollout.replica)) if known else ()
+        replicas = ("--replicas", str(rollout.replica)) if by_verl else ()
         window = ("--decode", f"{first}:{end}", *more)
         if not rollout.single:
             why = f"{why}; its engine ran empty within the step, so count again with watch"
@@ -268,7 +268,7 @@ def _rollout(
 
 
 def _units(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
-    """The micro-batches within a span."""
+    """Yield the micro-batches within a span."""
     for child in records.children.get((span.process, span.id), ()) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":
             yield child

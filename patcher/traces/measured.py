@@ -69,7 +69,7 @@ class OperatorRate:
     bound: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """The fields, and the rates."""
+        """Return the fields, and the rates."""
         share = None if self.share is None else round(self.share, 4)
         rates = {"tflops": round(self.tflops, 3), "tb_per_s": round(self.tb_per_s, 4), "share": share}
         return asdict(self) | rates
@@ -91,7 +91,7 @@ class OperatorRate:
 
 
 def bound_of(ratios: Mapping[str, float]) -> str | None:
-    """The pipe that bounds kernels with such ratios."""
+    """Return the pipe that bounds kernels with such ratios."""
     if not ratios:
         return None
     pipe = max(ratios, key=lambda name: ratios[name])
@@ -101,18 +101,18 @@ def bound_of(ratios: Mapping[str, float]) -> str | None:
 
 
 def pipe_name(pipe: str) -> str:
-    """A pipe as people call it: ``aic_mac`` is the cube."""
+    """Return a pipe as people call it: ``aic_mac`` is the cube."""
     name = pipe.rpartition("_")[2]
     return _PIPES.get(name, name)
 
 
 def bounds(uses: Iterable[KernelUse]) -> dict[str, float]:
-    """What bounds kernels → its share of the time of those whose ratios are known, most of it first."""
+    """Return what bounds kernels → its share of the time of those whose ratios are known, most of it first."""
     return _shares((use.bound, use.ns) for use in uses)
 
 
 def states(uses: Iterable[KernelUse]) -> dict[str, float]:
-    """The state of kernels → its share of the time of those of which it is known, most of it first."""
+    """Return the state of kernels → its share of the time of those of which it is known, most of it first."""
     return _shares((use.state, use.ns) for use in uses)
 
 
@@ -138,9 +138,9 @@ def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
 
 
 def _roofline(rates: Iterable[OperatorRate], device: str) -> str:
-    """Which share of the roofline they reached, in words."""
-    known = [(rate.least_ns, rate.ns) for rate in rates if rate.least_ns is not None]
-    if not known:
+    """Return which share of the roofline they reached, in words."""
+    times = [(rate.least_ns, rate.ns) for rate in rates if rate.least_ns is not None]
+    if not times:
         return f"no roofline is known for {short(device)}"
-    least, took = map(sum, zip(*known, strict=True))
+    least, took = map(sum, zip(*times, strict=True))
     return f"{percent(least / (took or 1), 0)} of the roofline"

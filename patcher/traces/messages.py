@@ -41,7 +41,7 @@ class CollectiveMessage(NamedTuple):
 
 
 def element_size(dtype: str) -> int | None:
-    """The bytes of an element of a type; None for one that is not known."""
+    """Return the bytes of an element of a type; None for one that is not known."""
     name = dtype.lower().removeprefix("c10::").removeprefix("dt_")
     return 1 if name.startswith("float8") else _SIZES.get(name)
 
@@ -51,7 +51,10 @@ def message(kind: object, elements: object, received: object, dtype: object, ran
     """The message of a collective of so many elements that go in, and come out; what is of no use counts as unknown."""
     counts = [value for value in (elements, received) if type(value) is int and 0 <= value < 1 << 48]
     size = element_size(dtype) if isinstance(dtype, str) else None
-    known = max(counts) * size if counts and size else None
+    carried = max(counts) * size if counts and size else None
     return CollectiveMessage(
-        kind if isinstance(kind, str) else "", known or None, None, ranks if type(ranks) is int and ranks > 0 else None
+        kind if isinstance(kind, str) else "",
+        carried or None,
+        None,
+        ranks if type(ranks) is int and ranks > 0 else None,
     )

@@ -122,12 +122,12 @@ class RecordedUnit(UnitMetadata, Payload):
 
 
 def lower_median(values: Sequence[Value], key: Any = None) -> Value:
-    """The lower median of at least one value: a real one, no mean of two."""
+    """Return the lower median of at least one value: a real one, no mean of two."""
     return sorted(values, key=key)[(len(values) - 1) // 2]
 
 
 def duration_of(unit: RecordedUnit) -> tuple[int, int]:
-    """What units are ordered by: their time on the device or, where nothing ran on one, on the host."""
+    """Return what units are ordered by: their time on the device or, where nothing ran on one, on the host."""
     return unit.device_ns, unit.host_ns
 
 
@@ -137,7 +137,7 @@ def timed(units: Sequence[RecordedUnit]) -> Sequence[RecordedUnit]:
 
 
 def median_unit(units: Sequence[RecordedUnit]) -> RecordedUnit | None:
-    """The unit whose time is the lower median, so that its parts add up; None without units."""
+    """Return the unit whose time is the lower median, so that its parts add up; None without units."""
     return lower_median(timed(units), duration_of) if units else None
 
 
@@ -458,11 +458,11 @@ class RankProfile(Payload):
         return self.sum_ns(*FREE, "copy_ns") / (sum(unit.stage_ns for unit in self.units) or 1)
 
     def sum_ns(self, *parts: str) -> int:
-        """The nanoseconds of ``parts`` over all units."""
+        """Return the nanoseconds of ``parts`` over all units."""
         return sum(getattr(unit, part) for unit in self.units for part in parts)
 
     def share(self, *parts: str) -> float:
-        """The share of ``parts`` in the time of all units, 0 to 1."""
+        """Return the share of ``parts`` in the time of all units, 0 to 1."""
         total = self.total_ns
         return self.sum_ns(*parts) / total if total else 0.0
 

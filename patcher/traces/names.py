@@ -50,17 +50,17 @@ class Name(NamedTuple):
 
 
 def is_torch(name: str) -> bool:
-    """Whether torch.profiler gives such names."""
+    """Tell whether torch.profiler gives such names."""
     return bool(_TORCH.fullmatch(name))
 
 
 def is_npu(path: Path) -> bool:
-    """Whether torch_npu gives such names to the folder of a rank."""
+    """Tell whether torch_npu gives such names to the folder of a rank."""
     return path.name.endswith("_ascend_pt")
 
 
 def of(path: Path) -> Name:
-    """The fields in the name of a trace, of whichever of the two profilers."""
+    """Return the fields in the name of a trace, of whichever of the two profilers."""
     if found := _NPU.fullmatch(path.name):
         return Name(_fields(found["worker"]), _seconds(found["time"]))
     if found := _TORCH.fullmatch(path.name):
@@ -69,7 +69,7 @@ def of(path: Path) -> Name:
 
 
 def _fields(worker: str) -> dict[str, Any]:
-    """The fields that a probe of ours writes into a name, or those that torch does: ``HOST_PID``."""
+    """Return the fields that a probe of ours writes into a name, or those that torch does: ``HOST_PID``."""
     if match := _TRAINING.fullmatch(worker) or _SYNC.fullmatch(worker) or _ROLLOUT.fullmatch(worker):
         words = match.groupdict()
         # The number that verl gives the engine is more exact than its place in a data-parallel group.

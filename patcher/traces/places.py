@@ -38,17 +38,17 @@ def behind(gap: FreeGap) -> str:
 
 
 def why(gap: FreeGap) -> str:
-    """What the host did meanwhile, and what else is known of the reason."""
+    """Return what the host did meanwhile, and what else is known of the reason."""
     return ", ".join(filter(None, (reason_of(gap), host_of(gap))))
 
 
 def reason_of(gap: FreeGap) -> str:
-    """The reason of the part of the unit that it is of."""
+    """Return the reason of the part of the unit that it is of."""
     return FREE.get(gap.part) or PARTS[gap.part].partition(",")[0]
 
 
 def host_of(gap: FreeGap) -> str:
-    """What the host was in; "" where that is not known."""
+    """Return what the host was in; "" where that is not known."""
     operator, module = (short(name) for name in (gap.operator, gap.module))
     around = " in ".join(filter(None, (operator, module)))
     if gap.call:
@@ -60,13 +60,13 @@ def host_of(gap: FreeGap) -> str:
 
 
 def first_place(profile: RankProfile, part: str) -> str:
-    """The first gap of a part of the time, as the end of a sentence; "" where none is known."""
+    """Return the first gap of a part of the time, as the end of a sentence; "" where none is known."""
     gap = next((gap for gap in profile.gaps if gap.part == part), None)
     if gap is None:
         return ""
     count = len(profile.units)
-    known = ", ".join(filter(None, (place_of(gap), behind(gap), host_of(gap))))
-    return f"{known}: {in_ms(gap.ns / count)} per unit, in {gap.units:,} of {count:,} units"
+    words = ", ".join(filter(None, (place_of(gap), behind(gap), host_of(gap))))
+    return f"{words}: {in_ms(gap.ns / count)} per unit, in {gap.units:,} of {count:,} units"
 
 
 def share_of(gap: FreeGap, profile: RankProfile) -> str:

@@ -130,7 +130,7 @@ class Metadata(TraceOrigin):
 
 
 def unit_contents(units: Collection[UnitMetadata]) -> dict[str, list[int]]:
-    """The known values of ``units`` for each of ``CONTENTS`` of which some are not 0."""
+    """Return the known values of ``units`` for each of ``CONTENTS`` of which some are not 0."""
     columns = {name: [value for unit in units if (value := getattr(unit, name)) is not None] for name in CONTENTS}
     return {name: values for name, values in columns.items() if any(values)}
 
@@ -140,7 +140,7 @@ _NUMBERS = ("rollout", "step", "sync", "rank", "pid", "world")
 
 
 def parsed(raw: Mapping[str, Any]) -> Metadata:
-    """The metadata in the content of a file."""
+    """Return the metadata in the content of a file."""
     texts = {name: _text(raw.get(name)) for name in _TEXTS}
     numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
     units, typed = _units(raw), _text(raw.get("window"))
@@ -164,7 +164,7 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int | None:
-    """A whole number from 0; None where there is none."""
+    """Return a whole number from 0; None where there is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
 
 
@@ -190,11 +190,11 @@ def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
 
     Those before the first unit of a later piece are known from the piece before (:func:`uncounted_total`).
     """
-    found = {number: entry for entry in listed_units(raw) if (number := _number(entry.get("number"))) is not None}
+    entries = {number: entry for entry in listed_units(raw) if (number := _number(entry.get("number"))) is not None}
     units, before = dict[int, UnitMetadata](), 0
-    if found and (_number(raw.get("piece")) or 1) > 1:
-        before = _number(found[min(found)].get("uncounted")) or 0
-    for number, one in sorted(found.items()):
+    if entries and (_number(raw.get("piece")) or 1) > 1:
+        before = _number(entries[min(entries)].get("uncounted")) or 0
+    for number, one in sorted(entries.items()):
         contents = {name: _number(one.get(name)) for name in CONTENTS}
         total = _number(one.get("uncounted"))
         uncounted = None if total is None else max(total - before, 0)
@@ -205,13 +205,13 @@ def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
 
 
 def uncounted_total(metadata: Metadata, number: int) -> int:
-    """The uncounted iterations from the opening of the window to unit ``number``; 0 where that is not known."""
+    """Return the uncounted iterations from the opening of the window to unit ``number``; 0 where that is not known."""
     units = listed_units(metadata.raw)
     return next((_number(unit.get("uncounted")) or 0 for unit in units if unit.get("number") == number), 0)
 
 
 def listed_units(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The entries of units in the content of a file, which may hold anything in their place."""
+    """Return the entries of units in the content of a file, which may hold anything in their place."""
     listed = raw.get("units")
     return [unit for unit in listed if isinstance(unit, Mapping)] if isinstance(listed, list) else []
 
@@ -220,13 +220,13 @@ def listed_units(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def trace_of(path: Path) -> Path:
-    """The trace of the metadata at ``path``, as a shell names it beside its trace; any other path as it is."""
+    """Return the trace of the metadata at ``path``, as a shell names it beside its trace; any other path as it is."""
     trace = path.with_name(path.name.removesuffix(SUFFIX))
     return trace if path.name != trace.name and trace.exists() else path
 
 
 def read(file: Path) -> Metadata:
-    """The metadata in a file; ValueError, which says why, where it is not understood."""
+    """Return the metadata in a file; ValueError, which says why, where it is not understood."""
     content = None
     with contextlib.suppress(OSError, ValueError, RecursionError), reading(file) as stream:
         text = stream.read(_LARGEST + 1)
@@ -250,19 +250,19 @@ def beside(trace: Path) -> Metadata | None:
 
 
 def checked(trace: Path, form: str, steps: Sequence[int] | None) -> tuple[Metadata | None, tuple[str, ...]]:
-    """The metadata of a trace, None without any that is understood, and what is wrong with it.
+    """Return the metadata of a trace, None without any that is understood, and what is wrong with it.
 
     ``form`` is npu, torch or other, ``steps`` are the numbers of the units in the trace, None where they are not known.
     """
     try:
-        found = beside(trace)
+        metadata = beside(trace)
     except ValueError as error:
         return None, (str(error),)
-    return found, tuple(contradictions(found, trace, form, steps)) if found else ()
+    return metadata, tuple(contradictions(metadata, trace, form, steps)) if metadata else ()
 
 
 def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[int] | None) -> Iterator[str]:
-    """In what the metadata contradicts the name of its trace, and the ``steps`` in it (None: not known)."""
+    """Yield in what the metadata contradicts the name of its trace, and the ``steps`` in it (None: not known)."""
     own = names.of(trace).fields
     for name in _IDENTITY if own["ours"] else ():
         value, expected = getattr(metadata, name), own.get(name)

@@ -10,13 +10,13 @@ _NAME = 300  # characters of a name: a template's instance can have thousands
 
 
 def tick(ns: float) -> str:
-    """Nanoseconds beside an axis, with as many places as they need and up to two: steps of 2.5 are not of 2."""
+    """Return nanoseconds beside an axis, with as many places as they need and up to two: steps of 2.5 are not of 2."""
     number, _, unit = duration(ns).partition(" ")
     return " ".join(filter(None, (number.rstrip("0").rstrip(".") if "." in number else number, unit)))
 
 
 def cut(name: str, length: int = _NAME) -> str:
-    """A name that fits, with … for what is left out: its end if there is little room, else its middle."""
+    """Return a name that fits, with … for what is left out: its end if there is little room, else its middle."""
     if len(name) <= length:
         return name
     head = length - 1 if length < _ROOM else length // 2
@@ -24,7 +24,7 @@ def cut(name: str, length: int = _NAME) -> str:
 
 
 def duration(ns: float, places: int = 2) -> str:
-    """Nanoseconds as people read them."""
+    """Return nanoseconds as people read them."""
     for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if abs(ns) >= size:
             return f"{ns / size:,.{places if ns % size or places > 1 else 0}f} {unit}"
@@ -32,7 +32,7 @@ def duration(ns: float, places: int = 2) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes as people read them, in powers of 1000."""
+    """Return bytes as people read them, in powers of 1000."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if number >= factor:
             return f"{number / factor:,.1f} {unit}"
@@ -40,60 +40,60 @@ def size(number: float) -> str:
 
 
 def signed(ns: float) -> str:
-    """A difference of nanoseconds as people read them."""
+    """Return a difference of nanoseconds as people read them."""
     return f"{sign(ns)}{duration(abs(ns))}"
 
 
 def sign(number: float) -> str:
-    """The sign of a difference; ± for none."""
+    """Return the sign of a difference; ± for none."""
     return "+" if number > 0 else "\N{MINUS SIGN}" if number < 0 else "±"
 
 
 def millis(ns: float) -> str:
-    """Nanoseconds as milliseconds."""
+    """Return nanoseconds as milliseconds."""
     return f"{ns / 1e6:,.3f}"
 
 
 def micros(ns: float) -> str:
-    """Nanoseconds as microseconds."""
+    """Return nanoseconds as microseconds."""
     return f"{ns / 1e3:,.1f}"
 
 
 def percent(share: float, places: int = 1) -> str:
-    """A share of 0 to 1 in percent."""
+    """Return a share of 0 to 1 in percent."""
     return f"{100 * share:.{places}f} %"
 
 
 def in_ms(ns: float) -> str:
-    """Nanoseconds as milliseconds, with their unit."""
+    """Return nanoseconds as milliseconds, with their unit."""
     return f"{ns / 1_000_000:,.2f} ms"
 
 
 def short(name: str, room: int = _ROOM) -> str:
-    """A name of a trace as it may stand in a line: cut to fit, and with nothing that a terminal obeys."""
+    """Return a name of a trace as it may stand in a line: cut to fit, and with nothing that a terminal obeys."""
     return "".join(character if character.isprintable() else "?" for character in cut(name, room))
 
 
 def apart(names: Sequence[str], room: int = _ROOM) -> list[str]:
     """Names for the lines of one table: `short`, and where several would look alike, with the place that differs."""
     shown = [short(name, room) for name in names]
-    known: dict[str, dict[str, int]] = {}
+    by_text: dict[str, dict[str, int]] = {}
     for name, text in zip(names, shown, strict=True):
-        known.setdefault(text, {}).setdefault(name, 0)
+        by_text.setdefault(text, {}).setdefault(name, 0)
     for at, (name, text) in enumerate(zip(names, shown, strict=True)):
-        if len(known[text]) > 1:
-            shown[at] = _around(name, max(_shared(name, other) for other in known[text] if other != name), room)
+        if len(by_text[text]) > 1:
+            shown[at] = _around(name, max(_shared(name, other) for other in by_text[text] if other != name), room)
     return shown
 
 
 def _shared(name: str, other: str) -> int:
-    """How many characters two names begin alike."""
+    """Return how many characters two names begin alike."""
     differing = (at for at, (one, two) in enumerate(zip(name, other, strict=False)) if one != two)
     return next(differing, min(len(name), len(other)))
 
 
 def _around(name: str, place: int, room: int) -> str:
-    """A name with what it begins with, and the characters around a ``place`` in it."""
+    """Return a name with what it begins with, and the characters around a ``place`` in it."""
     head = room // 3
     rest = f"{name[:head]}…{name[max(place - room // 6, head) :]}"
     return short(rest if len(rest) <= room else f"{rest[: room - 1]}…", room)
@@ -105,7 +105,7 @@ def spread(least: int, most: int) -> str:
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers in words, of many the first."""
+    """Return numbers in words, of many the first."""
     return ", ".join(map(str, numbers[:_LISTED])) + (" …" if len(numbers) > _LISTED else "")
 
 
@@ -126,6 +126,6 @@ def cold_units(numbers: Sequence[int]) -> str:
 
 
 def joined_replays(count: int, joined: int, why: Sequence[str]) -> str:
-    """How many replays of graphs were joined with what was captured, and why others were not."""
+    """Return how many replays of graphs were joined with what was captured, and why others were not."""
     shown = f"{joined:,} of {count:,} replays of graphs have the operators, modules and shapes of their capture"
     return f"{shown}; not joined: {'; '.join(why)}" if why else shown

@@ -28,7 +28,7 @@ class Inputs(NamedTuple):
     values: tuple[str, ...] = ()
 
     def bytes(self, *tensors: int) -> int:
-        """Those of some tensors; of one that is not there none."""
+        """Return those of some tensors; of one that is not there none."""
         return sum(
             math.prod(self.shapes[at]) * self.sizes[at] for at in tensors if at < len(self.shapes) and self.shapes[at]
         )
@@ -49,7 +49,7 @@ Work = tuple[int, int]
 
 
 def _matmul(first: int) -> Callable[[Inputs], Work]:
-    """A product of the tensors ``first`` and the next one: rows by columns, or a batch of these."""
+    """Return a product of the tensors ``first`` and the next one: rows by columns, or a batch of these."""
 
     def work(call: Inputs) -> Work:
         left, right = call.shapes[first], call.shapes[first + 1]
@@ -70,22 +70,22 @@ def _linear(call: Inputs) -> Work:
 
 
 def _mapped(call: Inputs) -> Work:
-    """Each element of the inputs is read, and each of a new result written."""
+    """Return each element of the inputs is read, and each of a new result written."""
     return 0, call.every + call.widest
 
 
 def _changed(call: Inputs) -> Work:
-    """All inputs are read, and as much as the first one is written: over it, or beside it."""
+    """Return all inputs are read, and as much as the first one is written: over it, or beside it."""
     return 0, call.every + call.bytes(0)
 
 
 def _doubly_changed(call: Inputs) -> Work:
-    """All inputs are read, and the first two are written."""
+    """Return all inputs are read, and the first two are written."""
     return 0, call.every + call.bytes(0, 1)
 
 
 def _moved(call: Inputs) -> Work:
-    """Each tensor is read or written once: a sum, or what writes into a tensor that it is given."""
+    """Return each tensor is read or written once: a sum, or what writes into a tensor that it is given."""
     return 0, call.every
 
 
@@ -142,14 +142,14 @@ WORK: Mapping[str, Callable[[Inputs], Work]] = {
 
 
 def inputs_of(shapes: str, types: str, values: str = "") -> Inputs | None:
-    """The inputs that kineto wrote in JSON; None for what it does not write."""
+    """Return the inputs that kineto wrote in JSON; None for what it does not write."""
     try:
-        dims, names, known = json.loads(shapes), tuple(map(str, json.loads(types))), json.loads(values or "[]")
+        dims, names, concrete = json.loads(shapes), tuple(map(str, json.loads(types))), json.loads(values or "[]")
         tensors = [dim if isinstance(dim, list) and all(type(one) is int for one in dim) else () for dim in dims]
     except (ValueError, TypeError, RecursionError):
         return None
     sizes = [element_size(name) or 0 for name in names] + [0] * (len(tensors) - len(names))
-    return Inputs(tuple(map(tuple, tensors)), names, tuple(sizes[: len(tensors)]), tuple(map(str, known or ())))
+    return Inputs(tuple(map(tuple, tensors)), names, tuple(sizes[: len(tensors)]), tuple(map(str, concrete or ())))
 
 
 def work_of(operator: str, inputs: Inputs) -> tuple[int, int, int] | None:

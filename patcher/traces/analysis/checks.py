@@ -34,21 +34,21 @@ def checked(trace: RankTrace, attribution: Attribution) -> RankProfile:
 
 
 def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | None = None) -> RankProfile:
-    """A profile that was read of the vendor's tables, with its checks; ``only``: of a half-open range of its units.
+    """Return a profile of the vendor's tables with its checks; with ``only`` of a half-open range of its units.
 
     Then the tables cannot say which kernels are of these.
     """
     chosen = [unit for unit in profile.units if only is None or only[0] <= unit.number < only[1]]
     numbers = {unit.number for unit in chosen}
     collectives = tuple(collective for collective in profile.collectives if collective.unit in numbers)
-    known = dataclasses.replace(profile, units=tuple(chosen), collectives=collectives)
+    chosen_profile = dataclasses.replace(profile, units=tuple(chosen), collectives=collectives)
     if len(chosen) < len(profile.units):
-        known = dataclasses.replace(known, kernels=(), kernel_uses=())
+        chosen_profile = dataclasses.replace(chosen_profile, kernels=(), kernel_uses=())
     unknown = "the tables hold no launch, and their Free counts copies: why the device was free is unknown"
-    checks = [Check("launches", False, unknown, HOST), _exposed_check(known)]
-    if known.facts or doubts:
+    checks = [Check("launches", False, unknown, HOST), _exposed_check(chosen_profile)]
+    if chosen_profile.facts or doubts:
         checks.append(_check("facts", "; ".join(doubts), "they agree with the trace"))
-    return dataclasses.replace(known, checks=tuple(checks))
+    return dataclasses.replace(chosen_profile, checks=tuple(checks))
 
 
 def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
@@ -80,12 +80,12 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
 
 
 def _check(name: str, wrong: str, fine: str, withdraws: tuple[str, ...] = ()) -> Check:
-    """A check that fails with what is ``wrong``, if anything is."""
+    """Return a check that fails with what is ``wrong``, if anything is."""
     return Check(name, not wrong, wrong or fine, withdraws)
 
 
 def mark_name(family: str) -> str:
-    """A family of marks as people read it."""
+    """Return a family of marks as people read it."""
     return family.rstrip("#_[")
 
 
@@ -130,7 +130,7 @@ def _alone_check(attribution: Attribution) -> Check:
 
 
 def _host_check(units: Sequence[RecordedUnit]) -> Check:
-    """A unit ends with a kernel, so what its host did longer than that is in none: it matters where that is notable."""
+    """Check that the host took no longer than the device: what it did after the last kernel is in no unit."""
     longer = [unit for unit in units if unit.device_ns and unit.host_ns > LONGER * unit.stage_ns]
     beside = sum(unit.host_ns - unit.stage_ns for unit in longer)
     wrong = ""

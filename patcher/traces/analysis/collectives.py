@@ -37,7 +37,7 @@ UNALIGNED = "Collectives move pieces of odd sizes"
 
 
 def sized(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) -> list[RankProfile]:
-    """The profiles with what is usual for each of their collectives, and for how long it waited for the last rank."""
+    """Return the profiles with the usual time of each collective, and how long it waited for the last rank."""
     return [dataclasses.replace(profile, collectives=tuple(_sized(profile, waits))) for profile in profiles]
 
 
@@ -58,7 +58,7 @@ def _sized(profile: RankProfile, waits: Mapping[Key, int]) -> Iterator[Collectiv
 
 
 def _kind(collective: Collective) -> tuple[str, str]:
-    """What those have in common that are compared with each other: what they do, and their group."""
+    """Return what those have in common that are compared with each other: what they do, and their group."""
     return collective.kind or collective.name, collective.group
 
 
@@ -71,7 +71,7 @@ def _usual(times: Mapping[int, list[int]]) -> dict[int, int]:
 
 
 def _bounds(sizes: Sequence[int], at: int, times: Mapping[int, Sequence[int]]) -> Iterator[int]:
-    """How long a message of the ``at``-th size takes at most by each of its neighbours, from the nearest size on."""
+    """Yield how long a message of the ``at``-th size takes at most by each neighbour, the nearest size first."""
     own, count, low, high = sizes[at], 0, at, at + 1
     while count < NEAREST and (low >= 0 or high < len(sizes)):
         smaller = own / sizes[low] if low >= 0 else float("inf")
@@ -83,7 +83,7 @@ def _bounds(sizes: Sequence[int], at: int, times: Mapping[int, Sequence[int]]) -
 
 
 def outlier(profile: RankProfile) -> Diagnosis | None:
-    """The collective that took most of what is not usual, with what all such could save in a unit at most.
+    """Return the collective that took most of what is not usual, with what all such could save in a unit at most.
 
     Never more than what of a unit is communication that nothing hides.
     """
@@ -114,7 +114,7 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
 
 
 def _neighbour(every: Iterable[Collective], worst: Collective) -> str:
-    """The fastest one of its kind that carries no less, as an example."""
+    """Return the fastest one of its kind that carries no less, as an example."""
     alike = [
         collective
         for collective in every
@@ -125,7 +125,7 @@ def _neighbour(every: Iterable[Collective], worst: Collective) -> str:
 
 
 def _split(collective: Collective) -> str:
-    """How much of it is waiting for the last rank, and how much transfer, by the ranks or by the vendor."""
+    """Return how much of it is waiting for the last rank, and how much transfer, by the ranks or by the vendor."""
     if collective.transit_ns is not None:
         parts = (
             (collective.transit_ns, "transit"),
@@ -149,12 +149,12 @@ def _advice(collective: Collective) -> str:
 
 
 def is_unaligned(collective: Collective) -> bool:
-    """Whether some of its pieces are larger than 512 bytes, and no multiple of that."""
+    """Tell whether some of its pieces are larger than 512 bytes, and no multiple of that."""
     return any(map(_is_odd, collective.pieces))
 
 
 def on_links(collective: Collective) -> tuple[int, int, int]:
-    """What went over links of the node: the bytes, the nanoseconds, and those of unaligned pieces."""
+    """Return what went over links of the node: the bytes, the nanoseconds, and those of unaligned pieces."""
     odd = sum(piece.ns for piece in collective.pieces if _is_odd(piece))
     return (
         sum(piece.bytes * piece.count for piece in collective.pieces),
@@ -164,20 +164,20 @@ def on_links(collective: Collective) -> tuple[int, int, int]:
 
 
 def unaligned(profile: RankProfile) -> Diagnosis | None:
-    """The collectives with unaligned pieces, and whether those moved slower than the others."""
-    found = [collective for collective in profile.collectives if is_unaligned(collective)]
-    if not found:
+    """Return the collectives with unaligned pieces, and whether those moved slower than the others."""
+    odd_collectives = [collective for collective in profile.collectives if is_unaligned(collective)]
+    if not odd_collectives:
         return None
     pieces = [piece for collective in profile.collectives for piece in collective.pieces]
     odd, even = ([piece for piece in pieces if _is_odd(piece) is wanted] for wanted in (True, False))
-    most = max(found, key=lambda collective: on_links(collective)[2])
+    most = max(odd_collectives, key=lambda collective: on_links(collective)[2])
     largest = max(filter(_is_odd, most.pieces), key=lambda piece: piece.ns)
     whole = sum(piece.ns for piece in pieces) or 1
     share = sum(piece.ns for piece in odd) / whole
     example = f"{largest.bytes:,} bytes of {short(most.kind or most.name)} in unit {most.unit}"
     evidence = (
-        f"{len(found):,} of {len(profile.collectives):,} collectives move pieces whose size is no multiple of {ALIGNED}"
-        f" bytes, such as {example}: {percent(share)} of the time on links within the node."
+        f"{len(odd_collectives):,} of {len(profile.collectives):,} collectives move pieces whose size is no multiple"
+        f" of {ALIGNED} bytes, such as {example}: {percent(share)} of the time on links within the node."
     )
     beside, slower = _beside(_rate(odd), _rate(even))
     advice = f"pad what each rank sends to a multiple of {ALIGNED} bytes: buckets, shards, vocabularies" * slower
@@ -187,7 +187,7 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
 
 
 def _beside(own: float, other: float) -> tuple[str, bool]:
-    """How fast unaligned pieces moved beside others, as a sentence, and whether they were slower, if that is known."""
+    """Return how fast unaligned pieces moved beside others, as a sentence, and whether they may have been slower."""
     if not (own and other):
         return "", True
     slower = own < SLOWER * other

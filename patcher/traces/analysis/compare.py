@@ -41,7 +41,7 @@ Time = Callable[[model.RecordedUnit], int]
 
 
 def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model.Comparison:
-    """The difference of the median unit, with its interval, in parts and in kernels and modules.
+    """Return the difference of the median unit, with its interval, in parts and in kernels and modules.
 
     Where the sides cannot be compared, the reasons are there and nothing else, unless ``force`` is True.
     """
@@ -50,17 +50,17 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
     samples = [_captures(side, time) for side in (before, after)]
     flat = [[*chain.from_iterable(captures)] for captures in samples]
     first, second = (model.median_unit(units) for units in flat)
-    found = model.Comparison(
+    comparison = model.Comparison(
         _side(before, map(time, flat[0])), _side(after, map(time, flat[1])),
         (time(first) if first else 0, time(second) if second else 0), None,
         refused=tuple(_reasons(before, after)), clock=clock, reports=(tuple(before), tuple(after)),
     )  # fmt: skip
-    if found.refused and not force:
-        return found
+    if comparison.refused and not force:
+        return comparison
     parts = model.PARTS if first and second else ()
     change, otherwise = _change(samples, time), tuple(_settings(before, after))
     return dataclasses.replace(
-        found, change=change, verdict=_verdict(change, [*map(len, flat)], otherwise),
+        comparison, change=change, verdict=_verdict(change, [*map(len, flat)], otherwise),
         differs=(*otherwise, *_places(before, after)), equal_load=at_equal_load(flat, [*map(time, chain(*flat))]),
         parts=tuple(model.PartChange(name, getattr(first, name), getattr(second, name)) for name in parts),
         kernels=_changes(before, after, "kernels"), modules=_changes(before, after, "modules"),
@@ -69,7 +69,7 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
 
 
 def _captures(profiles: Profiles, time: Time) -> Captures:
-    """The steps of each window: of its ranks, which do the same step together, the one that took longest.
+    """Return the steps of each window: of its ranks, which do the same step together, the one that took longest.
 
     The n-th profile of each rank is of the n-th window.
     """
@@ -93,14 +93,14 @@ def _verdict(change: tuple[int, int, int] | None, counts: Sequence[int], otherwi
 
 
 def _settings(before: Profiles, after: Profiles) -> Iterator[str]:
-    """In which of its settings the profiler differed, which changes what it costs by itself."""
+    """Yield in which of its settings the profiler differed, which changes what it costs by itself."""
     names = dict.fromkeys(name for call in (*before, *after) for name in call.settings if name not in RELEASES)
     for name in names:
         yield from _unlike(name, *([one.settings.get(name, "") for one in side] for side in (before, after)))
 
 
 def _places(before: Profiles, after: Profiles) -> Iterator[str]:
-    """In what else the sides differ: the device, the number of ranks, the ranks, and releases."""
+    """Yield in what else the sides differ: the device, the number of ranks, the ranks, and releases."""
     columns: dict[str, Callable[[model.RankProfile], object]] = {
         "device": lambda one: one.device if one.device not in UNNAMED else "",
         "ranks of the run": operator.attrgetter("world"),
@@ -113,7 +113,7 @@ def _places(before: Profiles, after: Profiles) -> Iterator[str]:
 
 
 def _unlike(name: str, *sides: Sequence[object]) -> Iterator[str]:
-    """The values of both sides where they differ, and each side has some."""
+    """Yield the values of both sides where they differ, and each side has some."""
     first, second = ({str(value) for value in side if value not in (None, "")} for side in sides)
     if first and second and first != second:
         yield f"{name} {_joined(first)} before, {_joined(second)} after"
@@ -148,12 +148,12 @@ def _failed(side: str, profiles: Profiles) -> Iterator[str]:
 
 
 def _carries_none(check: model.Check) -> bool:
-    """Whether data that fails a check carries no verdict, so that there is nothing to compare."""
+    """Tell whether data that fails a check carries no verdict, so that there is nothing to compare."""
     return {"communication", "dispatch"} <= set(check.withdraws)
 
 
 def _window(profile: model.RankProfile) -> str:
-    """The window in the metadata of a profile, else the numbers of its units; "" where these mean nothing."""
+    """Return the window in the metadata of a profile, else the numbers of its units; "" where these mean nothing."""
     if profile.metadata and profile.metadata.window:
         return profile.metadata.window.text
     numbers = [unit.number for unit in profile.units]
@@ -190,9 +190,9 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
     differing = []
     for name in CONTENTS:
         sides = [[getattr(unit, name) for one in side for unit in one.units] for side in (before, after)]
-        known = [[value for value in values if value is not None] for values in sides]
-        if all(known):
-            first, second = map(model.lower_median, known)
+        recorded = [[value for value in values if value is not None] for values in sides]
+        if all(recorded):
+            first, second = map(model.lower_median, recorded)
             if abs(second - first) > LOADED * max(first, second):
                 differing.append(f"{name} {first:,} before, {second:,} after")
     if differing:
@@ -203,7 +203,7 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
 
 
 def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | None:
-    """The difference of the medians between the ends of its 95 % interval; None with fewer than two units a side.
+    """Return the difference of the medians within its 95 % interval; None with fewer than two units a side.
 
     A bootstrap with a fixed seed: it draws windows, then steps of these, so that the windows of a side that differ
     among themselves widen the interval.
@@ -235,7 +235,7 @@ def _median(side: Sequence[Sequence[int]]) -> int:
 
 
 def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeChange, ...]:
-    """The calls and the time of each kernel or module per unit on both sides; what changed most comes first."""
+    """Return the calls and the time of each kernel or module per unit on both sides; what changed most comes first."""
     units = [max(sum(len(one.units) for one in side), 1) for side in (before, after)]
     first, second = (_sums(row for one in side for row in getattr(one, field)) for side in (before, after))
     rows = []
@@ -251,16 +251,16 @@ def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeC
 
 def _sums(rows: Iterable[model.Kernel | model.CallSums]) -> dict[tuple[str, str], tuple[int, int]]:
     """Name and kind → the calls of all profiles, and their time."""
-    found: dict[tuple[str, str], tuple[int, int]] = {}
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
         key = row.name, row.kind if isinstance(row, model.Kernel) else "module"
-        calls, ns = found.get(key, (0, 0))
-        found[key] = calls + row.calls, ns + row.ns
-    return found
+        calls, ns = sums.get(key, (0, 0))
+        sums[key] = calls + row.calls, ns + row.ns
+    return sums
 
 
 def _state(calls: float, now: float, each: float, then: float) -> str:
-    """How a name that both sides have changed: its calls per unit, and the time of one of them."""
+    """Return how a name that both sides have changed: its calls per unit, and the time of one of them."""
     if abs(now - calls) > ALIKE * calls:
         return "more often" if now > calls else "less often"
     if abs(then - each) > ALIKE * each:

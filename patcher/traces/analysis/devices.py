@@ -23,7 +23,7 @@ class Device(NamedTuple):
     source: str
 
     def tflops(self, size: int) -> float:
-        """The peak for elements of this size in bytes; 0 for a size that no matrix unit takes."""
+        """Return the peak for elements of this size in bytes; 0 for a size that no matrix unit takes."""
         return {1: self.eight, 2: self.half, 4: self.single}.get(size, 0.0)
 
 
@@ -54,5 +54,5 @@ DEVICES = (
 
 
 def device_of(name: str) -> Device | None:
-    """The row of a device; None for one that is not known."""
+    """Return the row of a device; None for one that is not known."""
     return next((one for one in DEVICES if re.search(one.pattern, name)), None)

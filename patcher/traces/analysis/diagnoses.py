@@ -49,7 +49,7 @@ _EXACT = "exact; the saving is an upper bound"
 
 
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
-    """What is known of ``profiles``, one or several ranks of one run: diagnoses, and the verdict that they come to.
+    """Report on one or several ranks of one run: diagnoses, and the verdict that they come to.
 
     Stages have nothing to do with each other: each of several has a report of its own within.
     """
@@ -63,32 +63,32 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
 
 
 def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.TraceReport:
-    """The report of one stage; what is found is ``named`` by its profile where it is not the only one."""
+    """Return the report of one stage; what is found is ``named`` by its profile where it is not the only one."""
     ranks, exact = met(profiles)
     profiles = collectives.sized(profiles, waits(profiles))
-    found = [
+    diagnoses = [
         diagnosis for profile in profiles
         for diagnosis in (*_diagnoses(profile, ranks), pipelines.bubble(profile, profiles))
         if diagnosis is not None and diagnosis.id not in profile.withdrawn
     ]  # fmt: skip
     slow = _slow_rank(ranks, exact=exact)
     if slow is not None and not any(slow.id in profile.withdrawn for profile in profiles):
-        found.append(slow)
+        diagnoses.append(slow)
     if len(profiles) > 1 and (gone := missing(profiles)):
         there = f"{len(profiles)} of {len(profiles) + len(gone)} ranks were reported"
         evidence = f"{there}, without {listed(gone)}: who waits for those is not known."
-        found.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact", TITLES["missing-ranks"]))
+        diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact", TITLES["missing-ranks"]))
     whose = {profile.source: f"{profile.label or profile.source}: " * named for profile in profiles}
     ordered = [
         dataclasses.replace(diagnosis, evidence=whose.get(diagnosis.source, "") + diagnosis.evidence)
-        for diagnosis in _ordered(found)
+        for diagnosis in _ordered(diagnoses)
     ]
     return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), ranks)
 
 
-def _ordered(found: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
+def _ordered(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
     """Of each diagnosis the one with the most to gain; the heaviest warning is the problem, and comes first."""
-    by_saving = sorted(found, key=lambda diagnosis: diagnosis.saving_ns or 0, reverse=True)
+    by_saving = sorted(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0, reverse=True)
     worst = {one.id: one for one in reversed(by_saving)}
     ordered = [one for one in by_saving if one is worst[one.id]]
     heaviest = next((diagnosis for diagnosis in ordered if diagnosis.severity == "warning"), None)
@@ -160,7 +160,7 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> t
 
 
 def _transit(timed: Sequence[model.Collective]) -> str:
-    """How the vendor divides collectives, as a sentence; "" without any that it divides."""
+    """Return how the vendor divides collectives, as a sentence; "" without any that it divides."""
     if not timed:
         return ""
     whole = sum(collective.ns for collective in timed) or 1
@@ -173,7 +173,7 @@ def _transit(timed: Sequence[model.Collective]) -> str:
 
 
 def _bounds(profile: model.RankProfile) -> dict[str, int]:
-    """What can be gained at most: of communication no time in which the device was idle, and of that no more than it.
+    """Bound what can be gained: of communication no time in which the device was idle, and of that no more than it.
 
     Only where the vendor tells both apart is there something idle; other collectives count whole.
     """
@@ -201,7 +201,7 @@ def _lead_in(profile: model.RankProfile) -> tuple[str, str]:
 
 
 def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
-    """The slowest unit, each from its first kernel on: a lead-in is a finding of its own."""
+    """Return the slowest unit, each from its first kernel on: a lead-in is a finding of its own."""
     if len(profile.units) < 3:
         return None
     time = operator.attrgetter("host_ns" if profile.on_host else "stage_ns")
@@ -224,25 +224,25 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
-    """In what the slowest unit differs on the device from the usual one."""
+    """Return in what the slowest unit differs on the device from the usual one."""
     if profile.on_host:
         return ""
     more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS if part != "lead_in_ns"}
     part = max(more, key=lambda name: more[name])
     excess = slowest.stage_ns - usual.stage_ns
-    found = f" {percent(min(more[part] / excess, 1), 0)} of the difference is {model.PARTS[part]}."
+    sentences = f" {percent(min(more[part] / excess, 1), 0)} of the difference is {model.PARTS[part]}."
     if slowest.kernels != usual.kernels:
-        found += f" It launched {slowest.kernels:,} kernels, the median unit {usual.kernels:,}."
-    return found
+        sentences += f" It launched {slowest.kernels:,} kernels, the median unit {usual.kernels:,}."
+    return sentences
 
 
 def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:
-    """The operators that take most of the time on the host, where there is no device."""
-    found = sorted(profile.operators, key=lambda operator: -operator.host_ns)
-    if not profile.on_host or not found:
+    """Return the operators that take most of the time on the host, where there is no device."""
+    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
+    if not profile.on_host or not calls:
         return None
-    whole = sum(call.host_ns for call in found) or 1
-    longest = ", ".join(f"{short(call.name)} ({percent(call.host_ns / whole, 0)})" for call in found[:3])
+    whole = sum(call.host_ns for call in calls) or 1
+    longest = ", ".join(f"{short(call.name)} ({percent(call.host_ns / whole, 0)})" for call in calls[:3])
     spent = f"{in_ms(whole // len(profile.units))} of a unit are operators' own time, on all threads"
     evidence = f"Nothing ran on a device, so this is the host's time: {spent}. The longest: {longest}."
     advice = "more threads (OMP_NUM_THREADS), cores of their own, fewer and larger operators, another precision"
@@ -312,7 +312,7 @@ def _verdict(
 
 
 def _withdrawals(profiles: Sequence[model.RankProfile], whose: Mapping[str, str]) -> Iterator[str]:
-    """What each check that failed withdraws."""
+    """Yield what each check that failed withdraws."""
     for profile in profiles:
         for check in profile.failed:
             if not (profile.on_host and check.id == "kernels"):  # there is nothing that could launch one
@@ -320,14 +320,14 @@ def _withdrawals(profiles: Sequence[model.RankProfile], whose: Mapping[str, str]
 
 
 def _withdrawal(check: model.Check) -> str:
-    """The evidence of a failed check, and the diagnoses that it withdraws."""
+    """Return the evidence of a failed check, and the diagnoses that it withdraws."""
     names = [name for name in check.withdraws if name in TITLES]
     rests = "every verdict" if set(EVERY) <= set(names) else ", ".join(names)
     return f"{check.evidence} (withdrawn: {rests})" if names else check.evidence
 
 
 def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
-    """What the guide's rule says of the rank that is free most, and why that is not what we say."""
+    """Return what the guide's rule says of the rank that is free most, and why that is not what we say."""
     timed = [profile for profile in profiles if profile.total_ns]
     if not timed:
         return "", ""

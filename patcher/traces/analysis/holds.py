@@ -39,7 +39,7 @@ class HostHolds:
         self.main = main_thread(trace)
 
     def held_in(self, gap: Idle) -> Held | None:
-        """The call that held up the host in a gap, of the thread that launched what follows, or of the main one."""
+        """Return the call that held up the host in a gap: of the launching thread, or of the main one."""
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         asked, launched, thread = tasks.enqueued[task], tasks.launched[task], tasks.thread[task]
         if launched == UNKNOWN:
@@ -56,7 +56,7 @@ class HostHolds:
         return held
 
     def _in_call(self, gap: Idle, thread: int, begin: int, end: int, *, draining: bool = False) -> Held | None:
-        """The long call of a thread between two times that has most of a gap, if that is half of it.
+        """Return the long call of a thread between two times that has most of a gap, if that is half of it.
 
         Else, if ``draining``, the last one that ended when the device had run dry.
         """
@@ -80,7 +80,7 @@ class HostHolds:
 
 
 def main_thread(trace: RankTrace) -> int:
-    """The thread that has most of the marks; UNKNOWN without any."""
+    """Return the thread that has most of the marks; UNKNOWN without any."""
     threads = Counter(thread for thread, _ in trace.marks)
     return max(threads.items(), key=itemgetter(1), default=(UNKNOWN, 0))[0]
 

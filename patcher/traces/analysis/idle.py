@@ -29,12 +29,12 @@ class Idle(NamedTuple):
 
 
 def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idle]:
-    """Every stretch of the chosen segments in which no task runs, in order: they add up to what is free in these.
+    """Yield every stretch of the chosen segments in which no task runs, in order: they add up to what is free in these.
 
     Segments begin and end with a task, so no gap reaches from one into the next; what a lead-in has counts, too.
     """
     tasks, segments = trace.tasks, cuts.segments
-    stretches = iter([(one.ends, at) for at, one in enumerate(segments) if one.ends > one.leads])
+    stretches = iter([(segment.ends, at) for at, segment in enumerate(segments) if segment.ends > segment.leads])
     last, number = next(stretches, (UNKNOWN, UNKNOWN))
     reach, before = min(tasks.begin, default=0), UNKNOWN
     if number != UNKNOWN:
@@ -55,7 +55,7 @@ def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idl
 
 
 def _part(segment: Segment, begin: int, end: int, launched: int) -> str:
-    """The part of its unit that a gap is of, for the most, where what follows was ``launched`` then."""
+    """Return the part of its unit that a gap is of, for the most, where what follows was ``launched`` then."""
     if begin < segment.starts:
         return "lead_in_ns"
     if launched == UNKNOWN:

@@ -31,28 +31,28 @@ class _Window(NamedTuple):
     end: int
 
     def span(self, begin: int, end: int, kind: str, name: str, *, own: bool) -> model.Span | None:
-        """What lies in the window of a stretch of time; None where nothing does."""
+        """Return what lies in the window of a stretch of time; None where nothing does."""
         first, last = max(begin, self.begin), min(end, self.end)
         return model.Span(first - self.begin, last - first, kind, name, own) if first < last else None
 
     def merged(self, spans: Iterable[model.Span | None]) -> tuple[model.Span, ...]:
-        """Spans of one row, in order, with neighbours made one where nobody can tell them apart."""
-        made: list[model.Span] = []
+        """Return spans of one row, in order, with neighbours made one where nobody can tell them apart."""
+        merged_spans: list[model.Span] = []
         near = (self.end - self.begin) // _PIXELS
         for span in spans:
             if span is None:
                 continue
-            if made and (one := _merged(made[-1], span, near)):
-                made[-1] = one
+            if merged_spans and (one := _merged(merged_spans[-1], span, near)):
+                merged_spans[-1] = one
             else:
-                made.append(span)
-        return tuple(made)
+                merged_spans.append(span)
+        return tuple(merged_spans)
 
 
 def lanes(
     trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split, calls: HostCalls
 ) -> Iterator[model.Lanes]:
-    """The median unit and, if it is another one, the slowest; ``units`` by segment."""
+    """Yield the median unit and, if it is another one, the slowest; ``units`` by segment."""
     if not units:
         return
     times = {at: model.duration_of(unit) for at, unit in units.items()}
@@ -86,8 +86,12 @@ def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[m
 
 
 def _marks(window: _Window) -> tuple[model.Span, ...]:
-    """The marks of the units on the host; none where the trace has none."""
-    named = ((at, one, one.mark) for at, one in enumerate(window.cuts.segments) if one.mark and window.cuts.family)
+    """Return the marks of the units on the host; none where the trace has none."""
+    named = (
+        (at, segment, segment.mark)
+        for at, segment in enumerate(window.cuts.segments)
+        if segment.mark and window.cuts.family
+    )
     return window.merged(
         window.span(one.begin, min(mark.end, one.end), model.MARK, mark.name, own=at == window.segment)
         for at, one, mark in named
@@ -112,7 +116,7 @@ def _calls(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[model
 
 
 def _merged(last: model.Span, span: model.Span, near: int) -> model.Span | None:
-    """Two spans that follow each other as one, if they are of one kind, near, and one of them is short."""
+    """Return two spans that follow each other as one, if they are of one kind, near, and one of them is short."""
     alike = (last.kind, last.own) == (span.kind, span.own)
     if not alike or span.begin_ns - last.begin_ns - last.ns > near or min(last.ns, span.ns) > 4 * near:
         return None

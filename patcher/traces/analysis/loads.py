@@ -21,7 +21,7 @@ _Column = list[float]
 
 
 def at_equal_load(sides: Sequence[Sequence[RecordedUnit]], times: Sequence[int]) -> EqualLoad | None:
-    """The change from one side to the other at equal load; ``times`` are those of all steps, in nanoseconds.
+    """Return the change from one side to the other at equal load; ``times`` are those of all steps, in nanoseconds.
 
     None where the load of a step is not known, never differs, or differs with the side alone, and with few steps.
     """
@@ -57,7 +57,7 @@ def _student(free: int) -> float:
 
 
 def _beyond(values: Sequence[float], base: Sequence[_Column]) -> _Column:
-    """What of a column the columns of ``base``, each of length 1 and at right angles, do not explain."""
+    """Return what of a column the columns of ``base``, each of length 1 and at right angles, do not explain."""
     rest = [float(value) for value in values]
     for column in base:
         along = _dot(rest, column)

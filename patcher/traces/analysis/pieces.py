@@ -29,7 +29,7 @@ def joined(profiles: Iterable[RankProfile]) -> list[RankProfile]:
 
 
 def _number(profile: RankProfile) -> int:
-    """The number of a piece, from 1; 0 for a trace that is no piece."""
+    """Return the number of a piece, from 1; 0 for a trace that is no piece."""
     return (profile.metadata.piece if profile.metadata else None) or 0
 
 
@@ -72,7 +72,7 @@ def _join(pieces: Sequence[RankProfile]) -> RankProfile:
 
 
 def _units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
-    """The units of all pieces. The uncounted iterations before the first one of a piece lie in the piece before."""
+    """Yield the units of all pieces. Uncounted iterations before the first one of a piece lie in the piece before."""
     before: int | None = None  # in the window, up to the last unit of the piece before
     for piece in pieces:
         assert piece.metadata is not None  # noqa: S101  (`_window` looked)
@@ -86,7 +86,7 @@ def _units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
 
 
 def _alike(pieces: Sequence[RankProfile], field: str, key: Sequence[str]) -> list[list[Any]]:
-    """The rows of a field of all pieces, put together by the values of ``key``."""
+    """Return the rows of a field of all pieces, put together by the values of ``key``."""
     groups: dict[Hashable, list[Any]] = {}
     for piece in pieces:
         for row in getattr(piece, field):
@@ -97,7 +97,7 @@ def _alike(pieces: Sequence[RankProfile], field: str, key: Sequence[str]) -> lis
 def _summed(
     pieces: Sequence[RankProfile], field: str, key: Sequence[str], how: Mapping[str, Callable[[list[Any]], Any]]
 ) -> tuple[Any, ...]:
-    """The rows of a field, one for all that are alike, longest first; ``how`` makes one value of several."""
+    """Return the rows of a field, one for all that are alike, longest first; ``how`` makes one value of several."""
     rows = [
         dataclasses.replace(
             group[0], **{name: make([getattr(row, name) for row in group]) for name, make in how.items()}
@@ -108,8 +108,8 @@ def _summed(
 
 
 def _known_sum(values: list[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if len(numbers) == len(values) else None
 
 
 def _kernel_uses(pieces: Sequence[RankProfile]) -> Iterator[KernelUse]:
@@ -149,7 +149,7 @@ def _gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
 
 
 def _checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
-    """Each check once: as it failed in the first piece in which it did, else as it stands in the first piece."""
+    """Yield each check once: as it failed in the first piece in which it did, else as it stands in the first piece."""
     for group in _alike(pieces, "checks", ("id",)):
         failed = next((check for check in group if not check.ok), group[0])
         count = sum(not check.ok for check in group)
@@ -158,8 +158,8 @@ def _checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
 
 
 def _prompt_share(pieces: Sequence[RankProfile]) -> float | None:
-    known = [(piece.prompt_share, sum(unit.kernels for unit in piece.units)) for piece in pieces]
-    return _mean([(share, count) for share, count in known if share is not None]) if known[0][0] is not None else None
+    shares = [(piece.prompt_share, sum(unit.kernels for unit in piece.units)) for piece in pieces]
+    return _mean([(share, count) for share, count in shares if share is not None]) if shares[0][0] is not None else None
 
 
 def _replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
@@ -170,7 +170,7 @@ def _replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
 
 
 def _lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iterator[Lanes]:
-    """What was drawn of the slowest unit of all, and of a unit that is as long as the median, or nearly."""
+    """Yield what was drawn of the slowest unit of all, and of a unit that is as long as the median, or nearly."""
     drawn = [lanes for piece in pieces for lanes in piece.lanes]
     median, slowest = model.median_unit(units), max(units, key=model.duration_of, default=None)
     if not drawn or median is None or slowest is None:

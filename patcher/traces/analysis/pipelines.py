@@ -25,7 +25,7 @@ _KINDS = re.compile(r"send|recv|hcom_(?:send|receive|batchSendRecv)", re.ASCII)
 
 
 def between_two(collective: Collective) -> bool:
-    """Whether a collective is a send or a receive between two ranks."""
+    """Tell whether a collective is a send or a receive between two ranks."""
     return bool(_KINDS.fullmatch(collective.kind or collective.name))
 
 

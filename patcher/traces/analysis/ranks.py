@@ -13,7 +13,7 @@ Key = tuple[str, int, str, int]
 
 
 def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
-    """Who waited for whom, from the n-th collective of each group in each unit; and whether the groups are known.
+    """Return who waited for whom, by the n-th collective of each group and unit; and whether the groups are known.
 
     All ranks of a collective end together, so how much longer it took one rank than the one that came last is what
     that rank waited. A unit in which the ranks differ in the collectives of a group is left out.
@@ -65,28 +65,28 @@ def _together(profiles: Sequence[RankProfile]) -> Mapping[tuple[int, str], Mappi
 
 
 def _meetings(groups: Iterable[Mapping[str, Sequence[Collective]]]) -> Iterator[dict[str, Collective]]:
-    """Each collective as each profile has it, by source."""
+    """Yield each collective as each profile has it, by source."""
     for members in groups:
         for turn in zip(*members.values(), strict=True):
             yield dict(zip(members, turn, strict=True))
 
 
 def missing(profiles: Sequence[RankProfile]) -> list[int]:
-    """The ranks of the run that are in none of ``profiles``; none where nobody wrote down how many there are."""
-    found, worlds = [profile.rank for profile in profiles], {profile.world for profile in profiles}
+    """Return the ranks of the run that are in none of ``profiles``; none where nobody wrote down how many there are."""
+    reported, worlds = [profile.rank for profile in profiles], {profile.world for profile in profiles}
     world = worlds.pop() if len(worlds) == 1 else None
-    return sorted(set(range(world or 0)).difference(found)) if None not in found else []
+    return sorted(set(range(world or 0)).difference(reported)) if None not in reported else []
 
 
 def _alike(members: Mapping[str, Sequence[Collective]]) -> bool:
-    """Whether several ranks have the same collectives."""
+    """Tell whether several ranks have the same collectives."""
     return (
         len(members) > 1 and len({tuple(collective.name for collective in member) for member in members.values()}) == 1
     )
 
 
 def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
-    """The profiles with a label that tells them apart: rank, with stage or units, or the last names of their paths."""
+    """Label profiles so that they differ: by rank, with stage or units, or by the last names of their paths."""
     every = list(profiles)
     if len(every) < 2:
         return every

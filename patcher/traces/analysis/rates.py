@@ -10,27 +10,27 @@ from patcher.traces.work import inputs_of, work_of
 
 
 def rated(shaped: Mapping[tuple[str, ...], Sequence[int]], device_name: str) -> tuple[OperatorRate, ...]:
-    """How fast the operators ran whose shapes are known; those first that take longest.
+    """Return how fast the operators ran whose shapes are known; those first that take longest.
 
     ``shaped`` maps an operator and its inputs to calls, kernels, their time, and the time on the host.
     """
     device = device_of(device_name)
-    found = []
+    rates = []
     for (name, *texts), (calls, kernels, ns, _) in shaped.items():
         inputs = inputs_of(*texts)
         # A call on tensors of the host launches nothing.
         worked = min(calls, kernels)
-        if ns and worked and inputs and (known := work_of(name, inputs)):
-            operations, moved, size = known
+        if ns and worked and inputs and (work := work_of(name, inputs)):
+            operations, moved, size = work
             least, bound = _least(device, operations, moved, size)
             least = None if least is None else round(least * worked)
             done = (worked, kernels, ns, operations, moved, least, bound)
-            found.append(OperatorRate(name, inputs.shapes, inputs.types, *done))
-    return tuple(sorted(found, key=lambda rate: (-rate.ns, rate.operator, rate.shapes)))
+            rates.append(OperatorRate(name, inputs.shapes, inputs.types, *done))
+    return tuple(sorted(rates, key=lambda rate: (-rate.ns, rate.operator, rate.shapes)))
 
 
 def _least(device: Device | None, operations: int, moved: int, size: int) -> tuple[float | None, str | None]:
-    """The nanoseconds that a call takes at least, and what bounds it; None where that is not known."""
+    """Return the nanoseconds that a call takes at least, and what bounds it; None where that is not known."""
     if device is None:
         return None, None
     peak, memory = device.tflops(size), moved / device.tb_per_s / 1e3

@@ -81,7 +81,7 @@ def split(trace: RankTrace) -> Split:
 
 
 def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
-    """The family of the marks of the units, these marks in order, and the stretches that do not count.
+    """Return the family of the marks of the units, these marks in order, and the stretches that do not count.
 
     Of several threads with marks, the one with most. A single ``ProfilerStep#`` around many marks of an engine is not
     the unit: those are.
@@ -107,7 +107,7 @@ def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
 
 
 def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
-    """Those of ``marks``, in order, that lie in no other: a pattern may fit ranges within each other."""
+    """Yield those of ``marks``, in order, that lie in no other: a pattern may fit ranges within each other."""
     end = -_NEVER
     for mark in marks:
         if mark.begin >= end:
@@ -124,7 +124,7 @@ def _completed(marks: Sequence[Mark], engine: Sequence[Mark]) -> Iterator[Mark]:
 
 
 def _whole(trace: RankTrace) -> list[Mark]:
-    """The whole trace as one unit, where nothing marks units; none if it is empty."""
+    """Return the whole trace as one unit, where nothing marks units; none if it is empty."""
     times = list(trace.spans())
     first = min((time for time in trace.tasks.enqueued if time != UNKNOWN), default=None)
     times += [(first, max(trace.tasks.enqueued) + 1)] if first is not None else []
@@ -134,9 +134,11 @@ def _whole(trace: RankTrace) -> list[Mark]:
 def _own_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:
     """Give the tasks without a link to the segment that the device is in then or, where none has one, the host."""
     begin = trace.tasks.begin
-    stretches = [(one.starts, one.ends, at) for at, one in enumerate(segments) if one.ends > one.starts]
+    stretches = [
+        (segment.starts, segment.ends, at) for at, segment in enumerate(segments) if segment.ends > segment.starts
+    ]
     if len(unlinked) == len(trace.tasks):
-        stretches = [(one.begin, one.end, at) for at, one in enumerate(segments)]
+        stretches = [(segment.begin, segment.end, at) for at, segment in enumerate(segments)]
     begins = [begins for begins, _, _ in stretches]
     for task in unlinked:
         place = bisect_right(begins, begin[task]) - 1
@@ -168,7 +170,7 @@ def _place(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], 
 
 
 def _busiest(trace: RankTrace, owner: Sequence[int]) -> int:
-    """The stream that computes most in segments; UNKNOWN if none does."""
+    """Return the stream that computes most in segments; UNKNOWN if none does."""
     tasks, busy = trace.tasks, Counter[int]()
     for at, own in enumerate(owner):
         if own != UNKNOWN and tasks.kind[at] == _COMPUTE:

@@ -16,20 +16,20 @@ _RECENT_S = 60.0
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
-    """The state of a trace of torch.profiler, with all that its name and one pass over it contain."""
+    """Return the state of a trace of torch.profiler, with all that its name and one pass over it contain."""
     name = names.of(path)
     size, written = path.stat().st_size, changed(path)
-    found = RecordedTrace(path, "torch", EMPTY, size, "it has 0 bytes", ended=name.ended or written, **name.fields)
+    trace = RecordedTrace(path, "torch", EMPTY, size, "it has 0 bytes", ended=name.ended or written, **name.fields)
     if not size:
-        return found
+        return trace
     try:
         content = scan(path, progress)
     except OSError as error:
-        return replace(found, state=CUT, why=f"it cannot be read: {error.strerror}")
-    rank = content.distributed("rank") if found.rank is None else found.rank
-    found = replace(found, steps=content.steps, rank=rank, world=content.distributed("world_size"))
-    state, why = _state(content, found, name, written)
-    return replace(found, state=state, why=why)
+        return replace(trace, state=CUT, why=f"it cannot be read: {error.strerror}")
+    rank = content.distributed("rank") if trace.rank is None else trace.rank
+    trace = replace(trace, steps=content.steps, rank=rank, world=content.distributed("world_size"))
+    state, why = _state(content, trace, name, written)
+    return replace(trace, state=state, why=why)
 
 
 def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float) -> tuple[str, str]:

@@ -44,9 +44,9 @@ def named(file: Path) -> Foreign | None:
 
 
 def known(file: Path) -> Foreign | None:
-    """What a file is by its name, or else by how it begins. Raises OSError where it cannot be read."""
-    if found := named(file):
-        return found
+    """Return what a file is by its name, or else by how it begins. Raises OSError where it cannot be read."""
+    if foreign := named(file):
+        return foreign
     with reading(file) as stream:
         head = stream.read(16)
     if head.startswith(b"PK\3\4"):

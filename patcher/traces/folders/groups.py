@@ -60,7 +60,7 @@ class TraceGroup:
         return max(Counter(map(_worker, self.traces)).values())
 
     def _steps(self) -> list[tuple[int, ...]]:
-        """The units of each worker, of all of its pieces, where they are known."""
+        """Return the units of each worker, of all of its pieces, where they are known."""
         steps: dict[object, set[int]] = {}
         for trace in self.traces:
             if trace.steps is not None:
@@ -70,16 +70,16 @@ class TraceGroup:
     @property
     def steps(self) -> tuple[int, ...] | None:
         """The units that every rank has which left some; None where nobody knows."""
-        known = self._steps()
-        return tuple(sorted(set.intersection(*map(set, known)))) if known else None
+        by_worker = self._steps()
+        return tuple(sorted(set.intersection(*map(set, by_worker)))) if by_worker else None
 
     @property
     def got(self) -> str:
         """The units that are there; where a condition let each replica's begin elsewhere, their number alone."""
-        known, window = set(self._steps()), self.first.window
-        if len(known) < 2 or not window or not window.conditions:
+        by_worker, window = set(self._steps()), self.first.window
+        if len(by_worker) < 2 or not window or not window.conditions:
             return got(self.steps, window.length if window else None)
-        counts = sorted(map(len, known))
+        counts = sorted(map(len, by_worker))
         return f"{' to '.join(map(str, sorted({counts[0], counts[-1]})))} units each"
 
     @property
@@ -92,10 +92,10 @@ class TraceGroup:
     @property
     def uncounted(self) -> dict[int, int]:
         """Unit → the uncounted iterations right before it, in the rank that has most of them."""
-        found: dict[object, dict[int, int]] = {}
+        by_worker: dict[object, dict[int, int]] = {}
         for trace in self.traces:
-            found.setdefault(_worker(trace), {}).update(trace.metadata.uncounted if trace.metadata else {})
-        return max(found.values(), key=lambda uncounted: sum(uncounted.values()), default={})
+            by_worker.setdefault(_worker(trace), {}).update(trace.metadata.uncounted if trace.metadata else {})
+        return max(by_worker.values(), key=lambda uncounted: sum(uncounted.values()), default={})
 
     @property
     def next_command(self) -> str:
@@ -128,7 +128,7 @@ def got(units: Iterable[int] | None, requested: int | None) -> str:
 
 
 def ranks(group: TraceGroup) -> str:
-    """The ranks that left a trace, and how many there should be where that was written down."""
+    """Return the ranks that left a trace, and how many there should be where that was written down."""
     text = _spans(group.ranks)
     wanted, world = group.first.ranks, group.first.world
     expected = wanted if wanted != "all" else ""
@@ -141,18 +141,18 @@ def ranks(group: TraceGroup) -> str:
 
 
 def _spans(ranks: Iterable[int]) -> str:
-    """Ranks in order as text: ``0-3,8``."""
+    """Return ranks in order as text: ``0-3,8``."""
     runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda one: one[1] - one[0])]
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
 
 def common(paths: Iterable[Path]) -> Path:
-    """The one path, or the folder in which all of them lie."""
+    """Return the one path, or the folder in which all of them lie."""
     return Path(os.path.commonpath(list(paths)))
 
 
 def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
-    """The groups of traces below ``folder``, or the one that it is itself, oldest first. Raises OSError."""
+    """Return the groups of traces below ``folder``, or the one that it is itself, oldest first. Raises OSError."""
     paths = walk.recorded(folder)
     with display("looking", sum(map(walk.to_scan, paths))) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
         # Threads, for zlib, which does most of the work, lets the others run.
@@ -161,18 +161,18 @@ def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
 
 def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
     """Traces put together by run and window: the second one of a rank begins another group, but for its next piece."""
-    found: dict[object, list[list[RecordedTrace]]] = {}
+    groups: dict[object, list[list[RecordedTrace]]] = {}
     for trace in sorted(traces, key=lambda trace: (trace.ended, str(trace.path))):
         alone = trace.path if not trace.ours or trace.rank is None else None
         turn = trace.rollout, trace.step, trace.sync
-        known = (trace.form, trace.stage, trace.role, *turn, trace.window, trace.target)
-        runs = found.setdefault((alone, trace.path.parent, *known), [])
+        key = (trace.form, trace.stage, trace.role, *turn, trace.window, trace.target)
+        runs = groups.setdefault((alone, trace.path.parent, *key), [])
         before = [run for run in runs[-1] if _worker(run) == _worker(trace)] if runs else []
         if not runs or (before and not _follows(trace, before[-1])):
             runs.append([])
         runs[-1].append(trace)
-    made = [TraceGroup(tuple(sorted(run, key=_order))) for runs in found.values() for run in runs]
-    return sorted(made, key=lambda group: (group.first.ended, str(group.first.path)))
+    joined = [TraceGroup(tuple(sorted(run, key=_order))) for runs in groups.values() for run in runs]
+    return sorted(joined, key=lambda group: (group.first.ended, str(group.first.path)))
 
 
 def _follows(trace: RecordedTrace, before: RecordedTrace) -> bool:
@@ -182,7 +182,7 @@ def _follows(trace: RecordedTrace, before: RecordedTrace) -> bool:
 
 
 def _worker(trace: RecordedTrace) -> tuple[str, int | None, int | None]:
-    """The worker that left a trace; it leaves one in each group."""
+    """Return the worker that left a trace; it leaves one in each group."""
     return trace.host, trace.replica, trace.rank
 
 

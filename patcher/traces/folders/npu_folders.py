@@ -24,7 +24,7 @@ STORE = ".rlpatch"
 
 
 def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
-    """The state of the folder of one rank, with all that its name, its settings and its tables contain."""
+    """Return the state of the folder of one rank, with all that its name, its settings and its tables contain."""
     name = names.of(path)
     info = next(iter(sorted(path.glob("profiler_info*.json"))), None)
     settings = ascend.loaded(info) if info else None
@@ -46,7 +46,7 @@ def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
 
 
 def has_raw(path: Path) -> bool:
-    """Whether what torch_npu recorded is there, to be parsed."""
+    """Tell whether what torch_npu recorded is there, to be parsed."""
     return (path / "FRAMEWORK").is_dir() or any(path.glob("PROF_*"))
 
 
@@ -85,7 +85,7 @@ def _device_data(path: Path) -> bool:
 
 
 def exported(path: Path) -> tuple[str, ...]:
-    """What of text and db the folder of a rank was parsed into."""
+    """Return what of text and db the folder of a rank was parsed into."""
     output = path / OUTPUT
     there = {"text": (output / "trace_view.json").is_file(), "db": bool(database.parsed_into(output))}
     return tuple(export for export, found in there.items() if found)
@@ -98,7 +98,7 @@ def tables(path: Path) -> Path | None:
 
 
 def missing(path: Path) -> str:
-    """What is missing in the result of a parsing, in words; "" for nothing.
+    """Return what is missing in the result of a parsing, in words; "" for nothing.
 
     Newer torch_npu leaves ``analyse.done`` also where a part of it failed, and older ones never do: it says nothing.
     """
@@ -127,7 +127,7 @@ def steps_of(path: Path, progress: Progress = ignore) -> tuple[int, ...] | None:
 
 
 def to_scan(path: Path) -> int:
-    """Bytes that are read to know the numbers of the steps."""
+    """Return bytes that are read to know the numbers of the steps."""
     file = None if _vendor_steps(path) else _marked(path)
     return file.stat().st_size if file else 0
 
@@ -138,13 +138,13 @@ def _vendor_steps(path: Path) -> tuple[int, ...]:
 
 
 def _marked(path: Path) -> Path | None:
-    """The file in which the marks of the steps are looked for."""
+    """Return the file in which the marks of the steps are looked for."""
     files = path / "FRAMEWORK" / "torch.op_range", path / OUTPUT / "trace_view.json"
     return next(filter(Path.is_file, files), None)
 
 
 def _scheduled(settings: Any) -> Extent | None:
-    """The window of the schedule that the profiler was built with (``profiler_info.json``)."""
+    """Return the window of the schedule that the profiler was built with (``profiler_info.json``)."""
     try:
         schedule = settings["config"]["common_config"]["schedule"]
         first = sum(int(schedule.get(name) or 0) for name in ("skip_first", "wait", "warmup"))
@@ -155,7 +155,7 @@ def _scheduled(settings: Any) -> Extent | None:
 
 
 def parsing(path: Path) -> bool:
-    """Whether an `analyse` of rlpatch is at work in the folder of this trace."""
+    """Tell whether an `analyse` of rlpatch is at work in the folder of this trace."""
     with suppress(OSError), opened(path.parent.resolve() / STORE) as store, store.reading(LOCK) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -69,7 +69,7 @@ class RecordedTrace(TraceOrigin, Payload):
 
 
 def files_below(folder: Path) -> Iterator[os.stat_result]:
-    """The sizes and times of all files in a folder and below."""
+    """Yield the sizes and times of all files in a folder and below."""
     for place, _, files in os.walk(folder):
         for name in files:
             with contextlib.suppress(OSError):  # gone meanwhile: the parser tidies up
@@ -77,10 +77,10 @@ def files_below(folder: Path) -> Iterator[os.stat_result]:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file, or of all that lie in a folder."""
+    """Return bytes of a file, or of all that lie in a folder."""
     return sum(file.st_size for file in files_below(path)) if path.is_dir() else path.stat().st_size
 
 
 def changed(path: Path) -> float:
-    """When the youngest file of a trace was written, or the trace itself."""
+    """Return when the youngest file of a trace was written, or the trace itself."""
     return max(file.stat().st_mtime for file in (path, *path.glob("*")))

@@ -25,7 +25,7 @@ NPU, CANN, CHROME, DATABASE, OTHER = "npu", "cann", "chrome", "database", "other
 
 
 def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[tuple[Path, str]]:
-    """Every trace below the folder ``top`` with its kind, and nothing inside another one.
+    """Yield every trace below the folder ``top`` with its kind, and nothing inside another one.
 
     ``failed`` hears of closed folders.
     """
@@ -70,14 +70,14 @@ def recorded(folder: Path) -> list[Path]:
 
 
 def to_scan(path: Path) -> int:
-    """Bytes that `inspect` reads of one trace."""
+    """Return bytes that `inspect` reads of one trace."""
     if path.is_dir():
         return npu_folders.to_scan(path) if _folder_kind(path) == NPU else 0
     return 0 if foreign.named(path) else path.stat().st_size
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
-    """The state of one trace, with the metadata beside it, which goes before the fields of its name."""
+    """Return the state of one trace, with the metadata beside it, which goes before the fields of its name."""
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
@@ -86,20 +86,20 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
         trace = chrome_files.inspect(path, progress)
-    found, doubts = sidecar.checked(path, trace.form, trace.steps)
-    if found is None:
+    metadata, doubts = sidecar.checked(path, trace.form, trace.steps)
+    if metadata is None:
         return replace(trace, doubts=doubts)
-    origin = {field.name: getattr(found, field.name) for field in fields(TraceOrigin)}
-    known: dict[str, Any] = {key: value for key, value in origin.items() if value not in (None, "")}
-    steps = tuple(found.units) if trace.steps is None and found.units else trace.steps
-    return replace(trace, ours=True, metadata=found, steps=steps, doubts=doubts, **known)
+    origin = {field.name: getattr(metadata, field.name) for field in fields(TraceOrigin)}
+    fields_known: dict[str, Any] = {key: value for key, value in origin.items() if value not in (None, "")}
+    steps = tuple(metadata.units) if trace.steps is None and metadata.units else trace.steps
+    return replace(trace, ours=True, metadata=metadata, steps=steps, doubts=doubts, **fields_known)
 
 
 # ---------------------------------------------------------------- what a report reads
 
 
 def readable(path: Path) -> list[Path]:
-    """The traces at ``path`` that a report reads, in the order of their names: the file, or what lies below a folder.
+    """Return the traces at ``path`` that a report reads, by name: the file, or what lies below a folder.
 
     A folder of torch_npu is one, by what it was parsed into: db where both exports are there, for it is exact. Raises
     Problem (NO_TRACE) where there is nothing, or only what has to be parsed first; OSError where a folder is closed.
@@ -154,7 +154,7 @@ def _raised(error: OSError) -> None:
 
 
 def _export(folder: Path) -> Path | None:
-    """The file to read of the folder of a rank, or of the folder that it was parsed into; None without one."""
+    """Return the file to read of the folder of a rank, or of the folder that it was parsed into; None without one."""
     output = folder if folder.name == OUTPUT else folder / OUTPUT
     databases = database.parsed_into(output)
     if len(databases) > 1:
@@ -164,9 +164,9 @@ def _export(folder: Path) -> Path | None:
 
 
 def _msprof(folder: Path) -> Path | None:
-    """The trace that msprof exported in a folder ``PROF_…``; None without one, or where it is in parts."""
-    found = sorted((folder / "mindstudio_profiler_output").glob("msprof_*.json"))
-    return found[0] if len(found) == 1 else None
+    """Return the trace that msprof exported in a folder ``PROF_…``; None without one, or where it is in parts."""
+    files = sorted((folder / "mindstudio_profiler_output").glob("msprof_*.json"))
+    return files[0] if len(files) == 1 else None
 
 
 _EXPORTS: Mapping[str, Callable[[Path], Path | None]] = {NPU: _export, CANN: _msprof, CHROME: Path, DATABASE: Path}

@@ -163,7 +163,7 @@ def _values(
 
 
 def nanoseconds(microseconds: bytes | str) -> int:
-    """The whole nanoseconds of a time that is written in microseconds; ValueError if it is no number.
+    """Return the whole nanoseconds of a time that is written in microseconds; ValueError if it is no number.
 
     Written with more than 3 decimals, it is rounded to the nearest.
     """
@@ -236,18 +236,18 @@ class ChromeEvents:
             self.cut = file.cut or ("" if ended else "the file ends before the list of its events does")
 
     def _begin(self, file: _Stream) -> bytes:
-        """The text behind the opening of the list of events; the header is taken."""
+        """Return the text behind the opening of the list of events; the header is taken."""
         rest = file.read(self.block).lstrip(_BLANK)
         if rest.startswith(b"["):
             return rest[1:]
         if not rest.startswith(b"{"):
             raise self._problem("holds no JSON" if rest else "is empty", file)
         while True:
-            for found in islice(_HEAD.finditer(rest), _MOST_HEADS):
-                header = _loaded(rest[: found.end()] + b"]}")
+            for head in islice(_HEAD.finditer(rest), _MOST_HEADS):
+                header = _loaded(rest[: head.end()] + b"]}")
                 if header is not None:
                     self.header = header
-                    return rest[found.end() :]
+                    return rest[head.end() :]
             more = file.read(max(self.block, len(rest))) if len(rest) < LARGEST else b""
             if not more:
                 raise self._problem(f"holds no list traceEvents within its first {len(rest):,} bytes", file)
@@ -259,7 +259,7 @@ class ChromeEvents:
         return Problem(Kind.TRACE, cause, str(self.path), hint)
 
     def _decoded(self, rest: bytes) -> tuple[list[Event], int, bool]:
-        """The events of ``rest`` up to its last one, where that ends, and whether the list ends there."""
+        """Return the events of ``rest`` up to its last one, where that ends, and whether the list ends there."""
         if self._skipping:
             return self._skipped(rest)
         cuts = list(_BETWEEN.finditer(rest, max(len(rest) - _NEAR, 0)))
@@ -281,12 +281,12 @@ class ChromeEvents:
 
     def _skipped(self, rest: bytes) -> tuple[list[Event], int, bool]:
         """Leave out what nothing closes, up to where an event seems to begin."""
-        found, last = _BETWEEN.search(rest), rest.rfind(b"}", max(len(rest) - _NEAR, 0))
-        self._skipping = not found
-        return [], found.end() if found else last if last >= 0 else len(rest), False
+        between, last = _BETWEEN.search(rest), rest.rfind(b"}", max(len(rest) - _NEAR, 0))
+        self._skipping = not between
+        return [], between.end() if between else last if last >= 0 else len(rest), False
 
     def _attempt(self, events: bytes) -> list[Event] | None:
-        """The events of this text, repaired if it has to be; None where one of them cannot be read."""
+        """Return the events of this text, repaired if it has to be; None where one of them cannot be read."""
         for broken in (False, True):
             try:
                 return _decode(b"[" + (_repaired(events) if broken else events).lstrip(_BETWEEN_EVENTS) + b"]")
@@ -298,7 +298,7 @@ class ChromeEvents:
 
 
 def has_events(path: Path) -> bool:
-    """Whether a file of any name begins like a trace in Chrome's format, plain or gzip."""
+    """Tell whether a file of any name begins like a trace in Chrome's format, plain or gzip."""
     try:
         if not path.is_file():  # a pipe would be waited for
             return False
@@ -325,12 +325,12 @@ class _Stream:
         self.progress, self.reported = progress, 0
 
     def read(self, size: int) -> bytes:
-        """About ``size`` bytes, none at the end."""
-        found = self._read(size)
+        """Return about ``size`` bytes, none at the end."""
+        data = self._read(size)
         at = self.raw.tell()
         self.progress(at - self.reported)
         self.reported = at
-        return found
+        return data
 
     def _read(self, size: int) -> bytes:
         if self.unpacked is None:
@@ -371,9 +371,9 @@ class Scan(NamedTuple):
         return self.head.lstrip(_BLANK)[:1] in (b"", b"{", b"[")
 
     def distributed(self, name: str) -> int | None:
-        """The field ``name`` (rank, world_size) of torch.profiler's description of the distributed run."""
-        found = re.search(rb'"distributedInfo"\s*:\s*\{[^}]*\}', self.head)
-        value = found and re.search(rb'"%s"\s*:\s*(\d{1,9})\b' % name.encode(), found[0])
+        """Return the field ``name`` (rank, world_size) of torch.profiler's description of the distributed run."""
+        description = re.search(rb'"distributedInfo"\s*:\s*\{[^}]*\}', self.head)
+        value = description and re.search(rb'"%s"\s*:\s*(\d{1,9})\b' % name.encode(), description[0])
         return int(value[1]) if value else None
 
 
@@ -397,7 +397,7 @@ def scan(path: Path, progress: Progress = ignore) -> Scan:
 
 
 def _is_ended(head: bytes, tail: bytes) -> bool:
-    """Whether a trace ends as it should: behind the last event its list, and the fields that may follow."""
+    """Tell whether a trace ends as it should: behind the last event its list, and the fields that may follow."""
     text = tail.rstrip(b"\0 \t\r\n")
     if not head.lstrip(_BLANK).startswith(b"{"):
         return text.endswith(b"]")
@@ -406,7 +406,7 @@ def _is_ended(head: bytes, tail: bytes) -> bool:
 
 
 def closed(path: Path) -> bool:
-    """Whether a file ends as it should, by its beginning and its end alone."""
+    """Tell whether a file ends as it should, by its beginning and its end alone."""
     with reading(path) as file:
         head = file.read(64)
         file.seek(max(path.stat().st_size - _ENDS, 0))
@@ -417,11 +417,11 @@ def closed(path: Path) -> bool:
 
 
 def _whole_events(rest: bytes) -> tuple[list[tuple[int, int]], int]:
-    """Where each whole event of ``rest`` begins and ends, token by token; and where the list ends, else 0.
+    """Return where each whole event of ``rest`` begins and ends, token by token; and where the list ends, else 0.
 
     It is -1 where an event goes on for longer than any does.
     """
-    found: list[tuple[int, int]] = []
+    events: list[tuple[int, int]] = []
     depth = begin = first = 0
     text = rest.replace(b"\\\\", b"__").replace(b'\\"', b"__")  # faster than an expression that knows escapes
     for count, match in enumerate(_TOKENS.finditer(text)):
@@ -431,14 +431,14 @@ def _whole_events(rest: bytes) -> tuple[list[tuple[int, int]], int]:
                 begin, first = match.start(), count
             depth += 1
             if depth > _DEEPEST or count - first > _MOST_TOKENS:
-                return found, -1
+                return events, -1
         elif token in (b"}", b"]"):
             depth -= 1
             if depth < 0:
-                return found, match.end()
+                return events, match.end()
             if depth == 0:
-                found.append((begin, match.end()))
-    return found, 0
+                events.append((begin, match.end()))
+    return events, 0
 
 
 def _repaired(data: bytes) -> bytes:
@@ -448,7 +448,7 @@ def _repaired(data: bytes) -> bytes:
 def _loaded(data: bytes) -> dict[str, Any] | None:
     """``data`` as an object, repaired if it has to be; None if it is none."""
     try:
-        found = json.loads(_repaired(data), parse_float=str)
+        value = json.loads(_repaired(data), parse_float=str)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

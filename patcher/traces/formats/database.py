@@ -158,18 +158,18 @@ def rows(file: Path, query: str) -> list[tuple[Any, ...]] | None:
 
 
 def steps_in(file: Path) -> tuple[int, ...] | None:
-    """The numbers of the steps in a database; None where it has none, or is none."""
-    found = rows(file, "SELECT id FROM STEP_TIME")
-    return None if found is None else tuple(sorted(int(step) for (step,) in found if str(step).isdigit()))
+    """Return the numbers of the steps in a database; None where it has none, or is none."""
+    numbers = rows(file, "SELECT id FROM STEP_TIME")
+    return None if numbers is None else tuple(sorted(int(step) for (step,) in numbers if str(step).isdigit()))
 
 
-def texts(db: sqlite3.Connection, wanted: str) -> dict[int, str]:
-    """The texts of numbers, by number: ``wanted`` is a query that gives these, or a list of them.
+def texts(db: sqlite3.Connection, query_of_numbers: str) -> dict[int, str]:
+    """Return the texts of numbers, by number: ``wanted`` is a query that gives these, or a list of them.
 
     All in one query: torch_npu keeps them without a key, so each that is looked up alone is a walk through all.
     """
-    query = f"SELECT n.id, n.value FROM STRING_IDS n WHERE n.id IN ({wanted}) AND n.value IS NOT NULL"  # noqa: S608
-    found: dict[int, str] = {}
+    query = f"SELECT n.id, n.value FROM STRING_IDS n WHERE n.id IN ({query_of_numbers}) AND n.value IS NOT NULL"  # noqa: S608
+    by_number: dict[int, str] = {}
     for number, text in db.execute(query):
-        found.setdefault(number, str(text))
-    return found
+        by_number.setdefault(number, str(text))
+    return by_number

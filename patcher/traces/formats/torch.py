@@ -66,7 +66,7 @@ _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
 
 def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
-    """The timeline of each rank in the trace at ``path``; Problem (TRACE) if it is none, or a rank has two devices."""
+    """Return the trace of each rank in a file. Raises Problem (TRACE) if it is none, or a rank has two devices."""
     reader = _Reader(path, wanted, progress)
     reader.source.feed(reader.take)
     return list(reader.timelines())
@@ -152,7 +152,7 @@ class _Reader:
         return number
 
     def _marked(self, text: str, name: str) -> int:
-        """The category of an event, where ranges of the host with certain names are marks."""
+        """Return the category of an event, where ranges of the host with certain names are marks."""
         host = text.lower() == "python_function" or _CATEGORIES.get(text.lower()) == _OPERATOR
         return _ANNOTATION if host and self.wanted and self.wanted.search(name) else _category(text, name)
 
@@ -197,50 +197,50 @@ class _Reader:
         rank = self._rank(event.pid)
         thread = rank.found.thread(event.pid, event.tid)
         columns = rank.found.operators[thread]
-        found = thread, columns.begin.append, columns.end.append, columns.name.append, rank
-        self.ranges[event.pid, event.tid] = found
-        return found
+        columns_of = thread, columns.begin.append, columns.end.append, columns.name.append, rank
+        self.ranges[event.pid, event.tid] = columns_of
+        return columns_of
 
     def _rank(self, process: int | str) -> _Rank:
-        """The rank of a process; of all but merged traces there is one."""
-        known = self.processes.get(process)
-        if known is None:
+        """Return the rank of a process; of all but merged traces there is one."""
+        rank = self.processes.get(process)
+        if rank is None:
             merged = _MERGED.match(process) if isinstance(process, str) else None
             label = merged[1] if merged else ""
             source = f"{self.source.path} [{label}]" if label else str(self.source.path)
-            known = self.processes[process] = self.ranks.setdefault(label, _Rank(source, self.names, self.wanted))
-        return known
+            rank = self.processes[process] = self.ranks.setdefault(label, _Rank(source, self.names, self.wanted))
+        return rank
 
     def _add_task(self, event: Event, category: int) -> None:
         begin, end = times(event)
         rank, args = self._rank(event.pid), event.args or _NO_ARGS
-        found = rank.found
+        trace = rank.found
         kind = COPY if category == _COPY else _kind_of(event.name)
         stream = event.tid if args.stream is None else args.stream
-        found.tasks.add(begin, end, kind, self.names[event.name], self.stream_of(stream), args.correlation)
+        trace.tasks.add(begin, end, kind, self.names[event.name], self.stream_of(stream), args.correlation)
         if args.group is not None:
-            found.groups[len(found.tasks) - 1] = str(args.group)
+            trace.groups[len(trace.tasks) - 1] = str(args.group)
         if args.collective is not None:
             carried = message(args.collective, args.sent, args.received, args.dtype, args.ranks)
-            found.messages[len(found.tasks) - 1] = carried
+            trace.messages[len(trace.tasks) - 1] = carried
         if category == _KERNEL:
             rank.devices.add(event.pid if args.device is None else args.device)
 
     def _annotate(self, event: Event, category: int) -> None:
         begin, end = times(event)
-        found = self._rank(event.pid).found
-        thread = found.thread(event.pid, event.tid)
+        trace = self._rank(event.pid).found
+        thread = trace.thread(event.pid, event.tid)
         if category == _MODULE:
-            found.modules[thread].add(begin, end, found.names[module_class(event.name)])
-        elif found.add_mark(event.name, begin, end, thread):
+            trace.modules[thread].add(begin, end, trace.names[module_class(event.name)])
+        elif trace.add_mark(event.name, begin, end, thread):
             return
         elif event.name.startswith(OPTIMIZER):
-            found.operators[thread].add(begin, end, found.names[event.name])
+            trace.operators[thread].add(begin, end, trace.names[event.name])
         elif _CLASS.fullmatch(event.name):  # what --module-ranges leaves in a trace of torch.profiler
-            found.modules[thread].add(begin, end, found.names[event.name])
+            trace.modules[thread].add(begin, end, trace.names[event.name])
 
     def timelines(self) -> Iterator[RankTrace]:
-        """The timelines, when all events have been added."""
+        """Yield the timelines, when all events have been added."""
         header = self.source.header
         distributed = header.get("distributedInfo")
         fields = distributed if isinstance(distributed, Mapping) else {}
@@ -248,15 +248,15 @@ class _Reader:
         numbers = _numbers(self.ranks)
         shapes = {number: tuple(text.decode() for text in inputs) for (_, *inputs), number in self.shaped.items()}
         for label, rank in sorted(self.ranks.items()) or [("", self._rank(0))]:
-            found = rank.found
+            trace = rank.found
             if len(rank.devices) > 1:
                 raise several(self.source.path, "devices", rank.devices)
-            found.cut, found.lost, found.shapes = self.source.cut, self.source.lost, shapes
-            found.settings = {word: str(header[name]) for name, word in _SETTINGS.items() if name in header}
-            found.rank, found.world = numbers.get(label) if label else own, world
-            found.device = _device(header, next(iter(rank.devices), None))
-            found.tasks.link(rank.launches, found.tasks.key)
-            yield found
+            trace.cut, trace.lost, trace.shapes = self.source.cut, self.source.lost, shapes
+            trace.settings = {word: str(header[name]) for name, word in _SETTINGS.items() if name in header}
+            trace.rank, trace.world = numbers.get(label) if label else own, world
+            trace.device = _device(header, next(iter(rank.devices), None))
+            trace.tasks.link(rank.launches, trace.tasks.key)
+            yield trace
 
 
 def _numbers(labels: Collection[str]) -> dict[str, int]:
@@ -275,15 +275,15 @@ def _kind_of(name: str) -> str:
 
 @functools.cache
 def _category(text: str, name: str) -> int:
-    """The number of the category of an event; UNKNOWN where nothing is read of such an event."""
-    found = _LAUNCH if text.lower().endswith(("_runtime", "_driver")) else _CATEGORIES.get(text.lower(), UNKNOWN)
-    if found == _OPERATOR and name.startswith(_STEP):
+    """Return the number of the category of an event; UNKNOWN where nothing is read of such an event."""
+    category = _LAUNCH if text.lower().endswith(("_runtime", "_driver")) else _CATEGORIES.get(text.lower(), UNKNOWN)
+    if category == _OPERATOR and name.startswith(_STEP):
         return _ANNOTATION
-    if found == _LAUNCH and not _LAUNCHES.search(name):
+    if category == _LAUNCH and not _LAUNCHES.search(name):
         return _CAPTURE if _CAPTURES.search(name) else _CALL
-    if found == _MODULE and not name.startswith(NN_MODULE):
+    if category == _MODULE and not name.startswith(NN_MODULE):
         return _BUILT_IN if name.startswith("<built-in ") else UNKNOWN
-    return found
+    return category
 
 
 def _device(header: Mapping[str, Any], number: object) -> str:

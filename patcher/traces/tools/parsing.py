@@ -65,7 +65,7 @@ class ToolProcess:
         self.worked = self.looked = self.began
 
     def idles(self, watched: Path, patience: float) -> bool:
-        """Whether it has neither computed, nor written anything below ``watched``, for ``patience`` s."""
+        """Tell whether it has neither computed, nor written anything below ``watched``, for ``patience`` s."""
         now = time.monotonic()
         if now - self.looked < min(_LOOK_S, patience / 2):
             return False
@@ -89,7 +89,7 @@ class ToolProcess:
             time.sleep(_GONE_PAUSE_S)
 
     def last_lines(self, *words: str) -> tuple[str, ...]:
-        """The last lines of its output with one of ``words`` in them, or of all without words."""
+        """Return the last lines of its output with one of ``words`` in them, or of all without words."""
         self.log.seek(0)
         text = self.log.read().decode("utf-8", "replace")
         lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
@@ -218,7 +218,7 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
 
 
 def _lock_file(folder: Path) -> TextIO:
-    """The file that is locked, which no link leads to: what it holds is replaced."""
+    """Return the file that is locked, which no link leads to: what it holds is replaced."""
     store = folder.resolve() / STORE
     store.mkdir(exist_ok=True)
     with opened(store) as inside:
@@ -238,7 +238,7 @@ def _written(path: Path) -> object:
 
 
 def _alive(session: int) -> list[int]:
-    """The processes of a session that have not ended, whether or not their parent has waited for them."""
+    """Return the processes of a session that have not ended, whether or not their parent has waited for them."""
     return [pid for pid, state, _ in _stats(session) if state not in "ZX"]
 
 
@@ -248,7 +248,7 @@ def _cpu(session: int) -> float:
 
 
 def _stats(session: int) -> Iterator[tuple[int, str, int]]:
-    """The number of each process of a session, its state, and the ticks of CPU that it has used."""
+    """Yield the number of each process of a session, its state, and the ticks of CPU that it has used."""
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
