@@ -13,7 +13,7 @@ import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from patcher.progress import Progress, ignore
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
@@ -27,9 +27,6 @@ MOST_SHAPES, LONGEST = 20_000, 2000
 """Operators with shapes of their own that are told apart, and bytes of such shapes: what is beyond goes by its name."""
 
 Append = Callable[[int], None]
-_Columns = tuple[int, Append, Append, Append, "_Rank"]
-"""The number of a thread, how its operators grow (by begin, end and name), and the rank that it is of."""
-
 _OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE = range(9)
 _CATEGORIES = {
     "cpu_op": _OPERATOR,
@@ -69,44 +66,61 @@ def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress =
     """Return the trace of each rank in a file. Raises Problem (TRACE) if it is none, or a rank has two devices."""
     reader = _Reader(path, wanted, progress)
     reader.source.feed(reader.take)
-    return list(reader.timelines())
+    return list(reader.traces())
+
+
+class _HostThread(NamedTuple):
+    """A thread of the host: its rank, its number, and how its operators grow."""
+
+    rank: _Rank
+    number: int
+    add_begin: Append
+    add_end: Append
+    add_name: Append
 
 
 class _Rank:
-    """The timeline of one rank, its launches, open captures, and the devices on which its kernels ran."""
+    """The trace of one rank, its launches, open captures (by thread), and the devices on which its kernels ran."""
 
     def __init__(self, source: str, names: StringTable, wanted: re.Pattern[str] | None) -> None:
-        self.found = RankTrace(source, "torch", wanted)
-        self.found.names = names
+        self.trace = RankTrace(source, "torch", wanted)
+        self.trace.names = names
         self.launches = HostCalls()
-        self.captures: dict[int, CapturedLaunches] = {}  # those that a thread has begun
+        self.captures: dict[int, CapturedLaunches] = {}
         self.devices: set[object] = set()
 
 
 class _Reader:
-    """Fills the timelines block by block; launches wait in columns until all kernels are there."""
+    """Fills the traces block by block; launches wait in columns until all kernels are there."""
 
     def __init__(self, path: Path, wanted: re.Pattern[str] | None, progress: Progress) -> None:
         self.source, self.wanted = ChromeEvents(path, progress), wanted
-        self.category_of = functools.cache(self._marked) if wanted else _category
+        self.category_of = functools.cache(self._category_marked) if wanted else _category
         self.names = StringTable()
         self.operators: dict[str, int] = {}  # of operators alone, by name
         self.stream_of = functools.cache(lambda stream: self.names[f"stream {stream}"])
         self.shaped: dict[tuple[str, bytes, bytes, bytes], int] = {}
         self.ranks: dict[str, _Rank] = {}  # by label; "" where nobody merged anything
         self.processes: dict[object, _Rank] = {}
-        self.take_other = {
-            _LAUNCH: self._add_launch, _KERNEL: self._add_task, _COPY: self._add_task, _ANNOTATION: self._annotate,
-            _MODULE: self._annotate, _CALL: self._add_call, _BUILT_IN: self._add_built_in, _CAPTURE: self._add_capture,
-        }  # fmt: skip
-        self.ranges: dict[Thread, _Columns] = {}
+        self.threads: dict[Thread, _HostThread] = {}
+        self.add_other = {
+            _LAUNCH: self._add_launch,
+            _KERNEL: self._add_kernel,
+            _COPY: self._add_copy,
+            _ANNOTATION: self._add_annotation,
+            _MODULE: self._add_module,
+            _CALL: self._add_call,
+            _BUILT_IN: self._add_built_in,
+            _CAPTURE: self._add_capture,
+        }
 
     def take(self, events: Iterator[Event]) -> None:
-        """Add the events; ValueError, OverflowError or TypeError at one whose time is no number."""
+        """Add the events. Raises ValueError, OverflowError or TypeError at one whose time is no number."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
-        category_of, ranges, operators, shaped, work = self.category_of, self.ranges, self.operators, self._shaped, WORK
+        category_of, operators, shaped, work = self.category_of, self.operators, self._shaped, WORK
         pid = tid = None
-        dot, low, high = ord("."), -BEYOND, BEYOND
+        dot = ord(".")
+        low, high = -BEYOND, BEYOND
         for event in events:
             if event.ph != "X":
                 continue
@@ -116,7 +130,7 @@ class _Reader:
                 category = category_of(event.cat, name)
                 if category != _OPERATOR:
                     if category != UNKNOWN:
-                        self.take_other[category](event, category)
+                        self.add_other[category](event)
                     continue
                 number = operators[name] = self.names[name]
             text = bytes(event.ts)
@@ -127,7 +141,8 @@ class _Reader:
             end = begin + round(event.dur * 1000)
             if tid != event.tid or pid != event.pid or tid is None:  # most are of the thread of the one before
                 pid, tid = event.pid, event.tid
-                thread, add_begin, add_end, add_name, rank = ranges.get((pid, tid)) or self._thread(event)
+                thread = self._thread(event)
+                add_begin, add_end, add_name = thread.add_begin, thread.add_end, thread.add_name
             if not low < end < high:  # before anything is added: the columns stay as long as each other
                 raise OverflowError(f"no duration: {event.dur}")
             add_begin(begin)
@@ -138,10 +153,10 @@ class _Reader:
                 continue
             add_name(shaped(name, args) if name in work and args.dims else number)
             if args.forward:
-                rank.found.backward.add(thread)
+                thread.rank.trace.backward.add(thread.number)
 
     def _shaped(self, name: str, args: Args) -> int:
-        """The number of an operator by its name and shapes; by its name alone where these are too many, or untyped."""
+        """Return the number of an operator by its name and shapes; by its name alone for too many shapes, or types."""
         concrete = bytes(args.concrete) if name in CONCRETE else b""
         key = name, bytes(args.dims), bytes(args.kinds), concrete
         number = self.shaped.get(key)
@@ -151,55 +166,20 @@ class _Reader:
             number = self.shaped[key] = self.names.add_again(name)
         return number
 
-    def _marked(self, text: str, name: str) -> int:
+    def _category_marked(self, text: str, name: str) -> int:
         """Return the category of an event, where ranges of the host with certain names are marks."""
         host = text.lower() == "python_function" or _CATEGORIES.get(text.lower()) == _OPERATOR
         return _ANNOTATION if host and self.wanted and self.wanted.search(name) else _category(text, name)
 
-    def _add_launch(self, event: Event, _category: int) -> None:
-        correlation = None if event.args is None else event.args.correlation
-        if correlation is not None:
-            thread, _, _, _, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
-            time = nanoseconds(event.ts)
-            rank.launches.add(correlation, time, thread)
-            if rank.captures and thread in rank.captures:
-                self._add_captured(rank, rank.captures[thread], event, time)
-        if event.dur * 1000 >= LONG_CALL:
-            self._add_call(event, _category)
-
-    def _add_captured(self, rank: _Rank, graph: CapturedLaunches, event: Event, time: int) -> None:
-        """Keep a launch that a graph is captured of; HIP names the kernel, CUDA does not."""
-        kernel = event.args and event.args.kernel
-        copy = _COPIES.search(event.name) is not None
-        if copy or "launch" in event.name.lower():
-            graph.add(time, rank.found.names[str(kernel)] if kernel else UNKNOWN, copy=copy)
-
-    def _add_capture(self, event: Event, _category: int) -> None:
-        thread, _, _, _, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
-        rank.captures.pop(thread, None)
-        if "Begin" in event.name:
-            rank.captures[thread] = graph = CapturedLaunches(thread, nanoseconds(event.ts))
-            rank.found.captured.append(graph)
-        self._add_call(event, _category)
-
-    def _add_call(self, event: Event, _category: int) -> None:
-        if event.dur * 1000 >= LONG_CALL:
-            thread, *_, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
-            rank.found.add_call(event.name, *times(event), thread)
-
-    def _add_built_in(self, event: Event, _category: int) -> None:
-        if event.dur * 1000 >= LONG_CALL:
-            thread, *_, rank = self.ranges.get((event.pid, event.tid)) or self._thread(event)
-            name = rank.found.names[_OBJECT.sub("", event.name[:1000]).strip("<>")]
-            rank.found.functions.setdefault(thread, RangeColumns()).add(*times(event), name)
-
-    def _thread(self, event: Event) -> _Columns:
-        rank = self._rank(event.pid)
-        thread = rank.found.thread(event.pid, event.tid)
-        columns = rank.found.operators[thread]
-        columns_of = thread, columns.begin.append, columns.end.append, columns.name.append, rank
-        self.ranges[event.pid, event.tid] = columns_of
-        return columns_of
+    def _thread(self, event: Event) -> _HostThread:
+        thread = self.threads.get((event.pid, event.tid))
+        if thread is None:
+            rank = self._rank(event.pid)
+            number = rank.trace.thread(event.pid, event.tid)
+            ranges = rank.trace.operators[number]
+            thread = _HostThread(rank, number, ranges.begin.append, ranges.end.append, ranges.name.append)
+            self.threads[event.pid, event.tid] = thread
+        return thread
 
     def _rank(self, process: int | str) -> _Rank:
         """Return the rank of a process; of all but merged traces there is one."""
@@ -211,49 +191,94 @@ class _Reader:
             rank = self.processes[process] = self.ranks.setdefault(label, _Rank(source, self.names, self.wanted))
         return rank
 
-    def _add_task(self, event: Event, category: int) -> None:
-        begin, end = times(event)
-        rank, args = self._rank(event.pid), event.args or _NO_ARGS
-        trace = rank.found
-        kind = COPY if category == _COPY else _kind_of(event.name)
-        stream = event.tid if args.stream is None else args.stream
-        trace.tasks.add(begin, end, kind, self.names[event.name], self.stream_of(stream), args.correlation)
+    def _add_launch(self, event: Event) -> None:
+        if event.args is not None and event.args.correlation is not None:
+            thread, time = self._thread(event), nanoseconds(event.ts)
+            thread.rank.launches.add(event.args.correlation, time, thread.number)
+            graph = thread.rank.captures.get(thread.number)
+            if graph is not None:
+                self._add_captured(graph, event.name, event.args.kernel, time)
+        self._add_call(event)
+
+    def _add_captured(self, graph: CapturedLaunches, name: str, kernel: object, time: int) -> None:
+        """Keep a launch that a graph is captured of; HIP names the kernel, CUDA does not."""
+        copy = _COPIES.search(name) is not None
+        if copy or "launch" in name.lower():
+            graph.add(time, self.names[str(kernel)] if kernel else UNKNOWN, copy=copy)
+
+    def _add_capture(self, event: Event) -> None:
+        thread = self._thread(event)
+        thread.rank.captures.pop(thread.number, None)
+        if "Begin" in event.name:
+            graph = CapturedLaunches(thread.number, nanoseconds(event.ts))
+            thread.rank.captures[thread.number] = graph
+            thread.rank.trace.captured.append(graph)
+        self._add_call(event)
+
+    def _add_call(self, event: Event) -> None:
+        if event.dur * 1000 >= LONG_CALL:
+            thread = self._thread(event)
+            thread.rank.trace.add_call(event.name, *times(event), thread.number)
+
+    def _add_built_in(self, event: Event) -> None:
+        if event.dur * 1000 >= LONG_CALL:
+            thread = self._thread(event)
+            name = self.names[_OBJECT.sub("", event.name[:1000]).strip("<>")]
+            thread.rank.trace.functions.setdefault(thread.number, RangeColumns()).add(*times(event), name)
+
+    def _add_kernel(self, event: Event) -> None:
+        args = event.args or _NO_ARGS
+        self._add_task(event, args, _kind_of(event.name))
+        self._rank(event.pid).devices.add(event.pid if args.device is None else args.device)
+
+    def _add_copy(self, event: Event) -> None:
+        self._add_task(event, event.args or _NO_ARGS, COPY)
+
+    def _add_task(self, event: Event, args: Args, kind: str) -> None:
+        trace, name = self._rank(event.pid).trace, self.names[event.name]
+        stream = self.stream_of(event.tid if args.stream is None else args.stream)
+        task = len(trace.tasks)
+        trace.tasks.add(*times(event), kind, name, stream, args.correlation)
         if args.group is not None:
-            trace.groups[len(trace.tasks) - 1] = str(args.group)
+            trace.groups[task] = str(args.group)
         if args.collective is not None:
             carried = message(args.collective, args.sent, args.received, args.dtype, args.ranks)
-            trace.messages[len(trace.tasks) - 1] = carried
-        if category == _KERNEL:
-            rank.devices.add(event.pid if args.device is None else args.device)
+            trace.messages[task] = carried
 
-    def _annotate(self, event: Event, category: int) -> None:
+    def _add_module(self, event: Event) -> None:
         begin, end = times(event)
-        trace = self._rank(event.pid).found
+        trace = self._rank(event.pid).trace
         thread = trace.thread(event.pid, event.tid)
-        if category == _MODULE:
-            trace.modules[thread].add(begin, end, trace.names[module_class(event.name)])
-        elif trace.add_mark(event.name, begin, end, thread):
-            return
-        elif event.name.startswith(OPTIMIZER):
-            trace.operators[thread].add(begin, end, trace.names[event.name])
-        elif _CLASS.fullmatch(event.name):  # what --module-ranges leaves in a trace of torch.profiler
-            trace.modules[thread].add(begin, end, trace.names[event.name])
+        trace.modules[thread].add(begin, end, self.names[module_class(event.name)])
 
-    def timelines(self) -> Iterator[RankTrace]:
-        """Yield the timelines, when all events have been added."""
+    def _add_annotation(self, event: Event) -> None:
+        begin, end = times(event)
+        trace = self._rank(event.pid).trace
+        thread = trace.thread(event.pid, event.tid)
+        if trace.add_mark(event.name, begin, end, thread):
+            return
+        if event.name.startswith(OPTIMIZER):
+            trace.operators[thread].add(begin, end, self.names[event.name])
+        elif _CLASS.fullmatch(event.name):  # what --module-ranges leaves in a trace of torch.profiler
+            trace.modules[thread].add(begin, end, self.names[event.name])
+
+    def traces(self) -> Iterator[RankTrace]:
+        """Yield the traces, when all events have been added."""
         header = self.source.header
         distributed = header.get("distributedInfo")
         fields = distributed if isinstance(distributed, Mapping) else {}
-        own, world = (value if type(value := fields.get(name)) is int else None for name in ("rank", "world_size"))
+        own_rank, world = (value if type(value := fields.get(name)) is int else None for name in ("rank", "world_size"))
         numbers = _numbers(self.ranks)
         shapes = {number: tuple(text.decode() for text in inputs) for (_, *inputs), number in self.shaped.items()}
         for label, rank in sorted(self.ranks.items()) or [("", self._rank(0))]:
-            trace = rank.found
+            trace = rank.trace
             if len(rank.devices) > 1:
                 raise several(self.source.path, "devices", rank.devices)
-            trace.cut, trace.lost, trace.shapes = self.source.cut, self.source.lost, shapes
+            trace.cut, trace.lost = self.source.cut, self.source.lost
+            trace.shapes = shapes
             trace.settings = {word: str(header[name]) for name, word in _SETTINGS.items() if name in header}
-            trace.rank, trace.world = numbers.get(label) if label else own, world
+            trace.rank = numbers.get(label) if label else own_rank
+            trace.world = world
             trace.device = _device(header, next(iter(rank.devices), None))
             trace.tasks.link(rank.launches, trace.tasks.key)
             yield trace
