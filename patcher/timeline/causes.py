@@ -115,8 +115,8 @@ def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
 def _others(steps: Sequence[Spent], at: int) -> list[Spent]:
     first = max(at - NEIGHBOURS, 0)
     near = list(enumerate(steps[first : at + NEIGHBOURS + 1], first))
-    others = [one for place, one in near if place not in (0, at)]
-    return others if len(others) >= FEWEST else [one for place, one in near if place != at]
+    others = [neighbour for place, neighbour in near if place not in (0, at)]
+    return others if len(others) >= FEWEST else [neighbour for place, neighbour in near if place != at]
 
 
 def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVerdict:
@@ -258,13 +258,15 @@ def _outstanding(steps: Iterable[TrainingStep]) -> list[_Row]:
     """Excesses of the same cause together."""
     grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
     for step in steps:
-        one = step.limited_by
-        if one is not None:
-            grouped[one.role, one.replica, one.rank, one.kind, one.what, one.phase].append((step.step, one))
+        limit = step.limited_by
+        if limit is not None:
+            grouped[limit.role, limit.replica, limit.rank, limit.kind, limit.what, limit.phase].append(
+                (step.step, limit)
+            )
     rows: list[_Row] = []
     for group in grouped.values():
-        largest = max((one for _, one in group), key=lambda member: member.excess_seconds)
-        total = sum(one.excess_seconds for _, one in group)
+        largest = max((limit for _, limit in group), key=lambda member: member.excess_seconds)
+        total = sum(limit.excess_seconds for _, limit in group)
         rows.append(
             (
                 f"{largest.label}, over the typical step",
@@ -322,12 +324,12 @@ def _counted(step: TrainingStep, key: str) -> float:
 
 
 def _poll_title(paths: Iterable[Spent]) -> str:
-    names = {one.what for path in paths for one in path.us if one.kind == "poll"}
+    names = {key.what for path in paths for key in path.us if key.kind == "poll"}
     return f"polling ({', '.join(sorted(names)[:2])}) after the last trajectory had ended"
 
 
 def _gaps(path: Spent) -> float:
-    return seconds(sum(us for one, us in path.us.items() if one.kind == "gap" and one.role == "driver"))
+    return seconds(sum(us for key, us in path.us.items() if key.kind == "gap" and key.role == "driver"))
 
 
 def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
@@ -335,8 +337,10 @@ def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
     segments = [segment for segment in step.critical_path if kind and segment.kind == kind]
     if not segments:
         return None
-    one = max(segments, key=lambda piece: piece.seconds)
-    return Cause(one.role, one.replica, one.rank, one.what, one.phase, one.seconds, 0.0, one.kind)
+    longest = max(segments, key=lambda piece: piece.seconds)
+    return Cause(
+        longest.role, longest.replica, longest.rank, longest.what, longest.phase, longest.seconds, 0.0, longest.kind
+    )
 
 
 def path_seconds(paths: Sequence[Spent]) -> tuple[Cause, ...]:
@@ -345,5 +349,5 @@ def path_seconds(paths: Sequence[Spent]) -> tuple[Cause, ...]:
     for path in paths[1:] or paths:
         sums.update(path.us)
     return tuple(
-        Cause(one.role, None, None, one.what, one.phase, seconds(us), 0.0, one.kind) for one, us in sums.most_common()
+        Cause(key.role, None, None, key.what, key.phase, seconds(us), 0.0, key.kind) for key, us in sums.most_common()
     )

@@ -58,8 +58,8 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
         return Alignment({home: 0}, (_clock(processes, home, Offset(0, 0, "same clock")),))
     apart = {boot: wall - walls[home] for boot, wall in walls.items()}
     offsets = solved(bounds(processes), home, apart)
-    clocks = [_clock(processes, boot, one, apart[boot] - one.offset) for boot, one in offsets.items()]
-    return Alignment({boot: one.offset for boot, one in offsets.items()}, tuple(clocks))
+    clocks = [_clock(processes, boot, offset, apart[boot] - offset.offset) for boot, offset in offsets.items()]
+    return Alignment({boot: offset.offset for boot, offset in offsets.items()}, tuple(clocks))
 
 
 def _walls(processes: Iterable[Process]) -> dict[str, int]:

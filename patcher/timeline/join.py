@@ -135,8 +135,8 @@ class _Join:
             again = self.marked and self.steps and number == self.steps[-1].step
             if end <= begin or again:  # verl's fully_async logs twice, of the rollouts first
                 continue
-            for one in self.readers:
-                one.advance(end + SLACK_US)
+            for process_reader in self.readers:
+                process_reader.advance(end + SLACK_US)
             yield number, begin, end, reader.stale.pop(mark.id, None)
             before = end
 
@@ -190,8 +190,8 @@ class _Join:
         """Read what is behind the last step; returns the last time of the run."""
         until = max((reader.upto for reader in self.readers), default=0)
         while not all(reader.done for reader in self.readers):
-            for one in self.readers:
-                one.advance(until)
+            for process_reader in self.readers:
+                process_reader.advance(until)
             self._forget(until - SLACK_US)
             until = max(
                 until + STRIDE_US, min((reader.upto for reader in self.readers if not reader.done), default=until)
@@ -271,9 +271,10 @@ class _Join:
         return {}
 
     def _label(self, at: int) -> str:
-        one = self.processes[at]
+        process = self.processes[at]
         return (
-            Lane(one.role, 0, one.replica, one.rank, one.head.host, one.head.pid, "").label + f" (pid {one.head.pid})"
+            Lane(process.role, 0, process.replica, process.rank, process.head.host, process.head.pid, "").label
+            + f" (pid {process.head.pid})"
         )
 
     def _missing(self) -> Iterator[str]:
@@ -356,9 +357,9 @@ def thinned(path: Sequence[Piece], most: int) -> list[Piece]:
     lengths: list[float] = [piece.end - piece.start for piece in path]
     by_length: list[int] = sorted(range(1, len(path)), key=lengths.__getitem__)
     longest, thin = {*by_length[1 - most :]}, [path[0]]
-    for at, one in enumerate(path[1:], 1):
+    for at, part in enumerate(path[1:], 1):
         if at in longest:
-            thin.append(one)
+            thin.append(part)
         else:
-            thin[-1] = thin[-1].until(one.end)
+            thin[-1] = thin[-1].until(part.end)
     return thin

@@ -190,7 +190,7 @@ class StepRecords:
         used = set[tuple[int, int]]()
         works_of = defaultdict[int, list[KeptSpan]](list)
         for work in sorted(works, key=by_start):
-            free = [one for one in by_method[work.name] if (one.id, work.process) not in used]
+            free = [candidate for candidate in by_method[work.name] if (candidate.id, work.process) not in used]
             if call := self._call_of(work, free):
                 used.add((call.id, work.process))
                 works_of[call.id].append(work)
@@ -317,13 +317,13 @@ class _Walk:
         self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, node: KeptSpan | None, phase: str, depth: int
     ) -> None:
         """Explain ``low`` to ``high`` by ``parts``; what is between them is of ``node``."""
-        for one, begin, end in walk_back(parts, low, high):
-            if one is None:
+        for part, begin, end in walk_back(parts, low, high):
+            if part is None:
                 self.own(node, begin, end, phase)
-            elif isinstance(one, CallGroup):
-                self.explain_group(one, begin, end, phase, depth + 1)
+            elif isinstance(part, CallGroup):
+                self.explain_group(part, begin, end, phase, depth + 1)
             else:
-                self.explain(one, begin, end, phase, depth + 1)
+                self.explain(part, begin, end, phase, depth + 1)
 
     def explain(self, node: KeptSpan, low: int, high: int, phase: str, depth: int) -> None:
         """Explain what ``node`` did from ``low`` to ``high``."""
@@ -350,15 +350,15 @@ class _Walk:
         if node is None or (node.kind, node.name) == ("phase", "step"):
             self.pieces.append(PathPiece(low, high, "driver", "gap", "between phases", "", records.driver))
         elif node.process == records.driver:
-            for one, begin, end in walk_back(records.remote(node), low, high):
-                if one is None:
+            for cover, begin, end in walk_back(records.remote(node), low, high):
+                if cover is None:
                     self.own_of_driver(node, begin, end, phase)
                 else:
-                    self.explain(one, begin, end, phase, 1)
+                    self.explain(cover, begin, end, phase, 1)
         elif node.kind in ("trajectory", "request", "phase"):
             others = (reward for reward in records.rewards.get(node.process, ()) if reward.parent != node.id)
-            for one, begin, end in walk_back(others, low, high):
-                self.add(one or node, begin, end, phase)
+            for cover, begin, end in walk_back(others, low, high):
+                self.add(cover or node, begin, end, phase)
         else:
             self.add(node, low, high, phase)
 
@@ -416,11 +416,11 @@ class _Walk:
         ]
         lone = engines[0] if len(engines) == 1 else None
         after = ""
-        for one, begin, end in walk_back(parts, low, high):
-            if one is not None:
-                process = lone if lone is not None else one.process
-                self.pieces.append(one._replace(start=begin, end=end, process=process))
-                after = one.what
+        for stretch, begin, end in walk_back(parts, low, high):
+            if stretch is not None:
+                process = lone if lone is not None else stretch.process
+                self.pieces.append(stretch._replace(start=begin, end=end, process=process))
+                after = stretch.what
                 continue
             alone = self._alone(serve, begin, end)
             if alone and after == "prefill":
@@ -436,7 +436,7 @@ class _Walk:
     def _alone(self, serve: KeptSpan, low: int, high: int) -> bool:
         """Tell whether no other request is alive at its replica all the time: then it is this one that is kept back."""
         served = self.records.served_by(self.records.replica_of[serve.process])
-        return not any(one.start <= low and end_of(one) >= high for one in served if one is not serve)
+        return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
 
     # ------------------------------------------------------------ training
 
@@ -469,15 +469,15 @@ class _Walk:
         ahead: list[tuple[KeptSpan, KeptSpan, bool]] = [(work, work, False)]
         depth = 0
         while ahead:
-            one, within, ends = ahead.pop()
-            course.append(Point(end_of(one) if ends else one.start, (ends, one.kind, one.name), within))
+            span, within, ends = ahead.pop()
+            course.append(Point(end_of(span) if ends else span.start, (ends, span.kind, span.name), within))
             depth += -1 if ends else 1
             if ends:
                 continue
-            ahead.append((one, one, True))
-            inner = self.records.children.get((one.process, one.id))
+            ahead.append((span, span, True))
+            inner = self.records.children.get((span.process, span.id))
             if inner and depth < DEEPEST and len(course) < LONGEST:
-                ahead += [(child, one, False) for child in sorted(inner, key=by_start, reverse=True)]
+                ahead += [(child, span, False) for child in sorted(inner, key=by_start, reverse=True)]
         return course
 
     def _lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:

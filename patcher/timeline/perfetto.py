@@ -87,10 +87,13 @@ def _lane(lane: Lane, process: int) -> Iterator[Event]:
         groups[span.kind if span.kind in AT_ONCE else ""].append(span)
     threads, slices, free = {}, list[Event](), itertools.count(ITERATIONS + 1)
     for kind, spans in sorted(groups.items()):
-        for number, own in enumerate(_threads(spans, lane.seen[1], nests=not kind), 1):
+        for number, slices_of_thread in enumerate(_threads(spans, lane.seen[1], nests=not kind), 1):
             thread = next(free)
             threads[thread] = f"{kind or 'spans'} {number}" if number > 1 else kind or "spans"
-            slices += [_slice(process, thread, one.name, one.kind, one.start, end) for one, end in own]
+            slices += [
+                _slice(process, thread, slice_span.name, slice_span.kind, slice_span.start, end)
+                for slice_span, end in slices_of_thread
+            ]
     for run in lane.iterations:
         facts = {"iterations": run.iterations, "only decode": run.decodes, "most requests": run.requests}
         slices.append(_slice(process, ITERATIONS, "iterations", "iteration", run.start, run.end, **facts))

@@ -74,15 +74,15 @@ def survey(file_paths: Sequence[Path], read: Callable[[int], None] = lambda _: N
     surveyed, newer, unread = list[ProcessFile](), list[Path](), list[Path]()
     for path in file_paths:
         try:
-            one = files.survey(path, read)
+            surveyed_file = files.survey(path, read)
         except files.NewerVersion:
             newer.append(path)
         except OSError:
             unread.append(path)
         else:
-            if one is not None and (one.first or one.kinds):
-                surveyed.append(one)
-            elif one.cut if one is not None else path.stat().st_size > files.SMALLEST:
+            if surveyed_file is not None and (surveyed_file.first or surveyed_file.kinds):
+                surveyed.append(surveyed_file)
+            elif surveyed_file.cut if surveyed_file is not None else path.stat().st_size > files.SMALLEST:
                 unread.append(path)
     parted = sorted(
         map(_numbered, _runs(_processes(surveyed))), key=lambda run: min(process.wall[0] for process in run)
@@ -114,14 +114,18 @@ class _Ancestry:
         for process in processes:
             self.by_pid[process.head.boot, process.head.pid].append(process)
 
-    def line(self, one: Process) -> Iterator[Process]:
+    def line(self, process: Process) -> Iterator[Process]:
         """Yield the process, its parent, and so on."""
         for _ in range(_ANCESTORS):
-            yield one
-            above = [other for other in self.by_pid.get((one.head.boot, one.head.parent), ()) if _meet(one, other)]
-            if not above or above[0] is one:
+            yield process
+            above = [
+                other
+                for other in self.by_pid.get((process.head.boot, process.head.parent), ())
+                if _meet(process, other)
+            ]
+            if not above or above[0] is process:
                 return
-            one = above[0]
+            process = above[0]
 
 
 def _inherited(processes: Sequence[Process]) -> list[Process]:

@@ -158,7 +158,7 @@ def thinned(curve: Sequence[tuple[T, int]], points: int) -> list[tuple[T, int]]:
         return list(curve)
     size = -(-len(curve) // (points // 2))
     parts = (curve[at : at + size] for at in range(0, len(curve), size))
-    return [one for part in parts for one in highest_and_last(part)]
+    return [point for part in parts for point in highest_and_last(part)]
 
 
 def highest_and_last(part: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
@@ -197,7 +197,7 @@ def imbalances(
 
 
 def _imbalance(of: str, done: Mapping[int, int], us: float) -> Imbalance:
-    return Imbalance(of, tuple((number, seconds(one)) for number, one in sorted(done.items())), seconds(us))
+    return Imbalance(of, tuple((number, seconds(us_done)) for number, us_done in sorted(done.items())), seconds(us))
 
 
 # ---------------------------------------------------------------- weight sync, and what if
@@ -221,7 +221,9 @@ def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
         if span.kind == "sync":
             by_name[span.name][span.process].append((span.start, end_of(span)))
     return {
-        name: {at: sum(e - b for b, e in covered(one, records.start, records.end)) for at, one in spans.items()}
+        name: {
+            at: sum(e - b for b, e in covered(intervals, records.start, records.end)) for at, intervals in spans.items()
+        }
         for name, spans in by_name.items()
     }
 

@@ -128,13 +128,13 @@ def _shares(times: Iterable[tuple[str | None, int]]) -> dict[str, float]:
 def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
     """How fast matmuls, and other operators, ran all in all, and which share of the roofline of ``device`` that is."""
     every = list(rates)
-    for what, unit, own in (
+    for what, unit, group in (
         ("matmuls and attention", "TFLOPS", [rate for rate in every if rate.flops]),
         ("element by element, sums and norms", "TB/s", [rate for rate in every if not rate.flops]),
     ):
-        if ns := sum(one.ns for one in own):
-            done = sum((one.flops or one.bytes) * one.calls for one in own) / ns / 1e3
-            yield f"{what}: {done:,.{1 if done < 100 else 0}f} {unit}, {_roofline(own, device)}"
+        if ns := sum(one.ns for one in group):
+            done = sum((one.flops or one.bytes) * one.calls for one in group) / ns / 1e3
+            yield f"{what}: {done:,.{1 if done < 100 else 0}f} {unit}, {_roofline(group, device)}"
 
 
 def _roofline(rates: Iterable[OperatorRate], device: str) -> str:

@@ -194,11 +194,11 @@ def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
     units, before = dict[int, UnitMetadata](), 0
     if entries and (_number(raw.get("piece")) or 1) > 1:
         before = _number(entries[min(entries)].get("uncounted")) or 0
-    for number, one in sorted(entries.items()):
-        contents = {name: _number(one.get(name)) for name in CONTENTS}
-        total = _number(one.get("uncounted"))
+    for number, unit in sorted(entries.items()):
+        contents = {name: _number(unit.get(name)) for name in CONTENTS}
+        total = _number(unit.get("uncounted"))
         uncounted = None if total is None else max(total - before, 0)
-        start, padded = one.get("profiler_start") is True, _shape(one.get("padded"))
+        start, padded = unit.get("profiler_start") is True, _shape(unit.get("padded"))
         units[number] = UnitMetadata(**contents, padded=padded, uncounted=uncounted, profiler_start=start)
         before = total or 0
     return units

@@ -145,7 +145,7 @@ def inputs_of(shapes: str, types: str, values: str = "") -> Inputs | None:
     """Return the inputs that kineto wrote in JSON; None for what it does not write."""
     try:
         dims, names, concrete = json.loads(shapes), tuple(map(str, json.loads(types))), json.loads(values or "[]")
-        tensors = [dim if isinstance(dim, list) and all(type(one) is int for one in dim) else () for dim in dims]
+        tensors = [dim if isinstance(dim, list) and all(type(number) is int for number in dim) else () for dim in dims]
     except (ValueError, TypeError, RecursionError):
         return None
     sizes = [element_size(name) or 0 for name in names] + [0] * (len(tensors) - len(names))

@@ -135,9 +135,9 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
     beside = sum(unit.host_ns - unit.stage_ns for unit in longer)
     wrong = ""
     if longer and beside > NOTABLE * sum(unit.device_ns for unit in units):
-        unit = max(longer, key=lambda one: one.host_ns - one.stage_ns)
+        unit = max(longer, key=lambda candidate: candidate.host_ns - candidate.stage_ns)
         wrong = (
-            f"{_numbers([one.number for one in longer])} took much longer on the host than on the device:"
+            f"{_numbers([candidate.number for candidate in longer])} took much longer on the host than on the device:"
             f" #{unit.number} {in_ms(unit.host_ns)}, and {in_ms(unit.stage_ns)} from its first kernel on"
         )
     return _check(
@@ -157,9 +157,9 @@ def _exposed_check(profile: RankProfile) -> Check:
 
 def _overlap_check(segments: Sequence[Segment]) -> Check:
     marks = device = 0
-    for one, following in itertools.pairwise(segments):
-        marks += one.mark is not None and one.mark.end > following.begin
-        device += bool(one.tasks and following.tasks) and following.first < one.first
+    for segment, following in itertools.pairwise(segments):
+        marks += segment.mark is not None and segment.mark.end > following.begin
+        device += bool(segment.tasks and following.tasks) and following.first < segment.first
     wrong = f"{marks} marks overlap on the host" if marks else ""
     wrong = f"{device} units begin on the device before the one in front of them" if device else wrong
     return _check("overlap", wrong, "no unit overlaps another one", EVERY)

@@ -96,20 +96,20 @@ def _settings(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield in which of its settings the profiler differed, which changes what it costs by itself."""
     names = dict.fromkeys(name for call in (*before, *after) for name in call.settings if name not in RELEASES)
     for name in names:
-        yield from _unlike(name, *([one.settings.get(name, "") for one in side] for side in (before, after)))
+        yield from _unlike(name, *([profile.settings.get(name, "") for profile in side] for side in (before, after)))
 
 
 def _places(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield in what else the sides differ: the device, the number of ranks, the ranks, and releases."""
     columns: dict[str, Callable[[model.RankProfile], object]] = {
-        "device": lambda one: one.device if one.device not in UNNAMED else "",
+        "device": lambda profile: profile.device if profile.device not in UNNAMED else "",
         "ranks of the run": operator.attrgetter("world"),
         "rank": operator.attrgetter("rank"),
-        "release": lambda one: one.metadata and f"{one.metadata.target} {one.metadata.release}".strip(),
+        "release": lambda profile: profile.metadata and f"{profile.metadata.target} {profile.metadata.release}".strip(),
         **{name: operator.methodcaller("setting", name) for name in RELEASES},
     }  # fmt: skip
     for name, of in columns.items():
-        yield from _unlike(name, *([of(one) for one in side] for side in (before, after)))
+        yield from _unlike(name, *([of(profile) for profile in side] for side in (before, after)))
 
 
 def _unlike(name: str, *sides: Sequence[object]) -> Iterator[str]:
@@ -131,9 +131,9 @@ def _side(profiles: Profiles, times: Iterable[int]) -> model.Side:
 def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
     yield from _failed("before", before)
     yield from _failed("after", after)
-    stages = [{one.stage for one in side} - {""} for side in (before, after)]
-    marks = [{mark_name(one.marks) or "nothing" for one in side} for side in (before, after)]
-    windows = [{_window(one) for one in side} for side in (before, after)]
+    stages = [{profile.stage for profile in side} - {""} for side in (before, after)]
+    marks = [{mark_name(profile.marks) or "nothing" for profile in side} for side in (before, after)]
+    windows = [{_window(profile) for profile in side} for side in (before, after)]
     if all(stages) and stages[0] != stages[1]:
         yield "other stage: {} before, {} after".format(*map(_joined, stages))
     if marks[0] != marks[1]:
@@ -189,7 +189,7 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
     """That the units of one side hold more than those of the other, by marks or metadata: they do other work."""
     differing = []
     for name in CONTENTS:
-        sides = [[getattr(unit, name) for one in side for unit in one.units] for side in (before, after)]
+        sides = [[getattr(unit, name) for profile in side for unit in profile.units] for side in (before, after)]
         recorded = [[value for value in values if value is not None] for values in sides]
         if all(recorded):
             first, second = map(model.lower_median, recorded)
@@ -236,8 +236,8 @@ def _median(side: Sequence[Sequence[int]]) -> int:
 
 def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeChange, ...]:
     """Return the calls and the time of each kernel or module per unit on both sides; what changed most comes first."""
-    units = [max(sum(len(one.units) for one in side), 1) for side in (before, after)]
-    first, second = (_sums(row for one in side for row in getattr(one, field)) for side in (before, after))
+    units = [max(sum(len(profile.units) for profile in side), 1) for side in (before, after)]
+    first, second = (_sums(row for profile in side for row in getattr(profile, field)) for side in (before, after))
     rows = []
     for name, kind in {**first, **second}:
         (calls, ns), (now, then) = first.get((name, kind), (0, 0)), second.get((name, kind), (0, 0))

@@ -55,4 +55,4 @@ DEVICES = (
 
 def device_of(name: str) -> Device | None:
     """Return the row of a device; None for one that is not known."""
-    return next((one for one in DEVICES if re.search(one.pattern, name)), None)
+    return next((device for device in DEVICES if re.search(device.pattern, name)), None)

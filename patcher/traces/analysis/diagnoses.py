@@ -89,8 +89,8 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
 def _ordered(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
     """Of each diagnosis the one with the most to gain; the heaviest warning is the problem, and comes first."""
     by_saving = sorted(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0, reverse=True)
-    worst = {one.id: one for one in reversed(by_saving)}
-    ordered = [one for one in by_saving if one is worst[one.id]]
+    worst = {finding.id: finding for finding in reversed(by_saving)}
+    ordered = [finding for finding in by_saving if finding is worst[finding.id]]
     heaviest = next((diagnosis for diagnosis in ordered if diagnosis.severity == "warning"), None)
     ordered = [
         dataclasses.replace(diagnosis, severity="problem") if diagnosis is heaviest else diagnosis

@@ -21,7 +21,7 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     together = _together(profiles)
     sums = count, waits, awaited, last = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for meeting in _meetings(filter(_alike, together.values())):
-        times = {source: one.ns for source, one in meeting.items()}
+        times = {source: collective.ns for source, collective in meeting.items()}
         shortest = min(times.values())
         came_last = [source for source, ns in times.items() if ns == shortest]
         count.update(times.keys())
@@ -47,10 +47,12 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
 
 def waits(profiles: Sequence[RankProfile]) -> dict[Key, int]:
     """For how long each collective that several ranks have waited for the last of them."""
-    return {
-        (source, one.unit, one.group, one.index): one.ns - min(other.ns for other in meeting.values())
-        for meeting in _meetings(filter(_alike, _together(profiles).values())) for source, one in meeting.items()
-    }  # fmt: skip
+    times: dict[Key, int] = {}
+    for meeting in _meetings(filter(_alike, _together(profiles).values())):
+        shortest = min(collective.ns for collective in meeting.values())
+        for source, collective in meeting.items():
+            times[source, collective.unit, collective.group, collective.index] = collective.ns - shortest
+    return times
 
 
 def _together(profiles: Sequence[RankProfile]) -> Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]]:

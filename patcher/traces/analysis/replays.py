@@ -154,9 +154,12 @@ def replayed(
         return joined
     for segment, replays in _replays(trace, cuts, chosen).items():
         joined.count += len(replays)
-        size = min((one.size for one in sets if one.size >= (tokens[segment] or _NEVER)), default=None)
+        size = min(
+            (captured_set.size for captured_set in sets if captured_set.size >= (tokens[segment] or _NEVER)),
+            default=None,
+        )
         why = "no graph was captured for as many tokens"
-        for graphs in (one.graphs for one in sets if one.size == size):
+        for graphs in (captured_set.graphs for captured_set in sets if captured_set.size == size):
             why = _difference(trace, replays, graphs)
             if not why:
                 joined.joined += len(replays)

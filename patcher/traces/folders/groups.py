@@ -142,7 +142,7 @@ def ranks(group: TraceGroup) -> str:
 
 def _spans(ranks: Iterable[int]) -> str:
     """Return ranks in order as text: ``0-3,8``."""
-    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda one: one[1] - one[0])]
+    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])]
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
 
@@ -177,7 +177,7 @@ def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
 
 def _follows(trace: RecordedTrace, before: RecordedTrace) -> bool:
     """Tell whether a trace is the next piece of the same window, of the same process."""
-    number, last = (one.metadata.piece if one.metadata else None for one in (trace, before))
+    number, last = (piece.metadata.piece if piece.metadata else None for piece in (trace, before))
     return None not in (number, last) and number == (last or 0) + 1 and trace.pid == before.pid
 
 

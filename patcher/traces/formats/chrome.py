@@ -402,7 +402,7 @@ def _is_ended(head: bytes, tail: bytes) -> bool:
     if not head.lstrip(_BLANK).startswith(b"{"):
         return text.endswith(b"]")
     lists = [*re.finditer(rb"[}\[]\s*\](?=\s*[,}])\s*,?", text)]
-    return any(_loaded(b"{" + text[one.end() :]) is not None for one in reversed(lists))
+    return any(_loaded(b"{" + text[match.end() :]) is not None for match in reversed(lists))
 
 
 def closed(path: Path) -> bool:

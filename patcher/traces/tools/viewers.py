@@ -108,7 +108,9 @@ def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
     numbers: list[str] = []
     lacks = []
     for trace in traces:
-        names = (re.fullmatch(r"profiler_info_(\d+)\.json", one.name) for one in trace.path.glob("profiler_info*.json"))
+        names = (
+            re.fullmatch(r"profiler_info_(\d+)\.json", file.name) for file in trace.path.glob("profiler_info*.json")
+        )
         own = [name[1] for name in names if name]
         numbers += own
         if not own:
