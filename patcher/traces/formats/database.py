@@ -164,7 +164,7 @@ def steps_in(file: Path) -> tuple[int, ...] | None:
 
 
 def texts(db: sqlite3.Connection, query_of_numbers: str) -> dict[int, str]:
-    """Return the texts of numbers, by number: ``wanted`` is a query that gives these, or a list of them.
+    """Return the texts of numbers, by number: ``query_of_numbers`` is a query that gives these, or a list of them.
 
     All in one query: torch_npu keeps them without a key, so each that is looked up alone is a walk through all.
     """

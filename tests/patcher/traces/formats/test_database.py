@@ -17,7 +17,7 @@ from tests.patcher.reliability.package import invoked
 from tests.patcher.traces.recorded import steps
 
 ROWS = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r {}) "
-ENDLESS, MANY = ROWS.format(""), ROWS.format("LIMIT 30000")
+ENDLESS = ROWS.format("")
 TASK = "x AS startNs, x + 1 AS endNs, 0 AS deviceId, x AS connectionId, x AS globalTaskId, 1 AS taskType, 1 AS streamId"
 
 DOCTORED = {
@@ -35,12 +35,6 @@ DOCTORED = {
     "a virtual table": (
         "DROP TABLE STRING_IDS; CREATE VIRTUAL TABLE STRING_IDS USING rtree(id, low, high)",
         "STRING_IDS is computed",
-    ),
-    "names that are there many times": (
-        ("DROP TABLE STRING_IDS; CREATE TABLE STRING_IDS (id INTEGER, value TEXT);"
-        f"{MANY} INSERT INTO STRING_IDS SELECT 77777, 'x' FROM r;"
-        f"{MANY} INSERT INTO COMMUNICATION_OP SELECT 77777, x, x + 1, x, 77777 FROM r"),
-        "more than its size explains",
     ),
     "a hundred thousand views": (
         ("PRAGMA writable_schema = ON;"
