@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from patcher.guards.result import Launch
 from patcher.messages.command_line import CommandLine
 from patcher.options import option, words_of
 from patcher.options.headings import PLACE, PROFILERS
@@ -104,8 +105,8 @@ class SearchOptions:
 
 
 @dataclass(frozen=True)
-class LaunchOptions:
-    """How the run will be started, as far as the user says; ``config`` is the Hydra configuration that it takes."""
+class LaunchOptions(Launch):
+    """How the run will be started, as far as the user says."""
 
     environ: Mapping[str, str]
     script: Path | None = option(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from patcher.commands.finding import LaunchOptions, SearchOptions, parse_target
 from patcher.guards.detect import detect
-from patcher.guards.result import AGAIN, GuardResult
+from patcher.guards.result import AGAIN, Checked, GuardResult
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import WIDEST, Note
 from patcher.messages.report import CommandResult, Detail, StepResult
@@ -116,20 +116,10 @@ def _look(
     if application is None and launch.config is not None:
         text = f"{upstream.project.name} does not use Hydra: --config says nothing about it"
         step = StepResult.noted([Note(text)])
-    found = detect(
-        upstream.switches,
-        version=version,
-        environ=launch.environ,
-        script=launch.script,
-        command=launch.command,
-        root=target.root if target else None,
-        config=launch.config,
-        published=upstream.project.releases,
-        package=upstream.project.package,
-        application=application,
-        severe=severe,
-    )
-    return found, step
+    package = target.root / upstream.project.package if target else None
+    release = Release(version, upstream.project.releases, package)
+    checked = Checked(upstream.switches, release, target.root if target else None, application)
+    return detect(checked, launch, severe=severe), step
 
 
 def _grouped(found: Iterable[GuardResult]) -> list[list[GuardResult]]:

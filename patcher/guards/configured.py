@@ -9,12 +9,13 @@ import gc
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from patcher.guards.launch import Hidden, Launch, LaunchText, Start, find, is_hidden, is_known, normal, text_of
-from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
+from patcher.guards.launch import LaunchText, Reading, Start, find, is_hidden, is_known, normal, text_of
+from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Hidden, unknown
 from patcher.messages.errors import Kind, Problem
 from patcher.switches import Application, ConfigSwitch, Release, State
 
@@ -27,12 +28,11 @@ _ANY = "a word of it is only known when it runs, and may be any override"
 _NO_GROUP = "a configuration group that it uses is not here"
 
 
-def configured(
-    application: Application, release: Release, root: Path | None, config: Path | None, launch: Launch
-) -> list[GuardResult]:
+def configured(application: Application, checked: Checked, config: Path | None, launch: Reading) -> list[GuardResult]:
     """One result per profiler of the application. Raises Problem(USAGE) if ``config`` is no configuration."""
     _check(config)
-    launch = launch._replace(hidden=[*launch.hidden])  # an override hides nothing of the environment
+    launch = replace(launch, hidden=[*launch.hidden])  # an override hides nothing of the environment
+    root, release = checked.root, checked.release
     apps = [*_apps(application, root, config, launch)]
     mentions = [one for one in launch.texts if re.search(application.names, one.text) and not _reads(one, root)]
     unclear = [Hidden(one.where, one.text, NOT_PLAIN) for one in mentions if not one.plain or "oc.env" in one.text]
@@ -50,7 +50,7 @@ def configured(
     return [one for profiler in profilers for one in _of(profiler, application, release, composed, launch)]
 
 
-def _takes_others(application: Application, launch: Launch) -> bool:
+def _takes_others(application: Application, launch: Reading) -> bool:
     """Whether a configuration that was read is made of others than the packaged ones, which may say anything."""
     known = "|".join((r"_self_|\S+://.*", *application.defaults))
     takes = re.compile(rf"\s{{0,2}}-\s+(?!({known})\s*$)")
@@ -72,7 +72,7 @@ def _check(config: Path | None) -> None:
 
 
 def _of(
-    profiler: str, application: Application, release: Release, composed: Sequence[tuple[Start, Any]], launch: Launch
+    profiler: str, application: Application, release: Release, composed: Sequence[tuple[Start, Any]], launch: Reading
 ) -> list[GuardResult]:
     """What is known of one profiler; what is hidden may be anything but where it is on for sure."""
     switches = [one for one in application.switches if one.profiler == profiler and release.has(one)]
@@ -91,7 +91,7 @@ def _of(
 
 
 def _apps(
-    application: Application, root: Path | None, config: Path | None, launch: Launch
+    application: Application, root: Path | None, config: Path | None, launch: Reading
 ) -> Iterator[tuple[Start, Path | None]]:
     """The starts of the application with their overrides for words, and their configurations if these are here."""
     home = root / application.folder if root else None
@@ -149,7 +149,7 @@ def _configuration(
     return file, bool(file) or (is_packaged and names[0] in application.defaults)
 
 
-def _read(file: Path, application: Application, root: Path | None, launch: Launch) -> None:
+def _read(file: Path, application: Application, root: Path | None, launch: Reading) -> None:
     """Take in the lines of a configuration of the user's; those that the project packages name nothing."""
     if root and file.resolve().is_relative_to((root / application.packages[0]).resolve()):
         return
@@ -198,7 +198,7 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
         gc.enable()
 
 
-def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, launch: Launch) -> GuardResult:
+def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, launch: Reading) -> GuardResult:
     """The severest answer of the switches of one profiler to what a start composes."""
     switch = max(switches, key=lambda one: _state(one, config).severity)
     state, where, reason, values = _state(switch, config), start.where, "", _values(switch, config)

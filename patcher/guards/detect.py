@@ -8,79 +8,66 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 from patcher.guards.configured import configured
-from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Launch, Start, is_known, read, shown
-from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
-from patcher.switches import Application, Form, Release, State, Switch
+from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Reading, Start, is_known, read, shown
+from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Launch, unknown
+from patcher.switches import Form, State, Switch
 
 _UNSEEN = "nothing known to be Python starts after it"
 _VALUE = "nobody documents this value, or it is only known when it runs"
 _WORDS = "some of its words are only known when it runs"
 
 
-def detect(
-    switches: Iterable[Switch],
-    *,
-    version: str,
-    environ: Mapping[str, str],
-    script: Path | None = None,
-    command: Sequence[str] = (),
-    root: Path | None = None,
-    config: Path | None = None,
-    published: tuple[str, ...] = (),
-    package: str = "",
-    application: Application | None = None,
-    severe: bool = False,
-) -> tuple[GuardResult, ...]:
-    """One result per profiler and way to switch it on, the severest first; one that is off everywhere gives one OFF.
+def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[GuardResult, ...]:
+    """Return one result per profiler and way to switch it on, the severest first, and one OFF if it is off everywhere.
 
-    ``version``, ``root`` and the ``package`` in it are the target's; a version that is not ``published`` says little.
-    An ``application`` is configured by Hydra, perhaps by ``config``. With ``severe`` what is off is left out. Raises
-    Problem(USAGE) if the script, or one that the command names, or the configuration cannot be read.
+    With ``severe`` what is off is left out. Raises Problem(USAGE) if the script, or one that the command names, or the
+    configuration cannot be read.
     """
-    declared, release = tuple(switches), Release(version, published, root / package if root and package else None)
-    launch = read(environ, script, command, application.packages if application else ())
-    found = configured(application, release, root, config, launch) if application is not None else []
-    found += [result for one in declared for result in _results(one, launch) if release.has(one)]
-    if launch.hidden or not severe:  # else nobody has to know which switches the release has
-        searched = ", ".join([ENVIRONMENT, *([str(script)] if script else []), *([COMMAND] if command else [])])
-        found += _unnamed(declared, release, launch, searched, found)
-    return _merged(found, severe=severe)
+    switches = [switch for switch in checked.switches if checked.release.has(switch)]
+    application = checked.application
+    reading = read(launch, application.packages if application else ())
+    results = configured(application, checked, launch.config, reading) if application else []
+    results += [result for switch in switches for result in _results(switch, reading)]
+    if reading.hidden or not severe:  # else nobody has to know which switches the release has
+        results += _unnamed(checked, launch, reading, results)
+    return _merged(results, severe=severe)
 
 
 def _unnamed(
-    declared: Sequence[Switch], release: Release, launch: Launch, searched: str, found: Sequence[GuardResult]
+    checked: Checked, launch: Launch, reading: Reading, results: Sequence[GuardResult]
 ) -> Iterator[GuardResult]:
-    """What is to say of each profiler where no text names it."""
-    severe = {one.profiler for one in found if one.state is not State.OFF}
-    for profiler in dict.fromkeys(switch.profiler for switch in declared):
-        own = [one for one in declared if one.profiler == profiler and release.has(one)]
-        why = own[0].why if own else "no switch of it exists in this release"
-        if own and launch.hidden and profiler not in severe:
-            yield unknown(profiler, launch.hidden[0], why, own[0].off)
-        yield GuardResult(profiler, State.OFF, searched, "", "nothing to do", why)
+    """Yield what is to say of each profiler where no text names it."""
+    places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
+    where = ", ".join(str(place) for place in places if place)
+    not_off = {result.profiler for result in results if result.state is not State.OFF}
+    for profiler in dict.fromkeys(switch.profiler for switch in checked.switches):
+        switches = [one for one in checked.switches if one.profiler == profiler and checked.release.has(one)]
+        why = switches[0].why if switches else "no switch of it exists in this release"
+        if switches and reading.hidden and profiler not in not_off:
+            yield unknown(profiler, reading.hidden[0], why, switches[0].off)
+        yield GuardResult(profiler, State.OFF, where, "", "nothing to do", why)
 
 
-def _merged(found: list[GuardResult], *, severe: bool) -> tuple[GuardResult, ...]:
-    """The results that count, the severest first: one at each place, or one that is off."""
+def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, ...]:
+    """Return the results that count, the severest first: one at each place, or one that is off."""
     places: dict[tuple[str, str], GuardResult] = {}
-    for one in sorted(found, key=lambda one: -one.state.severity):
-        if one.state is not State.OFF:
-            places.setdefault((one.profiler, one.where), one)
-        elif not severe and one.profiler not in [profiler for profiler, _ in places]:
-            places[one.profiler, ""] = one
+    for result in sorted(results, key=lambda result: -result.state.severity):
+        if result.state is not State.OFF:
+            places.setdefault((result.profiler, result.where), result)
+        elif not severe and result.profiler not in [profiler for profiler, _ in places]:
+            places[result.profiler, ""] = result
     return tuple(places.values())
 
 
-def _results(switch: Switch, launch: Launch) -> list[GuardResult]:
+def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
     """What a launch says of a switch: of several places the severest, the last one that is as severe."""
     judge = {Form.VARIABLE: _variable, Form.OPTION: _option}.get(switch.form, _started)
-    found = sorted(judge(switch, launch), key=lambda one: one.state.severity)[-1:]
-    requests = _requests(switch, launch)
+    found = sorted(judge(switch, reading), key=lambda one: one.state.severity)[-1:]
+    requests = _requests(switch, reading)
     if not requests or not found or found[0].state is not State.ARMED:
         return found
     call = f"{' '.join(requests[0].words)[:200]} at {requests[0].where}"
@@ -99,21 +86,21 @@ def _judged(switch: Switch, state: State, where: str, found: str, reason: str = 
     return GuardResult(switch.profiler, state, where, shown(" ".join(found.split()))[:300], off, switch.why, reason)
 
 
-def _unclear(switch: Switch, launch: Launch) -> list[GuardResult]:
+def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
     """The first text that names a switch and is not plain; of a variable, plain is what sets it."""
     name = switch.name.lstrip("-/").replace("-", "[-_]")
     variable = switch.form is Form.VARIABLE
     named = rf"\b{name}\b" if variable else rf"(?<![\w-])(--)?{name}(?![\w-])"
-    for one in launch.texts:
+    for one in reading.texts:
         plain = one.plain and (re.match(rf"{name}(=|$)", one.text) if variable else switch.form is Form.OPTION)
         if not plain and re.search(named, one.text):
             return [_judged(switch, State.UNKNOWN, one.where, one.text, NOT_PLAIN)]
     return []
 
 
-def _variable(switch: Switch, launch: Launch) -> list[GuardResult]:
-    found, name = _unclear(switch, launch), switch.name
-    for start in launch.starts if not found else ():
+def _variable(switch: Switch, reading: Reading) -> list[GuardResult]:
+    found, name = _unclear(switch, reading), switch.name
+    for start in reading.starts if not found else ():
         value = start.variables.get(name)
         if value is None:
             continue
@@ -122,22 +109,22 @@ def _variable(switch: Switch, launch: Launch) -> list[GuardResult]:
             reason = _VALUE
         elif state is not State.OFF and not (start.sure and start.program):
             state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
-        found.append(_judged(switch, state, launch.place(f"{name}={value}", ENVIRONMENT), f"{name}={value}", reason))
-    values = [start.variables.get(name) for start in launch.starts]
-    for one in launch.texts if not found or found[0].reason != NOT_PLAIN else ():
+        found.append(_judged(switch, state, reading.place(f"{name}={value}", ENVIRONMENT), f"{name}={value}", reason))
+    values = [start.variables.get(name) for start in reading.starts]
+    for one in reading.texts if not found or found[0].reason != NOT_PLAIN else ():
         if one.text.startswith(f"{name}=") and one.text.partition("=")[2] not in values:  # a word of a program
             found.append(_judged(switch, State.UNKNOWN, one.where, one.text, NOT_PLAIN))
     return [one for one in found if one.state in (State.ON, State.ARMED)] or found
 
 
-def _option(switch: Switch, launch: Launch) -> list[GuardResult]:
+def _option(switch: Switch, reading: Reading) -> list[GuardResult]:
     """The option among the words in all of vLLM's spellings; later words override."""
-    decides = any(re.search("|".join((*switch.keys, "[\0\1]")), one.text) for one in launch.texts)
-    found = _unclear(switch, launch) if decides else []
-    return found or [one for start in launch.starts for one in _options(switch, start, launch)]
+    decides = any(re.search("|".join((*switch.keys, "[\0\1]")), one.text) for one in reading.texts)
+    found = _unclear(switch, reading) if decides else []
+    return found or [one for start in reading.starts for one in _options(switch, start, reading)]
 
 
-def _options(switch: Switch, start: Start, launch: Launch) -> list[GuardResult]:
+def _options(switch: Switch, start: Start, reading: Reading) -> list[GuardResult]:
     values, seen, reason = dict[str, str](), list[str](), ""
     for word, following in pairwise((*start.words, OUTSIDE)):
         head, equals, value = word.partition("=")
@@ -156,7 +143,7 @@ def _options(switch: Switch, start: Start, launch: Launch) -> list[GuardResult]:
         state, reason = State.UNKNOWN, NOT_PLAIN
     elif state is State.UNKNOWN:
         reason = _VALUE
-    where = launch.place(seen[-1], start.where) if seen else start.where
+    where = reading.place(seen[-1], start.where) if seen else start.where
     return [_judged(switch, state, where, " ".join(seen), reason)] if seen else []
 
 
@@ -176,18 +163,18 @@ def _object(switch: Switch, text: str) -> dict[str, str]:
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in keys}
 
 
-def _started(switch: Switch, launch: Launch) -> list[GuardResult]:
+def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
     """A program or a request that starts it; one that surely runs before one that may."""
-    starts = _requests(switch, launch)
+    starts = _requests(switch, reading)
     if switch.form is Form.PROGRAM:
-        starts = [one for one in launch.starts if one.program == switch.name]
+        starts = [one for one in reading.starts if one.program == switch.name]
     for one in sorted(starts, key=lambda one: not one.sure)[:1]:
         state, reason = (switch.otherwise, "") if one.sure else (State.UNKNOWN, NOT_PLAIN)
         return [_judged(switch, state, one.where, " ".join(one.words), reason)]
-    return _unclear(switch, launch)
+    return _unclear(switch, reading)
 
 
-def _requests(switch: Switch, launch: Launch) -> list[Start]:
+def _requests(switch: Switch, reading: Reading) -> list[Start]:
     """The starts that make an armed profiler record, those that surely run first."""
 
     def asks(start: Start) -> bool:
@@ -195,4 +182,4 @@ def _requests(switch: Switch, launch: Launch) -> list[Start]:
             all(any(re.fullmatch(one, word) for word in start.words) for one in row) for row in switch.requested_by
         )
 
-    return sorted(filter(asks, launch.starts), key=lambda one: not one.sure)
+    return sorted(filter(asks, reading.starts), key=lambda one: not one.sure)

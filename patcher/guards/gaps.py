@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from patcher.guards.launch import INSIDE, Launch, Start, name_of, read, shown
+from patcher.guards.launch import Reading, Start, name_of, read, shown
+from patcher.guards.result import Launch
 
 _OURS = "/rlpatch-run"
 """Stands for the folder of the run, which is not there yet."""
@@ -53,38 +53,40 @@ def submitted(variable: str) -> str:
     return f'${{{variable}:+--runtime-env-json "{{\\"py_modules\\": [\\"${variable}\\"]}}"}}'
 
 
-def hook_gaps(
-    environ: Mapping[str, str], script: Path | None, command: Sequence[str], variable: str
-) -> tuple[HookGap, ...]:
-    """Every place of a launch at which the hook is lost, one for each line; ``variable`` names the hook's module.
+def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
+    """Return the places of a launch at which the hook is lost, one for each line; ``variable`` names the hook's module.
 
     Raises Problem(USAGE) where a script that is named cannot be read.
     """
-    before = environ.get("PYTHONPATH")
-    ours = {"PYTHONPATH": f"{_OURS}:{before}" if before else _OURS, variable: f"{_OURS}/sitecustomize"}
-    launch, found = read({**environ, **ours}, script, command), dict[str, HookGap]()
-    for start in launch.starts:
-        for gap in (*_elsewhere(start, variable), *_set_anew(start, launch)):
-            found.setdefault(gap.where, gap)
-    return tuple(found.values())
+    reading, gaps = read(launch), dict[str, HookGap]()
+    for start in reading.starts:
+        for gap in _elsewhere(start, variable):
+            gaps.setdefault(gap.where, gap)
+    for gap in _set_anew(reading):
+        gaps.setdefault(gap.where, gap)
+    return tuple(gaps.values())
 
 
 def _elsewhere(start: Start, variable: str) -> Iterator[HookGap]:
-    """Words that start a command where the environment or the folder of a run is not, or Python without them."""
+    """Yield a gap where the words of a command leave the environment or the folder of the run."""
     text = " ".join((name_of(start.words[0]), *start.words[1:]))
-    found, sure = shown(" ".join(start.words))[:200], start.sure and not text.startswith("sudo")
+    is_sure = start.sure and not text.startswith("sudo")
     for pattern, (why, instead) in _LOST.items():
         if match := re.fullmatch(pattern, text, re.DOTALL):
-            words = {**match.groupdict(), "submitted": submitted(variable)}
-            yield HookGap(start.where, found, why.format(**words), instead.format(**words), sure)
+            values = {**match.groupdict(), "submitted": submitted(variable)}
+            found = shown(" ".join(start.words))[:200]
+            yield HookGap(start.where, found, why.format(**values), instead.format(**values), is_sure)
 
 
-def _set_anew(start: Start, launch: Launch) -> Iterator[HookGap]:
-    """PYTHONPATH set to what does not contain the folder of the run, or unset."""
-    value = start.variables.get("PYTHONPATH", _OURS)
-    why, instead = "PYTHONPATH is overwritten", "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
-    if value is None:
-        why, instead = "PYTHONPATH was unset", "leave it in the environment"
-    if value is None or _OURS not in value:
-        found = "PYTHONPATH" if value is None else f"PYTHONPATH={value}"
-        yield HookGap(launch.place(found, start.where), shown(found), why, instead, start.sure and INSIDE not in found)
+def _set_anew(reading: Reading) -> Iterator[HookGap]:
+    """Yield a gap where PYTHONPATH is set to what does not contain the folder of the run, or unset."""
+    for number, start in enumerate(reading.starts):
+        if not any(other.program for other in reading.starts[number:]):
+            return
+        for word in start.words:
+            name, equals, value = word.partition("=")
+            if name == "PYTHONPATH" and equals and "PYTHONPATH" not in value:
+                instead = "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
+                yield HookGap(start.where, shown(word), "PYTHONPATH is overwritten", instead, start.sure)
+            elif name == "PYTHONPATH" and start.words[0] == "unset":
+                yield HookGap(start.where, word, "PYTHONPATH was unset", "leave it in the environment", start.sure)

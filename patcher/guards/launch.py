@@ -1,79 +1,91 @@
-"""The texts of a launch: its environment, its command, its script and the files that these name, one level down.
+"""Reads the texts of a launch: environment, command, script, and the files that these name, one level down.
 
-Nothing is interpreted. A command at the outermost level of a script, which the script surely passes, is plain: what it
-assigns is known to those behind it. What is assigned anywhere else, an array, and what a script gets as arguments are
-only known to be among the texts.
+Nothing is interpreted. A script is plain as long as it is one simple command after the other: what these export and
+start is known. Everything behind is only searched, for names and for what may hide a text.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.guards.shell import SimpleCommand, Token, commands, pieces, tokens
+from patcher.guards.result import Hidden, Launch
+from patcher.guards.shell import Command, Word, split
 from patcher.messages.errors import Kind, Problem
 from patcher.store.filesystem.opened import reading
 
 OUTSIDE, INSIDE = "\0", "\1"
-"""Stand in a word for what only the run tells, and for what is one of the texts but not known to be which."""
+"""Stand in a word for an expansion: of what only the run tells, and of whole names that stand among the texts."""
 COMMAND = "command after --"
 ENVIRONMENT = "environment"
 
-# Patterns are compiled where they are first used: most launches that `apply` looks at have no script.
 _LEVELS = 2  # the script, and the files that it names
+_LONGEST = 2000  # of the value of a variable
 _LARGEST = 1 << 20  # of a file that is read for names, in bytes
-_ASSIGNS = partial(re.match, r"(?a)[A-Za-z_]\w*(\[[^\]]*\])?\+?=")
-_PARAMETER = r"(?s)\$\{?(\w+|[@*])(?:\[[@*]\])?(?::?([-+])(.*?))?\}?"
-_MAY_BE_NONE = r"[^\"']*|\"\$(@|\{(@|\w+\[@\])\})\""  # the words that vanish where they are empty
-_BRACES = r"\{[^{}]*,[^{}]*\}"
-_HOME = r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
+_NONE = Command((), (), "", "")
+_KEYWORDS = ("if", "then", "elif", "else", "do", "while", "until", "!", "time", "-p", "{", "coproc")
+_DECLARES = ("export", "declare", "typeset", "local", "readonly", "unset")
+_SETS = ("read", "mapfile", "readarray", "getopts", "let", "unset")
+_ASSIGNS = partial(re.match, r"(?a)([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
+_UNKNOWN = Word(0, "\00\0", ["$()"])
+_SAFE = (  # arguments, numbers, paths
+    r"(?s)\$[0-9@*#?$!-]|\$\{([0-9]+|[@*](:\d+)*|#[^}]*)\}|\$\(\(.*\)\)|\$\{?(PWD|HOME|USER|HOSTNAME|RANDOM)\}?"
+)
+_PARAMETER = r"(?s)\$\{?(\w+)(\[[^\]]*\])?(?::?([-+=?])(.*?))?\}?"
+_FOLDER = (  # of the script
+    r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
+)
 _SETS_UP = (  # CANN, conda or Python: what such a file sets if it is not here may be missed
     r"(.*/)?(set_env\.sh|setvars\.sh|activate|\.?bash_?rc|\.profile|\.bash_profile|conda\.sh)|/(usr|etc|opt)/.*"
 )
-_SETS_UP_BY = r"(?s)[\"']?\$\((\S*/)?(conda|mamba|micromamba|pyenv|ssh-agent|resize)\b.*"
+_SETS_UP_BY = r"(?s)\$\((\S*/)?(conda|mamba|micromamba|pyenv|ssh-agent|resize)\b.*"
 _FILE = (  # among the words of a program, behind the word before it; a name of a configuration is none
     r"(?!(\S* )?(--config-name|-cn)\b|\S* \S*://)\S* (?:--?[\w-]+=|(?!-))(?P<file>[^=\s]+\.(?:sh|bash|py|ya?ml|env|in))"
 )
 _SHELL = r"(ba|da|z|k)?sh"
-_PASSES_ON = rf"{_SHELL}|set|export|declare|typeset|local|readonly|unset"  # whatever word it gets
 _PROGRAM = r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed|vllm|sglang|msprof"
 _WRAPS = partial(  # what may stand before the program, or behind these
     re.match,
     r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|[\d.,:-]+[smhd]?$|\w+=",
 )
-_NO_LAUNCH = (
-    r"\[\[?|:|test|true|false|echo|printf|cd|pushd|popd|ls|cat|cp|mv|rm|mkdir|touch|chmod|chown|ln|pip3?|uv|git|wget|curl"
-    r"|e?grep|sed|awk|sort|head|tail|wc|sleep|date|tar|unzip|ulimit|wait|kill|pkill|tee|basename|dirname|realpath|hostname"
-    r"|nvidia-smi|npu-smi|which|type|pwd|shopt|alias|trap|hf|huggingface-cli|jobs|seq|tr|cut|find|df|du|free|uname|apt(-get)?"
+_HARMLESS = (
+    r"|:|\[|test|true|echo|printf|cd|pushd|popd|ls|cat|cp|mv|rm|mkdir|touch|chmod|chown|ln|pip3?|uv|git|e?grep|sed|awk"
+    r"|sort|head|tail|wc|sleep|date|tar|unzip|ulimit|tee|basename|dirname|realpath|hostname|nvidia-smi|npu-smi|which|type|pwd"
+    r"|seq|tr|cut|find|df|du|free|uname|apt(-get)?|hf|huggingface-cli|ps|#\w+"
 )
-_CANNOT_FAIL = r":|true|echo|printf|set|shopt|export|declare|typeset|readonly|unset|trap|alias|ulimit|"
-_FAILS = r"\s-\w*[eu]| errexit| nounset"  # then whatever fails ends the script
-_ENDS = (  # or may never end, or changes what is known in a way that is not followed
-    r"\A(\S*/)?((exit|return|kill|while|until|alias|set\s-\w*[akn]|set\s-o\s(allexport|noexec))\s|exec\s\S)"
-    r"|\A(declare|typeset|export|unset)\s[-+]\w*[^-xgaA\s]|\AIFS=.*\n\Z|\$\{\w+:?[=?]"
-    r"|sleep\sinf|tail\s(.|\n)*-[fF]|--block|\btrap\s(.|\n)*(DEBUG|ERR)"
+_ASKS = r"curl|wget"
+_PASSED = rf"{_HARMLESS}|{_PROGRAM}|{_ASKS}|{_SHELL}|{'|'.join(_DECLARES)}|set|ray|nohup|env"  # and go on behind them
+_WRITES = r"cp|mv|ln|sed|tee|wget|curl|tar|unzip|git|install|rsync|envsubst|patch"
+_FED = (  # they start what they are fed with, unless that is harmless
+    r"(?s)((xargs|parallel|find .* -(exec|ok)(dir)?)"
+    r"(?! ((-\S+|\d+|\{\S*\}) )*(echo|printf|rm|kill|ls|cat|mkdir|grep|wc)\b)|make|just|docker.* up)\b.*"
 )
-_HIDES = (  # commands that start what stands elsewhere, or what comes from another command
-    r"(?s)\0|make\b|just\b|docker.*\sup\b|(xargs|parallel)\s(.*\s)?(env|python|torchrun|\w*sh)\b|eval\s.*[\0\1]"
+_FED_IN = r"(?:^|\s)(eval|source|\.|xargs|parallel|make)\s"  # in a text for another shell
+_FAILS = r"\s-\w*[eu]|\s(errexit|nounset)\b"  # then whatever fails ends the script
+_DIVERTS = (  # an option of `set`, an attribute, a value that is assigned where it is used; or what may never end
+    r"^set .*([-+]\w*[akn]|allexport|noexec)|^(declare|typeset|export|unset) ([-+]\w*[^xgaAv\s]|\+)|\$\{\w+:?[=?]|^IFS="
+    r"|^sleep inf|^tail .*-[fF]|--block"
 )
 _JOINED = r"[\"'][ \t]*(\\?\n)?[ \t]*\+?[ \t]*[rbfuRBFU]?[\"']"  # strings in Python
 _PYTHON_HIDES = (
     r"\bexec\(|(?<![\w.])eval\(|b64decode|fromhex|(putenv|environ\.(setdefault|update|__setitem__))\((?!\s*(\)|[\"'{]|\w+=))"
-    r"|environ\s*\|=|environ\[(?!\s*[\"'])[^\]]*\]\s*=[^=]"
+    r"|environ\s*\|=|environ\[(?!\s*[\"'])[^\]]*\]\s*=[^=]|\bsubprocess\.\w+\(|\bos\.(system|popen|exec\w+|spawn\w+)\("
 )
+_NOT_HERE = "a file that it names is not here, or only known when it runs"
+_ONLY_RUN = "what it starts or sets is only known when it runs"
 
 
 class LaunchText(NamedTuple):
-    """A word of a command, as it is written without quotes and as it expands, or a line of a file.
+    """A word of a command, or a line of a file, without quotes.
 
-    ``plain`` says that the launch surely passes there, at the outermost level, and starts Python or exports with it.
+    ``plain`` says that the launch surely passes there, and exports or starts Python with it.
     """
 
     where: str
@@ -81,16 +93,8 @@ class LaunchText(NamedTuple):
     plain: bool = False
 
 
-class Hidden(NamedTuple):
-    """A place where a text may be that cannot be read."""
-
-    where: str
-    found: str
-    reason: str
-
-
 class Start(NamedTuple):
-    """A program that is started: its words, and the variables that it gets, None for one that was unset.
+    """A command: its words, and the variables that it gets, None for one that was unset.
 
     ``program`` is the name of Python or a launcher of it, or empty where the program is another one and may run
     somewhere else. ``sure`` says that the launch certainly passes by.
@@ -104,73 +108,72 @@ class Start(NamedTuple):
     folders: tuple[Path, ...] = ()
 
 
-class Launch(NamedTuple):
-    """All that is known of a launch; modules of the ``packages`` are not read."""
+@dataclass
+class Reading:
+    """All that was read of a launch; modules of the ``packages`` are not read."""
 
-    packages: tuple[str, ...]
-    texts: list[LaunchText]
-    starts: list[Start]
-    hidden: list[Hidden]
-    written: set[str]
+    packages: tuple[str, ...] = ()
+    texts: list[LaunchText] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+    hidden: list[Hidden] = field(default_factory=list)
 
     def place(self, text: str, default: str) -> str:
-        """Where a text stands, the last time; ``default`` if it stands nowhere."""
-        return next((one.where for one in reversed(self.texts) if text in one.text), default)
+        """Return where a text stands, the last time; ``default`` if it stands nowhere."""
+        return next((line.where for line in reversed(self.texts) if text in line.text), default)
 
 
-def read(
-    environ: Mapping[str, str], script: Path | None, command: Sequence[str], packages: tuple[str, ...] = ()
-) -> Launch:
-    """The texts of a launch and what it starts. Raises Problem(USAGE) where a script that is named cannot be read."""
-    launch = Launch(packages, [], [], [], set())
-    started = [command] if command else []
-    if script is not None:
-        is_python = script.suffix == ".py" or re.match("#!.*python", text_of(script))
-        started.insert(0, ("python" if is_python else "bash", str(script)))
-    for words in started:
-        _Shell(launch, environ).command(SimpleCommand((*(Token(shlex.quote(word), 1) for word in words),)))
-    if not any(one.variables for one in launch.starts):  # what may be started gets the environment
-        launch.starts.append(Start(ENVIRONMENT, ("",), {**environ}, "python", sure=True))
-    return launch
+def read(launch: Launch, packages: tuple[str, ...] = ()) -> Reading:
+    """Return the texts of a launch and what it starts. Raises Problem(USAGE) where a named script cannot be read."""
+    result = Reading(packages)
+    typed = [launch.command] if launch.command else []
+    if launch.script is not None:
+        is_python = launch.script.suffix == ".py" or re.match("#!.*python", text_of(launch.script))
+        typed.insert(0, ("python" if is_python else "bash", str(launch.script)))
+    for words in typed:
+        reader = _Reader(result, launch.environ)
+        reader.command(Command(tuple(Word(1, word.replace("\0", ""), []) for word in words), (), "\n", "\n"))
+    if not any(start.variables for start in result.starts):  # what may be started gets the environment
+        result.starts.append(Start(ENVIRONMENT, ("",), {**launch.environ}, "python", sure=True))
+    return result
 
 
 def normal(text: str) -> str:
-    """A text without quotes and backslashes, so that a name stands in it in one piece."""
+    """Return a text without quotes and backslashes, so that a name stands in it in one piece."""
     return re.sub(r"\\\n|[\"'\\]", "", text)
 
 
 def name_of(word: str) -> str:
-    """The name of a program without its folder."""
-    return "[[" if word.startswith("[[") else word.rpartition("/")[2]
+    """Return the name of a program without its folder."""
+    return word.rpartition("/")[2]
 
 
 def is_hidden(word: str) -> bool:
-    """Whether a word may name anything: its key is not known, or put together from pieces."""
-    key = word.partition("=")[0]
+    """Return whether a word may name anything: its key is not known, or put together from pieces."""
+    key = word.partition("=")[0].strip("[]'\",")
     if re.match(r"[\0\1]+/", key):
         return False  # a path
-    return OUTSIDE in key or (INSIDE in key and word != INSIDE)
+    return OUTSIDE in key or (INSIDE in key and key != INSIDE)
 
 
 def is_known(text: str) -> bool:
-    """Whether nothing of a text is left to the run."""
+    """Return whether nothing of a text is left to the run."""
     return OUTSIDE not in text and INSIDE not in text
 
 
 def shown(text: object) -> str:
-    """A text as a person may read it, with … for what is not known."""
+    """Return a text as a person may read it, with … for what is not known."""
     return re.sub("[\0\1]+", "…", str(text))
 
 
 def find(word: str, folders: Iterable[Path]) -> Path | None:
-    """The file that a word names, in the first of some folders that has it."""
+    """Return the file that a word names, in the first of some folders that has it."""
     with suppress(OSError, ValueError):  # ValueError for a mark
         return next((folder / word for folder in folders if is_known(word) and (folder / word).is_file()), None)
     return None
 
 
 def text_of(path: Path) -> str:
-    """The text of a file of the launch. Raises Problem(USAGE) where it cannot be read."""
+    """Return the text of a file of the launch. Raises Problem(USAGE) where it cannot be read."""
     try:
         with reading(path) as file:
             return file.read().decode("utf-8", "replace")
@@ -180,256 +183,283 @@ def text_of(path: Path) -> str:
         raise Problem(Kind.USAGE, f"cannot read a file of the launch: {reason}", str(path), hint) from error
 
 
-def _mark(*texts: str | None) -> str:
-    """What stands for something that is made of some texts."""
-    words = " ".join(text or "" for text in texts).split()
-    return OUTSIDE if any(map(is_hidden, words)) else INSIDE if words else ""
+class _Reader:
+    """What is known at a place of a launch. Copies for the files that it names share what all of them assign."""
 
-
-class _Shell:
-    """What is known at a place of a script."""
-
-    def __init__(self, launch: Launch, environ: Mapping[str, str]) -> None:
-        self.launch = launch
+    def __init__(self, result: Reading, environ: Mapping[str, str]) -> None:
+        self.result = result
+        self.environ = environ
         self.variables: dict[str, str | None] = {**environ}
-        self.functions: set[str] = set()
-        self.args = ""  # what stands for each
-        self.path: Path | None = None
+        self.values: dict[str, list[Word]] = {}
+        self.constants: dict[str, str] = {}  # of variables that no other command assigns
+        self.passed = set[str]()  # those of them that the launch surely assigned
+        self.cleared: dict[str, bool] = {}
+        self.functions = set[str]()
+        self.written = set[str]()
         self.folders = [Path()]
-        self.level, self.name, self.line = 0, "", 1
-        self.sure, self.fails = True, False  # whether it surely gets here; whether what fails ends the script
-        self.current = SimpleCommand(())
-
-    # --- files ---
-
-    def nested(self, text: str, *, path: Path | None = None, args: Iterable[str] = (), here: bool = False) -> None:
-        """A text that another shell runs, or this one where it is ``here``: whether it gets there is not said."""
-        shell = copy(self)
-        shell.variables = self.variables if here else dict(self.variables)
-        shell.level, shell.args = self.level + 1, _mark(*args)
-        if path is not None:
-            shell.path, shell.name, shell.line = path, shown(path), 1
-            shell.folders = [*self.folders, *path.absolute().parents]
-            shell.fails = self.fails or bool(re.search(_FAILS, text.partition("\n")[0]))
-        try:
-            for command in commands(text, shell.line):
-                shell.command(command)
-        except (ValueError, RecursionError):
-            shell.lines(text, shell.line)
-            self.hide("it cannot be split into commands", shell.name)
-        self.sure = self.sure and (not here or bool(path and re.fullmatch(_SETS_UP, str(path))))
+        self.path: Path | None = None
+        self.name, self.line, self.level = "", 1, 0
+        self.plain, self.fails, self.has_arguments = True, False, False
 
     def place(self, line: int = 0) -> str:
         return f"{self.name}:{line or self.line}" if self.name else COMMAND
 
-    def lines(self, text: str, line: int = 1, *, plain: bool = False) -> None:
+    def note(self, text: str, line: int, *, plain: bool = False) -> None:
         """Keep the lines of a text."""
-        found = enumerate(normal(text).splitlines(), line)
-        self.launch.texts.extend(LaunchText(self.place(number), one, plain) for number, one in found)
+        lines = enumerate(normal(text).splitlines(), line)
+        self.result.texts.extend(LaunchText(self.place(number), content, plain) for number, content in lines)
 
-    def hide(self, reason: str, found: str = "") -> None:
-        self.launch.hidden.append(Hidden(self.place(), shown(found)[:200], reason))
+    def hide(self, reason: str, found: str) -> None:
+        self.result.hidden.append(Hidden(self.place(), shown(found)[:200], reason))
 
-    def file(self, word: str, args: Iterable[str] = (), *, here: bool = False) -> None:
-        """A file that the launch names: a script, a program in Python, or settings."""
+    # --- files ---
+
+    def script(self, text: str) -> None:
+        try:
+            commands = split(text)
+            for command in commands:
+                self.learn(command)
+            for command, following in pairwise((*commands, _NONE)):
+                self.command(command, following)
+        except (ValueError, RecursionError):
+            self.note(text, 1)
+            self.hide("it cannot be split into commands", self.name)
+
+    def file(self, word: str, *, plain: bool = False, has_arguments: bool = True) -> None:
+        """Read a file that the launch names: a script, a program in Python, or settings."""
         path = find(word, self.folders)
-        if path is None or name_of(word) in self.launch.written:
+        if path is None or name_of(word) in self.written:
             if not re.fullmatch(_SETS_UP, word):
-                self.hide("a file that it names is not here, or only known when it runs", word)
-        elif self.level >= _LEVELS or path.stat().st_size > _LARGEST:
+                self.hide(_NOT_HERE, word)
+        elif self.level >= _LEVELS or (self.level and path.stat().st_size > _LARGEST):
             self.hide("it is too large, or named by a file that the launch names", word)
-        elif path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text_of(path)):
-            self.nested(text_of(path), path=path, args=args, here=here)
         else:
-            self.names(text_of(path), shown(path))
+            text = text_of(path)
+            reader = copy(self)
+            reader.name, reader.line, reader.level = shown(path), 1, self.level + 1
+            if path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text):
+                reader.path, reader.plain, reader.has_arguments = path, plain, has_arguments
+                reader.variables = dict(self.variables)
+                reader.folders = [*self.folders, *path.absolute().parents]
+                reader.fails = self.fails or bool(re.search(_FAILS, text.partition("\n")[0]))
+                reader.script(text)
+            else:
+                reader.python(text, 1)
 
-    def names(self, text: str, name: str, line: int = 1) -> None:
-        """A program in Python, or settings: read for names only, also for those that stand in several strings."""
-        inner = copy(self)
-        inner.name = name
+    def python(self, text: str, line: int) -> None:
+        """Search a program in Python, or settings, for names: also for those that stand in several strings."""
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
-        inner.lines(text, line)
-        inner.lines(re.sub(_JOINED, "", text), line)
-        if found := re.search(_PYTHON_HIDES, text):
-            inner.line = text.count("\n", 0, found.start()) + line
-            inner.hide("what it sets or runs there is only known when it runs", found[0])
+        self.note(text, line)
+        self.note(re.sub(_JOINED, "", text), line)
+        if match := re.search(_PYTHON_HIDES, text):
+            self.line = text.count("\n", 0, match.start()) + line
+            self.hide("what it sets or runs there is only known when it runs", match[0])
         for script in re.findall(r"[\"' ]([\w./-]+\.sh)\b", text):
-            inner.file(script)
+            self.file(script)
 
     # --- words ---
 
-    def expand(self, raw: str) -> str:
-        """A word with what is known of its variables, and marks for the rest and where it becomes several words."""
-        expanded = ""
-        for piece, quoted in pieces(raw):
-            if piece[0] in "$`" or (not quoted and piece.startswith(("<(", ">("))):
-                value = self.value(piece)
-                expanded += value if quoted or not re.search(r"\s", value) else _mark(value)
-            elif piece[0] == "\\":
-                expanded += piece[1:].strip("\n")
-            elif quoted or piece == '"':
-                expanded += piece.strip('"')
-            elif piece[0] == "(":
-                expanded += _mark(self.joined(piece[1:-1]))
-            else:
-                expanded += piece[1:-1] if piece[0] == "'" else re.sub(_BRACES, INSIDE, piece)
-        return expanded
+    def learn(self, command: Command) -> None:
+        """Take in what a command assigns, defines and writes, wherever it stands."""
+        self.cleared.clear()
+        texts = [word.text for word in _stripped(command)]
+        name = next((text for text in texts if not _ASSIGNS(text)), "")
+        for word in command.words:
+            if match := _ASSIGNS(word.coded):
+                value = Word(word.line, word.coded[match.end() :], word.expansions)
+                is_glued = match[3] and not value.text.startswith(("(", " "))
+                self.values.setdefault(match[1], []).append(_UNKNOWN if is_glued else value)
+        if name in ("for", "select"):
+            self.values.setdefault("".join(texts[1:2]), []).extend(_stripped(command)[3:])
+        elif name in _SETS or texts[:2] == ["printf", "-v"]:
+            for text in texts[1:]:
+                self.values.setdefault(text.partition("=")[0], []).append(_UNKNOWN)
+        elif name == "function" or command.after == "()":
+            self.functions.update(texts)
+        elif re.fullmatch(_WRITES, name):
+            self.written.update(map(name_of, texts[1:]))
+        self.written.update(name_of(word.text) for direction, word in command.redirects if ">" in direction)
 
     def value(self, raw: str) -> str:
-        """What an expansion stands for."""
+        """Return what an expansion comes to: the text where only one is possible, or a mark.
+
+        Behind the plain part of a script, a variable with one value may also be empty.
+        """
+        if re.fullmatch(r"\$\{?[1-9@*]\}?", raw) and self.plain and not self.has_arguments:
+            return ""
+        if self.path and re.fullmatch(_FOLDER, raw):
+            return str(self.path.absolute().parent)
         if raw in ("$(pwd)", "$PWD", "${PWD}"):
             return "."
-        if self.path and re.fullmatch(_HOME, raw):
-            return str(self.path.absolute().parent)
-        found = re.fullmatch(_PARAMETER, raw)
-        if not found:
-            return {"$": raw}.get(raw, INSIDE if raw.startswith(("$((", "${#")) else OUTSIDE)
-        name, operator, word = found.groups()
-        value = self.variables.get(name)
-        if name in "@*" or name.isdigit():
-            value = self.args if self.current.outer else INSIDE  # of the script, or of a call
-        if operator and bool(value) == (operator == "+"):
-            return self.joined(word)
-        return OUTSIDE if value is None and operator != "+" else value or ""
+        if raw.startswith(("[[", "((")):
+            return ":"
+        if raw.startswith(("$PYTHONPATH", "${PYTHONPATH")):
+            return raw  # what a run adds to it is kept
+        if match := re.fullmatch(_PARAMETER, raw):
+            name, values = match[1], self.values.get(match[1], [])
+            if len(values) == 1 and name in (self.passed if self.plain else self.constants):
+                return self.constants[name]
+            if match[3] == "-" and name not in self.environ and [word.text for word in values] in ([], [raw]):
+                default = " ".join(word.marked(self.value) for word in _words(match[4]))
+                if is_known(default):
+                    return default
+        return INSIDE if self.is_clear(raw) else OUTSIDE
 
-    def joined(self, text: str) -> str:
-        """The words of an array, or of what counts where a variable is not set."""
-        return " ".join(self.expand(one.text) for one in tokens(text) if one.kind == "word")
+    def is_clear(self, raw: str) -> bool:
+        """Return whether an expansion comes to whole names that stand among the texts."""
+        if raw not in self.cleared:
+            self.cleared[raw] = True  # where a variable refers to itself, its other values decide
+            match = re.fullmatch(_PARAMETER, raw)
+            is_set, words = bool(re.fullmatch(_SAFE, raw)), list[Word]()
+            if raw.startswith("("):
+                is_set, words = True, [*_words(raw[1:-1])]
+            elif match and not is_set:
+                values = self.values.get(match[1], [])
+                is_set, words = bool(values) or match[3] is not None, [*values, *_words(match[4] or "")]
+            for word in words:
+                marked = word.marked(self.value)
+                is_set = is_set and not any(map(is_hidden, marked.split()))
+                if marked != word.text:
+                    self.note(marked, self.line)
+            self.cleared[raw] = is_set
+        return self.cleared[raw]
 
     # --- commands ---
 
-    def assigned(self, text: str) -> tuple[str, str | None]:
-        """The name and the value of ``NAME=value``, None behind ``NAME`` alone."""
-        key, equals, value = text.partition("=")
-        name = key.rstrip("+").partition("[")[0]
-        value = value if name == key else _mark(value, self.variables.get(name))
-        return name, value if equals else None
+    def command(self, command: Command, following: Command = _NONE) -> None:
+        """Take in a command: what it sets, what it starts, and the files that it names."""
+        words, was_plain = _stripped(command), self.plain
+        sources = [*words, *(word for _, word in command.redirects)]
+        self.line = min((word.line for word in sources), default=self.line)
+        is_tee = command.before == "|" and [word.text for word in words[:1]] == ["tee"]
+        goes_on = command.after in ("\n", ";", "&") or [word.text for word in following.words[:1]] == ["tee"]
+        self.plain &= len(words) == len(command.words) and command.before in ("\n", ";", "&") and goes_on
+        stays = self.plain and command.after not in ("&", "|")
+        assigned = [*takewhile(lambda word: _ASSIGNS(word.coded), words)]
+        values = dict(word.marked(self.value).split("=", 1) for word in assigned)
+        marks = [mark for word in words[len(assigned) :] if (mark := word.marked(self.value)) or not word.coded]
+        name = name_of(marks[0]) if marks else ""
+        if values:
+            self.result.starts.append(Start(self.place(), tuple(map("=".join, values.items())), {}, "", self.plain))
+        for variable, value in values.items() if not marks else ():
+            if is_known(value) and len(value) < _LONGEST and variable not in self.environ:
+                self.constants[variable] = value
+                self.passed.update([variable] if stays else [])
+        is_plain = bool(marks) and self.run(name, marks, values, command, stays=stays) and self.plain
+        for word in sources:
+            mark = word.marked(self.value)
+            self.note(mark, word.line, plain=is_plain and word in words)
+            if mark != word.text:  # of what is plain, the mark says the name
+                self.note(word.text.partition("=")[2] if is_plain and "=" in mark else word.text, word.line)
+        self.plain = was_plain and (is_tee or (self.plain and not self.diverts(name, marks, words)))
 
-    def keep(self, name: str, value: str | None) -> None:
-        self.variables[name] = value if self.stays else _mark(value, self.variables.get(name))
+    def diverts(self, name: str, marks: Sequence[str], words: Sequence[Word]) -> bool:
+        """Return whether the script may not get behind a command, or means something else from there on."""
+        text = " ".join(word.text for word in words)
+        is_all_known = all(is_known(word.marked(self.value)) for word in words)
+        if self.fails and (name not in ("", ":", "echo", "set", *_DECLARES) or not is_all_known):
+            return True
+        passes = bool(
+            re.fullmatch(rf"{_HARMLESS}|{_PROGRAM}|{'|'.join(_DECLARES)}|{_SHELL}|set|ray|nohup|env|curl", name)
+        )
+        sets_up = name in (".", "source") and bool(re.fullmatch(_SETS_UP, marks[-1]))
+        return (
+            not (passes or sets_up or marks == ["exec"])
+            or name in self.functions
+            or any(map(is_hidden, marks))
+            or bool(re.search(_DIVERTS, text))
+        )
 
-    def command(self, command: SimpleCommand) -> None:
-        """Take in a command: what it assigns, what it names, and what it starts."""
-        begin = (command.words + command.redirects)[0]
-        if begin.kind == "define":
-            self.functions.update(re.findall(r"[\w:.-]+", begin.text))
-            return
-        self.current, self.line = command, begin.line
-        taken = [(word, self.expand(word.text)) for word in command.words]
-        first = len([*takewhile(_ASSIGNS, (word.text for word in command.words))])
-        words = [text for word, text in taken[first:] if text or not re.fullmatch(_MAY_BE_NONE, word.text)]
-        name = name_of(words[0]) if words else ""
-        self.sure = self.sure and name not in self.functions
-        outermost = command.outer and self.level < _LEVELS
-        self.passed, self.stays = outermost and self.sure, outermost and command.here
-        assigned, plain = dict(self.assigned(text) for _, text in taken[:first]), False
-        if words:
-            plain = self.run(words, taken[-1][0].text, assigned) and not any(map(is_hidden, words))
-        else:
-            for variable, value in assigned.items():
-                self.keep(variable, value)
-        self.note(taken, plain=plain and self.passed)
-        self.sure = self.sure and not self.may_end(name, taken)
-
-    def may_end(self, name: str, taken: Sequence[tuple[Token, str]]) -> bool:
-        """Whether the script may not get behind the command, or means something else there."""
-        may_fail = not re.fullmatch(_CANNOT_FAIL, name) or not all(is_known(text) for _, text in taken)
-        return (self.fails and may_fail) or bool(re.search(_ENDS, "".join(f"{word.text}\n" for word, _ in taken)))
-
-    def note(self, taken: Iterable[tuple[Token, str]], *, plain: bool) -> None:
-        """Keep the texts of a command, and which files it writes."""
-        for word, text in taken:
-            self.lines(text, word.line, plain=plain)
-            if not plain or text == INSIDE:  # an array, or what stands in braces
-                self.lines(word.text, word.line)
-        for redirect in self.current.redirects:
-            self.lines(redirect.text + redirect.document, redirect.line)
-            if ">" in redirect.kind:
-                self.launch.written.add(name_of(self.expand(redirect.text)))
-
-    def run(self, words: Sequence[str], last: str, assigned: dict[str, str | None]) -> bool:
-        """Take in the words of a command; whether it plainly exports a variable or starts Python here."""
-        name, text = name_of(words[0]), " ".join(words)
-        deciding = words if name in self.functions or re.fullmatch(_PASSES_ON, name) else words[:1]
-        hides = re.match(_HIDES, text) or any(map(is_hidden, deciding))
-        if hides and not re.match(_SETS_UP_BY, last):
-            self.hide("what it starts or sets is only known when it runs", text)
-        match name:
-            case "export" | "declare" | "typeset" | "local" | "readonly" | "unset":
-                return self.declare(name, words[1:])
-            case "." | "source":
-                self.file("".join(words[1:2]), words[2:] or [self.args], here=True)
-            case "eval" if OUTSIDE not in text:
-                self.nested(text[5:], here=True)
-            case "set" | "shift":
-                self.fails = self.fails or bool(re.search(_FAILS, text))
-                self.args = self.args if re.match("set [-+][^-]", text) else INSIDE
-            case "cd" if is_known(text):
-                self.folders = [self.folders[0] / "".join(words[1:2]), *self.folders]
-            case "for" | "select":
-                self.keep("".join(words[1:2]), _mark(*words[3:]))
-            case "read" | "mapfile" | "readarray" | "let" | "getopts" | "printf":
-                self.variables.update((one.partition("=")[0], OUTSIDE) for one in words[1:])
-            case _:
-                return self.start(words, assigned)
+    def run(self, name: str, marks: list[str], values: dict[str, str], command: Command, *, stays: bool) -> bool:
+        """Take in the words of a command; return whether it exports a variable or starts Python."""
+        text, own = " ".join(marks), [*marks[len([*takewhile(_WRAPS, marks)]) :]]
+        passes_on = name in ("set", *_DECLARES, *_SETS, *self.functions) or re.fullmatch(_SHELL, name)
+        deciding = marks if passes_on else marks[: len(marks) - len(own) + 1]
+        is_computed = name == "eval" and any("\0" in word.coded for word in command.words)
+        hides = is_computed or any(map(is_hidden, deciding)) or re.fullmatch(_FED, " ".join(own)) or "BASH_ENV" in text
+        if hides and not re.fullmatch(_SETS_UP_BY, command.words[-1].text):
+            self.hide(_ONLY_RUN, text)
+        if name in _DECLARES:
+            options = "".join(word for word in marks[1:] if word[:1] in ("-", "+"))
+            exports = bool(re.fullmatch("(export|unset) (-v)?|[dlrt]\\w* -[gaA]*x[gaA]*", f"{name} {options}"))
+            for variable, equals, value in (word.partition("=") for word in marks[1:] if exports and stays):
+                if equals or name == "unset":
+                    self.variables[variable] = value if equals else None
+            self.result.starts.append(Start(self.place(), (*marks,), {}, "", self.plain))
+            return exports
+        if name in (".", "source"):
+            self.file("".join(marks[1:2]))
+        elif name in ("set", "shift"):
+            self.fails = self.fails or bool(re.search(_FAILS, text))
+            self.has_arguments |= not re.match("set [-+][^-]", text)
+        elif name in ("cd", "pushd"):
+            is_found = is_known(text) and bool(self.folders)
+            self.folders = [self.folders[0] / "".join(marks[1:2]), *self.folders] if is_found else []
+        elif not re.fullmatch(_HARMLESS, name):
+            return self.start(marks, own, values, command)
         return False
 
-    def declare(self, name: str, words: Sequence[str]) -> bool:
-        """What ``export``, ``unset``, ``declare`` and the like do; whether they plainly set the environment."""
-        options = "".join(word for word in words if word[:1] in ("-", "+"))
-        for word in (word for word in words if word[:1] not in ("-", "+")):
-            variable, value = self.assigned(word)
-            self.sure = self.sure and is_known(variable)
-            if value is not None or name == "unset":
-                self.keep(variable, value)
-        return (name in ("export", "unset") and not options) or bool(re.fullmatch("-[gaA]*x[gaA]*", options))
-
-    def start(self, words: Sequence[str], assigned: dict[str, str | None]) -> bool:
-        """Take in a program: the files and texts that it names, and how it is started."""
-        before = [*takewhile(_WRAPS, words)]
-        assigned.update(map(self.assigned, filter(_ASSIGNS, before)))  # behind `env`
-        emptied = "env" in map(name_of, before) and any(word[:1] == "-" for word in before)
-        own = words[len(before) :]
-        program = name_of(own[0]) if own and not emptied else ""
-        if re.fullmatch(_SHELL, program):
-            outside, self.variables = self.variables, {**self.variables, **assigned}
-            self.interpreted(own[1:])
-            self.variables = outside
-            return self.level == 0 and len(own) == 2  # what it gets is not followed
-        program = program if re.fullmatch(_PROGRAM, program) else ""
-        if not re.fullmatch(_NO_LAUNCH, name_of(words[0])):
-            self.files(own if program else words, python=bool(program))
-            assigned = {**self.variables, **assigned}
-        start = Start(self.place(), (*words,), assigned, program, self.passed, (*self.folders,))
-        self.launch.starts.append(start)
+    def start(self, marks: list[str], own: list[str], values: dict[str, str], command: Command) -> bool:
+        """Take in a program: how it is started, and the files and texts that it names."""
+        before = marks[: len(marks) - len(own)]
+        values = {**values, **dict(word.split("=", 1) for word in before if _ASSIGNS(word))}
+        emptied = {"env", "exec"} & set(map(name_of, before)) and any(word[:1] == "-" for word in before)
+        name = name_of(own[0]) if own and not emptied else ""
+        if re.fullmatch(_SHELL, name) and not re.match(r"\S+( -\w+)* -\w*c", " ".join(own)):
+            return self.shell(own[1:], values)
+        program = name if re.fullmatch(_PROGRAM, name) else ""
+        variables = {} if re.fullmatch(_ASKS, name) else {**self.variables, **values}
+        self.result.starts.append(Start(self.place(), (*marks,), variables, program, self.plain, (*self.folders,)))
+        if program.startswith("py") and own[1:] in ([], ["-"]):
+            self.hide("what Python reads is only known when it runs", " ".join(marks))
+        if not program and "/" in marks[0] and not marks[0].startswith(("/usr/", "/bin/", "/opt/")):
+            self.file(marks[0])
+        for word in command.words:
+            if program and re.search(r"\w\s", word.coded):
+                copy(self).python(word.text, word.line)
+            elif re.search(r"\s", word.coded):
+                self.quoted(word)
+        for option, mark in pairwise(own if program else marks):
+            if file := re.fullmatch(_FILE, f"{option} {mark}"):
+                self.file(file["file"])
+            is_module = option in ("-m", "--module") and mark.partition(".")[0] not in self.result.packages
+            if is_module and (module := find(f"{mark.replace('.', '/')}.py", self.folders)):
+                self.file(str(module))
         return bool(program)
 
-    def interpreted(self, words: Sequence[str]) -> None:
-        """The words behind a shell: a text, or a script."""
-        options = [*takewhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), words)]
-        operands, flags = words[len(options) :], "".join(one for one in options if one[1:2] != "-")
-        self.fails = self.fails or "e" in flags
-        if "c" in flags:
-            self.nested("".join(operands[:1]), args=operands[2:])
-        elif operands and "s" not in flags:
-            if self.level == 0 and not find(operands[0], self.folders):
-                text_of(Path(operands[0]))  # what the user names is there
-            self.file(operands[0], operands[1:])
-        else:
-            self.hide("what the shell reads is only known when it runs", " ".join(words))
+    def quoted(self, word: Word) -> None:
+        """Search a text that may be another shell's for what hides a text, and for files."""
+        pieces = re.split(r"[\s;&|()]+", word.marked(self.value))
+        if any(map(is_hidden, pieces)) or re.search(_FED_IN, word.text):
+            self.hide(_ONLY_RUN, word.text)
+        for piece in pieces:
+            if file := re.fullmatch(_FILE, f" {piece}"):
+                self.file(file["file"])
 
-    def files(self, words: Sequence[str], *, python: bool) -> None:
-        """The texts, files and modules that the words of a program name."""
-        if not python:
-            self.level = max(self.level, 1)  # what it starts may be elsewhere
-            if "/" in words[0] and not words[0].startswith(("/usr/", "/bin/", "/opt/")):
-                self.file(words[0], words[1:])
-        for text in (*words[1:], *(one.document for one in self.current.redirects)):
-            if re.search(r"\w\s", text):
-                self.names(text, self.name, self.line) if python else self.nested(text)
-        for before, word in pairwise(words):
-            if named := re.fullmatch(_FILE, f"{before} {word}"):
-                self.file(named["file"])
-            module = before in ("-m", "--module") and word.partition(".")[0] not in self.launch.packages
-            if module and (found := find(f"{word.replace('.', '/')}.py", self.folders)):
-                self.file(str(found))
+    def shell(self, words: Sequence[str], values: dict[str, str]) -> bool:
+        """Take in what a shell reads: a script, or what only the run tells."""
+        options = [*takewhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), words)]
+        operands, flags = words[len(options) :], "".join(word for word in options if word[1:2] != "-")
+        if not operands or "s" in flags:
+            self.hide("what the shell reads is only known when it runs", " ".join(words))
+            return False
+        if self.level == 0 and not find(operands[0], self.folders):
+            text_of(Path(operands[0]))  # what the user names is there
+        reader = copy(self)
+        reader.variables, reader.fails = {**self.variables, **values}, "e" in flags
+        is_plain = self.plain and self.level == 0
+        reader.file(operands[0], plain=is_plain, has_arguments=len(operands) > 1)
+        return is_plain and len(words) == 1
+
+
+def _stripped(command: Command) -> list[Word]:
+    """Return the words of a command behind the keywords before it."""
+    words = [*command.words]
+    while words and words[0].coded in _KEYWORDS:
+        words.pop(0)
+    return words
+
+
+def _words(text: str) -> Iterator[Word]:
+    """Yield the words of an array, or of what counts where a variable is not set. Raises ValueError."""
+    return (word for command in split(text) for word in command.words)

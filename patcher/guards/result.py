@@ -1,14 +1,44 @@
-"""What is known of one profiler, and how it is not known whether it is on."""
+"""The values of a check: how a run is started, what is checked, and what is known of each profiler."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-from patcher.guards.launch import Hidden
-from patcher.switches import State
+from patcher.switches import Application, Release, State, Switch
 
 AGAIN = "the patch checks again before it records"
 NOT_PLAIN = "it is not a plain word that the launch certainly passes"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a run is started, as far as the user says; ``config`` is the Hydra configuration that it takes."""
+
+    environ: Mapping[str, str]
+    script: Path | None = None
+    command: tuple[str, ...] = ()
+    config: Path | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The declared switches of a target, its release, and where it is installed; an ``application`` uses Hydra."""
+
+    switches: tuple[Switch, ...]
+    release: Release
+    root: Path | None = None
+    application: Application | None = None
+
+
+class Hidden(NamedTuple):
+    """A place where a text may be that cannot be read."""
+
+    where: str
+    found: str
+    reason: str
 
 
 class GuardResult(NamedTuple):
@@ -28,7 +58,7 @@ class GuardResult(NamedTuple):
 
 
 def unknown(profiler: str, hidden: Hidden, why: str, off: str) -> GuardResult:
-    """What is known of a profiler where a text cannot be read, or is not plain; ``off`` switches it off."""
+    """Return the result for a profiler whose text cannot be read, or is not plain; ``off`` switches it off."""
     found = hidden.found.partition("\n")[0].strip()[:200]
     off = "" if hidden.where == hidden.reason else f"{off} there, if it is there"  # where nothing was looked at
     return GuardResult(profiler, State.UNKNOWN, hidden.where, found, off, why, hidden.reason)

@@ -18,12 +18,12 @@ from fixtures import releases
 from fixtures.cache import REPOSITORY
 from fixtures.rays import cluster as rays
 from patcher.editing import fingerprint
-from patcher.guards.detect import detect
 from patcher.switches import State
 from patches.probes.rollout import RolloutUnits
 from patches.probes.sglang import ForwardThread, NamedReplica, SglangRollout
 from patches.sglang import recipes as sglang
 from tests.matrix import ends, of_releases, thinned
+from tests.patcher.guards.detecting import detect
 from tests.patches.command_line import install, run, there_and_back
 from tests.patches.sglang_schedulers import Scheduler
 from tests.patches.standin import Profiler

@@ -100,7 +100,7 @@ def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], St
     A command that would start does so, though its script cannot be read; one that the user names is a problem.
     """
     try:
-        return launch, hook_gaps(launch.environ, launch.script, launch.command, folders.VARIABLE), StepResult()
+        return launch, hook_gaps(launch, folders.VARIABLE), StepResult()
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise

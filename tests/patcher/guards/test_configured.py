@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fixtures import releases
-from patcher.guards.detect import detect
 from patcher.guards.result import GuardResult
 from patcher.messages.errors import Kind, Problem
 from patcher.switches import Release, State
@@ -22,6 +21,7 @@ from patches.switches import MSMONITOR
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
 from patches.verl.switches import SWITCHES as VARIABLES
 from tests.matrix import ends, examples, thinned, thinned_rows
+from tests.patcher.guards.detecting import detect
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
 PPO = "python3 -m verl.trainer.main_ppo "
@@ -261,7 +261,7 @@ UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
         ("if x; then " + PPO + ON_061 + "; fi", UNSET),
         ("for i in 1 2; do " + PPO + ON_061 + "; done", UNSET),
         ("for i in 1 2; do " + PPO + "; done", {}),
-        ("if x; then S=[1]; else S=null; fi\n" + PPO + NPU + ENABLED + RANKS + "global_profiler.steps=$S", {VERL: UNKNOWN}),
+        ("if x; then S=[1]; else S=null; fi\n" + PPO + NPU + ENABLED + RANKS + "global_profiler.steps=$S", UNSET),
         ("A=()\nif x; then A+=(global_profiler.steps=null); fi\n" + PPO + ON_061 + '"${A[@]}"', UNSET),
         ("A=()\nif x; then A+=(trainer.nnodes=2); fi\n" + PPO + '"${A[@]}"', {}),
         ("set -e\nfalse\n" + PPO + ON_061, UNSET),

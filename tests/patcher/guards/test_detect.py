@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fixtures import releases
-from patcher.guards.detect import detect
 from patcher.guards.result import GuardResult
 from patcher.messages.errors import Problem
 from patcher.switches import State
@@ -22,6 +21,7 @@ from patches.vllm.switches import SWITCHES as VLLM
 from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
 from tests.alarms import at_most
 from tests.matrix import ends, examples, thinned_rows
+from tests.patcher.guards.detecting import detect
 
 SWITCHES = {upstream.project.name: upstream.switches for upstream in upstreams()}
 

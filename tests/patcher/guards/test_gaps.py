@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from patcher.guards.gaps import HookGap, hook_gaps, submitted
+from patcher.guards.result import Launch
 from patcher.hook.folder import VARIABLE
 from patcher.messages.errors import Problem
 
@@ -54,7 +55,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def gaps(environ: dict[str, str], script: Path | None, command: Sequence[str]) -> tuple[HookGap, ...]:
-    return hook_gaps(environ, script, command, VARIABLE)
+    return hook_gaps(Launch(environ, script, tuple(command)), VARIABLE)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -9,10 +9,10 @@ import pytest
 
 from fixtures import releases
 from fixtures.cache import REPOSITORY
-from patcher.guards.detect import detect
 from patcher.switches import State
 from patches.verl.profiling import PROFILING
 from patches.verl.switches import SWITCHES
+from tests.patcher.guards.detecting import detect
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
 STARTERS = REPOSITORY.parent / "shared" / "guard-starters"
