@@ -5,10 +5,11 @@ The configurations that a project packages leave every profiler off, which a tes
 
 from __future__ import annotations
 
+import copy
 import gc
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 from patcher.guards.launch import LaunchText, Reading, Start, find, is_hidden, is_known, normal, text_of
 from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Hidden, unknown
 from patcher.messages.errors import Kind, Problem
-from patcher.switches import Application, ConfigSwitch, Release, State
+from patcher.switches import Application, ConfigSwitch, State
 
 _UNKNOWN = "rlpatch_unknown"
 """Stands in a configuration for what is not known; an identifier, so that it is valid wherever a text is."""
@@ -26,116 +27,119 @@ _OPTION = r"(?m)^(?:--config-|-c)([pnd])\w*[=\n](.*)$"  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
 _ANY = "a word of it is only known when it runs, and may be any override"
 _NO_GROUP = "a configuration group that it uses is not here"
+_NO_CONFIG = "its configuration is not here, or only known when it runs; --config FILE names it"
 
 
-def configured(application: Application, checked: Checked, config: Path | None, launch: Reading) -> list[GuardResult]:
-    """One result per profiler of the application. Raises Problem(USAGE) if ``config`` is no configuration."""
-    _check(config)
-    launch = replace(launch, hidden=[*launch.hidden])  # an override hides nothing of the environment
-    root, release = checked.root, checked.release
-    apps = [*_apps(application, root, config, launch)]
-    mentions = [one for one in launch.texts if re.search(application.names, one.text) and not _reads(one, root)]
-    unclear = [Hidden(one.where, one.text, NOT_PLAIN) for one in mentions if not one.plain or "oc.env" in one.text]
-    launch.hidden[:0] = unclear
-    if root is None and not launch.texts:
-        reason = f"{application.packages[0]} is not found here"
-        launch.hidden.append(Hidden(reason, "", reason))
-    if mentions and not apps:
-        reason = f"nothing that can be read here starts {application.packages[0]}"
-        launch.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
-    composes = (mentions or _takes_others(application, launch)) and not unclear
-    composed = [(start, _composed(application, root, start, file)) for start, file in apps if composes]
-    launch.hidden.extend(Hidden(start.where, "", made) for start, made in composed if isinstance(made, str))
-    profilers = dict.fromkeys(switch.profiler for switch in application.switches)
-    return [one for profiler in profilers for one in _of(profiler, application, release, composed, launch)]
-
-
-def _takes_others(application: Application, launch: Reading) -> bool:
-    """Whether a configuration that was read is made of others than the packaged ones, which may say anything."""
-    known = "|".join((r"_self_|\S+://.*", *application.defaults))
-    takes = re.compile(rf"\s{{0,2}}-\s+(?!({known})\s*$)")
-    return any(takes.match(one.text) for one in launch.texts if ".yaml:" in one.where)
-
-
-def _reads(text: LaunchText, root: Path | None) -> bool:
-    """Whether a text stands in a program of the project itself, which reads the names that others set."""
-    file = Path(text.where.rpartition(":")[0])
-    own = root is not None and file.is_file() and file.resolve().is_relative_to(root.resolve())
-    return own and bool(re.search(_MAIN, text_of(file)))
-
-
-def _check(config: Path | None) -> None:
+def configured(application: Application, checked: Checked, config: Path | None, reading: Reading) -> list[GuardResult]:
+    """Return one result per profiler of the application. Raises Problem(USAGE) if ``config`` is no configuration."""
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
         hint = "name the YAML file that configures the run"
         raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
+    reading = replace(reading, hidden=[*reading.hidden])  # an override hides nothing of the environment
+    starts = [*_starts(application, checked.root, config, reading)]
+    mentions = [
+        text
+        for text in reading.texts
+        if re.search(application.names, text.text) and not _is_of_the_project(text, checked.root)
+    ]
+    unclear = [Hidden(text.where, text.text, NOT_PLAIN) for text in mentions if not text.plain or "oc.env" in text.text]
+    reading.hidden[:0] = unclear
+    if checked.root is None and not reading.texts:
+        reason = f"{application.packages[0]} is not found here"
+        reading.hidden.append(Hidden(reason, "", reason))
+    if mentions and not starts:
+        reason = f"nothing that can be read here starts {application.packages[0]}"
+        reading.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
+    composed = list[tuple[Start, Any]]()
+    for start, file in starts if not unclear and (mentions or _takes_others(application, reading)) else ():
+        content = _composed(application, checked.root, start, file)
+        if isinstance(content, str):
+            reading.hidden.append(Hidden(start.where, "", content))
+        else:
+            composed.append((start, content))
+    profilers = dict.fromkeys(switch.profiler for switch in application.switches)
+    return [result for name in profilers for result in _results(name, application, checked, composed, reading)]
 
 
-def _of(
-    profiler: str, application: Application, release: Release, composed: Sequence[tuple[Start, Any]], launch: Reading
+def _takes_others(application: Application, reading: Reading) -> bool:
+    """Return whether a configuration that was read is made of others than the packaged ones."""
+    packaged = "|".join((r"_self_|\S+://.*", *application.defaults))
+    takes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")
+    return any(takes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
+
+
+def _is_of_the_project(text: LaunchText, root: Path | None) -> bool:
+    """Return whether a text stands in a program of the project itself, which reads the names that others set."""
+    file = Path(text.where.rpartition(":")[0])
+    is_inside = root is not None and file.is_file() and file.resolve().is_relative_to(root.resolve())
+    return is_inside and bool(re.search(_MAIN, text_of(file)))
+
+
+def _results(
+    profiler: str, application: Application, checked: Checked, composed: Sequence[tuple[Start, Any]], reading: Reading
 ) -> list[GuardResult]:
-    """What is known of one profiler; what is hidden may be anything but where it is on for sure."""
-    switches = [one for one in application.switches if one.profiler == profiler and release.has(one)]
+    """Return the results for one profiler; hidden text makes it UNKNOWN unless it is surely ON."""
+    switches = [one for one in application.switches if one.profiler == profiler and checked.release.has(one)]
     why = switches[0].why if switches else "no switch of it exists in this release"
-    off = GuardResult(profiler, State.OFF, launch.starts[0].where, "", "nothing to do", why)
+    off = GuardResult(profiler, State.OFF, reading.starts[0].where, "", "nothing to do", why)
     if not switches:
         return [off]
-    found = [_judged(switches, start, made, launch) for start, made in composed if not isinstance(made, str)]
-    if launch.hidden and not any(one.state is State.ON for one in found):
+    results = [_judged(switches, start, content, reading) for start, content in composed]
+    if reading.hidden and not any(result.state is State.ON for result in results):
         key = switches[0].keys[0]
-        found = [unknown(profiler, launch.hidden[0], why, f"{key.name}={_typed(key.values[0])}")]
-    return [*found, off]
+        results = [unknown(profiler, reading.hidden[0], why, f"{key.name}={_typed(key.values[0])}")]
+    return [*results, off]
 
 
 # --- what is started ---
 
 
-def _apps(
-    application: Application, root: Path | None, config: Path | None, launch: Reading
+def _starts(
+    application: Application, root: Path | None, config: Path | None, reading: Reading
 ) -> Iterator[tuple[Start, Path | None]]:
-    """The starts of the application with their overrides for words, and their configurations if these are here."""
-    home = root / application.folder if root else None
-    if config is not None and not any(start.words[0] for start in launch.starts):
-        _read(config, application, root, launch)
+    """Yield the starts of the application with their overrides for words, and their configurations if they are here."""
+    if config is not None and not any(start.words[0] for start in reading.starts):
+        _read(config, application, root, reading)
         yield Start(str(config), (), {}, "python", sure=True), config
-    for start in launch.starts:
+    for start in reading.starts:
         at, program = _program(application, root, start)
-        words = start.words[at:] if at else ()
+        if not at:
+            continue
+        words = start.words[at:]
         typed = dict(re.findall(_OPTION, "\n".join(words)))
-        file, known = config, True
-        if at and not config:
-            file, known = _configuration(application, root, program, start, typed)
+        file, is_here = (config, True) if config else _configuration(application, root, program, start, typed)
         reasons = {
             _ANY: any(map(is_hidden, words)),
-            _NO_GROUP: any(_is_missing(word, home) for word in words),
-            "its configuration is not here, or only known when it runs; --config FILE names it": not known,
+            _NO_GROUP: any(_is_missing(word, (root or Path()) / application.folder) for word in words),
+            _NO_CONFIG: not is_here,
         }
-        launch.hidden.extend(Hidden(start.where, "", reason) for reason, holds in reasons.items() if holds)
-        if at and known:
+        reading.hidden.extend(Hidden(start.where, "", reason) for reason, holds in reasons.items() if holds)
+        if is_here:
             if file:
-                _read(file, application, root, launch)
-            overrides = [one for one in words if one[:1] != "-" and one not in typed.values()]
+                _read(file, application, root, reading)
+            overrides = [word for word in words if word[:1] != "-" and word not in typed.values()]
             yield start._replace(words=(*overrides,), sure=start.sure and not _PRINTS & {*start.words}), file
 
 
 def _program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
-    """Where the words begin behind a program of the application, 0 if there is none, and its file if it is here."""
+    """Return where the words begin behind a program of the application, or 0, and its file if it is here."""
     folders = (*start.folders, *([root] if root else []))
     for at, (before, word) in enumerate(pairwise(("", *start.words)), 1):
-        module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
-        path = f"{word.replace('.', '/')}.py" if module else word
+        is_module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
+        path = f"{word.replace('.', '/')}.py" if is_module else word
         file = find(path, folders) if path.endswith(".py") else None
         if file and re.search(_MAIN, text_of(file)):
             return at, file
-        if module and not re.search(r"\.(model_merger|utils|tools?)\b", word):
+        if is_module and not re.search(r"\.(model_merger|utils|tools?)\b", word):
             return at, None
     return 0, None
 
 
 def _configuration(
-    application: Application, root: Path | None, program: Path | None, start: Start, typed: dict[str, str]
+    application: Application, root: Path | None, program: Path | None, start: Start, typed: Mapping[str, str]
 ) -> tuple[Path | None, bool]:
-    """The configuration of a start if it is here, and whether it is known: it is here, or packaged."""
+    """Return the configuration of a start if it is here, and whether it is known: it is here, or packaged."""
     if "d" in typed or not is_known("".join(typed.values())):
         return None, False
     main = re.search(_MAIN, text_of(program)) if program else None  # the program names one in its code
@@ -145,31 +149,31 @@ def _configuration(
     folders = [program.parent / path] if program else []
     folders += [root / application.folder] if root and is_packaged else []
     folders += [folder / path for folder in start.folders]
-    file = next((file for one in names if (file := find(f"{one}.yaml", folders))), None)
+    file = next((file for name in names if (file := find(f"{name}.yaml", folders))), None)
     return file, bool(file) or (is_packaged and names[0] in application.defaults)
 
 
-def _read(file: Path, application: Application, root: Path | None, launch: Reading) -> None:
+def _read(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
     """Take in the lines of a configuration of the user's; those that the project packages name nothing."""
     if root and file.resolve().is_relative_to((root / application.packages[0]).resolve()):
         return
     for number, line in enumerate(text_of(file).splitlines(), 1):
-        launch.texts.append(LaunchText(f"{file}:{number}", normal(re.sub(r"(^|\s)#.*", "", line)), plain=True))
+        reading.texts.append(LaunchText(f"{file}:{number}", normal(re.sub(r"(^|\s)#.*", "", line)), plain=True))
 
 
-def _is_missing(word: str, home: Path | None) -> bool:
-    """Whether an override takes an option of a group that is not here, or changes where groups are looked for."""
+def _is_missing(word: str, home: Path) -> bool:
+    """Return whether an override takes an option of a group that is not here, or changes where groups are."""
     key, _, value = word.lstrip("+").partition("=")
-    group = (home or Path()) / key.partition("@")[0]
-    chosen = re.search("[@/]|^hydra.searchpath", key) or (home and group.is_dir())
-    return bool(chosen) and value not in ("null", "") and not (group / f"{value}.yaml").is_file()
+    group = home / key.partition("@")[0]
+    takes_option = re.search("[@/]|^hydra.searchpath", key) or group.is_dir()
+    return bool(takes_option) and value not in ("null", "") and not (group / f"{value}.yaml").is_file()
 
 
 # --- what Hydra makes of it ---
 
 
 def _composed(application: Application, root: Path | None, start: Start, file: Path | None) -> Any:
-    """The configuration of a start, or the reason why it is not known."""
+    """Return the configuration of a start, or the reason why it is not known."""
     try:
         import yaml
 
@@ -198,31 +202,30 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
         gc.enable()
 
 
-def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, launch: Reading) -> GuardResult:
-    """The severest answer of the switches of one profiler to what a start composes."""
-    switch = max(switches, key=lambda one: _state(one, config).severity)
-    state, where, reason, values = _state(switch, config), start.where, "", _values(switch, config)
+def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading: Reading) -> GuardResult:
+    """Return the severest answer of the switches of one profiler to what a start composes."""
+    switch = max(switches, key=lambda switch: _state(switch, config).severity)
+    state, values, reason = _state(switch, config), _values(switch, config), ""
     named = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
     seen = " ".join(f"{name}={_typed(values[name])}" for name in named)[:300]
     if state is State.OFF:
-        return GuardResult(switch.profiler, state, where, seen, "nothing to do", switch.why)
+        return GuardResult(switch.profiler, state, start.where, seen, "nothing to do", switch.why)
     typed = [word.lstrip("+~").partition("=")[0] for word in start.words]
     change = _change(switches, config, typed)
     key = change.partition("=")[0] or (*named, "?")[0]
-    written = launch.place(f" {key.rpartition('.')[2]}:", "") if key not in typed else ""
-    where = written or launch.place(f"{key}=", where)
-    override = " as an override, or" if written else ""
-    off = f"{change}{override} at {where.replace('command after', 'the command after')}" if change else ""
+    line = reading.place(f" {key.rpartition('.')[2]}:", "") if key not in typed else ""
+    where = line or reading.place(f"{key}=", start.where)
+    place = f"{' as an override, or' if line else ''} at {where.replace('command after', 'the command after')}"
     if state is State.UNKNOWN:
         reason = "a value is only known when it runs"
     elif not (start.sure and start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why
-    return GuardResult(switch.profiler, state, where, seen, off, why, reason)
+    return GuardResult(switch.profiler, state, where, seen, change and f"{change}{place}", why, reason)
 
 
 def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
-    """What the keys of a switch are in a configuration, None for one that is not there."""
+    """Return what the keys of a switch are in a configuration, None for one that is not there."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -242,25 +245,21 @@ def _state(switch: ConfigSwitch, config: Any) -> State:
 
 
 def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Sequence[str]) -> str:
-    """The override that switches all of them off, tried in the configuration itself; empty if there is none."""
+    """Return the override that switches all of them off, tried in the configuration; empty if there is none."""
     from omegaconf import OmegaConf
 
-    keys = {key.name: key.values[0] for switch in switches for key in switch.keys}
-    leaves = {name.rpartition(".")[2]: value for name, value in keys.items()}
+    offs = {key.name: key.values[0] for switch in switches for key in switch.keys}
+    leaves = {name.rpartition(".")[2]: value for name, value in offs.items()}
     # What is typed comes first: other keys may follow from it.
-    offs = {name: leaves[leaf] for name in typed if (leaf := name.rpartition(".")[2]) in leaves}
-    for name, value in {**offs, **keys}.items():
-        parent, _, leaf = name.rpartition(".")
-        holder: Any = OmegaConf.select(config, parent)
-        before: Any = OmegaConf.to_container(holder) if OmegaConf.is_dict(holder) else {}
-        OmegaConf.update(config, name, value, force_add=True)
-        off = all(_state(switch, config) is State.OFF for switch in switches)
-        OmegaConf.update(config, name, before.get(leaf), force_add=True)
-        if off:
+    first = {name: leaves[leaf] for name in typed if (leaf := name.rpartition(".")[2]) in leaves}
+    for name, value in {**first, **offs}.items():
+        changed = copy.deepcopy(config)
+        OmegaConf.update(changed, name, value, force_add=True)
+        if all(_state(switch, changed) is State.OFF for switch in switches):
             return f"{name}={_typed(value)}"
     return ""
 
 
 def _typed(value: object) -> str:
-    """A value as one types it in an override, with … for what is not known."""
+    """Return a value as one types it in an override, with … for what is not known."""
     return "null" if value is None else str(value).replace(", ", ",").replace(_UNKNOWN, "…")

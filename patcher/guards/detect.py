@@ -64,64 +64,67 @@ def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, .
 
 
 def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """What a launch says of a switch: of several places the severest, the last one that is as severe."""
+    """Return what a launch says of a switch: of several places the severest, the last one that is as severe."""
     judge = {Form.VARIABLE: _variable, Form.OPTION: _option}.get(switch.form, _started)
-    found = sorted(judge(switch, reading), key=lambda one: one.state.severity)[-1:]
+    results = sorted(judge(switch, reading), key=lambda result: result.state.severity)[-1:]
     requests = _requests(switch, reading)
-    if not requests or not found or found[0].state is not State.ARMED:
-        return found
+    if not requests or not results or results[0].state is not State.ARMED:
+        return results
     call = f"{' '.join(requests[0].words)[:200]} at {requests[0].where}"
-    armed = found[0]._replace(found=f"{found[0].found}; {call}")
+    armed = results[0]._replace(found=f"{results[0].found}; {call}")
     if requests[0].sure:
         return [armed._replace(state=State.ON, off=f"{armed.off}; or leave out {call}")]
     return [armed._replace(state=State.UNKNOWN, reason="whether this call is reached is not known")]
 
 
-def _judged(switch: Switch, state: State, where: str, found: str, reason: str = "") -> GuardResult:
+def _judged(switch: Switch, state: State, where: str, text: str, reason: str = "") -> GuardResult:
     off = "nothing to do" if state is State.OFF else switch.off
     if state is not State.OFF and where != ENVIRONMENT:
         line = where.replace("command after", "the command after")
-        variable = switch.form is Form.VARIABLE
-        off = f"remove it at {line}, or {switch.off} after it" if variable else f"{switch.off} at {line}"
-    return GuardResult(switch.profiler, state, where, shown(" ".join(found.split()))[:300], off, switch.why, reason)
+        is_variable = switch.form is Form.VARIABLE
+        off = f"remove it at {line}, or {switch.off} after it" if is_variable else f"{switch.off} at {line}"
+    return GuardResult(switch.profiler, state, where, shown(" ".join(text.split()))[:300], off, switch.why, reason)
 
 
 def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """The first text that names a switch and is not plain; of a variable, plain is what sets it."""
+    """Return the first text that names a switch and is not plain; of a variable, plain is what sets it."""
     name = switch.name.lstrip("-/").replace("-", "[-_]")
-    variable = switch.form is Form.VARIABLE
-    named = rf"\b{name}\b" if variable else rf"(?<![\w-])(--)?{name}(?![\w-])"
-    for one in reading.texts:
-        plain = one.plain and (re.match(rf"{name}(=|$)", one.text) if variable else switch.form is Form.OPTION)
-        if not plain and re.search(named, one.text):
-            return [_judged(switch, State.UNKNOWN, one.where, one.text, NOT_PLAIN)]
+    is_variable = switch.form is Form.VARIABLE
+    names = rf"\b{name}\b" if is_variable else rf"(?<![\w-])(--)?{name}(?![\w-])"
+    for text in reading.texts:
+        sets = re.match(rf"{name}(=|$)", text.text) if is_variable else switch.form is Form.OPTION
+        if not (text.plain and sets) and re.search(names, text.text):
+            return [_judged(switch, State.UNKNOWN, text.where, text.text, NOT_PLAIN)]
     return []
 
 
 def _variable(switch: Switch, reading: Reading) -> list[GuardResult]:
-    found, name = _unclear(switch, reading), switch.name
-    for start in reading.starts if not found else ():
+    if results := _unclear(switch, reading):
+        return results
+    name, values = switch.name, list[str]()
+    for start in reading.starts:
         value = start.variables.get(name)
         if value is None:
             continue
+        values.append(value)
         state, reason = switch.state(value if is_known(value) else None), ""
         if state is State.UNKNOWN:
             reason = _VALUE
         elif state is not State.OFF and not (start.sure and start.program):
             state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
-        found.append(_judged(switch, state, reading.place(f"{name}={value}", ENVIRONMENT), f"{name}={value}", reason))
-    values = [start.variables.get(name) for start in reading.starts]
-    for one in reading.texts if not found or found[0].reason != NOT_PLAIN else ():
-        if one.text.startswith(f"{name}=") and one.text.partition("=")[2] not in values:  # a word of a program
-            found.append(_judged(switch, State.UNKNOWN, one.where, one.text, NOT_PLAIN))
-    return [one for one in found if one.state in (State.ON, State.ARMED)] or found
+        where = reading.place(f"{name}={value}", ENVIRONMENT)
+        results.append(_judged(switch, state, where, f"{name}={value}", reason))
+    for text in reading.texts:
+        if text.text.startswith(f"{name}=") and text.text.partition("=")[2] not in values:  # a word of a program
+            results.append(_judged(switch, State.UNKNOWN, text.where, text.text, NOT_PLAIN))
+    return [result for result in results if result.state in (State.ON, State.ARMED)] or results
 
 
 def _option(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """The option among the words in all of vLLM's spellings; later words override."""
-    decides = any(re.search("|".join((*switch.keys, "[\0\1]")), one.text) for one in reading.texts)
-    found = _unclear(switch, reading) if decides else []
-    return found or [one for start in reading.starts for one in _options(switch, start, reading)]
+    """Judge the option among the words in all of vLLM's spellings; later words override."""
+    decides = any(re.search("|".join((*switch.keys, "[\0\1]")), text.text) for text in reading.texts)
+    unclear = _unclear(switch, reading) if decides else []
+    return unclear or [result for start in reading.starts for result in _options(switch, start, reading)]
 
 
 def _options(switch: Switch, start: Start, reading: Reading) -> list[GuardResult]:
@@ -136,26 +139,27 @@ def _options(switch: Switch, start: Start, reading: Reading) -> list[GuardResult
             values.update({key: text} if key else _object(switch, text))
     states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
     # A key that is known to arm decides, whatever the others may turn out to be.
-    state = State.ARMED if State.ARMED in states else max(states, key=lambda one: one.severity, default=State.OFF)
+    state = State.ARMED if State.ARMED in states else max(states, key=lambda state: state.severity, default=State.OFF)
     if _may_be_among(switch, start.words):
         state, reason, seen = State.UNKNOWN, _WORDS, [*start.words]
     elif state is State.ARMED and not (start.sure and start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
     elif state is State.UNKNOWN:
         reason = _VALUE
-    where = reading.place(seen[-1], start.where) if seen else start.where
-    return [_judged(switch, state, where, " ".join(seen), reason)] if seen else []
+    if not seen:
+        return []
+    return [_judged(switch, state, reading.place(seen[-1], start.where), " ".join(seen), reason)]
 
 
 def _may_be_among(switch: Switch, words: Sequence[str]) -> bool:
-    """Whether a word of the switch's programs that only the run tells may be the option; values of others are not."""
-    no_value = f"{switch.flags}|{switch.files}|(?!-|serve$).*|.*=.*"
-    unknown = any(word == OUTSIDE and re.fullmatch(no_value, before) for before, word in pairwise(("", *words)))
-    return unknown and any(switch.programs and re.fullmatch(switch.programs, word) for word in words)
+    """Return whether a word of the switch's programs that only the run tells may be the option."""
+    takes_no_value = f"{switch.flags}|{switch.files}|(?!-|serve$).*|.*=.*"
+    is_any = any(word == OUTSIDE and re.fullmatch(takes_no_value, before) for before, word in pairwise(("", *words)))
+    return is_any and any(switch.programs and re.fullmatch(switch.programs, word) for word in words)
 
 
 def _object(switch: Switch, text: str) -> dict[str, str]:
-    """The keys of a JSON object as words; a text that is none leaves the deciding keys unknown."""
+    """Return the keys of a JSON object as words; a text that is none leaves the deciding keys unknown."""
     try:
         keys = (json.loads(text.strip() or "null") or {}).items()
     except (ValueError, RecursionError, AttributeError):
@@ -164,22 +168,25 @@ def _object(switch: Switch, text: str) -> dict[str, str]:
 
 
 def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """A program or a request that starts it; one that surely runs before one that may."""
+    """Judge a program or a request that starts it; one that surely runs before one that may."""
     starts = _requests(switch, reading)
     if switch.form is Form.PROGRAM:
-        starts = [one for one in reading.starts if one.program == switch.name]
-    for one in sorted(starts, key=lambda one: not one.sure)[:1]:
-        state, reason = (switch.otherwise, "") if one.sure else (State.UNKNOWN, NOT_PLAIN)
-        return [_judged(switch, state, one.where, " ".join(one.words), reason)]
+        starts = sorted((start for start in reading.starts if start.program == switch.name), key=_is_unsure)
+    for start in starts[:1]:
+        state, reason = (switch.otherwise, "") if start.sure else (State.UNKNOWN, NOT_PLAIN)
+        return [_judged(switch, state, start.where, " ".join(start.words), reason)]
     return _unclear(switch, reading)
 
 
 def _requests(switch: Switch, reading: Reading) -> list[Start]:
-    """The starts that make an armed profiler record, those that surely run first."""
+    """Return the starts that make an armed profiler record, those that surely run first."""
+    starts = list[Start]()
+    for start in reading.starts:
+        for row in switch.requested_by:
+            if all(any(re.fullmatch(pattern, word) for word in start.words) for pattern in row):
+                starts.append(start)
+    return sorted(starts, key=_is_unsure)
 
-    def asks(start: Start) -> bool:
-        return any(
-            all(any(re.fullmatch(one, word) for word in start.words) for one in row) for row in switch.requested_by
-        )
 
-    return sorted(filter(asks, reading.starts), key=lambda one: not one.sure)
+def _is_unsure(start: Start) -> bool:
+    return not start.sure

@@ -28,11 +28,12 @@ ENVIRONMENT = "environment"
 
 _LEVELS = 2  # the script, and the files that it names
 _LONGEST = 2000  # of the value of a variable
-_LARGEST = 1 << 20  # of a file that is read for names, in bytes
+_LARGEST = 1 << 18  # of a file that is read, in bytes
 _NONE = Command((), (), "", "")
 _KEYWORDS = ("if", "then", "elif", "else", "do", "while", "until", "!", "time", "-p", "{", "coproc")
 _DECLARES = ("export", "declare", "typeset", "local", "readonly", "unset")
 _SETS = ("read", "mapfile", "readarray", "getopts", "let", "unset")
+_PASSES_ON = ("set", "trap", INSIDE, *_DECLARES, *_SETS)  # to what a script starts or sets, whatever word they get
 _ASSIGNS = partial(re.match, r"(?a)([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
 _UNKNOWN = Word(0, "\00\0", ["$()"])
 _SAFE = (  # arguments, numbers, paths
@@ -196,6 +197,7 @@ class _Reader:
         self.cleared: dict[str, bool] = {}
         self.functions = set[str]()
         self.written = set[str]()
+        self.files = set[Path]()  # that were read
         self.folders = [Path()]
         self.path: Path | None = None
         self.name, self.line, self.level = "", 1, 0
@@ -228,12 +230,14 @@ class _Reader:
     def file(self, word: str, *, plain: bool = False, has_arguments: bool = True) -> None:
         """Read a file that the launch names: a script, a program in Python, or settings."""
         path = find(word, self.folders)
-        if path is None or name_of(word) in self.written:
-            if not re.fullmatch(_SETS_UP, word):
+        is_written = name_of(word) in self.written
+        if path is None or is_written:
+            if is_written or not re.fullmatch(_SETS_UP, word):
                 self.hide(_NOT_HERE, word)
-        elif self.level >= _LEVELS or (self.level and path.stat().st_size > _LARGEST):
+        elif self.level >= _LEVELS or path.stat().st_size > _LARGEST:
             self.hide("it is too large, or named by a file that the launch names", word)
-        else:
+        elif plain or path not in self.files:
+            self.files.add(path)
             text = text_of(path)
             reader = copy(self)
             reader.name, reader.line, reader.level = shown(path), 1, self.level + 1
@@ -305,6 +309,11 @@ class _Reader:
                     return default
         return INSIDE if self.is_clear(raw) else OUTSIDE
 
+    def split_mark(self, word: Word) -> list[str]:
+        """Return a word as it expands: one that is an expansion comes to no word, or several."""
+        mark = word.marked(self.value)
+        return mark.split() if re.fullmatch("\0\\d+\0", word.coded) else [mark]
+
     def is_clear(self, raw: str) -> bool:
         """Return whether an expansion comes to whole names that stand among the texts."""
         if raw not in self.cleared:
@@ -337,7 +346,7 @@ class _Reader:
         stays = self.plain and command.after not in ("&", "|")
         assigned = [*takewhile(lambda word: _ASSIGNS(word.coded), words)]
         values = dict(word.marked(self.value).split("=", 1) for word in assigned)
-        marks = [mark for word in words[len(assigned) :] if (mark := word.marked(self.value)) or not word.coded]
+        marks = [mark for word in words[len(assigned) :] for mark in self.split_mark(word)]
         name = name_of(marks[0]) if marks else ""
         if values:
             self.result.starts.append(Start(self.place(), tuple(map("=".join, values.items())), {}, "", self.plain))
@@ -359,23 +368,19 @@ class _Reader:
         is_all_known = all(is_known(word.marked(self.value)) for word in words)
         if self.fails and (name not in ("", ":", "echo", "set", *_DECLARES) or not is_all_known):
             return True
-        passes = bool(
-            re.fullmatch(rf"{_HARMLESS}|{_PROGRAM}|{'|'.join(_DECLARES)}|{_SHELL}|set|ray|nohup|env|curl", name)
-        )
-        sets_up = name in (".", "source") and bool(re.fullmatch(_SETS_UP, marks[-1]))
-        return (
-            not (passes or sets_up or marks == ["exec"])
-            or name in self.functions
-            or any(map(is_hidden, marks))
-            or bool(re.search(_DIVERTS, text))
-        )
+        passes: object = re.fullmatch(_PASSED, name) or marks == ["exec"]
+        if name in (".", "source"):
+            passes = re.fullmatch(_SETS_UP, marks[-1]) and name_of(marks[-1]) not in self.written
+        changes = name in self.functions or any(map(is_hidden, marks)) or re.search(_DIVERTS, text)
+        return not passes or bool(changes)
 
     def run(self, name: str, marks: list[str], values: dict[str, str], command: Command, *, stays: bool) -> bool:
         """Take in the words of a command; return whether it exports a variable or starts Python."""
         text, own = " ".join(marks), [*marks[len([*takewhile(_WRAPS, marks)]) :]]
-        passes_on = name in ("set", *_DECLARES, *_SETS, *self.functions) or re.fullmatch(_SHELL, name)
+        passes_on = name in self.functions or name in _PASSES_ON or re.fullmatch(_SHELL, name)
         deciding = marks if passes_on else marks[: len(marks) - len(own) + 1]
         is_computed = name == "eval" and any("\0" in word.coded for word in command.words)
+        is_computed |= name in ("trap", "alias") and OUTSIDE in text
         hides = is_computed or any(map(is_hidden, deciding)) or re.fullmatch(_FED, " ".join(own)) or "BASH_ENV" in text
         if hides and not re.fullmatch(_SETS_UP_BY, command.words[-1].text):
             self.hide(_ONLY_RUN, text)

@@ -39,8 +39,8 @@ class Command(NamedTuple):
 
 _DEPTH = 9  # of expansions in expansions
 _CODE = re.compile("\0(\\d+)\0")
-_COMMENT = r"(?m)^(?:[^'\"\n#]*[ \t;])?#.*"
-_DOCUMENT = r"(?<!<)<<-?[ \t]*\\?(?P<quote>['\"]?)(?P<name>[A-Za-z_][\w.-]*)(?P=quote)(?P<behind>[^\n]*\n)"
+_COMMENT = r"(?m)^([^'\"\n#]*[ \t;])?(#.*)"
+_DOCUMENT = r"(?<!<)<<-?[ \t]*\\?(?P<quote>['\"]?)(?P<name>[A-Za-z_][\w.-]*)(?P=quote)"
 # Bounds keep the time linear in what is read.
 _EXPANSION = (  # the innermost; what a command in brackets or a test says is one, too
     r"""(?x)(?<!\\)(?:
@@ -100,14 +100,16 @@ def _coded(text: str, expansions: list[str]) -> str:
         expansions.append(written)
         return f"\0{len(expansions) - 1}\0"
 
-    text = re.sub(_COMMENT, lambda comment: re.sub(r"[\"'`(){}\\<$]", "", comment[0]), text.replace("\0", ""))
+    text = re.sub(_COMMENT, _without_quotes, text.replace("\0", ""))
     pieces, at = list[str](), 0
     while head := re.compile(_DOCUMENT).search(text, at):
-        end = re.compile(rf"^\t*{re.escape(head['name'])}$", re.MULTILINE).search(text, head.end())
+        begin = text.find("\n", head.end()) + 1 or len(text)
+        end = re.compile(rf"^\t*{re.escape(head['name'])}$", re.MULTILINE).search(text, begin)
         if end is None:
             raise ValueError("a here-document is not closed")
-        document = text[head.end() : end.start()]
-        pieces += [text[at : head.start()], f"<<<{code(document)}", head["behind"], "\n" * document.count("\n")]
+        document = text[begin : end.start()]
+        pieces += [text[at : head.start()], f"<<<{code(document)}", text[head.end() : begin]]
+        pieces.append("\n" * document.count("\n"))
         at = end.end()
     text = "".join(pieces) + text[at:]
     for _ in range(_DEPTH):
@@ -117,6 +119,10 @@ def _coded(text: str, expansions: list[str]) -> str:
     if re.search(r"(?<!\\)(\$[({]|`)", text):
         raise ValueError("an expansion is not closed")
     return text
+
+
+def _without_quotes(comment: re.Match[str]) -> str:
+    return (comment[1] or "") + re.sub(r"[\"'`(){}\\<$]", "", comment[2])
 
 
 def _written(coded: str, expansions: list[str]) -> str:

@@ -18,6 +18,7 @@ OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
 STARTERS = REPOSITORY.parent / "shared" / "guard-starters"
 VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
 SET = "export PROFILING_MODE=dynamic"
+ARGS = "global_profiler.tool=torch_memory"
 
 # What a script may be said to be; files beside it are written, too.
 SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
@@ -92,6 +93,53 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"python3 -c \"import os; os.environ['PROFILING_MODE'] = '1'\"\n{VERL}": ({UNKNOWN}, {}),
     "ray job submit --runtime-env=env.yaml -- " + VERL: ({UNKNOWN}, {"env.yaml": "env_vars: {PROFILING_MODE: dynamic}\n"}),
     "ray job submit --runtime-env=none.yaml -- " + VERL: ({UNKNOWN}, {}),
+    # handed over by a program that is fed, a file, or what a file comes to
+    f"xargs -a args {VERL}": ({UNKNOWN}, {"args": ARGS}),
+    f"xargs {VERL} < args": ({UNKNOWN}, {"args": ARGS}),
+    f"echo 1 2 | xargs echo\n{VERL}": ({OFF}, {}),
+    f"{VERL} $(sed -n 's/^#//p' args)": ({UNKNOWN}, {"args": f"#{ARGS}"}),
+    f"A=($(sed s/x/y/ args))\n{VERL} \"${{A[@]}}\"": ({UNKNOWN}, {"args": ARGS}),
+    f"{VERL} $(<args)": ({UNKNOWN}, {"args": ARGS}),
+    f"{VERL} ${{EXTRA:-$(cat args)}}": ({UNKNOWN}, {"args": ARGS}),
+    f"{VERL} ${{EXTRA:-trainer.nnodes=1}}": ({OFF}, {}),
+    f"env $(cat on.env) {VERL}": ({UNKNOWN}, {"on.env": "PROFILING_MODE=1"}),
+    f"env -S 'PROFILING_MODE=1 {VERL}'": ({UNKNOWN}, {}),
+    f"find . -name on -exec bash -c '. {{}}; {VERL}' ';'": ({UNKNOWN}, {"on": SET}),
+    f"trap 'source on; {VERL}' ERR\nfalse": ({UNKNOWN}, {"on": SET}),
+    "T=$(cat args)\ntrap \"$T\" EXIT": ({UNKNOWN}, {"args": f"{VERL} {ARGS}"}),
+    "shopt -s expand_aliases\nalias go=\"$(cat args)\"\ngo": ({UNKNOWN}, {"args": f"{VERL} {ARGS}"}),
+    f"export BASH_ENV=./on\nbash -c '{VERL}'": ({UNKNOWN}, {"on": SET}),
+    "bash < args": ({UNKNOWN}, {"args": f"{VERL} {ARGS}"}),
+    f"cp off edited.sh\nsed -i s/A/PROFILING_MODE/ edited.sh\n. ./edited.sh\n{VERL}": (
+        {UNKNOWN}, {"off": "export A=1", "edited.sh": "export A=1"},
+    ),
+    f"pushd sub\n. ./off.sh\n{VERL}": ({UNKNOWN}, {"off.sh": "export A=1", "sub/off.sh": SET}),
+    "python3 start.py   ": ({UNKNOWN}, {"start.py": "import subprocess\nsubprocess.run(open('args').read().split())\n"}),
+    f"C=\"{VERL}\"\n$C $(cat args)": ({UNKNOWN}, {"args": ARGS}),
+    f"C=({VERL})\n\"${{C[@]}}\" $(cat args)": ({UNKNOWN}, {"args": ARGS}),
+    # names that are put together
+    f"n=PROFILING\nn+=_MODE\nexport $n=1\n{VERL}": ({UNKNOWN}, {}),
+    f"printf -v n '%s_%s' PROFILING MODE\nexport $n=1\n{VERL}": ({UNKNOWN}, {}),
+    f"n=XPROFILING_MODE\nexport ${{n#X}}=1\n{VERL}": ({UNKNOWN}, {}),
+    f"f() {{ export \"$1_$2=1\"; }}\nf PROFILING MODE\n{VERL}": ({UNKNOWN}, {}),
+    f"if :; then P=global_profiler; fi\nA=($P.tool=torch_memory)\n{VERL} \"${{A[@]}}\"": ({UNKNOWN}, {}),
+    f"P=actor_rollout_ref.actor\nif :; then A=($P.strategy=fsdp); fi\n{VERL} \"${{A[@]}}\"": ({OFF}, {}),
+    f"eval \"${{c}}_MODE=1\"\n{VERL}": ({UNKNOWN}, {}),
+    # comments and quotes that look as if they held more than they do
+    f"echo a # \"\n{VERL} $(cat args) # \"": ({UNKNOWN}, {"args": ARGS}),
+    f"# see $(\n{VERL} $(cat args)\n# )": ({UNKNOWN}, {"args": ARGS}),
+    f"(( x = 1<<2 ))\n{VERL} $(cat args)\n2": ({UNKNOWN}, {"args": ARGS}),
+    f"echo \"don't (x)\"; {VERL} $(cat args); echo \"isn't\"": ({UNKNOWN}, {"args": ARGS}),
+    f"case x in a|x) {VERL} $(cat args);; esac": ({UNKNOWN}, {"args": ARGS}),
+    f"cat <<X\nit's\nX\n{SET}\n{VERL}": ({ON}, {}),
+    f"cat <<X\n{SET}\nX\n{VERL}": ({UNKNOWN}, {}),
+    f"echo '\n{SET}\n'\n{VERL}": ({UNKNOWN}, {}),
+    f"(\n{SET}\n)\n{VERL}": ({UNKNOWN}, {}),
+    f"{SET}\nexec -c {VERL}": ({UNKNOWN}, {}),
+    f"{SET}\nn=PROFILING\nunset ${{n}}_MODE\n{VERL}": ({OFF, UNKNOWN}, {}),
+    f"echo 'exit 0' > set_env.sh\n. ./set_env.sh\n{SET}\n{VERL}": ({UNKNOWN}, {"set_env.sh": "exit 0"}),
+    f"N=${{N:-1}}\n{VERL} trainer.nnodes=$N x=$HOME/$(date +%s) \"$@\" 2>&1 | tee log": ({OFF}, {}),
+    f"run() {{ local n=$1; shift; {VERL} trainer.nnodes=$n \"$@\"; }}\nrun 2 trainer.seed=1": ({OFF}, {}),
     # files
     f"source env.sh\n{VERL}": ({UNKNOWN}, {"env.sh": SET}),
     f". \"$(dirname \"$0\")/env.sh\"\n{VERL} ": ({OFF}, {"env.sh": "export A=1"}),
@@ -158,6 +206,27 @@ def test_many_branches_take_no_time(tmp_path: Path) -> None:
     begin = time.process_time()
     assert severest("bash", str(tmp_path / "run.sh")) is OFF
     assert time.process_time() - begin < 0.1
+
+
+# What a reader that looks ahead for each opened bracket, or reads a file each time that it is named, takes minutes for.
+HOSTILE = {
+    "brackets": "$(" * 100_000,
+    "backticks": "`" * 100_000,
+    "tests": "[[ " * 60_000,
+    "documents without an end": "<<A " * 60_000,
+    "functions": "".join(f"f{number}() {{ :; }}\n" for number in range(15_000)),
+    "names of names": "".join(f"A{number}=$A{number - 1}$A{number - 1}\n" for number in range(10_000)),
+    "itself": ". ./run.sh\n" * 20_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_text_that_is_made_to_take_long_does_not(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.sh").write_text(f"{HOSTILE[name]}\n")
+    monkeypatch.chdir(tmp_path)
+    begin = time.process_time()
+    severest("bash", "run.sh")
+    assert time.process_time() - begin < 5
 
 
 @pytest.mark.skipif(not STARTERS.is_dir(), reason=f"the starters are not here: {STARTERS}")
