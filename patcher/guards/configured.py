@@ -215,13 +215,14 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
     key = change.partition("=")[0] or (*named, "?")[0]
     line = reading.place(f" {key.rpartition('.')[2]}:", "") if key not in typed else ""
     where = line or reading.place(f"{key}=", start.where)
-    place = f"{' as an override, or' if line else ''} at {where.replace('command after', 'the command after')}"
+    override = " as an override, or" if line else ""
+    off = f"{change}{override} at {where.replace('command after', 'the command after')}" if change else ""
     if state is State.UNKNOWN:
         reason = "a value is only known when it runs"
     elif not (start.sure and start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why
-    return GuardResult(switch.profiler, state, where, seen, change and f"{change}{place}", why, reason)
+    return GuardResult(switch.profiler, state, where, seen, off, why, reason)
 
 
 def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:

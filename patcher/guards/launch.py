@@ -80,6 +80,7 @@ _PYTHON_HIDES = (
     r"|environ\s*\|=|environ\[(?!\s*[\"'])[^\]]*\]\s*=[^=]|\bsubprocess\.\w+\(|\bos\.(system|popen|exec\w+|spawn\w+)\("
 )
 _NOT_HERE = "a file that it names is not here, or only known when it runs"
+_INPUT = "what it reads as its input is only known when it runs"
 _ONLY_RUN = "what it starts or sets is only known when it runs"
 
 
@@ -416,7 +417,7 @@ class _Reader:
         variables = {} if re.fullmatch(_ASKS, name) else {**self.variables, **values}
         self.result.starts.append(Start(self.place(), (*marks,), variables, program, self.plain, (*self.folders,)))
         if program.startswith("py") and own[1:] in ([], ["-"]):
-            self.hide("what Python reads is only known when it runs", " ".join(marks))
+            self.hide(_INPUT, " ".join(marks))
         if not program and "/" in marks[0] and not marks[0].startswith(("/usr/", "/bin/", "/opt/")):
             self.file(marks[0])
         for word in command.words:
@@ -446,7 +447,7 @@ class _Reader:
         options = [*takewhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), words)]
         operands, flags = words[len(options) :], "".join(word for word in options if word[1:2] != "-")
         if not operands or "s" in flags:
-            self.hide("what the shell reads is only known when it runs", " ".join(words))
+            self.hide(_INPUT, " ".join(words))
             return False
         if self.level == 0 and not find(operands[0], self.folders):
             text_of(Path(operands[0]))  # what the user names is there
