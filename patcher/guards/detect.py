@@ -27,11 +27,12 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     With ``severe`` what is off is left out. Raises Problem(USAGE) if the script, or one that the command names, or the
     configuration cannot be read.
     """
-    switches = [switch for switch in checked.switches if checked.release.has(switch)]
     application = checked.application
     reading = read(launch, application.packages if application else ())
     results = configured(application, checked, launch.config, reading) if application else []
-    results += [result for switch in switches for result in _results(switch, reading)]
+    # To ask whether a release has a switch takes longer than to look for it.
+    judgements = ((switch, _results(switch, reading)) for switch in checked.switches)
+    results += [result for switch, judged in judgements if judged and checked.release.has(switch) for result in judged]
     if reading.hidden or not severe:  # else nobody has to know which switches the release has
         results += _unnamed(checked, launch, reading, results)
     return _merged(results, severe=severe)
