@@ -8,7 +8,7 @@ from patcher.config import BuiltinStage, ProfileConfig, TorchNpuSettings
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.recipe import Call, Probe
-from patches import profilers
+from patches import tools
 
 _NAMESPACE = "torch_npu.profiler."
 
@@ -51,7 +51,7 @@ _KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 def arguments(config: ProfileConfig[BuiltinStage]) -> Mapping[tuple[str, str], str]:
     """(function, keyword) → code, for the settings that the user named and no others."""
-    every = profilers.arguments(config)
+    every = tools.arguments(config)
     return {key: every[key] for setting in config.stage.named for key in _KEYWORDS[setting]}
 
 

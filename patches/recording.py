@@ -8,9 +8,9 @@ from typing import Any
 from patcher.config import OPEN_END, WHOLE, ProfileConfig, WholeStage, WindowedStage
 from patcher.options.notations import amount_text
 from patcher.recipe import Probe
-from patches.probes import facts, pieces, ranges, tools
+from patches.probes import facts, pieces, ranges
 from patches.probes.recorder import EveryRank, NumberedReplicas, ServingReplicas
-from patches.profilers import BACKENDS, differing
+from patches.tools import WINDOWS, differing, tool
 
 INTERRUPT = "recorder.interrupt(why)"
 """How a recorder of another stage, in the same process, ends a window."""
@@ -98,11 +98,9 @@ def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
 
 def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
     """What becomes part of any recorder: step metadata, compression, and how it reads its window."""
-    metadata: tuple[type, ...] = (facts.StepMetadata,) if config.facts else ()
-    if config.profiler.BACKEND == "torch":
-        metadata = (facts.CompressedMetadata,) if config.facts else (tools.Compression,)
+    files = tool(config).metadata if config.facts else tool(config).without_metadata
     ranks = (EveryRank,) if config.facts and config.ranks is None else ()
-    return (*ranks, *metadata)
+    return (*ranks, *files)
 
 
 def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
@@ -120,8 +118,7 @@ def layers(config: ProfileConfig[WindowedStage | WholeStage], markers: type | No
         pieced = (pieces.LimitedPieces,) if config.in_pieces else (pieces.LimitedCapture,)
     modules = (ranges.ModuleRanges,) if config.ranges.module_ranges else ()
     marks = (markers,) if markers and config.ranges.markers else ()
-    tool = {"npu": ranges.NpuRanges, "torch": ranges.TorchRanges}[config.profiler.BACKEND]
-    recorded = (tool, *modules, *marks) if modules or marks else ()
+    recorded = (tool(config).ranges, *modules, *marks) if modules or marks else ()
     return (*several_traces(config), *pieced, *recorded)
 
 
@@ -146,7 +143,7 @@ def probe(
         members=members,
         recorder=recorder,
         shared=shared,
-        backends=BACKENDS,
+        backends=WINDOWS,
         constants=lambda config, release: {"LOGGER": logger, **constants(config, release)},
         settings=settings,
         arguments=differing,

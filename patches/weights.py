@@ -14,8 +14,8 @@ from patcher.recipe import Around, Head, Insertion, Probe, Recipe, Structure
 from patches import recording
 from patches.probes.weights import WeightSync
 from patches.probes.windows import RepeatedSyncs
-from patches.profilers import BACKENDS, differing
 from patches.releases import Releases
+from patches.tools import WINDOWS, differing
 
 (STAGE,) = SyncStage.NAMES
 _WHY = (
@@ -77,7 +77,7 @@ def recipes(
             members=more.members,
             beside="\n".join(filter(None, ("_rlpatch_stage = _RlpatchStage.Syncs(_RlpatchStage)", more.beside))),
             callers=(*(line for site in sites for one in site.insertions for line in one.lines), recording.INTERRUPT),
-            backends=BACKENDS,
+            backends=WINDOWS,
             constants=lambda config, _release: {"LOGGER": logger, **recording.repeated(config)},
             settings=settings,
             arguments=differing,

@@ -114,7 +114,7 @@ class ProfilerSettings:
 class TorchNpuSettings(ProfilerSettings):
     """torch_npu.profiler; every release from 2.1.0.post8 on takes the combinations that can be built.
 
-    "" and () are the defaults that follow from others: see :meth:`exports` and ``patches.profilers``.
+    "" and () are the defaults that follow from others: see :meth:`exports` and ``patches.tools``.
     """
 
     BACKEND: ClassVar = "npu"

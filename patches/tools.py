@@ -1,14 +1,41 @@
-"""The backends: from the user's choice to the keywords of the profiler's constructor."""
+"""The tools that record a window: their classes, and from the user's choice to the keywords of their constructors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from patcher.config import ProfileConfig, Stage, TorchNpuSettings
-from patches.probes.tools import NpuProfiler, TorchProfiler
+from patches.probes import ranges, tools
+from patches.probes.facts import CompressedMetadata, StepMetadata
+from patches.probes.recorder import WindowTool
 
-BACKENDS = {"npu": NpuProfiler, "torch": TorchProfiler}
-"""Backend → the class of the probe that builds its profiler."""
+
+class Tool(NamedTuple):
+    """What ``patches.probes`` has for a tool.
+
+    ``window`` opens and closes a window, ``ranges`` marks ranges in its traces. ``metadata`` and ``without_metadata``
+    are the parts of a recorder that handle the files it writes.
+    """
+
+    window: type[WindowTool]
+    ranges: type[ranges.Recorded]
+    metadata: tuple[type, ...]
+    without_metadata: tuple[type, ...] = ()
+
+
+TOOLS = {
+    "npu": Tool(tools.NpuProfiler, ranges.NpuRanges, (StepMetadata,)),
+    "torch": Tool(tools.TorchProfiler, ranges.TorchRanges, (CompressedMetadata,), (tools.Compression,)),
+}
+"""Word of ``--tool`` → the tool."""
+WINDOWS = {name: tool.window for name, tool in TOOLS.items()}
+
+
+def tool(config: ProfileConfig[Any]) -> Tool:
+    """Return the tool that was chosen."""
+    return TOOLS[config.profiler.BACKEND]
+
 
 _LEVELS = {"level_none": "Level_none", "level0": "Level0", "level1": "Level1", "level2": "Level2"}
 _METRICS = {
