@@ -14,6 +14,7 @@ from patcher.changes.change import SHARED, Change, Edit, PatchId, Record
 from patcher.config import WHOLE, ProfileConfig, Stage, typed_as
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
+from patcher.messages.text import AND, COMMA, OR, Text, joined
 from patcher.recipe import Gap, Recipe, Structure, Upstream
 from patcher.request import recipes_of
 from patcher.targets import originals, versions
@@ -186,13 +187,13 @@ def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: 
             after = before  # else two patches at one place would change places each time
     warnings = []
     if differing := originals.differs(target, path, pristine):
-        detail = f"{differing.detail}; its structure fits, so it is patched"
-        warnings.append(Note(f"{differing.text}: read the diff", detail))
+        detail = Text("{detail}; its structure fits, so it is patched", differing.detail)
+        warnings.append(Note(Text("{difference}: read the diff", differing.text), detail))
     seen = editing.fingerprint(pristine, recipe.class_name, recipe.method)
     if place.structure and place.structure.fingerprints and seen not in place.structure.fingerprints:
         function = ".".join(filter(None, (recipe.class_name, recipe.method)))
-        seen_as = f"{function} is not the one that was released as {target.version}"
-        warnings.append(Note(seen_as, f"it is in {path}"))
+        seen_as = Text("{function} is not the one that was released as {version}", function, target.version)
+        warnings.append(Note(seen_as, Text("it is in {path}", path)))
     return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
 
@@ -205,19 +206,21 @@ def _not_alone(fitting: Sequence[_Fitting]) -> list[_Fitting]:
 
 def _lone(upstream: Upstream, fitting: Sequence[_Fitting], done: Sequence[_Fitting]) -> list[Note]:
     """A note on the places that fit and would record nothing."""
-    lone: dict[str, list[str]] = {}
+    lone: dict[Text, list[str]] = {}
     for recipe in (one.place.recipe for one in fitting if one not in done):
         needed = dict.fromkeys(_called(other) for other in upstream.recipes if other.name in recipe.needs)
-        named = " or ".join([*needed][:3]) + (", …" if len(needed) > 3 else "")
+        named = joined(OR, [*needed][:3])
+        if len(needed) > 3:
+            named = Text("{classes}, …", named)
         lone.setdefault(named, []).append(_called(recipe))
     return [
-        Note(f"left out: {', '.join(classes)}: nothing is recorded there without {needed}")
+        Note(Text("left out: {classes}: nothing is recorded there without {needed}", joined(COMMA, classes), needed))
         for needed, classes in lone.items()
     ]
 
 
 def _called(recipe: Recipe) -> str:
-    return recipe.class_name or f"the {recipe.name}"
+    return recipe.class_name or Text("the {recipe}", recipe.name)
 
 
 def _unlike(upstream: Upstream, target: Target, done: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
@@ -231,7 +234,7 @@ def _unlike(upstream: Upstream, target: Target, done: Sequence[_Fitting], failur
         if any(s.file == place.file for release in near if (s := place.recipe.structure(release)))
     }
     return [
-        Note(f"left out: {file}: not as in any release", f"found {found}")
+        Note(Text("left out: {file}: not as in any release", file), Text("found {found}", found))
         for file, found in expected.items()
         if file not in patched
     ]
@@ -243,11 +246,11 @@ def _recipes(upstream: Upstream, config: ProfileConfig[Stage]) -> list[Recipe]:
     counting = [r for r in staged if unit in r.windows or (config.ranges.markers and unit in r.marks)]
     if not counting:
         offered = dict.fromkeys(typed_as(other) for recipe in staged for other in recipe.windows)
-        raise Problem(Kind.USAGE, f"the stage {stage.name} has no --{unit}", hint=", ".join(offered))
+        raise Problem(Kind.USAGE, Text("the stage {name} has no --{unit}", stage.name, unit), hint=", ".join(offered))
     roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
     if stage.role and stage.role not in roles:
-        cause = f"--role {stage.role}: the stage {stage.name} works for {' and '.join(roles)}"
-        raise Problem(Kind.USAGE, cause, hint=f"--role {next(iter(roles))}, or leave --role out")
+        cause = Text("--role {role}: the stage {name} works for {roles}", stage.role, stage.name, joined(AND, roles))
+        raise Problem(Kind.USAGE, cause, hint=Text("--role {role}, or leave --role out", next(iter(roles))))
     mine = [recipe for recipe in counting if not stage.role or stage.role in recipe.roles]
     chosen = [recipe for recipe in mine if stage.strategy in ("", *recipe.strategies)]
     if not chosen:
@@ -265,7 +268,7 @@ def _no_strategy(
     gaps = [gap for gap in _gaps(upstream, config) if gap.strategy == stage.strategy]
     return Problem(
         Kind.USAGE,
-        f"--strategy {stage.strategy} has no --{stage.window.unit} in {stage.name}",
+        Text("--strategy {strategy} has no --{unit} in {stage}", stage.strategy, stage.window.unit, stage.name),
         hint=", ".join(sorted(others) or known),
         notes=tuple(line for gap in gaps for line in gap.reason.lines),
     )
@@ -281,7 +284,9 @@ def _left_out(upstream: Upstream, target: Target, config: ProfileConfig[Stage]) 
     for gap in [] if config.stage.strategy else _gaps(upstream, config):
         if gap.exists(target.version):
             out.setdefault(gap.reason, []).append(gap.strategy)
-    return [Note(f"left out: {', '.join(names)} ({why.text})", why.detail) for why, names in out.items()]
+    return [
+        Note(Text("left out: {names} ({reason})", ", ".join(names), why.text), why.detail) for why, names in out.items()
+    ]
 
 
 def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
@@ -290,8 +295,11 @@ def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tu
         known = [(r, s) for r in recipes if (s := r.structure(release))]
         return [Place(recipe, structure, structure.file, release) for recipe, structure in known], []
     warning = Note(
-        f"{target.version or 'an unknown version'} is not a release that rlpatch was tested with: read the diff",
-        "the structure decides where the code goes: `rlpatch diff` shows whether you can trust the trace",
+        Text(
+            "{version} is not a release that rlpatch was tested with: read the diff",
+            target.version or Text("an unknown version"),
+        ),
+        Text("the structure decides where the code goes: `rlpatch diff` shows whether you can trust the trace"),
     )
     files = dict.fromkeys((r.name, s.file) for r in recipes for s in r.structures)
     by_name = {recipe.name: recipe for recipe in recipes}
@@ -314,34 +322,42 @@ def _unfit(
     if not lacking and any(stage.window.unit in one.place.recipe.windows for one in done):
         return None
     lone = [line for note in _lone(upstream, fitting, done) for line in note.lines]
-    hint = f"rlpatch list shows the releases; rlpatch explain {name} the places that were looked for"
+    hint = Text("rlpatch list shows the releases; rlpatch explain {name} the places that were looked for", name)
     problems = [problem for _, problem in failures] or [_no_file(target, recipe) for recipe in lacking if fitting]
     if not problems:
-        cause = f"{' '.join(filter(None, (name, version)))} has no place for {_typed(stage)}"
+        cause = Text("{target} has no place for {window}", f"{name} {version}".rstrip(), _typed(stage))
         return Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(lone))
     known = [release for release in upstream.releases if any(recipe.structure(release) for recipe in recipes)]
-    cause = (
-        f"{name} {version or 'of unknown version'} is not a published release that rlpatch knows"
-        f" ({stage.name}: {known[0]} to {known[-1]}), and no recipe fits its structure"
+    cause = Text(
+        "{name} {version} is not a published release that rlpatch knows"
+        " ({stage}: {first} to {last}), and no recipe fits its structure",
+        name,
+        version or Text("of unknown version"),
+        stage.name,
+        known[0],
+        known[-1],
     )
     return Problem(Kind.STRUCTURE, cause, str(target.root), hint, (*_looked_for(problems), *lone))
 
 
 def _typed(stage: Stage) -> str:
-    narrowed = f" under --strategy {stage.strategy}" if stage.strategy else ""
-    window = "" if stage.window.unit == WHOLE else f"--{stage.window.unit} in "
-    return f"{window}{stage.name}{narrowed}"
+    typed = stage.name
+    if stage.window.unit != WHOLE:
+        typed = Text("--{unit} in {stage}", stage.window.unit, typed)
+    return Text("{window} under --strategy {strategy}", typed, stage.strategy) if stage.strategy else typed
 
 
 def _looked_for(problems: Sequence[Problem]) -> Iterator[str]:
     """What was looked for and found; what is looked for in several files is named once."""
     found: dict[str, list[str]] = {}
     for problem in problems:
-        looked = f"looked for {problem.looked_for}" if problem.looked_for else problem.cause
-        seen = f": found {_cut(problem.found)}" if problem.found else ""
-        found.setdefault(looked, []).append(f"  {problem.where}{seen}")
+        looked = Text("looked for {looked_for}", _cut(problem.looked_for)) if problem.looked_for else problem.cause
+        line = Text("  {where}", problem.where)
+        if problem.found:
+            line = Text("  {where}: found {found}", problem.where, _cut(problem.found))
+        found.setdefault(looked, []).append(line)
     for looked, files in found.items():
-        yield from (_cut(looked), *dict.fromkeys(files))
+        yield from (looked, *dict.fromkeys(files))
 
 
 def _cut(text: str) -> str:
@@ -350,7 +366,9 @@ def _cut(text: str) -> str:
 
 def _no_file(target: Target, recipe: Recipe) -> Problem:
     files = dict.fromkeys(structure.file for structure in recipe.structures)
-    return Problem(Kind.STRUCTURE, f"the {recipe.name} is in none of {', '.join(files)}", str(target.root))
+    return Problem(
+        Kind.STRUCTURE, Text("the {name} is in none of {files}", recipe.name, ", ".join(files)), str(target.root)
+    )
 
 
 def _nearest(upstream: Upstream, version: str) -> Sequence[str]:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.messages.text import Text
+
 _PYTHON = r"(python|pypy)[\d.]*t?"
 _STARTED = r"""(?x)[^\0]*\0
     (?: -[^-\0cmWX]+\0 | -[^-\0cmWX]*[WX](?:\0[^\0]*|[^\0]+)\0 | --check-hash-based-pycs\0[^\0]*\0 | --[^\0]*\0 )*
@@ -73,20 +75,28 @@ def _running(process: Path, known: Sequence[Processes], packages: Sequence[Path]
     sites = _sites((argv[0], script), loaded)
     if all(_has_another(package, search or [Path(os.devnull)], sites) for package in packages):
         return None
-    return found._replace(line=f"{found.line} (what it has loaded cannot be seen)") if None in (maps, search) else found
+    return (
+        found._replace(line=Text("{line} (what it has loaded cannot be seen)", found.line))
+        if None in (maps, search)
+        else found
+    )
 
 
 def _described(process: Path, command: str) -> RunningProcess:
-    line, user = f"{process.name} {command}", ""
+    line: str = f"{process.name} {command}"
+    user = ""
     with contextlib.suppress(OSError):
         owner = process.stat().st_uid
         if owner != os.geteuid():
             try:
                 user = process.owner()
             except KeyError:
-                user = f"user {owner}"
+                user = Text("user {uid}", owner)
             began = _began(process)
-            line += f" (of {user}{time.strftime(', since %Y-%m-%d %H:%M', time.localtime(began)) if began else ''})"
+            line = Text("{process} (of {user})", line, user)
+            if began:
+                since = time.strftime("%Y-%m-%d %H:%M", time.localtime(began))
+                line = Text("{process} (of {user}, since {time})", *line.values.values(), since)
     return RunningProcess(line, user)
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from patcher.messages.notes import Note
+from patcher.messages.text import OR, Text, joined
 from patcher.processes import Processes
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 class Head(NamedTuple):
     """At the head of the method, behind its docstring."""
 
-    def __str__(self) -> str:
-        return "at its head"
+    @property
+    def described(self) -> Text:
+        """Where it is, in words."""
+        return Text("at its head")
 
 
 class Before(NamedTuple):
@@ -30,8 +33,10 @@ class Before(NamedTuple):
 
     statement: str
 
-    def __str__(self) -> str:
-        return f"before `{self.statement}`"
+    @property
+    def described(self) -> Text:
+        """Where it is, in words."""
+        return Text("before `{statement}`", self.statement)
 
 
 class Loop(NamedTuple):
@@ -42,8 +47,10 @@ class Loop(NamedTuple):
 
     names: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return f"before the loop over {' or '.join(self.names)}"
+    @property
+    def described(self) -> Text:
+        """Where it is, in words."""
+        return Text("before the loop over {names}", joined(OR, self.names))
 
 
 class Around(NamedTuple):
@@ -58,12 +65,14 @@ class Around(NamedTuple):
     after: str
     nested: bool = True
 
-    def __str__(self) -> str:
-        return f"around `{self.call}`"
+    @property
+    def described(self) -> Text:
+        """Where it is, in words."""
+        return Text("around `{call}`", self.call)
 
 
 Anchor = Head | Before | Loop | Around
-"""Where in a method a line goes; as text it is in words, for messages and for ``explain``."""
+"""Where in a method a line goes; ``described`` says it in words, for messages and for ``explain``."""
 
 
 class Insertion(NamedTuple):

@@ -27,6 +27,7 @@ from patcher.config import (
     typed_as,
 )
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import AND, Text, joined
 from patcher.options import OptionSpec, flag, options_of
 from patcher.options.headings import RECORDED, WINDOW
 from patcher.options.notations import Choice, Flag
@@ -107,32 +108,42 @@ class ProfileRequest(NamedTuple):
     def checked(self) -> ProfileRequest:
         """Itself; :class:`Problem` (USAGE) where no target could record that."""
         if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
-            raise Problem(Kind.USAGE, f"{self.window_flags}: a stage has one window", hint="leave all but one out")
+            raise Problem(
+                Kind.USAGE,
+                Text("{window_flags}: a stage has one window", self.window_flags),
+                hint=Text("leave all but one out"),
+            )
         if "max_timeline_mb" in self.choices and TIMELINE not in {*self.choices, self.stage}:
-            raise Problem(Kind.USAGE, "--max-timeline-mb: there is no timeline", hint="add --timeline")
+            raise Problem(Kind.USAGE, Text("--max-timeline-mb: there is no timeline"), hint="add --timeline")
         if self.stage == BUILTIN:
             self.parts()[0]._check_builtin()
         elif self.stage == TIMELINE:
             self._check_timeline()
         elif not (self.windows or self.stage or self.choices.get("on_demand")):
-            example = "one of --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1, --micro-batch 0:4"
-            raise Problem(Kind.USAGE, "no window is given", hint=example)
+            example = Text(
+                "one of --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1, --micro-batch 0:4"
+            )
+            raise Problem(Kind.USAGE, Text("no window is given"), hint=example)
         return self
 
     def _check_builtin(self) -> None:
         stage = self.choices.get("stage", BUILTIN)
         if stage != BUILTIN:
-            cause = f"--builtin and --stage {stage}: the framework's own profiler is a stage of its own"
-            raise Problem(Kind.USAGE, cause, hint="leave out --builtin or --stage")
+            cause = Text("--builtin and --stage {stage}: the framework's own profiler is a stage of its own", stage)
+            raise Problem(Kind.USAGE, cause, hint=Text("leave out --builtin or --stage"))
         if foreign := self._foreign({*options_of(TorchNpuSettings), "stage", "builtin"}):
-            cause = f"{' and '.join(foreign)}: the framework's own profiler has no such option"
-            hint = "leave out --builtin, or what is not a setting of that profiler"
+            cause = Text("{foreign}: the framework's own profiler has no such option", joined(AND, foreign))
+            hint = Text("leave out --builtin, or what is not a setting of that profiler")
             raise Problem(Kind.USAGE, cause, hint=hint)
 
     def _check_timeline(self) -> None:
         if foreign := self._foreign({*options_of(TimelineStage), *SHARED, "stage", "timeline"}):
-            cause = f"{' and '.join(foreign)}: the timeline has no profiler, and no window"
-            raise Problem(Kind.USAGE, cause, hint=f"leave out {foreign[0]}, or add a window: --decode 30:60 --timeline")
+            cause = Text("{foreign}: the timeline has no profiler, and no window", joined(AND, foreign))
+            raise Problem(
+                Kind.USAGE,
+                cause,
+                hint=Text("leave out {foreign}, or add a window: --decode 30:60 --timeline", foreign[0]),
+            )
 
     def _foreign(self, fitting: Collection[str]) -> list[str]:
         """The options that were typed beside ``fitting``: every window, and what else was chosen."""
@@ -154,8 +165,8 @@ class ProfileRequest(NamedTuple):
         backend = self.choices.get("backend", backend)
         profiler = next(one for one in PROFILERS if backend == one.BACKEND)
         if unknown := self._changed(options_of(TorchNpuSettings).keys() - options_of(profiler).keys()):
-            cause = f"{flag(unknown[0])} does not exist in {profiler.MODULE}"
-            hint = f"leave {flag(unknown[0])} out, or take --backend {TorchNpuSettings.BACKEND}"
+            cause = Text("{flag} does not exist in {module}", flag(unknown[0]), profiler.MODULE)
+            hint = Text("leave {flag} out, or take --backend {backend}", flag(unknown[0]), TorchNpuSettings.BACKEND)
             raise Problem(Kind.USAGE, cause, hint=hint)
         return ProfileConfig(
             stage=part,
@@ -168,10 +179,15 @@ class ProfileRequest(NamedTuple):
         foreign = self._changed(options_of(*KINDS, RangeOptions).keys() - _options_of(kind).keys())
         # With two windows a choice belongs to the stage that knows it, with one it has to fit.
         if foreign and len(self.windows) < 2:
-            owners = " and ".join(one.KIND for one in KINDS if foreign[0] in _options_of(one))
+            owners = joined(AND, (one.KIND for one in KINDS if foreign[0] in _options_of(one)))
             where = f"--stage {name}" if unit == WHOLE else f"--{unit}"
-            cause = f"{flag(foreign[0])} belongs to {owners} stages, and {where} to a stage of another kind"
-            raise Problem(Kind.USAGE, cause, hint=f"leave {flag(foreign[0])} out")
+            cause = Text(
+                "{flag} belongs to {owners} stages, and {where} to a stage of another kind",
+                flag(foreign[0]),
+                owners,
+                where,
+            )
+            raise Problem(Kind.USAGE, cause, hint=Text("leave {flag} out", flag(foreign[0])))
         if not issubclass(kind, WindowedStage):
             return kind(name=name, **self._chosen(kind))
         window = next((window for window in self.windows if window.unit == unit), Window(unit, 0, 0, none=True))
@@ -188,7 +204,7 @@ class ProfileRequest(NamedTuple):
     @property
     def window_flags(self) -> str:
         """The options of its windows, for messages."""
-        return " and ".join(f"--{window.unit}" for window in self.windows)
+        return joined(AND, (f"--{window.unit}" for window in self.windows))
 
 
 def _options_of(kind: type[Stage]) -> dict[str, OptionSpec]:
@@ -229,16 +245,18 @@ def _not_counted(
     request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], everyone: AllUpstreams
 ) -> Problem:
     """That none of ``recipes`` counts a window of the request."""
-    where = upstream.project.name
+    where: str = upstream.project.name
     if request.stage:
         if request.stage not in {recipe.stage for recipe in recipes}:
             return no_stage(request.stage, [upstream], everyone)
-        where = f"the stage {request.stage} of {where}"
+        where = Text("the stage {stage} of {where}", request.stage, where)
     offered = dict.fromkeys(unit for recipe in recipes for unit in recipe.windows)
     windows = ", ".join(typed_as(unit) for unit in offered if unit != WHOLE)
-    hint = windows or "leave the window out: the stage is recorded as a whole"
-    lacking = f"has no {request.window_flags}" if request.windows else "is recorded in a window, and none is given"
-    return Problem(Kind.USAGE, f"{where} {lacking}", hint=hint)
+    hint = windows or Text("leave the window out: the stage is recorded as a whole")
+    cause = Text("{where} is recorded in a window, and none is given", where)
+    if request.windows:
+        cause = Text("{where} has no {windows}", where, request.window_flags)
+    return Problem(Kind.USAGE, cause, hint=hint)
 
 
 def recipes_of(upstream: Upstream, stage: str, everyone: AllUpstreams = tuple) -> list[Recipe]:
@@ -251,16 +269,23 @@ def recipes_of(upstream: Upstream, stage: str, everyone: AllUpstreams = tuple) -
 
 def no_stage(stage: str, upstreams: Sequence[Upstream], everyone: AllUpstreams) -> Problem:
     """A NO_RECIPE problem: no project of ``upstreams`` has the stage; the cause names those of ``everyone`` that do."""
-    names = " and ".join(upstream.project.name for upstream in upstreams)
-    has = "has" if len(upstreams) == 1 else "have"
+    names = joined(AND, (upstream.project.name for upstream in upstreams))
     if stage == BUILTIN:
-        hint = "leave it out of this command; rlpatch list shows the targets that have the stage builtin"
-        return Problem(Kind.NO_RECIPE, f"{names} {has} no --builtin: no recipe sets up its own profiler", hint=hint)
+        hint = Text("leave it out of this command; rlpatch list shows the targets that have the stage builtin")
+        return Problem(
+            Kind.NO_RECIPE,
+            Text("no --builtin for {names}: no recipe sets up its own profiler", names),
+            hint=hint,
+        )
     theirs = dict.fromkeys(recipe.stage for upstream in upstreams for recipe in upstream.recipes)
     known = everyone()
     owners = [other.project.name for other in known if stage in {recipe.stage for recipe in other.recipes}]
-    cause = f"{names} {has} no stage {stage}"
-    if known:
-        cause += f"; it is one of {', '.join(owners)}" if owners else ": no target has this stage"
+    cause = Text("no stage {stage} in {names}", stage, names)
+    if owners:
+        cause = Text("no stage {stage} in {names}; it is one of {owners}", stage, names, ", ".join(owners))
+    elif known:
+        cause = Text("no stage {stage} in {names}: no target has this stage", stage, names)
     near = difflib.get_close_matches(stage, theirs, 1)
-    return Problem(Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else f"one of: {', '.join(theirs)}")
+    return Problem(
+        Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else Text("one of: {theirs}", ", ".join(theirs))
+    )

@@ -15,14 +15,16 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.messages.text import Text
+
 
 class State(enum.Enum):
     """What is known of a profiler, in rising order of severity; only ``ON`` stops an ``apply``."""
 
-    OFF = "off"
-    ARMED = "armed"
-    UNKNOWN = "unknown"
-    ON = "on"
+    OFF = Text("off")
+    ARMED = Text("armed")
+    UNKNOWN = Text("unknown")
+    ON = Text("on")
 
     @property
     def severity(self) -> int:

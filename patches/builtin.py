@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from patcher.config import BuiltinStage, ProfileConfig, TorchNpuSettings
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.recipe import Call, Probe
 from patches import tools
 
@@ -16,18 +17,18 @@ _NAMESPACE = "torch_npu.profiler."
 CALLS = (
     Call(
         f"{_NAMESPACE}_ExperimentalConfig",
-        why="level, metrics, L2 cache, marks and types of export are arguments of it",
+        why=Text("level, metrics, L2 cache, marks and types of export are arguments of it"),
     ),
     Call(
         f"{_NAMESPACE}profile",
-        why="what is recorded: activities, memory, shapes, stacks and modules",
+        why=Text("what is recorded: activities, memory, shapes, stacks and modules"),
         defaults={
             "record_shapes": "False", "profile_memory": "False", "with_stack": "False", "with_modules": "False",
         },
     ),
     Call(
         f"{_NAMESPACE}tensorboard_trace_handler",
-        why="whether the trace is parsed in the run",
+        why=Text("whether the trace is parsed in the run"),
         positional=("dir_name", "worker_name", "analyse_flag"),
         defaults={"analyse_flag": "True"},
     ),
@@ -57,7 +58,7 @@ def arguments(config: ProfileConfig[BuiltinStage]) -> Mapping[tuple[str, str], s
 
 def summary(config: ProfileConfig[BuiltinStage]) -> str:
     """One line for the reader of the report."""
-    return f"Sets {' '.join(config.words[1:])} of the framework's own profiler; its other settings stay."
+    return Text("Sets {words} of the framework's own profiler; its other settings stay.", " ".join(config.words[1:]))
 
 
 def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
@@ -73,14 +74,20 @@ def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str,
         if isinstance(profiler, TorchNpuSettings) and "level" not in named and "aic_metrics" in named:
             raise Problem(
                 Kind.USAGE,
-                f"--aic-metrics {profiler.aic_metrics}: the level stays {level}, and torch_npu collects metrics from"
-                " level1 on and would drop them",
-                hint=f"add --level level1 to --aic-metrics {profiler.aic_metrics}",
+                Text(
+                    "--aic-metrics {aic_metrics}: the level stays {level}, and torch_npu collects metrics from"
+                    " level1 on and would drop them",
+                    profiler.aic_metrics,
+                    level,
+                ),
+                hint=Text("add --level level1 to --aic-metrics {aic_metrics}", profiler.aic_metrics),
             )
-        kept = f"aic_metrics stays {metrics}, which torch_npu sets to none at {level}"
-        return (Note(kept, "torch_npu warns of it in the run: --aic-metrics none says the same without a warning"),)
+        kept = Text("aic_metrics stays {metrics}, which torch_npu sets to none at {level}", metrics, level)
+        return (
+            Note(kept, Text("torch_npu warns of it in the run: --aic-metrics none says the same without a warning")),
+        )
     if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*named}:
-        return (Note(f"at {level} torch_npu up to 2.9 takes PipeUtilization for AiCoreNone"),)
+        return (Note(Text("at {level} torch_npu up to 2.9 takes PipeUtilization for AiCoreNone", level)),)
     return ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from patcher.config import WHOLE, ProfileConfig, WholeStage
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.recipe import Around, Insertion, Probe
 from patches import recording
 from patches.probes.graphs import GraphCapture
@@ -14,16 +15,20 @@ STAGE = "graph-capture"
 WINDOWS = (WHOLE,)
 
 MANY_SIZES = Note(
-    "every size that is captured is in the trace: fewer of them make it smaller",
-    "and so is its warm-up run; cudagraph_capture_sizes in --compilation-config says which sizes there are",
+    Text("every size that is captured is in the trace: fewer of them make it smaller"),
+    Text("and so is its warm-up run; cudagraph_capture_sizes in --compilation-config says which sizes there are"),
 )
 """What every engine has to say of the length of a trace."""
 
 
 def summary(config: ProfileConfig[WholeStage]) -> str:
     """One line for the reader of the patched file."""
-    which = "capture of graphs" if config.stage.repeat == 1 else f"{config.stage.repeat} captures of graphs"
-    return f"Records the first {which} of a worker on {recording.on_ranks(config)}."
+    which = (
+        Text("capture of graphs")
+        if config.stage.repeat == 1
+        else Text("{repeat} captures of graphs", config.stage.repeat)
+    )
+    return Text("Records the first {which} of a worker on {on_ranks}.", which, recording.on_ranks(config))
 
 
 def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:

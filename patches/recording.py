@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from patcher.config import OPEN_END, WHOLE, ProfileConfig, WholeStage, WindowedStage
+from patcher.messages.text import COMMA, Text, joined
 from patcher.options.notations import amount_text
 from patcher.recipe import Probe
 from patches.probes import facts, pieces, ranges
@@ -81,19 +82,22 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
 def units(config: ProfileConfig[WindowedStage | WholeStage], name: str) -> str:
     """The units of the window in words; ``name`` is what they are called."""
     spans = (
-        f"{first} and all that follow" if end == OPEN_END else f"{first}..{end - 1}"
+        Text("{first} and all that follow", first) if end == OPEN_END else f"{first}..{end - 1}"
         for first, end in config.stage.window.all
     )
-    return f"{name} {', '.join(spans)}"
+    return Text("{units} {numbers}", name, joined(COMMA, spans))
 
 
 def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
     """The ranks in words, and the replicas where others than the first were chosen."""
-    ranks = "every rank" if config.ranks is None else f"rank {', '.join(map(str, config.ranks))}"
+    ranks = Text("every rank")
+    if config.ranks is not None:
+        ranks = Text("rank {ranks}", ", ".join(map(str, config.ranks)))
     replicas = getattr(config.stage, "replicas", (0,))
     if replicas == (0,):
         return ranks
-    return f"{ranks} of {'every replica' if replicas is None else f'replica {numbers(replicas)}'}"
+    chosen = Text("every replica") if replicas is None else Text("replica {numbers}", numbers(replicas))
+    return Text("{ranks} of {replicas}", ranks, chosen)
 
 
 def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from patcher.config import ProfileConfig, RolloutStage
+from patcher.messages.text import AND, Text, joined
 from patcher.recipe import Head, Insertion, Probe
 from patches import recording
 from patches.probes import ranges
@@ -18,7 +19,7 @@ WINDOWS = tuple(unit.name for unit in RolloutStage.UNITS if unit.name != "aligne
 ALIGNED = (*WINDOWS, "aligned")
 """The windows where the ranks of a data-parallel group run in step, by dummy batches, and these are seen."""
 
-BUSY_PERIOD = (
+BUSY_PERIOD = Text(
     "A rollout is a busy period of the engine: it ends when no request is left, at sleep(), and where a weight sync of"
     " verl's asynchronous trainers aborts all requests. What goes on behind the sync comes back under a fresh id, with"
     " what it had as its prompt, so an engine cannot tell it from a new request: it counts as one, and prefills again"
@@ -33,8 +34,10 @@ DUMMIES = Insertion(
     "execute_dummy_batch",
     where=Head(),
     line='self._rlpatch_stage("step", None)',
-    why="where the experts of a model are spread over the ranks of a data-parallel group, all of them run each step:"
-    " one without requests runs a dummy batch. Counted along, the n-th step is the same on each of them",
+    why=Text(
+        "where the experts of a model are spread over the ranks of a data-parallel group, all of them run each step:"
+        " one without requests runs a dummy batch. Counted along, the n-th step is the same on each of them"
+    ),
     optional=True,
     windows=("aligned",),
 )
@@ -58,10 +61,10 @@ def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
 
 
 _UNITS = {
-    "decode": "decode steps",
-    "prefill": "prefill iterations",
-    "iterations": "iterations",
-    "aligned": "aligned iterations",
+    "decode": Text("decode steps"),
+    "prefill": Text("prefill iterations"),
+    "iterations": Text("iterations"),
+    "aligned": Text("aligned iterations"),
 }
 
 
@@ -69,23 +72,29 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
     """One line for the reader of the patched file."""
     units = _UNITS[config.stage.window.unit]
     stage, ranks = config.stage, recording.on_ranks(config)
-    on_demand = f"{units} that `rlpatch trigger` asks for"
+    on_demand = Text("{units} that `rlpatch trigger` asks for", units)
     if stage.window.none:
-        return f"Records {on_demand}."
-    until = "" if stage.repeat == 1 else f" to {stage.rollout + stage.repeat - 1}"
-    where = f" of rollout {stage.rollout}{until}{behind(stage)} on {ranks}"
-    return f"Records {recording.units(config, units)}{where}{f', then {on_demand}' if stage.on_demand else ''}."
+        return Text("Records {units}.", on_demand)
+    rollout = Text("{first}", stage.rollout)
+    if stage.repeat > 1:
+        rollout = Text("{first} to {last}", stage.rollout, stage.rollout + stage.repeat - 1)
+    values = recording.units(config, units), rollout
+    recorded = Text("{units} of rollout {rollout} on {ranks}", *values, ranks)
+    if states := behind(stage):
+        recorded = Text("{units} of rollout {rollout}, counted from where {states}, on {ranks}", *values, states, ranks)
+    if stage.on_demand:
+        recorded = Text("{recorded}, then {units}", recorded, on_demand)
+    return Text("Records {units}.", recorded)
 
 
-def behind(stage: RolloutStage) -> str:
-    """The conditions behind which units are counted, in words."""
-    states = [
-        f"{stage.at_load} requests are scheduled" * bool(stage.at_load),
-        f"at most {stage.at_tail} requests are left" * bool(stage.at_tail),
-        f"a request has {stage.at_context} tokens of context" * bool(stage.at_context),
-    ]
-    joined = " and ".join(filter(None, states))
-    return f", counted from where {joined}," if joined else ""
+def behind(stage: RolloutStage) -> Text:
+    """Return the conditions behind which units are counted, in words; "" without any."""
+    states = (
+        (stage.at_load, Text("{count} requests are scheduled", stage.at_load)),
+        (stage.at_tail, Text("at most {count} requests are left", stage.at_tail)),
+        (stage.at_context, Text("a request has {count} tokens of context", stage.at_context)),
+    )
+    return joined(AND, (state for value, state in states if value))
 
 
 _STATES = {"load": Loaded, "tail": Drained, "context": LongContexts}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from patcher.messages.text import Text
 from patcher.switches import Form, State, Switch
 
-ENGINE = "the engine's own profiler"
+ENGINE = Text("the engine's own profiler")
 MSMONITOR = "msMonitor"
-DYNAMIC = "torch_npu's dynamic profiling"
-MSPROF = "CANN's msprof"
+DYNAMIC = Text("torch_npu's dynamic profiling")
+MSPROF = Text("CANN's msprof")
 
 START_PROFILE = (
     (r"start_profile|(.*[/.])start_profile([?/#].*)?",),
@@ -21,15 +22,19 @@ ENGINE_VARIABLE = Switch(
     form=Form.VARIABLE,
     name="VLLM_TORCH_PROFILER_DIR",
     otherwise=State.ARMED,
-    why="the worker builds a profiler for this directory when it starts, and records from /start_profile or "
-    "LLM.start_profile() on; an empty value still means the working directory to vLLM 0.10 to 0.12, so unset it",
+    why=Text(
+        "the worker builds a profiler for this directory when it starts, and records from /start_profile or "
+        "LLM.start_profile() on; an empty value still means the working directory to vLLM 0.10 to 0.12, so unset it"
+    ),
     source="vllm_ascend/worker/worker_v1.py and worker/worker.py, 0.7.1rc1 to 0.13.0 (V0 and V1); vllm/envs.py",
     off="unset VLLM_TORCH_PROFILER_DIR",
     requested_by=START_PROFILE,
 )
 ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
-    why="vLLM 0.13 to 0.15 copy this deprecated variable into --profiler-config; recording begins with /start_profile "
-    "or LLM.start_profile()",
+    why=Text(
+        "vLLM 0.13 to 0.15 copy this deprecated variable into --profiler-config; recording begins with /start_profile "
+        "or LLM.start_profile()"
+    ),
     source="vllm/config/profiler.py, vLLM pull requests 29912 (0.13.0) and 33536 (gone from 0.16.0)",
 )
 _VLLM = r"(.*/)?vllm|vllm\.entrypoints\..+|.*vllm-openai(:.*)?"
@@ -44,7 +49,7 @@ ENGINE_OPTION = Switch(
     keys=("profiler", "torch_profiler_dir"),
     values=(("", State.OFF), ("0", State.OFF), ("null", State.OFF), ("none", State.OFF)),
     otherwise=State.ARMED,
-    why="the worker may build a profiler, and records from /start_profile or LLM.start_profile() on",
+    why=Text("the worker may build a profiler, and records from /start_profile or LLM.start_profile() on"),
     source="vllm_ascend/worker/worker.py from 0.14.0rc1, vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1",
     off="leave out --profiler-config and --profiler-config.*",
     programs=_VLLM,
@@ -61,20 +66,26 @@ DAEMON = Switch(
     name="MSMONITOR_USE_DAEMON",
     values=_DAEMON_VALUES,
     otherwise=State.UNKNOWN,
-    why="torch_npu waits for the dynolog daemon and steps at each optimizer step; it records when `dyno nputrace` "
-    "asks. Only 1 is understood, other numbers are not",
+    why=Text(
+        "torch_npu waits for the dynolog daemon and steps at each optimizer step; it records when `dyno nputrace` "
+        "asks. Only 1 is understood, other numbers are not"
+    ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.7.1",
     off="unset MSMONITOR_USE_DAEMON",
     requested_by=_DAEMON_REQUEST,
 )
 DAEMON_STEPPED = DAEMON._replace(
-    why="the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno nputrace` asks; "
-    "other numbers than 1 step a profiler that torch_npu never set up, and words stop the worker",
+    why=Text(
+        "the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno nputrace` asks; "
+        "other numbers than 1 step a profiler that torch_npu never set up, and words stop the worker"
+    ),
     source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
 )
 KINETO_DAEMON = DAEMON._replace(
     name="KINETO_USE_DAEMON",
-    why="the older name of MSMONITOR_USE_DAEMON, which wins when both are set; on GPUs, libkineto waits for dynolog",
+    why=Text(
+        "the older name of MSMONITOR_USE_DAEMON, which wins when both are set; on GPUs, libkineto waits for dynolog"
+    ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.5.1",
     off="unset KINETO_USE_DAEMON",
 )
@@ -88,10 +99,10 @@ DAEMON_OPTION = Switch(
         ("1", State.ARMED), ("true", State.ARMED),
     ),
     otherwise=State.UNKNOWN,
-    why="the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno nputrace` asks; "
-    "it overrides the variable",
+    why=Text("the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno nputrace`"
+" asks; it overrides the variable"),
     source="vllm_ascend/ascend_config.py and worker/worker.py, from 0.20.2rc1",
-    off="leave msmonitor_use_daemon out of --additional-config",
+    off=Text("leave msmonitor_use_daemon out of --additional-config"),
     programs=_VLLM,
     flags=_VLLM_FLAGS,
     files="--config",
@@ -105,8 +116,10 @@ _DYNAMIC = Switch(
     form=Form.VARIABLE,
     name="PROF_CONFIG_PATH",
     otherwise=State.ARMED,
-    why="torch_npu watches profiler_config.json in this folder and records when the file changes during the run; a "
-    "file that is already there does not start it",
+    why=Text(
+        "torch_npu watches profiler_config.json in this folder and records when the file changes during the run; a "
+        "file that is already there does not start it"
+    ),
     source="torch_npu/profiler/_non_intrusive_profile.py and _dynamic_profiler/, 2.1.0.post8 to 2.14.0",
     off="unset PROF_CONFIG_PATH",
 )
@@ -117,8 +130,10 @@ _MSPROF_MODE = Switch(
     name="PROFILING_MODE",
     values=(("", State.OFF), ("0", State.UNKNOWN), ("false", State.UNKNOWN)),
     otherwise=State.ON,
-    why="CANN owns the device's profiling, and newer torch_npu profilers then record nothing and raise nothing; they "
-    "do so for every non-empty value, `false` and `0` among them, so unset it",
+    why=Text(
+        "CANN owns the device's profiling, and newer torch_npu profilers then record nothing and raise nothing; they "
+        "do so for every non-empty value, `false` and `0` among them, so unset it"
+    ),
     source="torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env, 2.13.0 and 2.14.0; CANN, dynamic "
     "profiling in attach mode",
     off="unset PROFILING_MODE",
@@ -126,16 +141,18 @@ _MSPROF_MODE = Switch(
 _MSPROF_SAMPLE = _MSPROF_MODE._replace(
     name="PROFILER_SAMPLECONFIG",
     values=(("", State.OFF), ("0", State.UNKNOWN)),
-    why="msprof hands its settings to the program in this variable and records from the start; newer torch_npu "
-    "profilers then record nothing and raise nothing",
+    why=Text(
+        "msprof hands its settings to the program in this variable and records from the start; newer torch_npu "
+        "profilers then record nothing and raise nothing"
+    ),
     off="unset PROFILER_SAMPLECONFIG",
 )
 _MSPROF_PROGRAM = _MSPROF_SAMPLE._replace(
     form=Form.PROGRAM,
     name="msprof",
-    why="msprof sets PROFILER_SAMPLECONFIG for the program that it starts and records from its start",
+    why=Text("msprof sets PROFILER_SAMPLECONFIG for the program that it starts and records from its start"),
     source="CANN's msprof command; torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env",
-    off="start the program without msprof",
+    off=Text("start the program without msprof"),
 )
 
 # What torch_npu and CANN look at in every process, whatever the framework is.

@@ -11,27 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from patcher.config import WHOLE, ProfileConfig, TimelineStage
+from patcher.messages.text import Text
 from patcher.recipe import Anchor, Around, Head, Insertion, Loop, Probe, Recipe, Structure
 from patches import recording
 from patches.probes.timeline import TimelineRecorder
 from patches.releases import Releases
 
 (STAGE,) = TimelineStage.NAMES
-_WHY = (
+_WHY = Text(
     "a whole run shows which process limited a step, and no trace of a profiler can be whole: a span costs two readings"
     " of the clock"
 )
-_HOW = (
+_HOW = Text(
     "one line at the head of each function: the span ends where the local name of it does, which is when the function"
     " returns, raises, or is closed. Loops run over their units wrapped"
 )
-_REMOVE = "the framework keeps such a timeline in a format that can be read without a server"
+_REMOVE = Text("the framework keeps such a timeline in a format that can be read without a server")
 
 
 def summary(config: ProfileConfig[TimelineStage]) -> str:
     """One line for the reader of the patched file."""
-    size = f"at most {config.stage.max_timeline_mb} MB"
-    return f"Keeps what this process does and when, without a profiler: {size}, in a file of its own."
+    size = Text("at most {max_timeline_mb} MB", config.stage.max_timeline_mb)
+    return Text("Keeps what this process does and when, without a profiler: {size}, in a file of its own.", size)
 
 
 def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
@@ -57,12 +58,12 @@ def recipes(
     Neither goes in without the other. ``recorder_name`` is what the recorder is assigned to: a name of the module.
     """
     recorder = Recipe(
-        name="recorder of the timeline",
+        name=Text("recorder of the timeline"),
         stage=STAGE,
         class_name="",
         method="",
         insertions=(),
-        structures=(Structure("", releases, f"{package}/__init__.py", (), "imported before any other module"),),
+        structures=(Structure("", releases, f"{package}/__init__.py", (), Text("imported before any other module")),),
         probe=Probe(
             summary=summary,
             recorder=kind,
@@ -73,7 +74,7 @@ def recipes(
         ),
         windows=(WHOLE,),
         why=_WHY,
-        how="a class and one object of it at the end of the package, which does nothing before its first record",
+        how=Text("a class and one object of it at the end of the package, which does nothing before its first record"),
         upstream=f"{package}/__init__.py",
         remove_when=_REMOVE,
         needs=tuple(site.name for site in sites),
@@ -99,7 +100,7 @@ def sites(
         class_name="",
         method=insertions[0].method,
         insertions=insertions,
-        structures=(Structure("", releases, file, (), "the function is there"),),
+        structures=(Structure("", releases, file, (), Text("the function is there")),),
         probe=Probe(summary=summary, beside=f"# What these lines call stands at the end of {package}/__init__.py."),
         windows=(WHOLE,),
         why=_WHY,
@@ -112,13 +113,13 @@ def sites(
 def loop(package: str, method: str, unit: str, *names: str) -> Insertion:
     """The units of a loop over one of ``names``."""
     line = f'{{units}} = _rlpatch.units("{unit}", {{units}}) if {_found(package)} else {{units}}'
-    return _insertion(method, Loop(names), line, "each turn is a span")
+    return _insertion(method, Loop(names), line, Text("each turn is a span"))
 
 
 def wait(package: str, method: str, call: str) -> Insertion:
     """One call of a collective in which the host waits for the other ranks; it stands alone in its statement."""
     name = call.rpartition(".")[2]
-    why = "who comes late is not seen elsewhere: the others wait here"
+    why = Text("who comes late is not seen elsewhere: the others wait here")
     return around(package, method, f"{call}(...)", f'span("wait", "{name}")', why)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from patcher.config import ProfileConfig, TrainingStage
+from patcher.messages.text import Text
 from patcher.recipe import Probe
 from patches import recording
 from patches.probes import ranges
@@ -56,22 +57,28 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
     """One line for the reader of the patched file."""
     stage = config.stage
     name = plural(stage.window.unit)
-    role = f" for the {stage.role}" if stage.role else ""
-    on_demand = f"{name} that `rlpatch trigger` asks for"
+    where: str = stage.name
+    if stage.role:
+        where = Text("{stage} for the {role}", stage.name, stage.role)
+    on_demand = Text("{units} that `rlpatch trigger` asks for", name)
     if stage.window.none:
-        return f"Records {on_demand} in {stage.name}{role}."
-    units = recording.units(config, name)
-    then = f", then {on_demand}" if stage.on_demand else ""
-    return f"Records {units} of {_steps(stage)} in {stage.name}{role} on {recording.on_ranks(config)}{then}."
+        return Text("Records {units} in {stage}.", on_demand, where)
+    values = recording.units(config, name), _steps(stage), where, recording.on_ranks(config)
+    recorded = Text("{units} of {steps} in {stage} on {ranks}", *values)
+    if stage.on_demand:
+        recorded = Text("{recorded}, then {units}", recorded, on_demand)
+    return Text("Records {units}.", recorded)
 
 
 def _steps(stage: TrainingStage) -> str:
     """The training steps in words; a run of them by its ends, for --repeat may ask for any number."""
     if stage.repeat > _FEW:
         ends = [f"{step}..{step + stage.repeat - 1}" for step in stage.training_steps]
-        return f"training steps {', '.join(ends)}"
+        return Text("training steps {steps}", ", ".join(ends))
     steps = sorted({step + more for step in stage.training_steps for more in range(stage.repeat)})
-    return f"training step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
+    if len(steps) == 1:
+        return Text("training step {step}", steps[0])
+    return Text("training steps {steps}", ", ".join(map(str, steps)))
 
 
 _FEW = 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from patcher.messages.text import Text
 from patches.probes import vllm
 
 
@@ -48,12 +49,12 @@ def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
     """What the timeline keeps of a class of workers, as ``patches.timeline.sites`` takes it."""
     weights = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     kinds = {
-        "sync": (weights, "new weights for the next rollout"),
-        "sleep": (("sleep", "wake_up"), "memory to train in"),
+        "sync": (weights, Text("new weights for the next rollout")),
+        "sleep": (("sleep", "wake_up"), Text("memory to train in")),
     }
     spans = ((kind, name, why) for kind, (names, why) in kinds.items() for name in names)
     return (
-        (f"{worker}.execute_model", "iteration(self, scheduler_output)", "once per engine iteration"),
+        (f"{worker}.execute_model", "iteration(self, scheduler_output)", Text("once per engine iteration")),
         *((f"{worker}.{name}", f'span("{kind}", "{name}")', why) for kind, name, why in spans),
     )
 
@@ -63,6 +64,10 @@ def syncs(worker: str) -> tuple[tuple[str, str, str], ...]:
     goes_on = {"start_weight_update": ", True", "finish_weight_update": ", False"}
     calls = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     return tuple(
-        (f"{worker}.{call}", f'sync(self, "rollout", "{call}"{goes_on.get(call, "")})', "new weights for the rollout")
+        (
+            f"{worker}.{call}",
+            f'sync(self, "rollout", "{call}"{goes_on.get(call, "")})',
+            Text("new weights for the rollout"),
+        )
         for call in calls
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from patcher.config import WHOLE, ProfileConfig, SyncStage
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.recipe import Around, Head, Insertion, Probe, Recipe, Structure
 from patches import recording
 from patches.probes.weights import WeightSync
@@ -18,26 +19,30 @@ from patches.releases import Releases
 from patches.tools import WINDOWS, differing
 
 (STAGE,) = SyncStage.NAMES
-_WHY = (
+_WHY = Text(
     "between two rollouts all accelerators wait for the weights, and no stage of a training step has them: most of the"
     " time may go into gathering what is then sent in no time"
 )
-_HOW = (
+_HOW = Text(
     "one line at the head of each function: its range ends where the local name of it does, which is when the function"
     " returns or raises. The profiler runs from the beginning of the outermost one to its end"
 )
-_REMOVE = "the framework's own profiler has the weight sync as a stage, and marks its phases"
+_REMOVE = Text("the framework's own profiler has the weight sync as a stage, and marks its phases")
 _FIRST = Note(
-    "sync 0 may be the one before the first rollout: --sync N chooses another",
-    "a trainer that syncs before its first step has the weights of step 1 in sync 1",
+    Text("sync 0 may be the one before the first rollout: --sync N chooses another"),
+    Text("a trainer that syncs before its first step has the weights of step 1 in sync 1"),
 )
 
 
 def summary(config: ProfileConfig[SyncStage]) -> str:
     """One line for the reader of the patched file."""
     first, count = config.stage.sync, config.stage.repeat
-    which = f"weight sync {first}" if count == 1 else f"weight syncs {first} to {first + count - 1}"
-    return f"Records {which} of this process on {recording.on_ranks(config)}."
+    which = (
+        Text("weight sync {first}", first)
+        if count == 1
+        else Text("weight syncs {first} to {last}", first, first + count - 1)
+    )
+    return Text("Records {which} of this process on {on_ranks}.", which, recording.on_ranks(config))
 
 
 def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
@@ -65,12 +70,12 @@ def recipes(
     """
     more = replica or Probe(summary=summary)
     recorder = Recipe(
-        name="recorder of weight syncs",
+        name=Text("recorder of weight syncs"),
         stage=STAGE,
         class_name="",
         method="",
         insertions=(),
-        structures=(Structure("", releases, f"{package}/__init__.py", (), "imported before any other module"),),
+        structures=(Structure("", releases, f"{package}/__init__.py", (), Text("imported before any other module")),),
         probe=Probe(
             summary=summary,
             recorder=WeightSync,
@@ -86,7 +91,7 @@ def recipes(
         ),
         windows=(WHOLE,),
         why=_WHY,
-        how="a class and one object of it at the end of the package, which does nothing before the first sync",
+        how=Text("a class and one object of it at the end of the package, which does nothing before the first sync"),
         upstream=f"{package}/__init__.py",
         remove_when=_REMOVE,
         notes=(_FIRST,),
@@ -108,7 +113,7 @@ def sites(package: str, name: str, file: str, releases: Releases, heads: Iterabl
         class_name="",
         method=insertions[0].method,
         insertions=insertions,
-        structures=(Structure("", releases, file, (), "the function is there"),),
+        structures=(Structure("", releases, file, (), Text("the function is there")),),
         probe=Probe(summary=summary, beside=f"# What these lines call stands at the end of {package}/__init__.py."),
         windows=(WHOLE,),
         why=_WHY,
@@ -126,7 +131,7 @@ def head(package: str, method: str, call: str, why: str) -> Insertion:
 def weights(package: str, method: str) -> Insertion:
     """The function's parameter of that name, what is waited for being a range."""
     line = f"weights = _rlpatch.weights(weights) if {_found(package)} else weights"
-    return _insertion(method, line, "each tensor is gathered, or received, when it is asked for", ("weights",))
+    return _insertion(method, line, Text("each tensor is gathered, or received, when it is asked for"), ("weights",))
 
 
 def ended(package: str, method: str, why: str) -> Insertion:
@@ -145,7 +150,7 @@ def socket(package: str, method: str, behind: str) -> Insertion:
     """The socket that buckets are handed over by, which is there ``behind`` a call."""
     where = Around(behind, "self.socket = _rlpatch.socket(self.socket) if _rlpatch else self.socket")
     line = f'_rlpatch = getattr(__import__("{package}"), "_rlpatch_stage", None)'
-    why = "to hand a bucket over takes as long as the other side takes to load it"
+    why = Text("to hand a bucket over takes as long as the other side takes to load it")
     return Insertion(method, where=where, line=line, why=why, optional=True)
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import patcher
 from patcher.bundle.plans import NAME, Bundle, text_of
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.store.filesystem.files import put
 from patcher.store.filesystem.opened import resolved
 from patcher.store.filesystem.rights import Node
 
-_HERE = ("start", "archive", "originals", "tables", "catalogue")
+_HERE = ("start", "archive", "originals", "tables", "catalogue", "columns")
 """Modules of the rooms below that are left out: only rlpatch itself uses them, and `start` is the main module."""
 _ROOMS = ("bundle", "changes", "messages", "store", "targets")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -57,10 +58,10 @@ def write(path: Path, content: bytes) -> None:
     Raises Problem: USAGE where something lies there that is no such file, ENVIRONMENT where it cannot be written.
     """
     if path.is_dir() or (path.exists() and not (path.is_file() and _is_bundle(path))):
-        what = "a folder" if path.is_dir() else "a file that is not a bundle"
-        raise Problem(Kind.USAGE, f"{path} is {what}", str(path), "name another file: -o patch.pyz")
+        what = "a folder" if path.is_dir() else Text("a file that is not a bundle")
+        raise Problem(Kind.USAGE, f"{path} is {what}", str(path), Text("name another file: -o patch.pyz"))
     try:
         put(resolved(path.parent) / path.name, Node("", None, 0o755, -1, -1), content)
     except OSError as error:
-        cause = f"the bundle cannot be written: {error.strerror}"
-        raise Problem(Kind.ENVIRONMENT, cause, str(path), "name a file in a folder of yours: -o FILE") from None
+        cause = Text("the bundle cannot be written: {strerror}", error.strerror)
+        raise Problem(Kind.ENVIRONMENT, cause, str(path), Text("name a file in a folder of yours: -o FILE")) from None

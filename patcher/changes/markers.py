@@ -17,6 +17,7 @@ from typing import NamedTuple
 from patcher.changes import lines as lines_of
 from patcher.changes.change import PatchId
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 
 _ID = rb"(?P<id>[\w.-]+ [\w.-]+(?: [\w.-]+)?)"
 _BEGIN = re.compile(rb"[ \t]*# >>> rlpatch %s \d\S* (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?" % _ID)
@@ -24,7 +25,7 @@ _END = re.compile(rb"[ \t]*# <<< rlpatch %s[ \t]*\r?\n?" % _ID)
 _LINE = re.compile(rb".*  # rlpatch: %s[ \t]*\r?\n?" % _ID, re.DOTALL)
 _WAS = re.compile(rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: %s[ \t]*(?P<end>\r?\n?)" % _ID, re.DOTALL)
 _UNSEALED = "0" * 16
-REINSTALL = "restore the file (pip install --force-reinstall --no-deps, git checkout)"
+REINSTALL = Text("restore the file (pip install --force-reinstall --no-deps, git checkout)")
 
 
 def begin(patch: PatchId, tool: str) -> str:
@@ -118,7 +119,7 @@ def marked(data: bytes, known: Collection[PatchId] = ()) -> tuple[Marked, ...]:
     for patch, indices in calls.items():
         ours = patch in known or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
         if ours and patch not in blocks:
-            raise _unpaired(indices[0], "calls a block that is not there")
+            raise _unpaired(indices[0], Text("calls a block that is not there"))
     shared = [patch for patch in blocks if patch.shared]
     return tuple(_marked(block, lines, calls.get(block.patch, []), shared) for block in blocks.values())
 
@@ -136,20 +137,20 @@ def _paired(
     for index, line in lines:
         if start := _BEGIN.fullmatch(line):
             if opened or _name(start) in blocks:
-                raise _unpaired(index, "begins inside another block or a second time")
+                raise _unpaired(index, Text("begins inside another block or a second time"))
             opened = _Block(_name(start), index, index, start["digest"].decode())
         elif stop := _END.fullmatch(line):
             patch = _name(stop)
             if opened and opened.patch == patch:
                 blocks[patch], opened = opened._replace(last=index), None
             elif opened or patch in {*known, *blocks} or _named(data, patch):
-                raise _unpaired(index, "ends a block that does not begin")
+                raise _unpaired(index, Text("ends a block that does not begin"))
         elif not opened and (call := _LINE.fullmatch(line)):
             calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):
-            raise _unpaired(index, "stands within a line: were the line ends converted?")
+            raise _unpaired(index, Text("stands within a line: were the line ends converted?"))
     if opened:
-        raise _unpaired(opened.first, "begins and never ends")
+        raise _unpaired(opened.first, Text("begins and never ends"))
     return blocks, calls
 
 
@@ -209,8 +210,13 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     ours = _ours(found, wanted)
     for patch in ours:
         if not patch.intact:
-            cause = f"the lines of the patch “{patch.patch}” are not as rlpatch wrote them"
-            raise Problem(Kind.FOREIGN_EDIT, cause, f"{where}:{patch.lines[0] + 1}", f"undo the edit, or {REINSTALL}")
+            cause = Text("the lines of the patch “{patch}” are not as rlpatch wrote them", patch.patch)
+            raise Problem(
+                Kind.FOREIGN_EDIT,
+                cause,
+                f"{where}:{patch.lines[0] + 1}",
+                Text("undo the edit, or {reinstall}", REINSTALL),
+            )
     return _without(data, ours) if ours else data
 
 
@@ -244,5 +250,5 @@ def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
 
 
 def _unpaired(index: int, what: str) -> Problem:
-    hint = f"{REINSTALL}, or remove the marked lines by hand"
-    return Problem(Kind.FOREIGN_EDIT, f"a mark of rlpatch {what}", str(index + 1), hint)
+    hint = Text("{reinstall}, or remove the marked lines by hand", REINSTALL)
+    return Problem(Kind.FOREIGN_EDIT, Text("a mark of rlpatch {what}", what), str(index + 1), hint)

@@ -8,6 +8,7 @@ from patcher.changes import markers
 from patcher.changes.change import PatchId
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Problem
+from patcher.messages.text import SEMICOLON, Text, joined
 
 
 class FileState(NamedTuple):
@@ -32,25 +33,33 @@ def file_state(
     """
     revert = CommandLine("revert")
     if data is None:
-        return FileState(path, "missing", "the file is gone: was the package uninstalled?")
+        return FileState(path, Text("missing"), Text("the file is gone: was the package uninstalled?"))
     try:
         found = {marked.patch: marked for marked in markers.marked(data, (patch,))}
     except Problem as problem:
-        return FileState(path, "tampered", f"line {problem.where}: {problem.cause}")
+        return FileState(path, Text("tampered"), Text("line {line}: {cause}", problem.where, problem.cause))
     if patch not in found:
-        return FileState(path, "lost", f"the file was replaced and has no line of this patch: {revert} forgets it")
+        return FileState(
+            path, Text("lost"), Text("the file was replaced and has no line of this patch: {revert} forgets it", revert)
+        )
     ours = [found[patch], *(found[shared] for shared in found[patch].uses)]
     if edited := [marked for marked in ours if not marked.intact]:
         line = edited[0].lines[0] + 1
-        return FileState(path, "tampered", f"line {line}: our lines were edited: undo that, then {revert}")
+        return FileState(
+            path, Text("tampered"), Text("line {line}: our lines were edited: undo that, then {revert}", line, revert)
+        )
     if pristine is not None and markers.strip(data, found) != pristine:
-        changed = "; ".join(filter(None, ("others changed lines outside of ours", rights)))
-        return FileState(path, "edited", f"{changed}; a revert leaves them as they are")
+        changed = joined(SEMICOLON, (Text("others changed lines outside of ours"), rights))
+        return FileState(path, Text("edited"), Text("{changed}; a revert leaves them as they are", changed))
     if left is False:
         if pristine is None:
-            return FileState(path, "edited", "it is not as rlpatch left it, and its backup cannot be read")
-        moved = f"our lines are not where rlpatch put them: {revert} removes them, the same apply puts them back"
-        return FileState(path, "tampered", moved)
+            return FileState(path, Text("edited"), Text("it is not as rlpatch left it, and its backup cannot be read"))
+        moved = Text(
+            "our lines are not where rlpatch put them: {revert} removes them, the same apply puts them back", revert
+        )
+        return FileState(path, Text("tampered"), moved)
     if left is None:
-        return FileState(path, "intact", "as far as the marks show: only .rlpatch knew where the lines were")
-    return FileState(path, "intact", rights and f"{rights}; a revert leaves that as it is")
+        return FileState(
+            path, Text("intact"), Text("as far as the marks show: only .rlpatch knew where the lines were")
+        )
+    return FileState(path, Text("intact"), rights and Text("{rights}; a revert leaves that as it is", rights))

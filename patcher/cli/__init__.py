@@ -38,6 +38,9 @@ COMMANDS = {
 }
 """Name → module and a line of help; the module is imported when its command is used, which keeps the help quick."""
 
+SECTIONS = ("Targets", "Commands")
+"""The headings of the help of the whole."""
+
 LAUNCHING = ("apply", "run", "check")
 """The commands that take the command of the run behind ``--``; to the others it means what it means everywhere."""
 
@@ -92,11 +95,11 @@ class _Root(click.Group):
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
-        with formatter.section("Targets"):
+        with formatter.section(SECTIONS[0]):
             formatter.write_text(", ".join(projects.names()))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
+        with formatter.section(SECTIONS[1]):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 

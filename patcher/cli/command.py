@@ -20,6 +20,7 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.notes import Message, Warned, wrapped
 from patcher.messages.report import CommandResult
+from patcher.messages.text import Text, joined
 from patcher.options.headings import HEADINGS, OUTPUT
 from patcher.targets import versions
 from patches.projects import projects
@@ -131,7 +132,7 @@ class Command(click.Command):
             configuration = configured.read(source)
         except Problem as problem:
             if preset is None and configured.goes_on(source, str(self.name), typed):
-                notes.append(_going_on(problem, "the command goes on without this file"))
+                notes.append(_going_on(problem, Text("the command goes on without this file")))
                 return args
             raise
         options, targets = configuration.before(str(self.name), typed, preset)
@@ -163,7 +164,7 @@ class Command(click.Command):
         except Problem as problem:
             if self.name not in configured.LOOKING:
                 raise
-            notes.append(_going_on(problem, "the command goes on without this interpreter"))
+            notes.append(_going_on(problem, Text("the command goes on without this interpreter")))
             return False
         return True
 
@@ -207,7 +208,7 @@ class Command(click.Command):
         at = next((at for at in words if _starts_a_run(typed[at])), None)
         if at is None:
             return
-        cause = f"{typed[at]} is not a target: put `--` before the command that starts the run"
+        cause = Text("{word} is not a target: put `--` before the command that starts the run", typed[at])
         while re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
             at -= 1
         raise Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
@@ -215,20 +216,20 @@ class Command(click.Command):
 
 def _adding(source: ConfigurationFile, words: Iterable[str]) -> Message:
     """Note of what a configuration adds to a command line."""
-    return Message("note", f"{source.file.name} adds: {shlex.join(words)}", str(source.file))
+    return Message("note", Text("{name} adds: {words}", source.file.name, shlex.join(words)), str(source.file))
 
 
 def _going_on(problem: Problem, said: str) -> Warned:
     """Warn that a command goes on without what a configuration says."""
     _, *detail = problem.lines
-    return Warned("warning", problem.cause, "\n".join((said, *detail)))
+    return Warned("warning", problem.cause, joined("\n", (said, *detail)))
 
 
 def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     """Options and what they do side by side, with no name broken at a hyphen, as click would break it."""
     first = max(len(option) for option, _ in rows) + 2
     for option, about in rows:
-        texts = wrapped(about, further="", width=width - first) or [""]
+        texts = wrapped(Text(about), further="", width=width - first) or [""]
         yield f"  {option:{first}}{texts[0]}\n"
         yield from (f"  {'':{first}}{text}\n" for text in texts[1:])
 
@@ -251,7 +252,7 @@ def reported(command: str, typed: Sequence[str], notes: Sequence[Message] = ()) 
     except click.UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # click's own since 8.2: it is no error, and shows the help
             raise
-        problem = Problem(Kind.USAGE, error.format_message(), hint=_meant(error, command, typed))
+        problem = Problem(Kind.USAGE, _cause(error, typed), hint=_meant(error, command, typed))
     except (Problem, KeyboardInterrupt) as error:
         problem = failed(error)
     else:
@@ -268,10 +269,27 @@ def _color(typed: Sequence[str]) -> bool | None:
     return COLORS.get(found[-1]) if found else None
 
 
+def _cause(error: click.UsageError, typed: Sequence[str]) -> str:
+    """Return what is wrong: a Text for the errors of click that have fields, else click's own words."""
+    if isinstance(error, click.NoSuchOption):
+        return Text("No such option: {name}", error.option_name)
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
+        return Text("Missing argument {name!r}.", error.param.human_readable_name)
+    if error.ctx and isinstance(error.ctx.command, click.Group):
+        word = _command_word(typed)
+        if word not in error.ctx.command.list_commands(error.ctx):
+            return Text("No such command {name!r}.", word)
+    return error.format_message()
+
+
+def _command_word(typed: Sequence[str]) -> str:
+    return next((word for word in typed if not word.startswith("-")), "")
+
+
 def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
     """What to type instead of a wrong command line: what was probably meant, else the help."""
     if error.ctx and isinstance(error.ctx.command, click.Group):
-        word = next((word for word in typed if not word.startswith("-")), "")
+        word = _command_word(typed)
         near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)
         meant = _OF_OTHERS.get(word) or next(iter(near), "--help")
         return CommandLine(meant) if meant.startswith("-") else _again(typed, word, meant)
@@ -280,7 +298,7 @@ def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
         return _again(typed, error.option_name, near[0]) if near else CommandLine(command, "--help")
     if isinstance(error, click.MissingParameter) and "--ray" in typed:
         again = CommandLine(*(word for word in typed if word != "--ray"), "--ray")
-        return f"{again}: the word after --ray is the address of the cluster"
+        return Text("{again}: the word after --ray is the address of the cluster", again)
     return CommandLine(command, "--help")
 
 

@@ -25,6 +25,7 @@ from patcher.cli.nearest import ConfigurationFile, line_of, place
 from patcher.commands.finding import SearchOptions
 from patcher.config import UNITS
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.options import flag, options_of
 from patcher.options.headings import WINDOW
 from patcher.options.notations import Flag
@@ -66,7 +67,7 @@ class Configuration:
             return self.options
         if preset not in self.presets:
             known = ", ".join(self.presets) or "none"
-            cause = f"no preset {preset!r} in the configuration: it has {known}"
+            cause = Text("no preset {preset!r} in the configuration: it has {presets}", preset, known)
             raise Problem(Kind.USAGE, cause, str(self.file), _near(preset, self.presets, "--preset "))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
 
@@ -124,7 +125,9 @@ class _Reader:
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
         for target in targets:
             if target.startswith("-"):
-                raise self._wrong(f"{target} is an option, not a target", "name targets alone", TARGETS, target)
+                raise self._wrong(
+                    Text("{target} is an option, not a target", target), Text("name targets alone"), TARGETS, target
+                )
         presets = self._table(table.pop(PRESETS, {}), PRESETS)
         return Configuration(
             self.file,
@@ -138,7 +141,7 @@ class _Reader:
 
     def _table(self, value: object, name: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):
-            cause = f"{_shown(name)} is not a table of options in the configuration"
+            cause = Text("{name} is not a table of options in the configuration", _shown(name))
             raise self._wrong(cause, "rlpatch config -h", name)
         return value
 
@@ -148,10 +151,10 @@ class _Reader:
             name = flag(key)
             if name not in _KNOWN:
                 hint = _near(name[2:_KEY], [known[2:] for known in _KNOWN])
-                raise self._wrong(f"no option {_shown(key)} in a configuration", hint, key)
+                raise self._wrong(Text("no option {name} in a configuration", _shown(key)), hint, key)
             if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
-                cause = f"{key} is true or false" if name in _SWITCHES else f"{key} needs a value"
-                raise self._wrong(cause, "`rlpatch apply --help` has the options", key)
+                cause = Text("{key} is true or false", key) if name in _SWITCHES else Text("{key} needs a value", key)
+                raise self._wrong(cause, Text("`rlpatch apply --help` has the options"), key)
             if isinstance(value, bool):
                 if value or _SWITCHES[name]:
                     yield name, (name if value else flag(f"no_{key}"),)
@@ -164,7 +167,7 @@ class _Reader:
         try:
             path = Path(text).expanduser()
         except RuntimeError:
-            raise self._wrong(f"{key}: there is no such user", f'{key} = "…"', key) from None
+            raise self._wrong(Text("{key}: there is no such user", key), f'{key} = "…"', key) from None
         return text if name == PYTHON and "/" not in text else str(self.file.parent / path)
 
     def _texts(self, key: str, value: object) -> Sequence[str]:
@@ -173,14 +176,20 @@ class _Reader:
 
     def _text(self, key: str, value: object) -> str:
         if not isinstance(value, (str, int, float)):
-            raise self._wrong(f"{key} is neither a string nor a number, nor a list of these", f'{key} = "…"', key)
+            raise self._wrong(
+                Text("{key} is neither a string nor a number, nor a list of these", key), f'{key} = "…"', key
+            )
         if isinstance(value, int) and value.bit_length() > 64:
-            raise self._wrong(f"{key}: the number is too large", f"{key} = 1", key)
+            raise self._wrong(Text("{key}: the number is too large", key), f"{key} = 1", key)
         text = str(value)
         if len(text) > _LONGEST:
-            raise self._wrong(f"{key} has a text of more than {_LONGEST} characters", f'{key} = "…"', key)
+            raise self._wrong(
+                Text("{key} has a text of more than {longest} characters", key, _LONGEST), f'{key} = "…"', key
+            )
         if not text.isprintable():  # a terminal would obey it, and the system takes no NUL
-            raise self._wrong(f"{key} has a character that cannot be shown: {text!a}", f'{key} = "…"', key)
+            raise self._wrong(
+                Text("{key} has a character that cannot be shown: {text!a}", key, text), f'{key} = "…"', key
+            )
         return text
 
     def _wrong(self, cause: str, hint: str, key: str, value: str | None = None) -> Problem:
@@ -196,4 +205,8 @@ def _shown(key: str) -> str:
 def _near(word: str, known: Collection[str], before: str = "") -> str:
     """What was probably meant, with ``before`` it what is typed there."""
     near = difflib.get_close_matches(word, known, 1, cutoff=0.7)
-    return f"did you mean {before}{near[0]}?" if near else "`rlpatch apply --help` has the options"
+    return (
+        Text("did you mean {before}{near}?", before, near[0])
+        if near
+        else Text("`rlpatch apply --help` has the options")
+    )

@@ -17,6 +17,7 @@ from patcher.cli.nearest import ConfigurationFile, line_of, place
 from patcher.commands import elsewhere
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.store.filesystem import files, opened
 from patcher.store.filesystem.rights import Node
 from patcher.targets import interpreters
@@ -50,10 +51,10 @@ def trusted(source: ConfigurationFile, interpreter: str) -> bool:
 def require(source: ConfigurationFile, interpreter: str) -> None:
     """Raise Problem (USAGE) for an interpreter that this user has not agreed to."""
     if not trusted(source, interpreter):
-        cause = f"{source.file.name} names an interpreter that runs only once you trust it"
+        cause = Text("{name} names an interpreter that runs only once you trust it", source.file.name)
         where = place(source.file, line_of(source.text, "python"))
         hint = CommandLine("trust", str(source.file))
-        raise Problem(Kind.USAGE, cause, where, hint, (f"interpreter: {interpreter}",))
+        raise Problem(Kind.USAGE, cause, where, hint, (Text("interpreter: {interpreter}", interpreter),))
 
 
 def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
@@ -85,9 +86,9 @@ def distrust(file: Path) -> bool:
 
 
 def _unkept(error: Exception) -> Problem:
-    cause = f"the consent cannot be kept: {getattr(error, 'strerror', None) or error}"
+    cause = Text("the consent cannot be kept: {reason}", getattr(error, "strerror", None) or error)
     where = os.fsdecode(getattr(error, "filename", None) or "")
-    return Problem(Kind.ENVIRONMENT, cause, where, "set XDG_STATE_HOME to a folder of yours")
+    return Problem(Kind.ENVIRONMENT, cause, where, Text("set XDG_STATE_HOME to a folder of yours"))
 
 
 def _folder() -> Path:
@@ -101,7 +102,7 @@ def _name(file: Path) -> str:
 
 def _require_own(status: os.stat_result, path: Path) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(0, "others may write where it is kept", str(path))
+        raise PermissionError(0, Text("others may write where it is kept"), str(path))
 
 
 def _seal(source: ConfigurationFile, interpreter: str) -> str:
@@ -118,7 +119,7 @@ def _digest(path: Path) -> bytes:
     digest = hashlib.sha256()
     with opened.reading(path) as stream:
         if os.fstat(stream.fileno()).st_size > _LARGEST_PROGRAM:
-            raise OSError(0, "too large for an interpreter", str(path))
+            raise OSError(0, Text("too large for an interpreter"), str(path))
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.digest()

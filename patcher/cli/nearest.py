@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.store.filesystem import opened, rights
 
 OWN, SHARED = "rlpatch.toml", "pyproject.toml"
@@ -50,7 +51,7 @@ class ConfigurationFile(NamedTuple):
         tools = document.get("tool")
         table = tools.get("rlpatch", {}) if isinstance(tools, dict) else {}
         if not isinstance(table, dict):
-            raise self._unread("tool.rlpatch is not a table", line_of(self.text, "rlpatch"))
+            raise self._unread(Text("tool.rlpatch is not a table"), line_of(self.text, "rlpatch"))
         return table
 
     def _document(self) -> Mapping[str, Any]:
@@ -61,24 +62,26 @@ class ConfigurationFile(NamedTuple):
             import tomli as tomllib  # noqa: PLC0415
         for number, line in enumerate(self.content.splitlines(), 1):
             if re.sub(rb"\"[^\"]*\"|'[^']*'", b"", line).count(b".") > _MOST_DOTS:
-                raise self._unread(f"more than {_MOST_DOTS} dots outside of quotes", number)
+                raise self._unread(Text("more than {most_dots} dots outside of quotes", _MOST_DOTS), number)
         try:
             return tomllib.loads(self.content.decode())
         except UnicodeDecodeError as error:
-            raise self._unread("the text is not UTF-8", self.content.count(b"\n", 0, error.start) + 1) from None
+            raise self._unread(Text("the text is not UTF-8"), self.content.count(b"\n", 0, error.start) + 1) from None
         except tomllib.TOMLDecodeError as error:
             match = re.search(r"\(at line (\d+)", str(error))
             raise self._unread(str(error), int(match[1]) if match else None) from None
         except RecursionError:
-            raise self._unread("its values are nested too deeply") from None
+            raise self._unread(Text("its values are nested too deeply")) from None
         except ValueError:  # Python reads no number of more than 4300 digits
             digits = re.search(r"[0-9_]{4000}", self.text)
             at = self.text.count("\n", 0, digits.start()) + 1 if digits else None
-            raise self._unread("a number is too long", at) from None
+            raise self._unread(Text("a number is too long"), at) from None
 
     def _unread(self, why: str, line: int | None = None) -> Problem:
-        cause = f"the configuration cannot be read: {why}"
-        return Problem(Kind.USAGE, cause, place(self.file, line), "fix that line" if line else "fix that file")
+        cause = Text("the configuration cannot be read: {why}", why)
+        return Problem(
+            Kind.USAGE, cause, place(self.file, line), Text("fix that line") if line else Text("fix that file")
+        )
 
 
 def nearest() -> ConfigurationFile | None:
@@ -104,21 +107,25 @@ def load(file: Path) -> ConfigurationFile:
             link = folder.status(file.name)
             foreign = not (_trusted(link) and _trusted(folder.status()))
             if stat.S_ISLNK(link.st_mode):
-                refused, change = "it is a link", "put the file itself in its place"
+                refused, change = Text("it is a link"), Text("put the file itself in its place")
             elif not stat.S_ISREG(link.st_mode):
-                refused, change = "it is not a regular file", "remove it"
+                refused, change = Text("it is not a regular file"), Text("remove it")
             else:
                 with folder.reading(file.name) as stream:
                     refused, change = _refusal(file, stream.fileno(), folder.descriptor)
                     content = b"" if refused else stream.read(MOST_BYTES + 1)
     except OSError as error:
-        refused, change = f"{error.strerror}", f"see what this says: ls -l {shlex.quote(str(file))}"
+        refused, change = error.strerror or "", Text("see what this says: ls -l {file}", shlex.quote(str(file)))
     if len(content) > MOST_BYTES:
-        refused, change = f"it is larger than {MOST_BYTES >> 10} KiB", "make it smaller"
+        refused, change = Text("it is larger than {most_bytes} KiB", MOST_BYTES >> 10), Text("make it smaller")
     if not refused:
         return ConfigurationFile(file, content)
-    hint = f"{change}, or name --path or --python" if change else "name --path or --python on the command line"
-    problem = Problem(Kind.USAGE, f"{file.name} is not read: {refused}", str(file), hint)
+    hint = (
+        Text("{change}, or name --path or --python", change)
+        if change
+        else Text("name --path or --python on the command line")
+    )
+    problem = Problem(Kind.USAGE, Text("{name} is not read: {reason}", file.name, refused), str(file), hint)
     return ConfigurationFile(file, refused=problem, foreign=foreign)
 
 
@@ -132,15 +139,15 @@ def _has_table(file: Path) -> bool:
 def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
     """Return why an open file is not read, and what changes that; ("", "") if only root and this user can write it."""
     for path, number, foreign, writable in (
-        (file, descriptor, "it belongs to another user", "others may write it"),
-        (file.parent, folder, "its folder belongs to another user", "others may write its folder"),
+        (file, descriptor, Text("it belongs to another user"), Text("others may write it")),
+        (file.parent, folder, Text("its folder belongs to another user"), Text("others may write its folder")),
     ):
         status = os.fstat(number)
         if not _trusted(status):
             return foreign, ""
         if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _private(status, number)):
             shared = status.st_mode & stat.S_ISVTX  # such as /tmp, which is to stay so
-            change = "move it to a folder of yours" if shared else f"chmod g-w,o-w {shlex.quote(str(path))}"
+            change = Text("move it to a folder of yours") if shared else f"chmod g-w,o-w {shlex.quote(str(path))}"
             return writable, change
     return "", ""
 

@@ -12,6 +12,7 @@ from patcher.cli.options import click_option, typed_values, typed_words
 from patcher.config import UNITS, Window
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.options.headings import WINDOW
 from patcher.request import OPTIONS, ProfileRequest
 
@@ -29,7 +30,7 @@ def _preset(name: str) -> str:
     """A name that the configuration has: `Command` has taken the options behind it."""
     context = click.get_current_context()
     if not context.resilient_parsing and not context.meta.get("presets"):
-        cause = f"--preset {name}: there is no configuration in this folder or above it"
+        cause = Text("--preset {name}: there is no configuration in this folder or above it", name)
         raise Problem(Kind.USAGE, cause, hint=CommandLine("config", "--help"))
     return name
 

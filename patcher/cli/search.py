@@ -15,6 +15,7 @@ from patcher.cli.options import build, click_options, typed_words
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.options import changed, flag, option
 from patcher.options.headings import PLACE
 from patcher.options.notations import AnyText
@@ -36,8 +37,10 @@ class ClusterOptions:
     nodes: str | None = option(
         AnyText("LIST"),
         PLACE,
-        "With --ray, only these: names or addresses (* matches anything), NPU>0 for those with a Ray resource,"
-        " has-target for those with the target; separate several by commas.",
+        (
+            "With --ray, only these: names or addresses (* matches anything), NPU>0 for those with a Ray resource,"
+            " has-target for those with the target; separate several by commas."
+        ),
         default=None,
     )
 
@@ -48,7 +51,7 @@ class ClusterOptions:
             for alone in changed(self):
                 command, *words = typed_words()
                 again = CommandLine(command, "--ray", "auto", *words)
-                raise Problem(Kind.USAGE, f"{flag(alone)} is given without --ray", hint=again)
+                raise Problem(Kind.USAGE, Text("{flag} is given without --ray", flag(alone)), hint=again)
             yield None
             return
         from patcher.cluster.connecting import connect

@@ -14,6 +14,7 @@ import click
 from patcher.cli import options
 from patcher.commands.reports.tracing import WorkDisplay
 from patcher.messages.language import translate
+from patcher.messages.text import Text
 from patcher.progress import Progress, ignore
 
 DELAY_S = 1.0
@@ -40,7 +41,7 @@ def reading(what: str, total: int) -> Iterator[Progress]:
     def read(count: int) -> None:
         bar.advance(task, count)
         if bar.tasks[0].completed >= total:
-            bar.update(task, description=translate("analysing"))
+            bar.update(task, description=translate(Text("analysing")))
 
     late = threading.Timer(DELAY_S, bar.start)
     late.daemon = True
@@ -65,13 +66,18 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
     task = bar.add_task(translate(what), total=total, names="")
 
     def at_work(names: Sequence[str]) -> None:
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        bar.update(task, names=escape(translate(f"{names[0]}{more}") if names else ""))
+        shown = "".join(names[:1])
+        if len(names) > 1:
+            shown = Text("{name} and {count} more", names[0], len(names) - 1)
+        bar.update(task, names=escape(translate(shown)))
 
     def done(line: str) -> None:
         bar.advance(task)
         if not silent:
-            click.echo(translate(f"{what} {bar.tasks[0].completed:.0f} of {total}: {line}"), err=True)
+            click.echo(
+                translate(Text("{what} {number:.0f} of {total}: {line}", what, bar.tasks[0].completed, total, line)),
+                err=True,
+            )
 
     with bar if drawn else contextlib.nullcontext():
         yield WorkDisplay(at_work, done)

@@ -7,34 +7,37 @@ from collections.abc import Iterable
 import click
 
 from patcher.cli.command import rows_of
-from patcher.messages.language import catalogue, translate
+from patcher.messages.language import of_terminal, translate
 from patcher.messages.notes import wrapped
+from patcher.messages.text import Text
 
 
 def formatter() -> type[click.HelpFormatter]:
     """What writes the help in the language of the reader."""
-    return Formatter if catalogue() else click.HelpFormatter
+    return Formatter if of_terminal() else click.HelpFormatter
 
 
 class Formatter(click.HelpFormatter):
     """Lines of a help."""
 
-    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """See click: `prog` and `args` behind `prefix`, which is ``Usage: ``."""
-        lines = wrapped(f"{prefix or 'Usage: '}{prog} {args}", further=" " * 6, width=self.width)
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:  # noqa: ARG002
+        """See click: `prog` and `args` behind ``Usage: ``."""
+        lines = wrapped(Text("Usage: {line}", f"{prog} {args}"), further=" " * 6, width=self.width)
         self.write("".join(f"{line}\n" for line in lines))
 
     def write_heading(self, heading: str) -> None:
         """See click."""
-        self.write(f"{'':{self.current_indent}}{translate(f'{heading}:')}\n")
+        shown = translate(Text("{heading}:", Text(heading)))
+        self.write(f"{'':{self.current_indent}}{shown}\n")
 
     def write_text(self, text: str) -> None:
         """See click: paragraphs, of which one behind the character \\b keeps its lines."""
         indent = " " * self.current_indent
         for number, paragraph in enumerate(text.split("\n\n")):
             raw = paragraph.startswith("\b\n")
-            lines = [indent + translate(line) for line in paragraph.splitlines()[1:]] if raw else []
-            shown = lines or wrapped(" ".join(paragraph.split()), indent, indent, self.width)
+            lines = [indent + translate(Text(line)) for line in paragraph.splitlines()[1:]] if raw else []
+            joined = " ".join(paragraph.split())
+            shown = lines or wrapped(Text(joined), indent, indent, self.width)
             self.write("\n" * (number > 0) + "".join(f"{line}\n" for line in shown))
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:  # noqa: ARG002

@@ -16,6 +16,7 @@ from patcher.changes.change import Edit
 from patcher.cluster.node_group import Answer, NodeEdit, NodeGroup, failed, listed, problems, together, values
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import StepResult
+from patcher.messages.text import Text
 from patcher.store import outcomes
 from patcher.store.filesystem.files import digest
 from patcher.store.transaction import Outcome
@@ -62,7 +63,7 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
             if failed(answers):
                 raise _undone(group, own, answers, status)
     except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
+        raise Problem(Kind.INTERRUPTED, Text("stopped by the keyboard; nothing was changed")) from None
     committed: dict[str, Outcome] = values(answers)
     step = StepResult.noted(dict.fromkeys(note for outcome in committed.values() for note in outcome.notes))
     step = sum((outcomes.ended(outcome.recovered, node) for node, outcome in committed.items()), step)
@@ -105,19 +106,26 @@ def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status:
     causes = failed(answers)
     changed = [node for node, answer in answers.items() if not answer.problem or _is_incomplete(answer.problem)]
     left = failed(group.call("undo", {node: (work[node],) for node in changed}))
-    lost = "the node was lost while its files were changed ({}); everything is as it was"
-    again = "the same command again; --nodes leaves a node out"
-    problem = together(problems(causes, lambda why: Problem(Kind.ROLLED_BACK, lost.format(why), hint=again)))
+    problem = together(problems(causes, _rolled_back))
     if not left:
         return problem
-    unclear = problems(left, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, f"no answer: {why}"))
+    unclear = problems(left, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, Text("no answer: {why}", why)))
     first = together([one.replace(kind=Kind.ROLLBACK_INCOMPLETE) for one in unclear])
     others = problems({node: answer for node, answer in causes.items() if node not in left})
     return first.replace(
-        cause=f"{listed(left)} may be left changed, all other nodes are as they were: {first.cause}",
-        hint=f"when it answers again, `{status}` shows how it is; then the same command again, or revert",
-        notes=(*first.notes, *(f"why the others were undone: {one.cause} ({one.place})" for one in others)),
+        cause=Text("{nodes} may be left changed, all other nodes are as they were: {cause}", listed(left), first.cause),
+        hint=Text("when it answers again, `{command}` shows how it is; then the same command again, or revert", status),
+        notes=(*first.notes, *map(_why_undone, others)),
     )
+
+
+def _rolled_back(why: str) -> Problem:
+    cause = Text("the node was lost while its files were changed ({why}); everything is as it was", why)
+    return Problem(Kind.ROLLED_BACK, cause, hint=Text("the same command again; --nodes leaves a node out"))
+
+
+def _why_undone(problem: Problem) -> Text:
+    return Text("why the others were undone: {cause} ({place})", problem.cause, problem.place)
 
 
 def _is_incomplete(problem: Problem) -> bool:

@@ -11,6 +11,7 @@ from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
 from patcher.commands.finding import SearchOptions
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 
 HAS_TARGET = "has-target"
 
@@ -26,7 +27,11 @@ def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
     cluster = ("--ray", *(() if address == "auto" else (address,)))
     origin = (*cluster, *search.words, *(("--nodes", nodes) if nodes else ()))
     others = [node.name for node in there if node not in chosen]
-    left_out = f"left out {len(others)} of {len(there)} nodes by --nodes: {', '.join(others)}" if others else ""
+    left_out = (
+        Text("left out {count} of {total} nodes by --nodes: {nodes}", len(others), len(there), ", ".join(others))
+        if others
+        else ""
+    )
     return Nodes(
         RayNodeGroup(ray, chosen, search, origin),
         search,
@@ -49,11 +54,13 @@ def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
     for word in words:
         matching = [node for node in nodes if _matches(word, node)]
         if not matching:
-            known = ", ".join(node.name for node in nodes)
+            names = ", ".join(node.name for node in nodes)
             all_resources = {name for node in nodes for name in node.resources if not re.search("[:_]", name)}
             resources = ", ".join(f"{name}>0" for name in sorted(all_resources))
-            hint = f"one of {known}; or of the resources {resources}; or {HAS_TARGET}"
-            raise Problem(Kind.USAGE, f"--nodes {word}: there is no such node", hint=hint)
+            hint = Text(
+                "one of {nodes}; or of the resources {resources}; or {has_target}", names, resources, HAS_TARGET
+            )
+            raise Problem(Kind.USAGE, Text("--nodes {word}: there is no such node", word), hint=hint)
         chosen |= {node.identity for node in matching}
     return [node for node in nodes if node.identity in chosen]
 

@@ -14,6 +14,7 @@ from patcher.cluster.node_group import NodeSurvey, NodeTarget
 from patcher.commands.finding import SearchOptions
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.recipe import Upstream
 from patcher.store import STORE
 from patcher.store.folder import STATE
@@ -52,8 +53,9 @@ class Mirror:
         answer = self._survey.requested[word]
         if isinstance(answer, NodeTarget):
             return projects.upstream(answer.target.project.name), self._mirrored(answer)
-        leave_out = "--nodes has-target leaves such nodes out; or " if answer.kind is Kind.NO_TARGET else ""
-        raise answer.replace(hint=f"{leave_out}{answer.hint}")
+        if answer.kind is Kind.NO_TARGET:
+            answer = answer.replace(hint=Text("--nodes has-target leaves such nodes out; or {hint}", answer.hint))
+        raise answer
 
     def discover(self) -> Discovery:
         """See `Search`."""

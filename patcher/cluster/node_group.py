@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from patcher.changes.change import Edit, Record
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
@@ -125,7 +126,9 @@ def failed(answers: Mapping[str, Answer]) -> dict[str, Answer]:
 
 def unreachable(why: str) -> Problem:
     """Problem of a node that gives no answer while nothing has been changed."""
-    return Problem(Kind.ENVIRONMENT, f"no answer: {why}", hint="see `ray status`, or leave it out with --nodes")
+    return Problem(
+        Kind.ENVIRONMENT, Text("no answer: {why}", why), hint=Text("see `ray status`, or leave it out with --nodes")
+    )
 
 
 def problems(answers: Mapping[str, Answer], lost: Callable[[str], Problem] = unreachable) -> list[Problem]:
@@ -144,13 +147,17 @@ def merged(node_problems: Iterable[tuple[str, Problem]]) -> list[Problem]:
 def listed(names: Collection[str], most: int = 8) -> str:
     """Join the names, or the first of them and how many there are."""
     shown = ", ".join(sorted(names, key=natural)[:most])
-    return shown if len(names) <= most else f"{shown}, … ({len(names)} nodes)"
+    return shown if len(names) <= most else Text("{names}, … ({count} nodes)", shown, len(names))
 
 
 def together(several: Sequence[Problem]) -> Problem:
     """Return one problem that has all others in its notes; the first decides the exit code."""
     first, *others = several
-    lines = tuple(line for other in others for line in (f"{other.cause} ({other.place})", f"  next: {other.hint}"))
+    lines = tuple(
+        line
+        for other in others
+        for line in (Text("{cause} ({place})", other.cause, other.place), Text("  next: {hint}", other.hint))
+    )
     return first.replace(notes=(*first.notes, *lines))
 
 

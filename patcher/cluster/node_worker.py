@@ -17,6 +17,7 @@ from patcher.cluster.node_group import NodeEdit, NodeStatus, NodeSurvey, NodeTar
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.notes import Note
+from patcher.messages.text import COMMA, Text, joined
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.store.filesystem.files import behind, digest
@@ -165,7 +166,7 @@ class NodeWorker:
         """Return the target without what only this machine can use: the folders along which it imports."""
         beside = tuple(package for package in packages.get(target.project.name, ()) if target.beside(package))
         if self._search.python and "--python" not in self._search.words:
-            target = target._replace(found_by=f"the Python of Ray's workers, {self._search.python}")
+            target = target._replace(found_by=Text("the Python of Ray's workers, {python}", self._search.python))
         return NodeTarget(target._replace(search=(), prefix=""), beside)
 
 
@@ -187,16 +188,18 @@ def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[o
     except OSError as error:
         return None, failed(error)
     except Exception as error:
-        cause, hint = f"{type(error).__name__}: {error}", "please report it"
+        cause, hint = f"{type(error).__name__}: {error}", Text("please report it")
         return None, Problem(Kind.UNEXPECTED, cause, sys.executable, hint)
 
 
 def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
     """Return the state of a node without an interrupted run."""
     if not patches:
-        return "as released" if targets else "no target"
+        return Text("as released") if targets else Text("no target")
     states = dict.fromkeys(file.state for patch in patches for file in patch.files)
-    return "patched" if list(states) == ["intact"] else ", ".join(state for state in states if state != "intact")
+    if list(states) == ["intact"]:
+        return Text("patched")
+    return joined(COMMA, (state for state in states if state != "intact"))
 
 
 def _inverse(edit: Edit, records: tuple[Record, ...]) -> Edit:

@@ -21,6 +21,7 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
+from patcher.messages.text import SEMICOLON, Text, joined
 from patcher.store import outcomes
 from patcher.store.draft import idle
 from patcher.store.folder import StoreFolder
@@ -106,20 +107,24 @@ class Nodes:
 
     def _committed(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
         lines = [
-            f"{node} sees the same folder as {others}, where it was written once"
+            Text("{node} sees the same folder as {other_nodes}, where it was written once", node, others)
             for node, others in changed.shares.items()
         ]
         if lines:
             trees = count - len(lines)
-            lines.append(f"{trees} tree{'s' if trees > 1 else ''} on {count} nodes")
+            several = Text("{count} trees on {nodes} nodes", trees, count)
+            lines.append(several if trees > 1 else Text("1 tree on {nodes} nodes", count))
         files = sorted({path for paths in changed.written.values() for path in paths})
         step = changed.step + StepResult(
-            tuple(lines), done=tuple(f"{verb} {path} on {listed(changed.written)}" for path in files)
+            tuple(lines),
+            done=tuple(Text("{done} {path} on {nodes}", verb, path, listed(changed.written)) for path in files),
         )
         if changed.late:
             status = CommandLine("status", *self._words)
-            late = f"their file system may be late: look again with `{status}` before the run starts"
-            step += StepResult.noted([Note(f"{listed(changed.late)} cannot see the change yet", late)], "warning")
+            late = Text("their file system may be late: look again with `{status}` before the run starts", status)
+            step += StepResult.noted(
+                [Note(Text("{nodes} cannot see the change yet", listed(changed.late)), late)], "warning"
+            )
         return step
 
     def gather(self, folder: Path, into: Path) -> StepResult:
@@ -136,8 +141,10 @@ class Nodes:
         for name, content in contents.items():
             (here / f".{name}").write_bytes(content)
             (here / f".{name}").replace(here / name)
-        count = "1 file" if len(contents) == 1 else f"{len(contents)} files"
-        return StepResult((f"copied {count} to {here}",) if contents else ()) + summary.failures(answers)
+        line = Text("copied {count} files to {folder}", len(contents), here)
+        if len(contents) == 1:
+            line = Text("copied 1 file to {folder}", here)
+        return StepResult((line,) if contents else ()) + summary.failures(answers)
 
     def running(self, patched: PatchedTargets) -> Sequence[RunningProcess]:
         """See `patcher.commands.where.Nodes`."""
@@ -149,7 +156,7 @@ class Nodes:
                 packages.append(f"{cast('Mirror', search).place(root, node)}/{upstream.project.package}")
         answers = values(self.group.call("running", arguments))
         return [
-            process._replace(line=f"{node}: {process.line}")
+            process._replace(line=Text("{node}: {process}", node, process.line))
             for node, processes in answers.items()
             for process in processes
         ]
@@ -160,11 +167,11 @@ class Nodes:
         step += self._left_out
         reached = [name for name in self.group.names if name not in unreached]
         if not reached:
-            hint = "see `ray status`; the same command again when they are there"
-            problem = Problem(Kind.ENVIRONMENT, "no node answers", hint=hint, node=listed(self.group.names))
+            hint = Text("see `ray status`; the same command again when they are there")
+            problem = Problem(Kind.ENVIRONMENT, Text("no node answers"), hint=hint, node=listed(self.group.names))
             step += StepResult(problems=(problem,))
         elif not roots and not step.problems:
-            step += StepResult((f"nothing to recover on {listed(reached)}",))
+            step += StepResult((Text("nothing to recover on {nodes}", listed(reached)),))
         return CommandResult("recover", step, data={"roots": roots})
 
     def status(self, words: Sequence[str]) -> CommandResult:
@@ -179,7 +186,7 @@ class Nodes:
         report = CommandResult("check", self._left_out)
         if launch.script or launch.command or launch.config:
             report = check(words, self.search, launch)
-            report.lines.insert(0, "the launch, as it is read here:")
+            report.lines.insert(0, Text("the launch, as it is read here:"))
             report.add(self._left_out)
         return summary.check(report, self.group.call("check", all_of(self.group.names, words)))
 
@@ -194,9 +201,14 @@ class Nodes:
         chosen = {node: survey for node, survey in surveys.items() if survey.found}
         others = surveys.keys() - chosen
         if not chosen:
-            problem = Problem(Kind.NO_TARGET, "no node has one of the targets", node=listed(others))
+            problem = Problem(Kind.NO_TARGET, Text("no node has one of the targets"), node=listed(others))
             return chosen, StepResult(problems=(problem,))
-        text = f"left out {len(others)} of {len(surveys)} nodes, without a target: {listed(others)}"
+        text = Text(
+            "left out {count} of {total} nodes, without a target: {nodes}",
+            len(others),
+            len(surveys),
+            listed(others),
+        )
         return chosen, StepResult.noted([Note(text)] if others else [])
 
     def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
@@ -233,7 +245,9 @@ class Nodes:
             roots += [{"node": node, **root._asdict()} for root in recovered]
         unreached = [node for node, answer in answers.items() if answer.lost]
         if unreached:
-            note = Note(f"not reached: {listed(unreached)}", "the same command again when they are there")
+            note = Note(
+                Text("not reached: {nodes}", listed(unreached)), Text("the same command again when they are there")
+            )
             step += StepResult.noted([note], "warning")
         return step, roots, unreached
 
@@ -255,9 +269,14 @@ def _releases(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[P
         versions: dict[str, list[str]] = {}
         for node, survey in surveys.items():
             if word in survey.found:
-                versions.setdefault(survey.found[word].target.version or "unknown", []).append(node)
+                versions.setdefault(survey.found[word].target.version or Text("unknown"), []).append(node)
         if len(versions) > 1:
-            releases = "; ".join(f"{version} on {listed(nodes)}" for version, nodes in sorted(versions.items()))
-            hint = "install one release everywhere, or patch each by itself: --nodes"
-            several.append(Problem(Kind.VERSION, f"{word} is not the same everywhere: {releases}", hint=hint))
+            releases = joined(
+                SEMICOLON,
+                (Text("{version} on {nodes}", version, listed(nodes)) for version, nodes in sorted(versions.items())),
+            )
+            hint = Text("install one release everywhere, or patch each by itself: --nodes")
+            several.append(
+                Problem(Kind.VERSION, Text("{word} is not the same everywhere: {releases}", word, releases), hint=hint)
+            )
     return several

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from patcher.cluster import actor, shipping
 from patcher.cluster.node_group import Answer, natural
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 
 if TYPE_CHECKING:
     from patcher.commands.finding import SearchOptions
@@ -83,7 +84,7 @@ class RayNodeGroup:
         for name in died:
             self._actors.pop(name, None)
         answers |= self._call_once(method, {name: arguments[name] for name in died}, _REPEAT_S)
-        late = Answer(lost=f"no answer after {_LIMIT_S:.0f} s")
+        late = Answer(lost=Text("no answer after {limit_s:.0f} s", _LIMIT_S))
         return {name: answers.get(name, late) for name in arguments}
 
     def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
@@ -123,9 +124,12 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
     """Ray, connected to the cluster at ``address``, and its nodes that live. Problem (USAGE, ENVIRONMENT) otherwise."""
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
     if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
-        variable, without = ("RAY_ADDRESS=", "`env -u RAY_ADDRESS rlpatch …`, or ") if chosen != address else ("", "")
-        hint = f"{without}--ray HOST:6379 after the targets; Ray Client (ray://) loses the connection silently"
-        raise Problem(Kind.USAGE, f"{variable}{chosen} is not the HOST:PORT of a Ray cluster", hint=hint)
+        typed = chosen
+        hint = Text("--ray HOST:6379 after the targets; Ray Client (ray://) loses the connection silently")
+        if chosen != address:
+            typed = f"RAY_ADDRESS={chosen}"
+            hint = Text("`env -u RAY_ADDRESS rlpatch …`, or {hint}", hint)
+        raise Problem(Kind.USAGE, Text("{address} is not the HOST:PORT of a Ray cluster", typed), hint=hint)
     ray = _imported()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
@@ -194,26 +198,36 @@ def _imported() -> Any:
         import ray  # noqa: PLC0415
         import ray.util.scheduling_strategies  # noqa: PLC0415
     except ImportError:
-        cause = "Ray is not installed beside rlpatch"
-        hint = "the rlpatch of the cluster's environment, or pip install ray in the version of the cluster"
+        cause = Text("Ray is not installed beside rlpatch")
+        hint = Text("the rlpatch of the cluster's environment, or pip install ray in the version of the cluster")
         raise Problem(Kind.ENVIRONMENT, cause, hint=hint) from None
     return ray
 
 
 def _not_connected(ray: Any, address: str, output: str) -> Problem:
     text = re.sub(r"\x1b\[[0-9;]*m", "", output)
-    where = "the cluster that runs here" if address == "auto" else address
-    cause = f"Ray cannot be reached: {_first_line(text)}"
-    hint = f"`ray status` on the head shows whether it runs, `ray --version` whether it is {ray.__version__}, as here"
+    where = Text("the cluster that runs here") if address == "auto" else address
+    cause = Text("Ray cannot be reached: {first_line}", _first_line(text))
+    hint = Text(
+        "`ray status` on the head shows whether it runs, `ray --version` whether it is {version__}, as here",
+        ray.__version__,
+    )
     if "ersion mismatch" in text or "different versions" in text:
         versions = " ".join(re.findall(r"(?:Ray|Python): \S+", text))
-        cause = f"the cluster has another Ray or Python than rlpatch's environment ({versions or ray.__version__})"
-        hint = "run the rlpatch that is installed in the cluster's own environment, on one of its nodes"
+        cause = Text(
+            "the cluster has another Ray or Python than rlpatch's environment ({versions})", versions or ray.__version__
+        )
+        hint = Text("run the rlpatch that is installed in the cluster's own environment, on one of its nodes")
     elif "Could not find any running Ray instance" in text:
-        cause, hint = "no Ray cluster runs here", "start it (ray start --head), or give its address: --ray HOST:6379"
+        cause, hint = (
+            Text("no Ray cluster runs here"),
+            Text("start it (ray start --head), or give its address: --ray HOST:6379"),
+        )
     elif refusal := re.search(r"[^:.\n]*(?i:authentication|token)[^.\n]*", text):
-        cause = f"the cluster expects another authentication than this process offers: {refusal[0].strip()}"
-        hint = "set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) as on the head"
+        cause = Text(
+            "the cluster expects another authentication than this process offers: {refusal}", refusal[0].strip()
+        )
+        hint = Text("set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) as on the head")
     return Problem(Kind.ENVIRONMENT, cause, where, hint)
 
 

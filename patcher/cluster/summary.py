@@ -12,6 +12,7 @@ from patcher.cluster.node_group import Answer, NodeStatus, NodeSurvey, listed, m
 from patcher.messages.notes import Message, Note
 from patcher.messages.report import CommandResult, Detail, StepResult, json_of
 from patcher.messages.tables import nodes as table
+from patcher.messages.text import Text
 from patches.projects import projects
 
 
@@ -30,7 +31,8 @@ def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> St
             notes.setdefault(note, []).append(node)
     several = len(reports) > 1
     messages = [
-        note._replace(text=f"{note.text} ({listed(nodes, 3)})") if several else note for note, nodes in notes.items()
+        note._replace(text=Text("{text} ({nodes})", note.text, listed(nodes, 3))) if several else note
+        for note, nodes in notes.items()
     ]
     problems = merged((node, problem) for node, report in reports.items() for problem in report.problems)
     return StepResult(notes=tuple(messages), problems=tuple(problems))
@@ -48,13 +50,17 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
     step = StepResult((*table(json_of(data)), *_grouped(patched))) + merge(reports) + failures(answers)
     busy = sum(bool(entry.running) for entry in entries)
     if busy and patched:
-        text = f"engines run on {busy} of {len(entries)} nodes: they do not have what was patched since they started"
+        text = Text(
+            "engines run on {busy} of {count} nodes: they do not have what was patched since they started",
+            busy,
+            len(entries),
+        )
         step += StepResult.noted([Note(text)])
     return CommandResult("status", step, data=data)
 
 
 def _lost(node: str, answer: Answer) -> NodeStatus:
-    return NodeStatus(node, "no answer", problem=answer.problem.cause if answer.problem else answer.lost)
+    return NodeStatus(node, Text("no answer"), problem=answer.problem.cause if answer.problem else answer.lost)
 
 
 def failures(answers: Mapping[str, Answer]) -> StepResult:
@@ -69,9 +75,9 @@ def _grouped(reports: Mapping[str, CommandResult]) -> Iterator[str]:
         alike.setdefault(tuple(report.lines), []).append(node)
     for lines, nodes in alike.items():
         if lines:
-            yield f"on {listed(nodes)}:"
+            yield Text("on {nodes}:", listed(nodes))
         for line in lines:
-            yield Detail(f"  {line}") if isinstance(line, Detail) else f"  {line}"
+            yield Detail("  {line}", line) if isinstance(line, Detail) else Text("  {line}", line)
 
 
 def check(report: CommandResult, answers: Mapping[str, Answer]) -> CommandResult:
@@ -95,7 +101,15 @@ def elsewhere(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
         there = sorted({root for name, root in places if name == project.name})
         if folder and there and Path(os.path.realpath(folder)) not in there:
             yield Note(
-                f"a job with --working-dir . would import {project.package} from here, not from {there[0]}",
-                f"Ray copies {here} to every node and puts it first on their path: what is patched has no effect there;"
-                f" patch this one: rlpatch apply {project.name} --path . before the job is submitted",
+                Text(
+                    "a job with --working-dir . would import {package} from here, not from {there}",
+                    project.package,
+                    there[0],
+                ),
+                Text(
+                    "Ray copies {here} to every node and puts it first on their path: what is patched has no effect"
+                    " there; patch this one: rlpatch apply {name} --path . before the job is submitted",
+                    here,
+                    project.name,
+                ),
             )

@@ -13,6 +13,7 @@ from patcher.changes import edits, markers
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult, Verbatim
+from patcher.messages.text import OR, SEMICOLON, Text, joined
 from patcher.store import outcomes
 from patcher.store import transaction as store
 from patcher.targets.patched import PatchedRoot, patched
@@ -70,14 +71,18 @@ def _installed(root: PatchedRoot, record: Record) -> str | None:
 def _status_lines(
     root: PatchedRoot, record: Record, states: Sequence[FileState], installed: str | None, apply_command: str
 ) -> Iterator[str]:
-    since = f"since {record.applied_at}" if record.applied_at else "known by its marks only (was .rlpatch removed?)"
-    yield f"{record.patch} on {record.version or installed or '(unknown version)'} in {root.path}, {since}"
+    version = record.version or installed or Text("(unknown version)")
+    since = Text("known by its marks only (was .rlpatch removed?)")
+    if record.applied_at:
+        since = Text("since {time}", record.applied_at)
+    yield Text("{patch} on {version} in {root}, {since}", record.patch, version, root.path, since)
     if apply_command:
         yield f"  {apply_command}"
     if installed is not None and record.version and installed != record.version:
-        yield f"  warning: {installed or 'an unknown version'} is installed there now"
+        yield Text("  warning: {installed} is installed there now", installed or Text("an unknown version"))
     for file in states:
-        yield f"  {file.state} {file.path}" + (f": {file.detail}" if file.detail else "")
+        line = Text("  {state} {path}", file.state, file.path)
+        yield Text("{line}: {detail}", line, file.detail) if file.detail else line
 
 
 @dataclass(frozen=True)
@@ -110,8 +115,8 @@ def refuse_broken(root: PatchedRoot) -> None:
 def refuse_several(options: Collection[str]) -> None:
     """Raise Problem (USAGE) where there is more than one way to choose a root, each with the ``options`` for it."""
     if len(options) > 1:
-        cause = "the patched files are below several roots, and a diff has only one"
-        raise Problem(Kind.USAGE, cause, hint=" or ".join(dict.fromkeys(options)))
+        cause = Text("the patched files are below several roots, and a diff has only one")
+        raise Problem(Kind.USAGE, cause, hint=joined(OR, dict.fromkeys(options)))
 
 
 @dataclass(frozen=True)
@@ -146,18 +151,22 @@ class Removal(NamedTuple):
 
     def lines(self, *, dry_run: bool) -> Iterator[str]:
         """Return the lines of the report: each patch, and what becomes of its files."""
-        verb, previous = "would revert" if dry_run else "reverted", None
+        verb, previous = Text("would revert") if dry_run else Text("reverted"), None
         for patch, file, others in self._files():
             if patch != previous:
                 yield f"{patch} in {self.root.path}"
             previous = patch
             if others is None:
-                yield f"  forgotten: {file} was replaced in the meantime and has no line of the patch"
+                yield Text("  forgotten: {file} was replaced in the meantime and has no line of the patch", file)
             else:
-                yield f"  {verb} {file}: {'the lines of another patch stay' if others else 'none of our lines is left'}"
+                left = Text("the lines of another patch stay") if others else Text("none of our lines is left")
+                yield Text("  {verb} {file}: {left}", verb, file, left)
         for file, lost in self.restored.items():
-            what = "this goes with it:" if lost else "nobody else had changed it"
-            yield f"  {'would restore' if dry_run else 'restored'} {file} from its backup; {what}"
+            what = Text("this goes with it:") if lost else Text("nobody else had changed it")
+            restored = Text("would restore {file} from its backup", file)
+            if not dry_run:
+                restored = Text("restored {file} from its backup", file)
+            yield Text("  {restored}; {what}", restored, what)
             yield from (Verbatim(f"    {line}") for line in lost.decode("utf-8", "replace").splitlines())
 
     def payload(self, nodes: tuple[str, ...] = ()) -> Iterator[RevertedFile]:
@@ -185,7 +194,7 @@ def removal(root: PatchedRoot, wanted: Collection[PatchId], *, restore: bool = F
     ]
     backups = {file: root.backup(PurePosixPath(file)) for file in edited}
     if missing := [file for file, backup in backups.items() if backup is None]:
-        cause = "our lines were edited, and there is no backup that can be read"
+        cause = Text("our lines were edited, and there is no backup that can be read")
         raise Problem(Kind.FOREIGN_EDIT, cause, str(root.path / missing[0]), markers.REINSTALL)
     if not patches:
         return None
@@ -221,7 +230,7 @@ def settle(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
         with interrupts.deferred():
             step = outcomes.ended(store.recover(discovery.stores, on_wait=on_wait))
     except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", notes=step.done) from None
+        raise Problem(Kind.INTERRUPTED, Text("stopped by the keyboard"), notes=step.done) from None
     return step
 
 
@@ -232,7 +241,9 @@ def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
         if recovered:
             interrupts.ignore()
     broken = tuple(problem for root in patched(discovery) for problem in root.broken)
-    nothing = () if recovered else (f"nothing to recover; looked in: {'; '.join(discovery.searched)}",)
+    nothing = (
+        () if recovered else (Text("nothing to recover; looked in: {searched}", joined(SEMICOLON, discovery.searched)),)
+    )
     step = outcomes.ended(recovered) + StepResult(nothing, problems=broken)
     return CommandResult("recover", step, data=RecoveredRoots(tuple(recovered)))
 
@@ -240,12 +251,12 @@ def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
 def next_lines(*words: str) -> list[str]:
     """Return the lines on what to type next; ``words`` lead to what is applied."""
     diff, revert = (CommandLine(command, *words) for command in ("diff", "revert"))
-    return [f"next: `{diff}` shows every line", f"      `{revert}` removes it again"]
+    return [Text("next: `{command}` shows every line", diff), Text("      `{command}` removes it again", revert)]
 
 
 def restart_lines(running: Sequence[str] = ()) -> list[str]:
     """Return the lines on processes that still hold the code as it was; ``running`` are those that are known."""
     if not running:
-        return ["next: restart the engine: a running one still has the old code"]
+        return [Text("next: restart the engine: a running one still has the old code")]
     processes = (f"  {process}" for process in running)
-    return ["next: restart these processes, which may still have the old code:", *processes]
+    return [Text("next: restart these processes, which may still have the old code:"), *processes]

@@ -11,6 +11,7 @@ from patcher.guards.result import AGAIN, Checked, GuardResult
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import WIDEST, Note
 from patcher.messages.report import CommandResult, Detail, StepResult
+from patcher.messages.text import COMMA, OR, SEMICOLON, Text, joined
 from patcher.recipe import Upstream
 from patcher.switches import Release, State
 from patcher.targets.target import Target
@@ -25,7 +26,7 @@ class TargetCheck:
     profilers: tuple[GuardResult, ...]
 
 
-_UNSEEN = (
+_UNSEEN = Text(
     "the switches of the release you name count, or those of every release; what the installed files say is"
     " unknown: give --path DIR or --python EXE"
 )
@@ -55,7 +56,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) ->
         found, data[name] = _check(upstream, version or "", target, launch)
         step += found
     if absent and not placed:
-        step += StepResult.noted([Note(f"not found here: {', '.join(absent)}", _UNSEEN)])
+        step += StepResult.noted([Note(Text("not found here: {absent}", ", ".join(absent)), _UNSEEN)])
     if not data and not step.problems:
         step += StepResult(problems=tuple(absent.values())[:1])
     return CommandResult("check", step, data=data)
@@ -91,10 +92,10 @@ def guard(
         if one.state is State.OFF:
             continue
         if profiler and one.profiler == profiler:
-            text = f"{profiler} is {one.state.value} ({one.where}), so the settings count"
-            step += StepResult.noted([Note(text, "\n".join(_seen(one)))])
+            text = Text("{profiler} is {state} ({where}), so the settings count", profiler, one.state.value, one.where)
+            step += StepResult.noted([Note(text, joined("\n", _seen(one)))])
         elif one.state is State.ON and not force and not profiler:
-            hint = f"{one.off}; or --force: then the inserted code decides while the engine runs"
+            hint = Text("{off}; or --force: then the inserted code decides while the engine runs", one.off)
             step += StepResult(problems=(_problem(upstream, one, hint),))
         elif one.reason != one.where:  # else nothing was looked at, which `check` says
             doubtful.append(one)
@@ -106,7 +107,7 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
     project = upstream.project
     release = Release(target.version, project.releases, target.root / project.package)
     active = [one for one in upstream.switches if one.profiler == profiler and release.has(one)]
-    return " or ".join(dict.fromkeys(one.name for one in reversed(active)))
+    return joined(OR, dict.fromkeys(one.name for one in reversed(active)))
 
 
 def _look(
@@ -114,7 +115,7 @@ def _look(
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
-        text = f"{upstream.project.name} does not use Hydra: --config says nothing about it"
+        text = Text("{name} does not use Hydra: --config says nothing about it", upstream.project.name)
         step = StepResult.noted([Note(text)])
     package = target.root / upstream.project.package if target else None
     release = Release(version, upstream.project.releases, package)
@@ -133,14 +134,15 @@ def _grouped(found: Iterable[GuardResult]) -> list[list[GuardResult]]:
 def _warning(alike: Sequence[GuardResult]) -> Note:
     """One note on results of a group; what to type stands on its line where there is room."""
     first = alike[0]
-    details = [line for one in alike for line in (f"{one.profiler} ({one.where})", *_seen(one), *_off(one))]
+    details = [line for one in alike for line in (_named(one), *_seen(one), *_off(one))]
     if first.state is State.UNKNOWN:
         names = {one.profiler for one in alike}
-        who = first.profiler if len(names) == 1 else f"{len(names)} profilers"
-        return Note(f"{who} may be on: {first.reason or first.where}", "\n".join([*details, AGAIN]))
-    text = f"{first.profiler} is {first.state.value} ({first.where})"
-    typed = f"{text}; {first.off}"
-    return Note(typed if len(f"warning: {typed}") <= WIDEST else text, "\n".join(details))
+        who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
+        reason = first.reason or first.where
+        return Note(Text("{profiler} may be on: {reason}", who, reason), joined("\n", [*details, AGAIN]))
+    text = Text("{profiler} is {state} ({where})", first.profiler, first.state.value, first.where)
+    typed = joined(SEMICOLON, (text, first.off))
+    return Note(typed if len(f"warning: {typed}") <= WIDEST else text, joined("\n", details))
 
 
 def _lines(alike: Sequence[GuardResult]) -> Iterator[str]:
@@ -149,29 +151,36 @@ def _lines(alike: Sequence[GuardResult]) -> Iterator[str]:
     names, places = (
         [*dict.fromkeys(texts)] for texts in zip(*((one.profiler, one.where) for one in alike), strict=True)
     )
-    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-    yield f"  {first.state.value} {', '.join(names)} ({places[0]}{more})"
+    place = places[0]
+    if len(places) > 1:
+        place = Text("{name} and {count} more", place, len(places) - 1)
+    yield Text("  {state} {profilers} ({place})", first.state.value, joined(COMMA, names), place)
     if first.state is State.OFF:
         return
     unknown = first.state is State.UNKNOWN
     for one in alike:
-        named = [f"{one.profiler} ({one.where})"] if len(alike) > 1 else []
-        yield from (Detail(f"    {line}") for line in (*named, *_seen(one), *(_off(one) if unknown else ())))
+        named = [_named(one)] if len(alike) > 1 else []
+        yield from (Detail("    {line}", line) for line in (*named, *_seen(one), *(_off(one) if unknown else ())))
     if not unknown:
-        yield from (f"    {line}" for line in _off(first))
+        yield from (Text("    {line}", line) for line in _off(first))
     elif first.reason not in ("", first.where):
-        yield f"    {first.reason}"
-        yield Detail(f"    {AGAIN}")
+        yield Text("    {line}", first.reason)
+        yield Detail("    {line}", AGAIN)
+
+
+def _named(one: GuardResult) -> Text:
+    return Text("{profiler} ({where})", one.profiler, one.where)
 
 
 def _seen(one: GuardResult) -> list[str]:
-    return [f"{key}: {text}" for key, text in (("found", one.found), ("why", one.why)) if text]
+    lines = ((one.found, Text("found: {text}", one.found)), (one.why, Text("why: {text}", one.why)))
+    return [line for text, line in lines if text]
 
 
 def _off(one: GuardResult) -> list[str]:
-    return [f"to switch it off: {one.off}"] if one.off else []
+    return [Text("to switch it off: {off}", one.off)] if one.off else []
 
 
 def _problem(upstream: Upstream, one: GuardResult, hint: str) -> Problem:
-    cause = f"{one.profiler} is switched on for {upstream.project.name}: {one.found}"
+    cause = Text("{profiler} is switched on for {name}: {found}", one.profiler, upstream.project.name, one.found)
     return Problem(Kind.PROFILER_ON, cause, one.where, hint, (one.why,))

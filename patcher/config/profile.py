@@ -11,6 +11,7 @@ from patcher.config.profilers import NO_RANGES, NoProfiler, RangeOptions, TorchN
 from patcher.config.stages import BuiltinStage, RolloutStage, Stage, TimelineStage, WholeStage, WindowedStage
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.options import changed, option, words_of
 from patcher.options.headings import OUTPUT, WHOSE
 from patcher.options.notations import Amount, Flag, NewFolder, NumberListOrAll, amount_text
@@ -51,7 +52,11 @@ class ProfileConfig(Generic[StageT_co]):
         on_demand = isinstance(self.stage, WindowedStage) and self.stage.on_demand
         if (self.live or on_demand) and not self.facts:
             word = "--live" if self.live else "--on-demand"
-            raise Problem(Kind.USAGE, f"{word} --no-facts: without facts watch sees no worker", hint="leave out one")
+            raise Problem(
+                Kind.USAGE,
+                Text("{word} --no-facts: without facts watch sees no worker", word),
+                hint=Text("leave out one"),
+            )
         if isinstance(self.stage, BuiltinStage):
             more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
             if more or not isinstance(self.profiler, TorchNpuSettings):
@@ -60,8 +65,8 @@ class ProfileConfig(Generic[StageT_co]):
         elif not re.fullmatch(r"/[\w./~ -]*", self.save_path, re.ASCII):
             raise Problem(
                 Kind.USAGE,
-                f"--save-path {self.save_path}: torch_npu refuses this path",
-                hint="--save-path /tmp/rlpatch_traces: absolute, of letters, digits and underscores",
+                Text("--save-path {save_path}: torch_npu refuses this path", self.save_path),
+                hint=Text("--save-path /tmp/rlpatch_traces: absolute, of letters, digits and underscores"),
             )
 
     @property
@@ -104,13 +109,13 @@ class ProfileConfig(Generic[StageT_co]):
         if not isinstance(stage, WindowedStage):
             return
         if stage.on_demand:
-            detail = "as often as you like, without a restart; rlpatch watch shows who is there"
-            yield Note(f"ask while the run goes on: rlpatch trigger --{stage.window.unit} A:B", detail)
+            detail = Text("as often as you like, without a restart; rlpatch watch shows who is there")
+            yield Note(Text("ask while the run goes on: rlpatch trigger --{unit} A:B", stage.window.unit), detail)
         if stage.warmup == 0 and not self.cold:
-            yield Note("without warm-up the first unit shows the profiler's own start")
+            yield Note(Text("without warm-up the first unit shows the profiler's own start"))
         if len(stage.window) > LONG_WINDOW and not self.profiler.light:
-            units = "a window without an end" if stage.window.open else f"{len(stage.window)} units"
-            yield Note(f"{units}: a trace of more than {LONG_WINDOW} opens slowly, if at all")
+            units = Text("a window without an end") if stage.window.open else Text("{count} units", len(stage.window))
+            yield Note(Text("{units}: a trace of more than {long_window} opens slowly, if at all", units, LONG_WINDOW))
         yield from self._saving_notes()
 
     def _saving_notes(self) -> Iterator[Note]:
@@ -118,13 +123,25 @@ class ProfileConfig(Generic[StageT_co]):
         stage, most = self.stage, f"--max-stall {amount_text(self.max_stall)}"
         if self.stage.window.none or self.profiler.light:
             return
-        detail = "measured with torch.profiler on a CPU, scaled to 32 layers; in training, other ranks wait meanwhile"
+        detail = Text(
+            "measured with torch.profiler on a CPU, scaled to 32 layers; in training, other ranks wait meanwhile"
+        )
         if self.unit_stall_ms > self.max_stall * 1000:
-            unit = f"saving one {stage.window.unit} takes about {self.unit_stall_ms / 1000:.1f} s"
-            yield Note(f"{unit} ({most})", f"choose fewer --contents; {detail}")
+            text = Text(
+                "saving one {unit} takes about {seconds:.1f} s ({option})",
+                stage.window.unit,
+                self.unit_stall_ms / 1000,
+                most,
+            )
+            yield Note(text, Text("choose fewer --contents; {detail}", detail))
         elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
-            whole = f"saving {len(stage.window)} units takes about {self.total_stall_s:.1f} s"
-            yield Note(f"{whole}, in pieces ({most})", detail)
+            text = Text(
+                "saving {count} units takes about {seconds:.1f} s, in pieces ({option})",
+                len(stage.window),
+                self.total_stall_s,
+                most,
+            )
+            yield Note(text, detail)
 
     @property
     def total_stall_s(self) -> float:
@@ -133,16 +150,16 @@ class ProfileConfig(Generic[StageT_co]):
 
     def _place_notes(self) -> Iterator[Note]:
         if isinstance(self.profiler, TorchNpuSettings) and not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):
-            yield Note("torch_npu documents only letters, digits and underscores for a path", self.save_path)
+            yield Note(Text("torch_npu documents only letters, digits and underscores for a path"), self.save_path)
         if isinstance(self.stage, RolloutStage | WholeStage) and self.stage.replicas != (0,):
-            detail = (
+            detail = Text(
                 "verl tells vLLM from 0.8.0 on (VERL_REPLICA_RANK), and the patch SGLang, from verl 0.6.1 on; to an"
                 " engine that is not told, --replicas means nothing: it records, whichever it is, and the folder's"
                 " name has no replica"
             )
-            yield Note("--replicas only affects engines that know which replica they are", detail)
+            yield Note(Text("--replicas only affects engines that know which replica they are"), detail)
         if self.ranks is None and not isinstance(self.stage, TimelineStage):
-            yield Note("every rank writes a trace; one rank of each kind mostly shows the same")
+            yield Note(Text("every rank writes a trace; one rank of each kind mostly shows the same"))
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.options import option
 from patcher.options.headings import RECORDED
 from patcher.options.notations import AnyText, Choice, ChoiceList, Flag, shortened
@@ -44,13 +45,18 @@ class RangeOptions:
     def __post_init__(self) -> None:
         typed = f"--module-pattern {shortened(self.module_pattern)}"
         if self.module_pattern and not self.module_ranges:
-            cause, hint = "there are no ranges of modules to choose from", "--module-ranges --module-pattern REGEX"
+            cause, hint = (
+                Text("there are no ranges of modules to choose from"),
+                "--module-ranges --module-pattern REGEX",
+            )
             raise Problem(Kind.USAGE, f"{typed}: {cause}", hint=hint)
         try:
             re.compile(self.module_pattern)
         except (re.error, OverflowError, RecursionError) as error:
-            hint = "a pattern for the names of classes, such as --module-pattern 'Attention|MLP$'"
-            raise Problem(Kind.USAGE, f"{typed}: not a regular expression: {error}", hint=hint) from None
+            hint = Text("a pattern for the names of classes, such as --module-pattern 'Attention|MLP$'")
+            raise Problem(
+                Kind.USAGE, Text("{option}: not a regular expression: {error}", typed, error), hint=hint
+            ) from None
 
     @property
     def switch(self) -> str:
@@ -78,13 +84,18 @@ class ProfilerSettings:
         """Raise :class:`Problem` (USAGE) where ``ranges`` would not be recorded, or nothing would."""
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
-            cause = f"{contents}: {ranges.switch} would leave nothing in the trace without {self.NEEDED}"
+            cause = Text(
+                "{contents}: {switch} would leave nothing in the trace without {needed}",
+                contents,
+                ranges.switch,
+                self.NEEDED,
+            )
             raise Problem(Kind.USAGE, cause, hint=f"--contents {','.join((self.NEEDED, *self.contents))}")
         if not {"npu", "cpu"} & set(self.contents):
-            cause = f"{contents}: neither npu nor cpu, so nothing would be recorded"
+            cause = Text("{contents}: neither npu nor cpu, so nothing would be recorded", contents)
             raise Problem(Kind.USAGE, cause, hint="--contents npu,cpu")
         if "memory" in self.contents and "cpu" not in self.contents:
-            cause = f"{contents}: memory needs cpu, for allocations are seen on the host"
+            cause = Text("{contents}: memory needs cpu, for allocations are seen on the host", contents)
             raise Problem(Kind.USAGE, cause, hint="--contents npu,cpu,memory")
 
     @property
@@ -103,11 +114,11 @@ class ProfilerSettings:
     def notes(self, ranges: RangeOptions) -> Iterator[Note]:
         """What the user should know of this choice, which is not wrong."""
         if ranges.module_ranges:
-            detail = (
+            detail = Text(
                 "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run;"
                 " enforce_eager=True switches them off in vLLM"
             )
-            yield Note("--module-ranges: what runs in a graph has no ranges", detail)
+            yield Note(Text("--module-ranges: what runs in a graph has no ranges"), detail)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,15 +151,22 @@ class TorchNpuSettings(ProfilerSettings):
         """Raise :class:`Problem` (USAGE) for what torch_npu would drop or not record."""
         super().check(ranges)
         if ranges.module_ranges and self.export_type == ("text",):
-            cause = "--export-type text: msprof-analyze's module_statistic reads ranges of modules from the database"
-            raise Problem(Kind.USAGE, cause, hint="--export-type db,text, or leave --export-type out")
+            cause = Text(
+                "--export-type text: msprof-analyze's module_statistic reads ranges of modules from the database"
+            )
+            raise Problem(Kind.USAGE, cause, hint=Text("--export-type db,text, or leave --export-type out"))
         if self.aic_metrics not in ("", "none") and self.level in ("level0", "level_none"):
-            cause = f"--aic-metrics {self.aic_metrics}: torch_npu collects them from level1 on and would drop them"
-            hint = f"--level level1, or leave --aic-metrics out at {self.level}"
+            cause = Text(
+                "--aic-metrics {aic_metrics}: torch_npu collects them from level1 on and would drop them",
+                self.aic_metrics,
+            )
+            hint = Text("--level level1, or leave --aic-metrics out at {level}", self.level)
             raise Problem(Kind.USAGE, cause, hint=hint)
         if self.light and not self.marks(ranges):
-            cause = "--level level_none records nothing but marks: torch_npu switches them on by itself from 2.9 on"
-            hint = "--level level_none --markers, or --mstx for marks of your own, or --level level0"
+            cause = Text(
+                "--level level_none records nothing but marks: torch_npu switches them on by itself from 2.9 on"
+            )
+            hint = Text("--level level_none --markers, or --mstx for marks of your own, or --level level0")
             raise Problem(Kind.USAGE, cause, hint=hint)
 
     def marks(self, ranges: RangeOptions) -> bool:
@@ -162,26 +180,26 @@ class TorchNpuSettings(ProfilerSettings):
     def notes(self, ranges: RangeOptions) -> Iterator[Note]:
         """What the user should know of this choice, which is not wrong."""
         if "npu" not in self.contents:
-            yield Note("without npu in --contents torch_npu ignores level, metrics, L2 and mstx")
+            yield Note(Text("without npu in --contents torch_npu ignores level, metrics, L2 and mstx"))
         if "db" in self.exports(ranges):
-            yield Note("db export: torch_npu 2.1 needs CANN's msprof on PATH", "when the window opens")
+            yield Note(Text("db export: torch_npu 2.1 needs CANN's msprof on PATH"), Text("when the window opens"))
         if len(self.export_type) > 1:
-            yield Note("--export-type with two types: torch_npu 2.1 takes one, text")
+            yield Note(Text("--export-type with two types: torch_npu 2.1 takes one, text"))
         if {"module", "stack"} & set(self.contents):
-            yield Note("stack and module crash torch_npu 2.10.0.post4, and slow down every release")
+            yield Note(Text("stack and module crash torch_npu 2.10.0.post4, and slow down every release"))
         yield from super().notes(ranges)
         if ranges.module_ranges:
-            detail = "with an earlier one the window is recorded without ranges"
-            yield Note("--module-ranges needs torch_npu 2.7 or later", detail)
+            detail = Text("with an earlier one the window is recorded without ranges")
+            yield Note(Text("--module-ranges needs torch_npu 2.7 or later"), detail)
             if "cpu" not in self.contents or self.light:
-                detail = "it finds the kernels of a module by its operators"
-                yield Note("module_statistic needs cpu in --contents, and a level with kernels", detail)
+                detail = Text("it finds the kernels of a module by its operators")
+                yield Note(Text("module_statistic needs cpu in --contents, and a level with kernels"), detail)
         if self.analysis:
-            detail = (
+            detail = Text(
                 "torch_npu refuses to parse in daemon processes, such as vLLM's workers; without --analysis, parse the"
                 " trace later: torch_npu.profiler.profiler.analyse()"
             )
-            yield Note("--analysis blocks the run when the window ends; vLLM's workers refuse it", detail)
+            yield Note(Text("--analysis blocks the run when the window ends; vLLM's workers refuse it"), detail)
 
 
 @dataclass(frozen=True, kw_only=True)

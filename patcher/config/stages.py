@@ -8,6 +8,7 @@ from typing import ClassVar
 from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuSettings
 from patcher.config.windows import ROLLOUT_UNITS, TRAINING_UNITS, WHOLE, Window, WindowUnit
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.options import flag, option, options_of, words_of
 from patcher.options.headings import OUTPUT, RECORDED, WHOSE, WINDOW
 from patcher.options.notations import Choice, Flag, Number, NumberList, ReplicaList
@@ -71,8 +72,10 @@ class WindowedStage(Stage):
         if not self.relative:
             self.window.check()
         if self.on_demand and self.repeat > 1:
-            hint = "leave out one of them: trigger asks as often as you like"
-            raise Problem(Kind.USAGE, f"--on-demand --repeat {self.repeat}: a request means one of them", hint=hint)
+            hint = Text("leave out one of them: trigger asks as often as you like")
+            raise Problem(
+                Kind.USAGE, Text("--on-demand --repeat {repeat}: a request means one of them", self.repeat), hint=hint
+            )
 
     @property
     def relative(self) -> bool:
@@ -111,8 +114,10 @@ class RolloutStage(WindowedStage):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window.unit == "aligned" and self.relative:
-            cause = f"--aligned {self.window} from a state of the engine: each rank gets there by itself"
-            raise Problem(Kind.USAGE, cause, hint=f"leave out the state, or use --iterations {self.window}")
+            cause = Text("--aligned {window} from a state of the engine: each rank gets there by itself", self.window)
+            raise Problem(
+                Kind.USAGE, cause, hint=Text("leave out the state, or use --iterations {window}", self.window)
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +169,8 @@ class SyncStage(WholeStage):
 
     def __post_init__(self) -> None:
         if words := [one for one in self.replicas or () if one in SERVERS]:
-            cause = f"--replicas {words[0]}: all servers of a replica take the weights alike"
-            raise Problem(Kind.USAGE, cause, hint="--replicas with a number, or leave it out")
+            cause = Text("--replicas {word}: all servers of a replica take the weights alike", words[0])
+            raise Problem(Kind.USAGE, cause, hint=Text("--replicas with a number, or leave it out"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,8 +187,8 @@ class BuiltinStage(Stage):
     def __post_init__(self) -> None:
         if not self.named:
             settings = ", ".join(map(flag, options_of(TorchNpuSettings)))
-            cause = "--builtin without a setting: nothing would change"
-            raise Problem(Kind.USAGE, cause, hint=f"one of {settings}")
+            cause = Text("--builtin without a setting: nothing would change")
+            raise Problem(Kind.USAGE, cause, hint=Text("one of {settings}", settings))
 
     @property
     def words(self) -> tuple[str, ...]:

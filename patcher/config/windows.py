@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.options.notations import shortened, whole_number
 
 WHOLE = "whole"
@@ -37,7 +38,7 @@ ROLLOUT_UNITS = (
         "decode",
         "Decode steps A to B-1; step n produces response token n.",
         first=1,
-        before="there is no decode step 0, because prefill produces token 0",
+        before=Text("there is no decode step 0, because prefill produces token 0"),
         instead="--prefill, or --iterations",
     ),
     WindowUnit("prefill", "Iterations that still prefill something, counted from 0."),
@@ -69,10 +70,10 @@ class Window:
     def __post_init__(self) -> None:
         if empty := [one for one in self.all if one[0] >= one[1]]:
             first = empty[0][0]
-            hint = f"the end is not recorded: --{self.unit} {first}:{first + 1} records one unit"
-            raise Problem(Kind.USAGE, f"--{self.unit} {self}: the window is empty", hint=hint)
+            hint = Text("the end is not recorded: --{unit} {first}:{end} records one unit", self.unit, first, first + 1)
+            raise Problem(Kind.USAGE, Text("--{unit} {window}: the window is empty", self.unit, self), hint=hint)
         if any(one[1] >= after[0] for one, after in pairwise(self.all)):
-            cause = f"--{self.unit} {self}: windows in order, with a unit between them to warm up in"
+            cause = Text("--{unit} {window}: windows in order, with a unit between them to warm up in", self.unit, self)
             raise Problem(Kind.USAGE, cause, hint=f"--{self.unit} {_joined(self.unit, self.all)}")
 
     def check(self) -> None:
@@ -80,8 +81,12 @@ class Window:
         unit = UNITS.get(self.unit)
         if unit and self.all and self.first < unit.first:
             later = Window(self.unit, unit.first, max(self.end, unit.first + 1))
-            cause = f"--{self.unit} {self}: {unit.before}"
-            raise Problem(Kind.USAGE, cause, hint=f"--{self.unit} {later}, or {unit.instead} {self}")
+            cause = Text("--{unit} {window}: {reason}", self.unit, self, unit.before)
+            raise Problem(
+                Kind.USAGE,
+                cause,
+                hint=Text("--{unit} {later}, or {option} {window}", self.unit, later, unit.instead, self),
+            )
 
     @property
     def all(self) -> tuple[tuple[int, int], ...]:
@@ -99,12 +104,19 @@ class Window:
         for one in text.split(","):
             match = re.fullmatch(r"([0-9]+):([0-9]*)", one.strip())
             if not match:
-                cause = f"--{unit} {shortened(text)}: not a window"
+                cause = Text("--{unit} {shortened}: not a window", unit, shortened(text))
                 raise Problem(Kind.USAGE, cause, hint=_suggestion(unit, text, following))
             first, end = whole_number(match[1]), whole_number(match[2]) if match[2] else OPEN_END
             if first is None or end is None:
-                cause = f"--{unit} {shortened(text.strip())}: no rollout and no loop has that many units"
-                hint = f"--{unit} A:B with numbers below {OPEN_END}, or without an end: --{unit} {first or 1}:"
+                cause = Text(
+                    "--{unit} {shortened}: no rollout and no loop has that many units", unit, shortened(text.strip())
+                )
+                hint = Text(
+                    "--{unit} A:B with numbers below {open_end}, or without an end: --{unit} {first}:",
+                    unit,
+                    OPEN_END,
+                    first or 1,
+                )
                 raise Problem(Kind.USAGE, cause, hint=hint)
             found.append((first, end))
         return cls(unit, *found[0], tuple(found[1:]))
@@ -151,9 +163,9 @@ def _suggestion(unit: str, text: str, following: str) -> str:
         else:
             return f"--{unit} {window}"
     example = "30:60" if first is None or first + 30 > OPEN_END else f"{first}:{first + 30}"
-    return f"--{unit} A:B, for example --{unit} {example}"
+    return Text("--{unit} A:B, for example --{unit} {example}", unit, example)
 
 
 def typed_as(unit: str) -> str:
     """How the user asks for a window of ``unit``."""
-    return "no window" if unit == WHOLE else f"--{unit} A:B"
+    return Text("no window") if unit == WHOLE else f"--{unit} A:B"

@@ -16,6 +16,7 @@ from libcst.helpers import get_full_name_for_node
 from patcher.editing import source as sources
 from patcher.editing.source import Function, Owner, SourceFile
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import OR, Text, joined
 from patcher.recipe import Before, Call, Head, Insertion, Loop, Recipe
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class AnchorSearch(NamedTuple):
         if not self.recipe.class_name:
             return self.file.tree
         classes = sources.classes(self.file.tree)
-        return self._named(self.recipe.class_name, classes, "classes of that name", "the file")
+        return self._named(self.recipe.class_name, classes, Text("classes of that name"), Text("the file"))
 
     def methods(self, path: str) -> list[Function]:
         """The methods of that name in the recipe's class; those at a path with dots lie in its module."""
@@ -45,14 +46,14 @@ class AnchorSearch(NamedTuple):
         """The method of that name in the recipe's class, or what lies there in its module."""
         owner = self.only_owner()
         if isinstance(owner, ast.Module) or "." in path:
-            return self._one(self.methods(path), f"functions {path}")
-        return self._named(path, sources.methods(owner), f"methods {path}", "the class")
+            return self._one(self.methods(path), Text("functions {path}", path))
+        return self._named(path, sources.methods(owner), Text("methods {path}", path), Text("the class"))
 
     def only_call(self, call: Call, method: Function) -> ast.Call:
         """The call of that function in ``method``."""
         nodes = (node for node in ast.walk(method) if isinstance(node, ast.Call))
         found = [node for node in nodes if ast.unparse(node.func) == call.function]
-        return self._one(found, f"calls of {call.function} in {method.name}")
+        return self._one(found, Text("calls of {function} in {name}", call.function, method.name))
 
     def only_statement(self, insertion: Insertion, method: cst.FunctionDef) -> Statement:
         """The statement of ``method`` that ``insertion`` goes in front of, or around."""
@@ -60,30 +61,34 @@ class AnchorSearch(NamedTuple):
         top = [node for node in method.body.body if isinstance(node, Statement)]
         found: Sequence[Statement]
         if isinstance(where, Head):
-            what = "statements on lines of their own at the head"
+            what = Text("statements on lines of their own at the head")
             documented = method.get_docstring() is not None
             found = top[documented : documented + 1]
         elif isinstance(where, Loop):
-            what = f"loops over {' or '.join(where.names)}"
+            what = Text("loops over {names}", joined(OR, where.names))
             found = [node for node in _statements(method.body) if iterable(node) in where.names]
         elif isinstance(where, Before):
-            what = f"statements like “{where.statement}” at the top level"
+            what = Text("statements like “{statement}” at the top level", where.statement)
             pattern = cst.parse_statement(where.statement)
             found = [node for node in top if _matches(node, pattern)]
         else:
-            what = f"statements of “{where.call}” alone{'' if where.nested else ' at the top level'}"
+            what = Text("statements of “{call}” alone", where.call)
+            if not where.nested:
+                what = Text("statements of “{call}” alone at the top level", where.call)
             call = _value(cst.parse_statement(where.call))
             among = _statements(method.body) if where.nested else top
             found = [node for node in among if _matches(_value(node), call)]
-        return self._one(found, f"{what} in {insertion.method}")
+        return self._one(found, Text("{what} in {method}", what, insertion.method))
 
     def _named(self, name: str, nodes: Sequence[Defined], what: str, place: str) -> Defined:
-        there = ", ".join(node.name for node in nodes) or "none"
-        return self._one([node for node in nodes if node.name == name], f"{what}; {place} has: {there}")
+        there = ", ".join(node.name for node in nodes) or Text("none")
+        return self._one(
+            [node for node in nodes if node.name == name], Text("{what}; {place} has: {names}", what, place, there)
+        )
 
     def _one(self, found: Sequence[T], what: str) -> T:
         if len(found) != 1:
-            raise self.unlike(f"{len(found)} {what}")
+            raise self.unlike(Text("{count} {what}", len(found), what))
         return found[0]
 
     def unlike(self, found: str, line: int = 0) -> Problem:
@@ -93,9 +98,9 @@ class AnchorSearch(NamedTuple):
         nodes = [*sources.defined(self.file.tree, recipe.class_name, recipe.method)][:2]
         return Problem(
             Kind.STRUCTURE,
-            f"looked for {looked_for} as in {recipe.upstream}; found {found}",
+            Text("looked for {looked_for} as in {upstream}; found {name}", looked_for, recipe.upstream, found),
             f"{self.file.where}:{line or (nodes[-1].lineno if nodes else 1)}",
-            "nothing was written; `rlpatch explain TARGET` shows the place that is looked for",
+            Text("nothing was written; `rlpatch explain TARGET` shows the place that is looked for"),
             looked_for=looked_for,
             found=found,
         )

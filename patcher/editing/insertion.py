@@ -15,6 +15,7 @@ from patcher.editing import source as sources
 from patcher.editing.anchors import AnchorSearch, Statement, iterable
 from patcher.editing.source import Function, Piece
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.recipe import Insertion, Recipe
 
 Block = tuple[PatchId, Sequence[str]]
@@ -34,11 +35,13 @@ def insert(
     target, patch = search.only_owner(), blocks[-1][0]
     ours = {name for _, text in blocks for name in _defined(text)}
     if clash := sorted(ours.intersection(sources.names(target))):
-        where_to = "class" if recipe.class_name else "module"
-        raise search.unlike(f"{', '.join(clash)} in the {where_to} already, without rlpatch's marks")
+        where_to = Text("class") if recipe.class_name else Text("module")
+        raise search.unlike(
+            Text("{clash} in the {where_to} already, without rlpatch's marks", ", ".join(clash), where_to)
+        )
     methods = _by_method(search, units)
     if recipe.insertions and not methods:
-        raise search.unlike(f"none of {', '.join(dict.fromkeys(one.method for one in recipe.insertions))}")
+        raise search.unlike(Text("none of {method}", ", ".join(dict.fromkeys(one.method for one in recipe.insertions))))
     block = [
         line
         for owner, text in blocks
@@ -97,11 +100,14 @@ def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search:
     try:
         module = cst.parse_module(b"".join([head, *file.lines[first:end]]).decode())
     except cst.ParserSyntaxError as error:
-        cause, place = f"LibCST cannot read {name}: {error.message}", f"{file.where}:{first + error.raw_line - 1}"
-        raise Problem(Kind.STRUCTURE, cause, place, "repair or reinstall the file") from None
+        cause, place = (
+            Text("LibCST cannot read {name}: {message}", name, error.message),
+            f"{file.where}:{first + error.raw_line - 1}",
+        )
+        raise Problem(Kind.STRUCTURE, cause, place, Text("repair or reinstall the file")) from None
     for insertion in insertions:
         if missing := [one for one in insertion.parameters if one not in parameters]:
-            raise search.unlike(f"{name} takes no parameter {', '.join(missing)}")
+            raise search.unlike(Text("{name} takes no parameter {missing}", name, ", ".join(missing)))
         body = cst.ensure_type(module.body[0], cst.ClassDef).body if within else module
         at = search.only_statement(insertion, cst.ensure_type(body.body[0], cst.FunctionDef))
         texts = (patch.rename(line).replace("{units}", iterable(at)) for line in insertion.lines)
@@ -132,9 +138,15 @@ class _Lines(cst.CSTTransformer):
 def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], names: Collection[str]) -> None:
     """Raise :class:`Problem` (STRUCTURE) unless the marks give the file back, and ``names`` stand in the class."""
     file, name = search.file, search.recipe.class_name
-    hint = "nothing was written; please report the file, it is one that rlpatch should take"
-    sources.prove(file.source, after, patches, file.where, "the marks do not restore the file byte for byte", hint)
+    hint = Text("nothing was written; please report the file, it is one that rlpatch should take")
+    sources.prove(
+        file.source, after, patches, file.where, Text("the marks do not restore the file byte for byte"), hint
+    )
     bound = sources.bound(after, name)
     if (left := sorted({*names} - (bound or set()))) or bound is None:
-        cause = f"the patched file is not valid Python with {', '.join(left) or 'our lines'} in {name or 'the module'}"
+        cause = Text(
+            "the patched file is not valid Python with {lines} in {name}",
+            ", ".join(left) or Text("our lines"),
+            name or Text("the module"),
+        )
         raise Problem(Kind.STRUCTURE, cause, file.where, hint)

@@ -20,6 +20,7 @@ from patcher.editing import source as sources
 from patcher.editing.anchors import AnchorSearch
 from patcher.editing.source import Piece, SourceFile
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.recipe import Call, Recipe
 
 Arguments = Mapping[tuple[str, str], str]
@@ -105,8 +106,12 @@ def _keywords(call: Call, found: ast.Call, search: AnchorSearch) -> dict[str, as
     """The arguments of ``found`` by their names."""
     stars = any(isinstance(arg, ast.Starred) for arg in found.args) or any(k.arg is None for k in found.keywords)
     if stars or len(found.args) > len(call.positional):
-        what = "arguments that only the run knows" if stars else f"{len(found.args)} arguments by position"
-        raise search.unlike(f"{call.function} with {what}", found.lineno)
+        what = (
+            Text("arguments that only the run knows")
+            if stars
+            else Text("{count} arguments by position", len(found.args))
+        )
+        raise search.unlike(Text("{function} with {what}", call.function, what), found.lineno)
     by_name = {keyword.arg: keyword.value for keyword in found.keywords if keyword.arg}
     return {**dict(zip(call.positional, found.args, strict=False)), **by_name}
 
@@ -130,8 +135,10 @@ def _first(found: ast.Call) -> ast.keyword | None:
 
 def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
     """Raise :class:`Problem` (STRUCTURE) unless ``after`` has the tree of ``file``, and its marks give it back."""
-    cause = "an argument shares its lines with something that cannot become a comment, such as a text of several lines"
-    hint = "nothing was written; put the arguments on lines of their own, or reinstall the package"
+    cause = Text(
+        "an argument shares its lines with something that cannot become a comment, such as a text of several lines"
+    )
+    hint = Text("nothing was written; put the arguments on lines of their own, or reinstall the package")
     try:
         same = ast.dump(sources.read(after, where).tree) == ast.dump(file.tree)
     except Problem:
@@ -198,8 +205,8 @@ class _Text:
             try:
                 yield markers.was(self.lines[index], patch)
             except ValueError:
-                cause = "a line that would be replaced carries the mark of another patch"
-                hint = "revert that patch first (rlpatch status), or word the comment otherwise if it is your own"
+                cause = Text("a line that would be replaced carries the mark of another patch")
+                hint = Text("revert that patch first (rlpatch status), or word the comment otherwise if it is your own")
                 raise Problem(Kind.STRUCTURE, cause, f"{self.file.where}:{index + 1}", hint) from None
 
     def _line(self, at: int) -> int:

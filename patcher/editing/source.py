@@ -15,6 +15,7 @@ from typing import NamedTuple
 from patcher.changes import lines, markers
 from patcher.changes.change import PatchId
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Owner = ast.Module | ast.ClassDef
@@ -86,8 +87,8 @@ def _indented(line: str, step: bytes, steps: int) -> bytes:
 def read(source: bytes, where: str) -> SourceFile:
     """The file of that content; :class:`Problem` (STRUCTURE) where it cannot be read, or not given back to the byte."""
     if b"\r" in source.replace(b"\r\n", b""):
-        cause = "a carriage return without a line feed, which Python and diff take for different things"
-        raise Problem(Kind.STRUCTURE, cause, where, "convert the file's line ends, or reinstall the package")
+        cause = Text("a carriage return without a line feed, which Python and diff take for different things")
+        raise Problem(Kind.STRUCTURE, cause, where, Text("convert the file's line ends, or reinstall the package"))
     tree = _parsed(source)
     if not isinstance(tree, ast.Module):
         raise _unreadable(tree, where)
@@ -97,8 +98,8 @@ def read(source: bytes, where: str) -> SourceFile:
         raise _unreadable(error, where) from None
     text = source.decode(encoding, "replace")
     if text.encode(encoding, "replace") != source:
-        cause = f"its encoding, {encoding}, does not restore the file byte for byte"
-        raise Problem(Kind.STRUCTURE, cause, where, "reinstall the package")
+        cause = Text("its encoding, {encoding}, does not restore the file byte for byte", encoding)
+        raise Problem(Kind.STRUCTURE, cause, where, Text("reinstall the package"))
     return SourceFile(source, where, encoding, lines.split(text.encode()), tree)
 
 
@@ -106,13 +107,17 @@ def _unreadable(error: Exception, where: str) -> Problem:
     if isinstance(error, RecursionError | MemoryError) or "too many" in str(error):
         return nested_too_deeply(where)
     message, line = (error.msg, error.lineno) if isinstance(error, SyntaxError) else (str(error), None)
-    hint = "repair or reinstall the file, or run rlpatch with a newer Python"
-    return Problem(Kind.STRUCTURE, f"not valid Python: {message}", f"{where}:{line}" if line else where, hint)
+    hint = Text("repair or reinstall the file, or run rlpatch with a newer Python")
+    return Problem(
+        Kind.STRUCTURE, Text("not valid Python: {message}", message), f"{where}:{line}" if line else where, hint
+    )
 
 
 def nested_too_deeply(where: str) -> Problem:
     """A file that is nested deeper than Python can follow."""
-    return Problem(Kind.STRUCTURE, "its code is nested too deeply to be read", where, "write the expression in steps")
+    return Problem(
+        Kind.STRUCTURE, Text("its code is nested too deeply to be read"), where, Text("write the expression in steps")
+    )
 
 
 @functools.lru_cache(maxsize=2)

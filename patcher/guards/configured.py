@@ -15,9 +15,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from patcher.guards.launch import LaunchText, Reading, Start, find, is_hidden, is_known, normal, text_of
+from patcher.guards.launch import (
+    LaunchText,
+    Reading,
+    Start,
+    find,
+    is_hidden,
+    is_known,
+    normal,
+    text_of,
+    within_sentence,
+)
 from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Hidden, unknown
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.switches import Application, ConfigSwitch, State
 
 _UNKNOWN = "rlpatch_unknown"
@@ -25,17 +36,17 @@ _UNKNOWN = "rlpatch_unknown"
 _MAIN = r"hydra\.main\(([^)]*)\)"
 _OPTION = r"(?m)^(?:--config-|-c)([pnd])\w*[=\n](.*)$"  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
-_ANY = "a word of it is only known when it runs, and may be any override"
-_NO_GROUP = "a configuration group that it uses is not here"
-_NO_CONFIG = "its configuration is not here, or only known when it runs; --config FILE names it"
+_ANY = Text("a word of it is only known when it runs, and may be any override")
+_NO_GROUP = Text("a configuration group that it uses is not here")
+_NO_CONFIG = Text("its configuration is not here, or only known when it runs; --config FILE names it")
 
 
 def configured(application: Application, checked: Checked, config: Path | None, reading: Reading) -> list[GuardResult]:
     """Return one result per profiler of the application. Raises Problem(USAGE) if ``config`` is no configuration."""
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
-        reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
-        hint = "name the YAML file that configures the run"
-        raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
+        reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("there is no such file")
+        hint = Text("name the YAML file that configures the run")
+        raise Problem(Kind.USAGE, Text("cannot read the configuration: {reason}", reason), str(config), hint)
     reading = replace(reading, hidden=[*reading.hidden])  # an override hides nothing of the environment
     starts = [*_starts(application, checked.root, config, reading)]
     mentions = [
@@ -46,10 +57,10 @@ def configured(application: Application, checked: Checked, config: Path | None, 
     unclear = [Hidden(text.where, text.text, NOT_PLAIN) for text in mentions if not text.plain or "oc.env" in text.text]
     reading.hidden[:0] = unclear
     if checked.root is None and not reading.texts:
-        reason = f"{application.packages[0]} is not found here"
+        reason = Text("{package} is not found here", application.packages[0])
         reading.hidden.append(Hidden(reason, "", reason))
     if mentions and not starts:
-        reason = f"nothing that can be read here starts {application.packages[0]}"
+        reason = Text("nothing that can be read here starts {package}", application.packages[0])
         reading.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
     composed = list[tuple[Start, Any]]()
     for start, file in starts if not unclear and (mentions or _takes_others(application, reading)) else ():
@@ -81,8 +92,8 @@ def _results(
 ) -> list[GuardResult]:
     """Return the results for one profiler; hidden text makes it UNKNOWN unless it is surely ON."""
     switches = [one for one in application.switches if one.profiler == profiler and checked.release.has(one)]
-    why = switches[0].why if switches else "no switch of it exists in this release"
-    off = GuardResult(profiler, State.OFF, reading.starts[0].where, "", "nothing to do", why)
+    why = switches[0].why if switches else Text("no switch of it exists in this release")
+    off = GuardResult(profiler, State.OFF, reading.starts[0].where, "", Text("nothing to do"), why)
     if not switches:
         return [off]
     results = [_judged(switches, start, content, reading) for start, content in composed]
@@ -180,9 +191,9 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
         yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # OmegaConf builds on it: half the time
         from hydra import compose, initialize_config_dir
     except ImportError:
-        return "no hydra-core: pip install hydra-core"
+        return Text("no hydra-core: pip install hydra-core")
     if file is None:
-        return f"{application.packages[0]} is not found here: --path DIR or --python EXE leads to it"
+        return Text("{package} is not found here: --path DIR or --python EXE leads to it", application.packages[0])
     words = [re.sub("[\0\1]", _UNKNOWN, word) for word in start.words]
     if any(_UNKNOWN in word.partition("=")[0] for word in words):
         return _ANY
@@ -197,7 +208,7 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
             return compose(file.stem, [*searched, *forced])
     except Exception as error:  # whatever YAML and resolvers of others raise is an answer
         first = str(error).strip().partition("\n")[0].replace(_UNKNOWN, "…")
-        return f"Hydra cannot compose it: {first}"[:300]
+        return Text("Hydra cannot compose it: {error}", first[:270])
     finally:
         gc.enable()
 
@@ -209,16 +220,19 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
     named = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
     seen = " ".join(f"{name}={_typed(values[name])}" for name in named)[:300]
     if state is State.OFF:
-        return GuardResult(switch.profiler, state, start.where, seen, "nothing to do", switch.why)
+        return GuardResult(switch.profiler, state, start.where, seen, Text("nothing to do"), switch.why)
     typed = [word.lstrip("+~").partition("=")[0] for word in start.words]
     change = _change(switches, config, typed)
     key = change.partition("=")[0] or (*named, "?")[0]
     line = reading.place(f" {key.rpartition('.')[2]}:", "") if key not in typed else ""
     where = line or reading.place(f"{key}=", start.where)
-    override = " as an override, or" if line else ""
-    off = f"{change}{override} at {where.replace('command after', 'the command after')}" if change else ""
+    off: str = ""
+    if change:
+        off = Text("{change} at {where}", change, within_sentence(where))
+        if line:
+            off = Text("{change} as an override, or at {where}", change, within_sentence(where))
     if state is State.UNKNOWN:
-        reason = "a value is only known when it runs"
+        reason = Text("a value is only known when it runs")
     elif not (start.sure and start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why

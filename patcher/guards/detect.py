@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from patcher.guards.configured import configured
-from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Reading, Start, is_known, read, shown
+from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Reading, Start, is_known, read, shown, within_sentence
 from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Launch, unknown
+from patcher.messages.text import COMMA, SEMICOLON, Text, joined
 from patcher.switches import Form, State, Switch
 
-_UNSEEN = "nothing known to be Python starts after it"
-_VALUE = "nobody documents this value, or it is only known when it runs"
-_WORDS = "some of its words are only known when it runs"
+_UNSEEN = Text("nothing known to be Python starts after it")
+_VALUE = Text("nobody documents this value, or it is only known when it runs")
+_WORDS = Text("some of its words are only known when it runs")
 
 
 def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[GuardResult, ...]:
@@ -43,14 +44,14 @@ def _unnamed(
 ) -> Iterator[GuardResult]:
     """Yield what is to say of each profiler where no text names it."""
     places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
-    where = ", ".join(str(place) for place in places if place)
+    where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
     not_off = {result.profiler for result in results if result.state is not State.OFF}
     for profiler in dict.fromkeys(switch.profiler for switch in checked.switches):
         switches = [one for one in checked.switches if one.profiler == profiler and checked.release.has(one)]
-        why = switches[0].why if switches else "no switch of it exists in this release"
+        why = switches[0].why if switches else Text("no switch of it exists in this release")
         if switches and reading.hidden and profiler not in not_off:
             yield unknown(profiler, reading.hidden[0], why, switches[0].off)
-        yield GuardResult(profiler, State.OFF, where, "", "nothing to do", why)
+        yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
 
 
 def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, ...]:
@@ -71,19 +72,20 @@ def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
     requests = _requests(switch, reading)
     if not requests or not results or results[0].state is not State.ARMED:
         return results
-    call = f"{' '.join(requests[0].words)[:200]} at {requests[0].where}"
-    armed = results[0]._replace(found=f"{results[0].found}; {call}")
+    call = Text("{call} at {where}", " ".join(requests[0].words)[:200], requests[0].where)
+    armed = results[0]._replace(found=joined(SEMICOLON, (results[0].found, call)))
     if requests[0].sure:
-        return [armed._replace(state=State.ON, off=f"{armed.off}; or leave out {call}")]
-    return [armed._replace(state=State.UNKNOWN, reason="whether this call is reached is not known")]
+        return [armed._replace(state=State.ON, off=Text("{off}; or leave out {call}", armed.off, call))]
+    return [armed._replace(state=State.UNKNOWN, reason=Text("whether this call is reached is not known"))]
 
 
 def _judged(switch: Switch, state: State, where: str, text: str, reason: str = "") -> GuardResult:
-    off = "nothing to do" if state is State.OFF else switch.off
+    off: str = Text("nothing to do") if state is State.OFF else switch.off
     if state is not State.OFF and where != ENVIRONMENT:
-        line = where.replace("command after", "the command after")
-        is_variable = switch.form is Form.VARIABLE
-        off = f"remove it at {line}, or {switch.off} after it" if is_variable else f"{switch.off} at {line}"
+        line = within_sentence(where)
+        off = Text("{off} at {where}", switch.off, line)
+        if switch.form is Form.VARIABLE:
+            off = Text("remove it at {where}, or {off} after it", line, switch.off)
     return GuardResult(switch.profiler, state, where, shown(" ".join(text.split()))[:300], off, switch.why, reason)
 
 

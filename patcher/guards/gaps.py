@@ -8,34 +8,40 @@ from typing import NamedTuple
 
 from patcher.guards.launch import Reading, Start, name_of, read, shown
 from patcher.guards.result import Launch
+from patcher.messages.text import Text
 
 _OURS = "/rlpatch-run"
 """Stands for the folder of the run, which is not there yet."""
 _FLAGS = r"-[bBdhiOPqRsuvVx]*"
 _PYTHON = rf"(.* )?(\S*/)?(python|pypy)[\d.]*t?( {_FLAGS}[WX] ?\S+| {_FLAGS})* {_FLAGS}"
 _LOST = {
-    rf"{_PYTHON}(?P<flag>[IE]).*": ("Python with -{flag} ignores PYTHONPATH", "leave -{flag} out"),
-    rf"{_PYTHON}S.*": ("Python with -S imports no sitecustomize", "leave -S out"),
+    rf"{_PYTHON}I.*": (Text("Python with -I ignores PYTHONPATH"), Text("leave -I out")),
+    rf"{_PYTHON}E.*": (Text("Python with -E ignores PYTHONPATH"), Text("leave -E out")),
+    rf"{_PYTHON}S.*": (Text("Python with -S imports no sitecustomize"), Text("leave -S out")),
     r"(docker|podman|nerdctl) (.* )?(run|exec|start) .*": (
-        "a container has neither our environment nor our folder",
-        "start rlpatch run within it",
+        Text("a container has neither our environment nor our folder"),
+        Text("start rlpatch run within it"),
     ),
     r"(ssh|pdsh|kubectl) .*": (
-        "another machine has neither our environment nor our folder",
-        "start rlpatch run over there",
+        Text("another machine has neither our environment nor our folder"),
+        Text("start rlpatch run over there"),
     ),
-    rf"ray job submit(?!.*([\0\1]|{_OURS})).*": ("the job runs with the environment of the cluster", "add {submitted}"),
+    rf"ray job submit(?!.*([\0\1]|{_OURS})).*": (
+        Text("the job runs with the environment of the cluster"),
+        "",
+    ),
     r"srun (.* )?--export=(?!ALL)(?!\S*PYTHONPATH).*": (
-        "srun passes on only what --export lists",
-        "add PYTHONPATH to --export, or leave --export out",
+        Text("srun passes on only what --export lists"),
+        Text("add PYTHONPATH to --export, or leave --export out"),
     ),
-    r"sudo .*": ("sudo passes on only what its configuration allows", "sudo env PYTHONPATH=$PYTHONPATH …"),
+    r"sudo .*": (Text("sudo passes on only what its configuration allows"), "sudo env PYTHONPATH=$PYTHONPATH …"),
     r"env (.* )?(-i|-|--ignore-environment|(-u ?|--unset[= ])PYTHONPATH)( .*)?": (
-        "PYTHONPATH was unset, or the environment emptied (env -i)",
-        "leave PYTHONPATH in the environment",
+        Text("PYTHONPATH was unset, or the environment emptied (env -i)"),
+        Text("leave PYTHONPATH in the environment"),
     ),
 }
-"""The words of a start at which the hook is lost: why, and what to write instead."""
+"""The words of a start at which the hook is lost: why, and what to write instead; nothing for a submitted job, whose
+option contains the name of a variable."""
 
 
 class HookGap(NamedTuple):
@@ -72,10 +78,10 @@ def _elsewhere(start: Start, variable: str) -> Iterator[HookGap]:
     text = " ".join((name_of(start.words[0]), *start.words[1:]))
     is_sure = start.sure and not text.startswith("sudo")
     for pattern, (why, instead) in _LOST.items():
-        if match := re.fullmatch(pattern, text, re.DOTALL):
-            values = {**match.groupdict(), "submitted": submitted(variable)}
+        if re.fullmatch(pattern, text, re.DOTALL):
             found = shown(" ".join(start.words))[:200]
-            yield HookGap(start.where, found, why.format(**values), instead.format(**values), is_sure)
+            advice = instead or Text("add {option}", submitted(variable))
+            yield HookGap(start.where, found, why, advice, is_sure)
 
 
 def _set_anew(reading: Reading) -> Iterator[HookGap]:
@@ -86,7 +92,9 @@ def _set_anew(reading: Reading) -> Iterator[HookGap]:
         for word in start.words:
             name, equals, value = word.partition("=")
             if name == "PYTHONPATH" and equals and "PYTHONPATH" not in value:
-                instead = "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
-                yield HookGap(start.where, shown(word), "PYTHONPATH is overwritten", instead, start.sure)
+                instead = Text("export PYTHONPATH=…:$PYTHONPATH keeps what was there")
+                yield HookGap(start.where, shown(word), Text("PYTHONPATH is overwritten"), instead, start.sure)
             elif name == "PYTHONPATH" and start.words[0] == "unset":
-                yield HookGap(start.where, word, "PYTHONPATH was unset", "leave it in the environment", start.sure)
+                yield HookGap(
+                    start.where, word, Text("PYTHONPATH was unset"), Text("leave it in the environment"), start.sure
+                )

@@ -19,12 +19,19 @@ from typing import NamedTuple
 from patcher.guards.result import Hidden, Launch
 from patcher.guards.shell import Command, Word, split
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.store.filesystem.opened import reading
 
 OUTSIDE, INSIDE = "\0", "\1"
 """Stand in a word for an expansion: of what only the run tells, and of whole names that stand among the texts."""
-COMMAND = "command after --"
-ENVIRONMENT = "environment"
+COMMAND = Text("command after --")
+ENVIRONMENT = Text("environment")
+
+
+def within_sentence(where: str) -> str:
+    """Return the name of a place as it stands in a sentence."""
+    return Text("the command after --") if where == COMMAND else where
+
 
 _LEVELS = 2  # the script, and the files that it names
 _LONGEST = 2000  # of the value of a variable
@@ -79,9 +86,9 @@ _PYTHON_HIDES = (
     r"\bexec\(|(?<![\w.])eval\(|b64decode|fromhex|(putenv|environ\.(setdefault|update|__setitem__))\((?!\s*(\)|[\"'{]|\w+=))"
     r"|environ\s*\|=|environ\[(?!\s*[\"'])[^\]]*\]\s*=[^=]|\bsubprocess\.\w+\(|\bos\.(system|popen|exec\w+|spawn\w+)\("
 )
-_NOT_HERE = "a file that it names is not here, or only known when it runs"
-_INPUT = "what it reads as its input is only known when it runs"
-_ONLY_RUN = "what it starts or sets is only known when it runs"
+_NOT_HERE = Text("a file that it names is not here, or only known when it runs")
+_INPUT = Text("what it reads as its input is only known when it runs")
+_ONLY_RUN = Text("what it starts or sets is only known when it runs")
 
 
 class LaunchText(NamedTuple):
@@ -181,8 +188,10 @@ def text_of(path: Path) -> str:
             return file.read().decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = "give files that can be read, a shell or Python script for the launch script"
-        raise Problem(Kind.USAGE, f"cannot read a file of the launch: {reason}", str(path), hint) from error
+        hint = Text("give files that can be read, a shell or Python script for the launch script")
+        raise Problem(
+            Kind.USAGE, Text("cannot read a file of the launch: {reason}", reason), str(path), hint
+        ) from error
 
 
 class _Reader:
@@ -226,7 +235,7 @@ class _Reader:
                 self.command(command, following)
         except (ValueError, RecursionError):
             self.note(text, 1)
-            self.hide("it cannot be split into commands", self.name)
+            self.hide(Text("it cannot be split into commands"), self.name)
 
     def file(self, word: str, *, plain: bool = False, has_arguments: bool = True) -> None:
         """Read a file that the launch names: a script, a program in Python, or settings."""
@@ -236,7 +245,7 @@ class _Reader:
             if is_written or not re.fullmatch(_SETS_UP, word):
                 self.hide(_NOT_HERE, word)
         elif self.level >= _LEVELS or path.stat().st_size > _LARGEST:
-            self.hide("it is too large, or named by a file that the launch names", word)
+            self.hide(Text("it is too large, or named by a file that the launch names"), word)
         elif plain or path not in self.files:
             self.files.add(path)
             text = text_of(path)
@@ -258,7 +267,7 @@ class _Reader:
         self.note(re.sub(_JOINED, "", text), line)
         if match := re.search(_PYTHON_HIDES, text):
             self.line = text.count("\n", 0, match.start()) + line
-            self.hide("what it sets or runs there is only known when it runs", match[0])
+            self.hide(Text("what it sets or runs there is only known when it runs"), match[0])
         for script in re.findall(r"[\"' ]([\w./-]+\.sh)\b", text):
             self.file(script)
 

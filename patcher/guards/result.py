@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.messages.text import Text
 from patcher.switches import Application, Release, State, Switch
 
-AGAIN = "the patch checks again before it records"
-NOT_PLAIN = "it is not a plain word that the launch certainly passes"
+AGAIN = Text("the patch checks again before it records")
+NOT_PLAIN = Text("it is not a plain word that the launch certainly passes")
 
 
 @dataclass(frozen=True)
@@ -60,5 +61,7 @@ class GuardResult(NamedTuple):
 def unknown(profiler: str, hidden: Hidden, why: str, off: str) -> GuardResult:
     """Return the result for a profiler whose text cannot be read, or is not plain; ``off`` switches it off."""
     found = hidden.found.partition("\n")[0].strip()[:200]
-    off = "" if hidden.where == hidden.reason else f"{off} there, if it is there"  # where nothing was looked at
+    off = (
+        "" if hidden.where == hidden.reason else Text("{off} there, if it is there", off)
+    )  # where nothing was looked at
     return GuardResult(profiler, State.UNKNOWN, hidden.where, found, off, why, hidden.reason)

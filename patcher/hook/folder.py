@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from patcher.changes.change import Edit
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.store.filesystem.opened import Opened, opened
 
 PREFIX = "rlpatch-run-"
@@ -55,9 +56,11 @@ class RunFolder:
         """Make it. Raises OSError where it cannot be written, Problem (ENVIRONMENT) where PYTHONPATH cannot hold it."""
         scratch = Path(tempfile.gettempdir()).resolve()
         if os.pathsep in str(scratch):
-            cause = f"the temporary directory has a {os.pathsep} in its name, which parts the entries of PYTHONPATH"
+            cause = Text(
+                "the temporary directory has a {pathsep} in its name, which parts the entries of PYTHONPATH", os.pathsep
+            )
             raise Problem(
-                Kind.ENVIRONMENT, cause, str(scratch), "TMPDIR=DIR rlpatch run …, with another folder of yours"
+                Kind.ENVIRONMENT, cause, str(scratch), Text("TMPDIR=DIR rlpatch run …, with another folder of yours")
             )
         changes = [(edit.root, change) for edit in edits for change in edit.changes if change.before != change.after]
         self.files = tuple(root / change.path for root, change in changes)

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.store.filesystem.mounts import kernel_text
 
 _OTHERS = frozenset(
@@ -35,10 +36,14 @@ def findable(program: str) -> None:
         return
     there = "/" in program and os.path.exists(program)  # noqa: PTH110  (also for "", which is no path)
     kind = Kind.NOT_EXECUTABLE if there else Kind.NO_COMMAND
-    raise Problem(kind, f"{program} cannot be executed" if there else f"there is no {program}", hint=_HINT)
+    raise Problem(
+        kind,
+        Text("{program} cannot be executed", program) if there else Text("there is no {program}", program),
+        hint=_HINT,
+    )
 
 
-_HINT = "after `--`, type the command as you would alone; for a script: -- bash run.sh"
+_HINT = Text("after `--`, type the command as you would alone; for a script: -- bash run.sh")
 
 
 def run(command: Sequence[str], environ: Mapping[str, str]) -> int:

@@ -9,30 +9,31 @@ from pathlib import Path
 from typing import Any
 
 from patcher.messages.notes import Note
+from patcher.messages.text import Text, joined
 
 
 class Kind(enum.Enum):
     """What went wrong, as (exit code, title); the exit codes are part of the command line's contract."""
 
-    UNEXPECTED = (1, "unexpected failure")
-    USAGE = (2, "wrong usage")
-    NO_TARGET = (3, "no such target")
-    VERSION = (3, "version mismatch")
-    NO_RECIPE = (3, "no recipe")
-    STRUCTURE = (4, "structure not recognised")
-    FOREIGN_EDIT = (4, "changed by someone else")
-    ENVIRONMENT = (5, "the environment refuses")
-    ROLLED_BACK = (6, "failed and rolled back")
-    ROLLBACK_INCOMPLETE = (7, "neither rolled back nor completed")
-    TRACE = (4, "trace not recognised")
-    NO_TRACE = (3, "no trace")
-    NO_WORKER = (3, "no worker")
-    NOT_COMPARABLE = (4, "not comparable")
-    PROFILER_ON = (8, "another profiler is switched on")
-    SLOWER = (9, "slower than allowed")
-    NOT_EXECUTABLE = (126, "no command that can be run")
-    NO_COMMAND = (127, "no such command")
-    INTERRUPTED = (130, "interrupted, everything as before")
+    UNEXPECTED = (1, Text("unexpected failure"))
+    USAGE = (2, Text("wrong usage"))
+    NO_TARGET = (3, Text("no such target"))
+    VERSION = (3, Text("version mismatch"))
+    NO_RECIPE = (3, Text("no recipe"))
+    STRUCTURE = (4, Text("structure not recognised"))
+    FOREIGN_EDIT = (4, Text("changed by someone else"))
+    ENVIRONMENT = (5, Text("the environment refuses"))
+    ROLLED_BACK = (6, Text("failed and rolled back"))
+    ROLLBACK_INCOMPLETE = (7, Text("neither rolled back nor completed"))
+    TRACE = (4, Text("trace not recognised"))
+    NO_TRACE = (3, Text("no trace"))
+    NO_WORKER = (3, Text("no worker"))
+    NOT_COMPARABLE = (4, Text("not comparable"))
+    PROFILER_ON = (8, Text("another profiler is switched on"))
+    SLOWER = (9, Text("slower than allowed"))
+    NOT_EXECUTABLE = (126, Text("no command that can be run"))
+    NO_COMMAND = (127, Text("no such command"))
+    INTERRUPTED = (130, Text("interrupted, everything as before"))
 
     def __init__(self, exit_code: int, title: str) -> None:
         self.exit_code, self.title = exit_code, title
@@ -70,7 +71,7 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
     @property
     def lines(self) -> tuple[str, ...]:
         """Kind and cause, the place, the notes, and what to do next."""
-        return (f"{self.kind.title}: {self.cause}", *self._rest)
+        return (self._head, *self._rest)
 
     @property
     def place(self) -> str:
@@ -80,12 +81,16 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
     @property
     def note(self) -> Note:
         """The same as a note, where the command goes on without."""
-        return Note(f"{self.kind.title}: {self.cause}", "\n".join(self._rest))
+        return Note(self._head, joined("\n", self._rest))
+
+    @property
+    def _head(self) -> Text:
+        return Text("{title}: {cause}", self.kind.title, self.cause)
 
     @property
     def _rest(self) -> tuple[str, ...]:
-        where = (f"at {self.place}",) if self.place else ()
-        return (*where, *self.notes, *((f"next: {self.hint}",) if self.hint else ()))
+        where = (Text("at {place}", self.place),) if self.place else ()
+        return (*where, *self.notes, *((Text("next: {hint}", self.hint),) if self.hint else ()))
 
 
 def failed(error: BaseException) -> Problem:
@@ -93,14 +98,14 @@ def failed(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="the same command starts over")
+        return Problem(Kind.INTERRUPTED, Text("stopped by the keyboard"), hint=Text("the same command starts over"))
     if isinstance(error, PermissionError):
         return refused(error)
     if isinstance(error, OSError):
         where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-        hint = f"look at {where or 'the current folder'}, then run the command again"
+        hint = Text("look at {where}, then run the command again", where or Text("the current folder"))
         return Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)
-    hint = "the same command with -v shows where; please report it"
+    hint = Text("the same command with -v shows where; please report it")
     return Problem(Kind.UNEXPECTED, f"{type(error).__name__}: {error}", hint=hint)
 
 
@@ -109,10 +114,10 @@ def refused(error: PermissionError) -> Problem:
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()
     there = (folder for folder in reversed(path.parents) if os.access(folder, os.F_OK))
     closed = next((folder for folder in there if not os.access(folder, os.X_OK)), None)
-    cause = f"{path.name} cannot be read: permission denied"
+    cause = Text("{name} cannot be read: permission denied", path.name)
     if closed:
-        cause = f"the folder {closed.name or closed} may not be searched"
-    hint = f"run rlpatch as the owner ({_owner(closed or path)}), or give your user access"
+        cause = Text("the folder {name} may not be searched", closed.name or closed)
+    hint = Text("run rlpatch as the owner ({owner}), or give your user access", _owner(closed or path))
     return Problem(Kind.ENVIRONMENT, cause, str(closed or path), hint)
 
 
@@ -120,4 +125,4 @@ def _owner(path: Path) -> str:
     try:
         return path.owner()
     except (OSError, KeyError):
-        return "another user"
+        return Text("another user")

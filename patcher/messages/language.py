@@ -1,7 +1,7 @@
-"""The language of the reader, in which all is said that is printed as text.
+"""The language of the reader, in which every `Text` is rendered once, where it is printed.
 
-Texts are made in English, and JSON, logs and what is written to files stay so. Only what prints them asks for another
-language, and only then is its catalogue read.
+JSON, logs and what is written to files stay English. Only what prints a text for people asks for another language, and
+only then is its catalogue read.
 """
 
 from __future__ import annotations
@@ -9,45 +9,57 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import Any, Mapping
 
-if TYPE_CHECKING:
-    from patcher.messages.catalogue import Catalogue
+from patcher.messages.text import Text, rendered
 
 VARIABLE = "RLPATCH_LANG"
 _OF_THE_SHELL = ("LC_ALL", "LC_MESSAGES", "LANG")
 
 
-def catalogue() -> Catalogue | None:
-    """The texts of the reader's language; None for English, and where there is no other: in a bundle, on a node."""
+def is_chinese() -> bool:
+    """Return whether the reader's language is Chinese; every other language is shown English."""
     names = (VARIABLE,) if os.environ.get(VARIABLE) else _OF_THE_SHELL
-    wanted = next(filter(None, map(os.environ.get, names)), "")
-    if not wanted.lower().startswith("zh") or not _can_be_written():
+    return next(filter(None, map(os.environ.get, names)), "").lower().startswith("zh")
+
+
+def translations() -> Mapping[str, str] | None:
+    """Return the reader's catalogue for a page; None for English, and where there is none: in a bundle, on a node."""
+    if not is_chinese():
         return None
     try:
-        module = importlib.import_module("patcher.messages.catalogue")  # English needs nothing of it
-        found: Catalogue = module.chinese()
+        catalogue = importlib.import_module("patcher.messages.catalogue")  # English needs nothing of it
+        entries: Mapping[str, str] = catalogue.chinese()
     except (ImportError, OSError):
         return None
-    return found
+    return entries
 
 
-def _can_be_written() -> bool:
-    """Whether the terminal has Chinese letters; without them a message would be a row of escapes."""
+def of_terminal() -> Mapping[str, str] | None:
+    """Return the same for the terminal, which may lack Chinese characters: a message would be a row of escapes."""
     try:
         "中".encode(getattr(sys.stderr, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        return False
-    return True
+        return None
+    return translations()
 
 
 def translate(text: str) -> str:
-    """``text`` in the language of the reader; what its catalogue does not have stays as it is."""
-    found = catalogue()
-    return text if found is None else found.translate(text)
+    """Return a `Text` in the language of the reader; every other string, and what the catalogue lacks, as it is."""
+    catalogue = of_terminal()
+    return str(text) if catalogue is None else str(rendered(text, catalogue))
+
+
+def translate_for_page(value: Any) -> Any:
+    """Return the same for a page, which has Chinese characters anywhere; what is no string stays as it is."""
+    catalogue = translations() if isinstance(value, Text) else None
+    return value if catalogue is None else rendered(value, catalogue)
 
 
 def cell(text: str) -> str:
-    """The same for a cell of a table: its length, and what `format` fills it up to, are columns of a terminal."""
-    found = catalogue()
-    return text if found is None else found.cell(text)
+    """Return the same for a cell of a table: its length, and what `format` fills it up to, are columns."""
+    catalogue = of_terminal()
+    if catalogue is None:
+        return str(text)
+    columns: str = importlib.import_module("patcher.messages.columns").Columns(rendered(text, catalogue))
+    return columns

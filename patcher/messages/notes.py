@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import textwrap
-from typing import NamedTuple
+from typing import Mapping, NamedTuple
 
-from patcher.messages.language import catalogue, cell, translate
+from patcher.messages.language import cell, of_terminal, translate
+from patcher.messages.text import Text, lines
 
 WIDEST = 100
 """Columns: no line of a report is read that is longer."""
@@ -23,11 +25,14 @@ class Note(NamedTuple):
     @property
     def lines(self) -> tuple[str, ...]:
         """The text, and the lines of the detail if there is one: for messages that say everything."""
-        return (self.text, *self.detail.splitlines())
+        return (self.text, *lines(self.detail))
+
+
+LEVELS: Mapping[str, Text] = {level: level for level in (Text("note"), Text("warning"))}
 
 
 class Message(NamedTuple):
-    """A note with its ``level``: note or warning."""
+    """A note with its ``level``, one of `LEVELS`."""
 
     level: str
     text: str
@@ -36,7 +41,7 @@ class Message(NamedTuple):
     @property
     def line(self) -> str:
         """The note on one line, as long as it is."""
-        return f"{self.level}: {self.text}"
+        return Text("{level}: {text}", LEVELS[self.level], self.text)
 
     @property
     def fitted(self) -> tuple[str, str]:
@@ -44,12 +49,12 @@ class Message(NamedTuple):
 
         The texts of rlpatch are short, but names of files, versions and values that they carry need not be.
         """
-        line, details = cell(self.line), [*map(translate, self.detail.splitlines())]
+        line, details = cell(self.line), translate(self.detail).splitlines()
         if len(line) > WIDEST:
             details.insert(0, translate(self.text))
             room = WIDEST - 2
             first, *_ = wrapped(self.line, width=room)
-            whole = first if first != f"{self.level}:" else line[:room]
+            whole = first if len(first) > len(self.level) + 1 else line[:room]
             line = f"{whole.rstrip(' ,;:')} …"
         return str(line), "\n".join(details)
 
@@ -65,8 +70,10 @@ def wrapped(text: str, indent: str = "", further: str = "  ", width: int = WIDTH
 
     The lines are in the language of the reader, because what is cut into lines can no longer be said in another.
     """
-    if other := catalogue():
-        return other.wrapped(translate(text), indent, further, width)
+    if of_terminal() is not None:
+        columns = importlib.import_module("patcher.messages.columns")  # English needs nothing of it
+        chinese: list[str] = columns.wrapped(translate(text), indent, further, width)
+        return chinese
     return textwrap.wrap(
         text, width, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
     )

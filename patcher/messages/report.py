@@ -18,6 +18,7 @@ from patcher import __version__
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.language import translate
 from patcher.messages.notes import WIDEST, Message, Note, Warned, wrapped
+from patcher.messages.text import COMMA, Text, joined
 
 SCHEMA = 1
 """Of the JSON envelope; it grows by fields, and the number changes when one goes or means something else."""
@@ -26,8 +27,10 @@ OMIT_NONE = {"omit_none": True}
 """Metadata of a field that is left out of the JSON where it is None."""
 
 
-class Detail(str):
+class Detail(Text):
     """A line of a report that is shown with ``-v``."""
+
+    __slots__ = ()
 
 
 class Verbatim(str):
@@ -113,7 +116,7 @@ class CommandResult:
         for at, known in enumerate(self.notes):
             if (known.level, known.text) == (level, text):
                 if detail not in known.detail:
-                    self.notes[at] = known._replace(detail="\n".join(filter(None, (known.detail, detail))))
+                    self.notes[at] = known._replace(detail=joined("\n", (known.detail, detail)))
                 return
         self.notes.append(Message(level, text, detail))
 
@@ -138,15 +141,18 @@ class CommandResult:
             self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
         with _writing(sys.stderr):
             if not (quiet or verbose or as_json) and self._has_details:
-                _say(translate("details: -v"), sys.stderr, color)
+                _say(translate(Text("details: -v")), sys.stderr, color)
         if failed and not isinstance(failed[0], BrokenPipeError):
             return self._unwritten(failed[0], color)
         return self.exit_code
 
     def _unwritten(self, error: OSError, color: bool | None) -> int:
-        done = f", but: {', '.join(self.done)}" if self.done else ""
-        cause = f"the report could not be written: {error.strerror or type(error).__name__}{done}"
-        problem = Problem(Kind.ENVIRONMENT, cause, hint="send it where there is room, with > FILE, or into a pipe")
+        cause = Text("the report could not be written: {reason}", error.strerror or type(error).__name__)
+        if self.done:
+            cause = Text("{cause}, but: {done}", cause, joined(COMMA, self.done))
+        problem = Problem(
+            Kind.ENVIRONMENT, cause, hint=Text("send it where there is room, with > FILE, or into a pipe")
+        )
         with _writing(sys.stderr):
             _say(_error(problem), sys.stderr, color)
         return self.exit_code if self.done or self.problems else problem.kind.exit_code
@@ -182,7 +188,7 @@ class CommandResult:
                 elif not isinstance(line, Detail):
                     _say(_tinted(translate(line), line.lstrip().partition(" ")[0].rstrip(":")), stream, color)
                 elif verbose:
-                    _say(_wrapped(line, line[: len(line) - len(line.lstrip())]), stream, color)
+                    _say(_wrapped(translate(line), line[: len(line) - len(line.lstrip())]), stream, color)
 
     def envelope(self) -> dict[str, object]:
         """The versioned JSON document."""
@@ -295,7 +301,7 @@ def _style(text: str, codes: str) -> str:
 
 def _error(problem: Problem) -> str:
     first, *rest = problem.lines
-    first = _HEAD.sub(lambda found: _style(found[0], _BOLD_RED), translate(f"Error: {first}"), count=1)
+    first = _HEAD.sub(lambda found: _style(found[0], _BOLD_RED), translate(Text("Error: {first}", first)), count=1)
     return "\n  ".join((first, *map(translate, rest)))
 
 

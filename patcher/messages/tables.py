@@ -12,6 +12,7 @@ from typing import Any
 
 from patcher.messages.language import cell
 from patcher.messages.notes import wrapped
+from patcher.messages.text import Text, joined
 
 
 def room() -> int | None:
@@ -25,7 +26,7 @@ def targets(found: Iterable[tuple[str, str, str, Sequence[str]]], width: int | N
     With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
     """
     rows = [(target, stages, windows, _span(releases)) for target, stages, windows, releases in found]
-    return _drawn(("target", "stages", "windows", "releases"), rows, width)
+    return _drawn((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)
 
 
 def places(listing: Any, width: int | None = None) -> list[str]:
@@ -38,13 +39,17 @@ def places(listing: Any, width: int | None = None) -> list[str]:
             (row.target, row.stage, row.recipe, row.structure, row.file, _span(row.releases), " ".join(row.windows))
             for row in listing.targets
         ]
-        return _drawn(("target", "stage", "recipe", "structure", "file", "releases", "windows"), rows, None)
+        heads = (
+            Text("target"), Text("stage"), Text("recipe"), Text("structure"), Text("file"), Text("releases"),
+            Text("windows"),
+        )  # fmt: skip
+        return _drawn(heads, rows, None)
     lines: list[str] = []
     for head, of_stage in groupby(listing.targets, lambda row: (row.target, row.stage, *row.windows)):
         lines += ["", *wrapped(" ".join(head), "", "    ", width)]
         for (recipe, file), of_file in groupby(of_stage, lambda row: (row.recipe, row.file)):
             spans = (" ".join(filter(None, (row.structure, _span(row.releases)))) for row in of_file)
-            lines += wrapped(f"  {recipe}: {', '.join(spans)}", "", "    ", width)
+            lines += wrapped(Text("  {recipe}: {releases}", recipe, ", ".join(spans)), "", "    ", width)
             lines.append(f"    {file}")
     return lines[1:]
 
@@ -54,19 +59,30 @@ def _span(releases: Sequence[str]) -> str:
     return first if first == last else f"{first} … {last} ({len(releases)})"
 
 
+def _turn(name: str, number: int) -> Text:
+    if name == "rollout":
+        return Text("rollout {number}", number)
+    return Text("step {number}", number) if name == "step" else Text("sync {number}", number)
+
+
 def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
     """The lines of the table that ``rlpatch traces`` shows, from the data of its report; ``width`` as above."""
     rows = []
     for number, row in enumerate(data["captures"], 1):
-        target = " ".join(filter(None, (row["target"], row["release"]))) or ("?" if row["ours"] else "another tool")
+        target = " ".join(filter(None, (row["target"], row["release"]))) or (
+            "?" if row["ours"] else Text("another tool")
+        )
         stage = " ".join(filter(None, (row["stage"], row["role"])))
-        run = next((f"{turn} {row[turn]}" for turn in ("rollout", "step", "sync") if row[turn] is not None), "")
+        turns = (_turn(name, row[name]) for name in ("rollout", "step", "sync") if row[name] is not None)
+        run = next(turns, "?")
         size = _bytes(row["size"])
         asked, got = row["asked"] or "?", row["got"] or "?"
-        rows.append(
-            (str(number), target, stage or "?", asked, got, run or "?", row["ranks"] or "?", row["state"], size)
-        )
-    return _drawn(("", "target", "stage", "asked", "got", "of", "ranks", "state", "size"), rows, width)
+        rows.append((str(number), target, stage or "?", asked, got, run, row["ranks"] or "?", row["state"], size))
+    heads = (
+        "", Text("target"), Text("stage"), Text("asked"), Text("got"), Text("of"), Text("ranks"), Text("state"),
+        Text("size"),
+    )  # fmt: skip
+    return _drawn(heads, rows, width)
 
 
 def workers(found: Iterable[Any], width: int | None = None) -> list[str]:
@@ -74,17 +90,22 @@ def workers(found: Iterable[Any], width: int | None = None) -> list[str]:
     rows = []
     for number, row in enumerate(found, 1):
         rank = f"{row.replica}/{row.rank}" if row.replica else str(row.rank)
-        step = "" if row.step is None else f"step {row.step}"
-        turn = "" if row.rollout is None else str(row.rollout)
-        sync = "" if row.sync is None else f"sync {row.sync}"
+        turns = (
+            "" if row.step is None else _turn("step", row.step),
+            "" if row.rollout is None else str(row.rollout),
+            "" if row.sync is None else _turn("sync", row.sync),
+        )
         rows.append(
             (
                 str(number), " ".join(filter(None, (row.target, row.release))),
-                " ".join(filter(None, (row.stage, row.role, step, turn, sync))), row.host, rank, row.state,
+                joined(" ", (row.stage, row.role, *turns)), row.host, rank, row.state,
                 _window(row), row.life, _traces(row.traces),
             )
         )  # fmt: skip
-    heads = ("", "target", "stage", "host", "rank", "state", "unit", "seen", "trace")
+    heads = (
+        "", Text("target"), Text("stage"), Text("host"), Text("rank"), Text("state"), Text("unit"), Text("seen"),
+        Text("trace"),
+    )  # fmt: skip
     return _drawn(heads, rows, width)
 
 
@@ -101,16 +122,21 @@ def _window(row: Any) -> str:
     if unit is None or not window:
         return window if unit is None else str(unit)
     first, end = row.span or (math.inf, math.inf)
-    of, until = ("", "") if end == math.inf else (f" of {end - first}", end)
-    span = f"{first}:{until}" if row.span else window
-    return f"{unit} before {span}" if unit < first else f"{min(unit, end) - first}{of} in {span}"
+    span = f"{first}:{'' if end == math.inf else end}" if row.span else window
+    if unit < first:
+        return Text("{unit} before {window}", unit, span)
+    if end == math.inf:
+        return Text("{count} in {window}", unit - first, span)
+    return Text("{count} of {total} in {window}", min(unit, end) - first, end - first, span)
 
 
 def _traces(traces: Sequence[Any]) -> str:
     """How many traces there are, and their size."""
     sizes = [trace.size for trace in traces if trace.size is not None]
-    many = f"{len(sizes)}: " if len(sizes) > 1 else ""
-    return f"{many}{_bytes(sum(sizes))}" if sizes else "moved" if traces else ""
+    if not sizes:
+        return Text("moved") if traces else ""
+    size = _bytes(sum(sizes))
+    return Text("{count}: {size}", len(sizes), size) if len(sizes) > 1 else size
 
 
 def nodes(data: dict[str, Any]) -> list[str]:
@@ -122,7 +148,8 @@ def nodes(data: dict[str, Any]) -> list[str]:
         free = "" if row["free"] is None else _bytes(row["free"])
         engines = str(len(row["running"])) if row["running"] else ""
         rows.append((row["node"], row["state"], targets, patches, engines, free))
-    return _drawn(("node", "state", "there", "patched", "engines", "free"), rows, None)
+    heads = (Text("node"), Text("state"), Text("there"), Text("patched"), Text("engines"), Text("free"))
+    return _drawn(heads, rows, None)
 
 
 def _bytes(count: int) -> str:
@@ -136,7 +163,7 @@ def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | Non
     from rich import box
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
+    from rich.text import Text as RichText
 
     padding = (0, 1, 0, 0) if width else (0, 1)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=not width, padding=padding)
@@ -147,7 +174,7 @@ def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | Non
     for name, wide in zip(heads, widths, strict=True):
         table.add_column(str(name), overflow="fold", width=wide)
     for row in cells:
-        table.add_row(*(Text(str(one)) for one in row))  # a name is no markup
+        table.add_row(*(RichText(str(one)) for one in row))  # a name is no markup
     drawn = io.StringIO()  # a console of its own choice flushes stdout, which may be full
     Console(file=drawn, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
     return [line.rstrip() for line in drawn.getvalue().splitlines()]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 
 T = TypeVar("T")
 
@@ -58,7 +59,13 @@ class Number(Notation[int]):
     def read(self, option: str, text: str) -> int:
         number = whole_number(text)
         if number is None or number < self.lowest:
-            cause = f"{option} {shortened(text)}: not a whole number from {self.lowest} to {MOST}"
+            cause = Text(
+                "{option} {shortened}: not a whole number from {lowest} to {highest}",
+                option,
+                shortened(text),
+                self.lowest,
+                MOST,
+            )
             raise Problem(Kind.USAGE, cause, hint=f"{option} {self.lowest + 1}")
         return number
 
@@ -73,7 +80,11 @@ class Amount(Notation[float]):
         match = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip())
         amount = float(match[0]) if match else 0.0
         if not amount:
-            raise Problem(Kind.USAGE, f"{option} {shortened(text)}: not a number above 0", hint=f"{option} 0.5")
+            raise Problem(
+                Kind.USAGE,
+                Text("{option} {shortened}: not a number above 0", option, shortened(text)),
+                hint=f"{option} 0.5",
+            )
         return amount
 
     def text(self, value: float) -> str:
@@ -157,9 +168,10 @@ class Choice(Notation[str]):
             return "" if word == self.unset else word
         if self.others and text.strip():
             return text.strip().lower().replace("_", "-")
-        why = f", which {self.missing[_plain(text)]}," if _plain(text) in self.missing else ""
-        cause = f"{option} {shortened(text)}{why} is not available"
-        hint = f"one of {', '.join(self.words)}" if self.words else f"{option} {self.metavar}"
+        cause = Text("{option} {word} is not available", option, shortened(text))
+        if reason := self.missing.get(_plain(text)):
+            cause = Text("{option} {word}, which {reason}, is not available", option, shortened(text), reason)
+        hint = Text("one of {words}", ", ".join(self.words)) if self.words else f"{option} {self.metavar}"
         raise Problem(Kind.USAGE, cause, hint=hint)
 
     def text(self, value: str) -> str:
@@ -179,8 +191,13 @@ class ChoiceList(Notation[tuple[str, ...]]):
         """The words, each once, in our order."""
         items = [item.strip() for item in text.split(",") if item.strip()]
         if unknown := [item for item in items if _plain(item) not in self.spellings]:
-            cause = f"{option} {shortened(text)}: {shortened(', '.join(unknown))} is not known"
-            raise Problem(Kind.USAGE, cause, hint=f"any of {', '.join(self.words)}")
+            cause = Text(
+                "{option} {words}: {unknown} is not known",
+                option,
+                shortened(text),
+                shortened(", ".join(unknown)),
+            )
+            raise Problem(Kind.USAGE, cause, hint=Text("any of {words}", ", ".join(self.words)))
         found = {self.spellings[_plain(item)] for item in items}
         return tuple(word for word in self.words if word in found)
 
@@ -206,7 +223,11 @@ class NewFolder(Notation[str]):
     def read(self, option: str, text: str) -> str:
         """The absolute path without links, because torch_npu refuses those; :class:`Problem` (USAGE) for no name."""
         if not text.strip():
-            raise Problem(Kind.USAGE, f"{option} '': no folder is named", hint=f"{option} DIR, or leave {option} out")
+            raise Problem(
+                Kind.USAGE,
+                Text("{option} '': no folder is named", option),
+                hint=Text("{option} DIR, or leave {option} out", option),
+            )
         return os.path.realpath(text)
 
 

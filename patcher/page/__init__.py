@@ -10,11 +10,13 @@ import base64
 import hashlib
 from pathlib import Path
 
+from patcher.messages.language import is_chinese
+from patcher.messages.text import Text
 from patcher.page.markup import Content, Markup, tag
 
 
-def document(title: str, body: Content, *, language: str = "en", style: str = "", script: str = "") -> str:
-    """A page with the style and the script that all have, and with ``style`` and ``script`` of its own behind them."""
+def document(title: str, body: Content, *, style: str = "", script: str = "") -> str:
+    """Return a page in the reader's language, with the style and script of all pages before its own."""
     style, script = _shared("page.css") + style, _shared("page.js") + _shared("zoom.js") + script
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     policy = "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
@@ -27,8 +29,26 @@ def document(title: str, body: Content, *, language: str = "en", style: str = ""
         tag("title", title),
         Markup(f"<style>{style}</style>"),
     )
-    made = tag("html", head, tag("body", tag("main", body), Markup(f"<script>{script}</script>")), lang=language)
+    made = tag(
+        "html",
+        head,
+        tag("body", tag("main", body), Markup(f"<script>{script}</script>")),
+        lang="zh" if is_chinese() else "en",
+    )
     return f"<!doctype html>\n{made}\n"
+
+
+def steering() -> list[Markup]:
+    """Return the buttons that ``zoom.js`` gives a meaning."""
+    signs = (
+        ("earlier", "\N{LEFTWARDS ARROW}", Text("earlier")),
+        ("later", "\N{RIGHTWARDS ARROW}", Text("later")),
+        ("farther", "\N{MINUS SIGN}", Text("zoom out")),
+        ("closer", "+", Text("zoom in")),
+    )
+    return [
+        tag("button", sign, type="button", data_do=name, title=title, aria_label=title) for name, sign, title in signs
+    ]
 
 
 def _shared(name: str) -> str:

@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
+from patcher.messages.language import translate_for_page
+
 VOID = frozenset(("meta", "input", "br"))
 _UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Characters that are not seen, or turn the text around them: a name has to look like what it is."""
@@ -24,8 +26,8 @@ class Markup(str):
 
 
 def text(value: object) -> str:
-    """A value as text that can stand between tags and within quotes."""
-    return html.escape(_UNSEEN.sub("\N{REPLACEMENT CHARACTER}", str(value)))
+    """Return a value, a `Text` in the reader's language, as text that can stand between tags and within quotes."""
+    return html.escape(_UNSEEN.sub("\N{REPLACEMENT CHARACTER}", str(translate_for_page(value))))
 
 
 def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
@@ -34,7 +36,8 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
     for key, value in attributes.items():
         if value is not None and value is not False:
             word = key.rstrip("_").replace("_", "-")
-            words.append(word if value is True else f'{word}="{text(value)}"')
+            shown = str(value) if word in ("class", "id") and value is not True else value  # a name, no text
+            words.append(word if value is True else f'{word}="{text(shown)}"')
     opened = f"<{' '.join(words)}>"
     return Markup(opened if name in VOID else f"{opened}{joined(content)}</{name}>")
 
@@ -52,8 +55,18 @@ def joined(content: Content) -> Markup:
 
 def data_block(name: str, value: object) -> Markup:
     """Values for a script, as JSON that no browser runs and whose texts can end no element."""
-    shown = _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    shown = _UNSEEN.sub(
+        "\N{REPLACEMENT CHARACTER}", json.dumps(_translated(value), ensure_ascii=False, separators=(",", ":"))
+    )
     return Markup(f'<script type="application/json" id="{name}">{shown.replace("<", _LESS)}</script>')
+
+
+def _translated(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _translated(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_translated(item) for item in value]
+    return translate_for_page(value)
 
 
 def section(title: str, *content: Content) -> Markup:

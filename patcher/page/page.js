@@ -19,7 +19,7 @@ for (const box of document.querySelectorAll("input[type=search]")) {
       row.hidden = !typed.every((word) => text.includes(word));
       shown += !row.hidden;
     }
-    count.textContent = typed.length ? `${shown} of ${rows.length}` : "";
+    count.textContent = typed.length ? count.dataset.shown.replace("{0}", shown) : "";
   });
 }
 

@@ -29,6 +29,7 @@ from typing import Any, NoReturn, TypeVar
 from patcher.changes.change import Record
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.store import CLAIM, LOCK, STORE
 from patcher.store.filesystem import rights
 from patcher.store.filesystem.files import TEMPORARY, digest, observe, place
@@ -46,7 +47,7 @@ T = TypeVar("T")
 
 
 def _markers() -> str:
-    return f"the markers suffice for `{CommandLine('revert')}`"
+    return Text("the markers suffice for `{commandline}`", CommandLine("revert"))
 
 
 class StoreFolder:
@@ -79,18 +80,24 @@ class StoreFolder:
         except PermissionError as error:
             if error.filename != str(self.path):
                 raise
-            cause = f"{STORE} lets only its owner in, user {os.lstat(self.path).st_uid}"
-            hint = f"let its owner run `{CommandLine('recover')}`, or chmod it as the folder around it is"
+            cause = Text("{store} lets only its owner in, user {st_uid}", STORE, os.lstat(self.path).st_uid)
+            hint = Text(
+                "let its owner run `{commandline}`, or chmod it as the folder around it is", CommandLine("recover")
+            )
             raise Problem(Kind.ENVIRONMENT, cause, str(self.path), hint) from error
 
     def _believe(self, status: os.stat_result) -> None:
         if not stat.S_ISDIR(status.st_mode):
-            _refuse(self.path, "is not a folder of its own")
+            _refuse(self.path, Text("is not a folder of its own"))
         if why := rights.believed(status, os.stat(self.root)):
-            hint = "run rlpatch outside of the container"
+            hint = Text("run rlpatch outside of the container")
             if rights.known("user", status.st_uid):
-                hint = f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_markers()}"
-            raise Problem(Kind.ENVIRONMENT, f"{STORE} {why}: its contents are not trusted", str(self.path), hint)
+                hint = Text(
+                    "look at it, then give it to yourself (chown, chmod go-w) or move it away; {markers}", _markers()
+                )
+            raise Problem(
+                Kind.ENVIRONMENT, Text("{store} {why}: its contents are not trusted", STORE, why), str(self.path), hint
+            )
 
     def unfinished(self) -> bool:
         """Whether a journal lies here, or what a run has left that was stopped before it or after it."""
@@ -154,9 +161,11 @@ class StoreFolder:
             return None
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
-                _refuse(path, "is not a regular file")
-            hint = f"see why it cannot be read, or move {STORE} away; {_markers()}"
-            raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", str(path), hint) from error
+                _refuse(path, Text("is not a regular file"))
+            hint = Text("see why it cannot be read, or move {store} away; {markers}", STORE, _markers())
+            raise Problem(
+                Kind.ENVIRONMENT, Text("cannot read it: {strerror}", error.strerror), str(path), hint
+            ) from error
 
     def write(self, name: str, content: bytes, node: Node = _READABLE) -> None:
         """Put one file into the store, with the owner and the mode of ``node``; raises OSError."""
@@ -218,11 +227,11 @@ class StoreFolder:
             parent, target = _strictly(named.parent), _strictly(named)
         except OSError as error:
             kind = Kind.FOREIGN_EDIT if isinstance(error, FileNotFoundError) else Kind.ENVIRONMENT
-            hint = "see where its links lead, then run the command again"
-            raise Problem(kind, f"cannot find the file: {error.strerror}", str(named), hint) from error
+            hint = Text("see where its links lead, then run the command again")
+            raise Problem(kind, Text("cannot find the file: {strerror}", error.strerror), str(named), hint) from error
         if parent != self.root and self.root not in parent.parents:
-            hint = "give the folder behind the link with --path"
-            raise Problem(Kind.ENVIRONMENT, "its folder leads out of the root", f"{named} -> {parent}", hint)
+            hint = Text("give the folder behind the link with --path")
+            raise Problem(Kind.ENVIRONMENT, Text("its folder leads out of the root"), f"{named} -> {parent}", hint)
         return target if self.root in target.parents else parent / named.name
 
     def compare(self, path: PurePosixPath, data: bytes) -> tuple[bytes | None, str, bool | None]:
@@ -275,10 +284,12 @@ class StoreFolder:
         try:
             return None if content is None else read(content, parse)
         except NewerError as error:
-            hint = "use that rlpatch for this root: what else it remembers would be lost"
-            raise Problem(Kind.ENVIRONMENT, f"{name} cannot be read: {error}", str(self.path / name), hint) from None
+            hint = Text("use that rlpatch for this root: what else it remembers would be lost")
+            raise Problem(
+                Kind.ENVIRONMENT, Text("{name} cannot be read: {error}", name, error), str(self.path / name), hint
+            ) from None
         except ValueError as error:
-            _refuse(self.path / name, f"cannot be read: {error}")
+            _refuse(self.path / name, Text("cannot be read: {error}", error))
 
     def commit(self) -> None:
         """Set the commit mark: one rename, there or not there."""
@@ -290,14 +301,14 @@ class StoreFolder:
         What is written here has no links in it, and one that came later was made to lead us elsewhere.
         """
         if self._below(text) != self.root / text:
-            _refuse(self.root / text, "is behind a link")
+            _refuse(self.root / text, Text("is behind a link"))
         return self.root / text
 
     def _below(self, text: str) -> Path:
         named = self.root / text
         parent = resolved(named.parent)
         if parent != self.root and self.root not in parent.parents:
-            _refuse(named, "leads out of the root")
+            _refuse(named, Text("leads out of the root"))
         return parent / named.name
 
     def sweep(self) -> None:
@@ -336,5 +347,5 @@ def _strictly(path: Path) -> Path:
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
-    hint = f"look at it, then move {STORE} away; {_markers()}"
-    raise Problem(Kind.ENVIRONMENT, f"{path.name} {why}; rlpatch did not make it so", str(path), hint)
+    hint = Text("look at it, then move {store} away; {markers}", STORE, _markers())
+    raise Problem(Kind.ENVIRONMENT, Text("{name} {why}; rlpatch did not make it so", path.name, why), str(path), hint)

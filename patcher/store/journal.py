@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import COMMA, SEMICOLON, Text, joined
 from patcher.store import STORE
 from patcher.store.filesystem import bytecode, files, rights
 from patcher.store.filesystem.files import observe, put, remove, same, sync
@@ -67,15 +68,18 @@ def settle(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recover
 def _undecidable(store: StoreFolder, journal: Journal, known: Collection[str]) -> Problem:
     """Problem of a transaction that needs more roots than are ``known``."""
     others = [path for path in journal.participants if path not in known]
-    cause = "an interrupted run over several roots can only be ended with all of them"
-    hint = f"run `{CommandLine('recover')}` where these are found too: {', '.join(others)}"
+    cause = Text("an interrupted run over several roots can only be ended with all of them")
+    hint = Text("run `{commandline}` where these are found too: {roots}", CommandLine("recover"), joined(COMMA, others))
     if gone := [path for path in others if not os.path.lexists(path)]:
         # Whether it had decided went with it, and another machine may have it: only the user knows.
         names = (store.root / f"{STORE}-old{number or ''}" for number in itertools.count())
         aside = next(path for path in names if not os.path.lexists(path))
         away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(aside))}"
         again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
-        hint += f"; if {', '.join(gone)} was deleted, go on without it, by the marks alone: {again}"
+        deleted = Text(
+            "if {roots} was deleted, go on without it, by the marks alone: {command}", ", ".join(gone), again
+        )
+        hint = joined(SEMICOLON, (hint, deleted))
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(store.root), hint)
 
 
@@ -112,8 +116,8 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
             continue
         content = _content(store, move.after)
         if content is None:
-            hint = f"{CommandLine('recover')}; then run the command again"
-            raise Problem(Kind.ENVIRONMENT, "its new bytes are gone from the store, or damaged", str(path), hint)
+            hint = Text("{commandline}; then run the command again", CommandLine("recover"))
+            raise Problem(Kind.ENVIRONMENT, Text("its new bytes are gone from the store, or damaged"), str(path), hint)
         put(path, rights.like(move.after, present), content)
     _remove_bytecode(store, moves)  # last: what is compiled meanwhile goes, too
     for folder in {store.inside(move.path).parent for move in moves}:
@@ -156,13 +160,15 @@ def _undo(store: StoreFolder, move: Move) -> bool:
     if not same(present, move.after):
         return False
     if present is not None and not rights.can_own(present.uid):
-        cause = f"the file belongs to user {present.uid}, whose run was interrupted"
-        hint = f"let that user, or root, run `{CommandLine('recover')}`"
+        cause = Text("the file belongs to user {uid}, whose run was interrupted", present.uid)
+        hint = Text("let that user, or root, run `{commandline}`", CommandLine("recover"))
         raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(path), hint)
     content = _content(store, move.before)
     if content is None:
-        hint = f"reinstall the package, or put the file back from git; then `{CommandLine('recover')}`"
-        raise Problem(Kind.ROLLBACK_INCOMPLETE, "its backup is gone or damaged", str(path), hint)
+        hint = Text(
+            "reinstall the package, or put the file back from git; then `{commandline}`", CommandLine("recover")
+        )
+        raise Problem(Kind.ROLLBACK_INCOMPLETE, Text("its backup is gone or damaged"), str(path), hint)
     put(path, rights.like(move.before, present), content)
     return True
 

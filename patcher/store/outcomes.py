@@ -8,6 +8,7 @@ from patcher import interrupts
 from patcher.changes.change import Edit
 from patcher.messages.notes import Message
 from patcher.messages.report import StepResult
+from patcher.messages.text import Text
 from patcher.store import transaction as store
 from patcher.store.transaction import Recovered
 
@@ -21,17 +22,21 @@ def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> 
         outcome = store.commit(edits, on_wait=on_wait)
         if outcome.written or outcome.recovered:
             interrupts.ignore()
-    written = StepResult(done=tuple(f"{verb} {path}" for path in outcome.written))
+    written = StepResult(done=tuple(Text("{done} {path}", verb, path) for path in outcome.written))
     return StepResult.noted(outcome.notes) + written + ended(outcome.recovered)
 
 
 def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:
     """Which interrupted runs were ended, and how, on which ``node`` where there are several."""
-    lines, warnings = [], []
+    lines: list[Text] = []
+    warnings: list[Message] = []
     for one in runs:
-        line = f"an interrupted run in {one.root} was {'finished' if one.forward else 'undone'}"
-        lines.append(f"{node}: {line}" if node else line)
-        where = f"it is in {one.root} on {node}" if node else f"it is in {one.root}"
-        text = "{} was changed by someone else since: left alone"
-        warnings += [Message("warning", text.format(left), where) for left in one.left]
+        line = Text("an interrupted run in {root} was undone", one.root)
+        if one.forward:
+            line = Text("an interrupted run in {root} was finished", one.root)
+        lines.append(Text("{node}: {line}", node, line) if node else line)
+        where = Text("it is in {root} on {node}", one.root, node) if node else Text("it is in {root}", one.root)
+        for left in one.left:
+            text = Text("{path} was changed by someone else since: left alone", left)
+            warnings.append(Message("warning", text, where))
     return StepResult(tuple(lines), tuple(warnings), done=tuple(lines))

@@ -19,6 +19,7 @@ from pathlib import Path
 from patcher.changes.change import Change, Edit
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.store.filesystem import bytecode, mounts, rights
 from patcher.store.filesystem.files import BYTECODE, observe
 from patcher.store.filesystem.opened import resolved
@@ -27,7 +28,7 @@ from patcher.store.folder import StoreFolder
 from patcher.store.registry import Entry
 
 _COMPILED = (".so", ".pyd", ".dylib")
-_RUN_INSTEAD = "change no file: rlpatch run, with the same options and the command of the run behind --"
+_RUN_INSTEAD = Text("change no file: rlpatch run, with the same options and the command of the run behind --")
 
 
 def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
@@ -42,28 +43,34 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
     for edit in edits:
         store = StoreFolder(edit.root)
         if not store.root.is_dir():
-            cause = "the root is not a folder: zipped packages cannot be patched"
-            raise Problem(Kind.ENVIRONMENT, cause, str(edit.root), "install the package unpacked")
+            cause = Text("the root is not a folder: zipped packages cannot be patched")
+            raise Problem(Kind.ENVIRONMENT, cause, str(edit.root), Text("install the package unpacked"))
         for change in edit.changes:
             path = store.locate(change.path)
             node, file = current(path, change)
             if change.before != change.after:
                 _permitted(store, path, node, file)
                 if group := rights.lost_group(node.gid, path):
-                    lost = f"{path.name} changes its group for good, though nobody loses a right"
-                    notes.append(Note(lost, f"{path} is of {group}"))
+                    lost = Text("{name} changes its group for good, though nobody loses a right", path.name)
+                    notes.append(Note(lost, Text("{path} is of {group}", path, group)))
                 undated.update(_dated_by_others(path.parent))
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
                 elif target := lost_link(path, store.entry(change.path)):
-                    lost = "a link led to a file that is gone: the file itself comes back"
+                    lost = Text("a link led to a file that is gone: the file itself comes back")
                     notes.append(Note(lost, f"{path} -> {target}"))
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
             undated.update(_dated_by_others(store.root))
-    new = "the modification time of a folder changes: it belongs to somebody else"
-    why = "{} belongs to user {}, who alone can restore its modification time: it gets a new one"
-    return (*notes, *(Note(new, why.format(folder, owner)) for folder, owner in undated.items()))
+    new = Text("the modification time of a folder changes: it belongs to somebody else")
+    for folder, owner in undated.items():
+        why = Text(
+            "{folder} belongs to user {uid}, who alone can restore its modification time: it gets a new one",
+            folder,
+            owner,
+        )
+        notes.append(Note(new, why))
+    return tuple(notes)
 
 
 def lost_link(path: Path, entry: Entry | None) -> str:
@@ -90,30 +97,36 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
         if node is not None and node.link is not None:
             file, content = observe(resolved(path))
     except OSError as error:
-        hint = "see why it cannot be read, and where its links lead"
-        raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", str(path), hint) from error
+        hint = Text("see why it cannot be read, and where its links lead")
+        raise Problem(Kind.ENVIRONMENT, Text("cannot read it: {strerror}", error.strerror), str(path), hint) from error
     if node is None or file is None or content != change.before:
-        cause = "the file is not the one that was looked at a moment ago"
-        raise Problem(Kind.FOREIGN_EDIT, cause, str(path), "run the command again")
+        cause = Text("the file is not the one that was looked at a moment ago")
+        raise Problem(Kind.FOREIGN_EDIT, cause, str(path), Text("run the command again"))
     return node, file
 
 
 def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     plain = rights.copied(node, file, resolved(path), store.root)
     if lost := rights.unkept(plain, file, path):
-        hint = "run rlpatch as its owner, or as root (outside of a container), or install the package into an"
-        raise Problem(Kind.ENVIRONMENT, lost, str(path), f"{hint} environment of your own")
+        hint = Text(
+            "run rlpatch as its owner, or as root (outside of a container), or install the package into an environment"
+            " of your own"
+        )
+        raise Problem(Kind.ENVIRONMENT, lost, str(path), hint)
     if source := mounts.over(resolved(path)):
-        cause = f"{source} is mounted over this file: no new file can take its place"
-        hint = "patch the package where the mount comes from (--path), mount the folder instead of the file, or"
-        raise Problem(Kind.ENVIRONMENT, cause, str(path), f"{hint} {_RUN_INSTEAD}")
+        cause = Text("{source} is mounted over this file: no new file can take its place", source)
+        hint = Text(
+            "patch the package where the mount comes from (--path), mount the folder instead of the file, or {instead}",
+            _RUN_INSTEAD,
+        )
+        raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
     if node.link is None:
         _writable(path)
     _writable(path.parent)
     folder = path.parent / BYTECODE
     if folder.is_symlink():
-        hint = "remove the link: Python makes a folder"
-        raise Problem(Kind.ENVIRONMENT, "the bytecode folder is a symlink", str(folder), hint)
+        hint = Text("remove the link: Python makes a folder")
+        raise Problem(Kind.ENVIRONMENT, Text("the bytecode folder is a symlink"), str(folder), hint)
     compiled = bytecode.beside(path)
     if compiled and folder.is_dir():
         _writable(folder)
@@ -126,8 +139,8 @@ def _removable(compiled: Path) -> None:
     owner, above = os.lstat(compiled).st_uid, os.stat(compiled.parent)
     sticky = above.st_mode & stat.S_ISVTX and os.geteuid() not in (0, above.st_uid, owner)
     if sticky:
-        cause = f"this bytecode of user {owner} cannot be removed"
-        hint = "let that user remove it: Python makes it again"
+        cause = Text("this bytecode of user {owner} cannot be removed", owner)
+        hint = Text("let that user remove it: Python makes it again")
         raise Problem(Kind.ENVIRONMENT, cause, str(compiled), hint)
 
 
@@ -141,8 +154,12 @@ def _dated_by_others(*folders: Path) -> Iterator[tuple[Path, int]]:
 def _writable(path: Path) -> None:
     # What is not there any more may be a store that another process has removed with the last patch.
     if not os.access(path, os.W_OK) and os.path.lexists(path):
-        cause = f"no permission to write {'in this folder' if path.is_dir() else 'this file'}"
-        hint = f"make it writable, install the package into an environment of your own, or {_RUN_INSTEAD}"
+        cause = Text("no permission to write this file")
+        if path.is_dir():
+            cause = Text("no permission to write in this folder")
+        hint = Text(
+            "make it writable, install the package into an environment of your own, or {run_instead}", _RUN_INSTEAD
+        )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
 
 
@@ -151,5 +168,5 @@ def _importable(path: Path) -> None:
         sibling = path.parent / name
         compiled = name.startswith(f"{path.stem}.") and name.endswith(_COMPILED)
         if compiled or (name == path.stem and (sibling / "__init__.py").exists()):
-            hint = "install the package without the compiled module"
-            raise Problem(Kind.ENVIRONMENT, f"Python imports {name} instead of this file", str(path), hint)
+            hint = Text("install the package without the compiled module")
+            raise Problem(Kind.ENVIRONMENT, Text("Python imports {name} instead of this file", name), str(path), hint)

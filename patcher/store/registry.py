@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from patcher.changes.change import PatchId, Record
+from patcher.messages.text import Text
 from patcher.store import STORE
 from patcher.store.filesystem.files import FolderState
 from patcher.store.filesystem.rights import Attributes, Node, recorded
@@ -108,7 +109,13 @@ def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
     try:
         top = json.loads(content)
         if isinstance(top["version"], int) and top["version"] > VERSION:
-            raise NewerError(f"it is of a newer rlpatch: its version is {top['version']}, this one reads {VERSION}")
+            raise NewerError(
+                Text(
+                    "it is of a newer rlpatch: its version is {version}, this one reads {supported}",
+                    top["version"],
+                    VERSION,
+                )
+            )
         if top["version"] != VERSION:
             raise ValueError(f"its version is {top['version']!r}, this rlpatch reads {VERSION}")
         return parse(top)

@@ -22,6 +22,7 @@ from patcher.changes.change import Edit
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.store.draft import Draft, drafted, idle
 from patcher.store.filesystem import lock
 from patcher.store.filesystem.files import sync
@@ -81,7 +82,7 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
     except (KeyboardInterrupt, OSError, Problem) as error:
         if written is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
-            again = ("an interrupted run was completed first, so plan again",) if recovered else ()
+            again = (Text("an interrupted run was completed first, so plan again"),) if recovered else ()
             cause = error if isinstance(error, OSError) else error.__cause__
             raise failure.replace(notes=failure.notes + again) from cause
     return Outcome(tuple(written or ()), tuple(recovered), notes)
@@ -92,10 +93,10 @@ def _failure(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed")
+        return Problem(Kind.INTERRUPTED, Text("stopped by the keyboard; nothing was changed"))
     where = str(error.filename or "") if isinstance(error, OSError) else ""
-    cause = f"{_reason(error)}; everything is as it was"
-    return Problem(Kind.ROLLED_BACK, cause, where, "remove the cause and try again")
+    cause = Text("{reason}; everything is as it was", _reason(error))
+    return Problem(Kind.ROLLED_BACK, cause, where, Text("remove the cause and try again"))
 
 
 def take_marker(root: Path, run: str) -> None:
@@ -120,7 +121,7 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
         with interrupts.deferred():
             return _recover(roots, wait, on_wait)
     except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint=CommandLine("recover")) from None
+        raise Problem(Kind.INTERRUPTED, Text("stopped by the keyboard"), hint=CommandLine("recover")) from None
 
 
 def _recover(roots: Sequence[Path], wait: float, on_wait: OnWait) -> list[Recovered]:
@@ -142,7 +143,7 @@ def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
     """Problem of a change that is unfinished."""
     if isinstance(error, Problem):
         return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
-    cause = f"{_reason(error)}; an unfinished change is still there"
+    cause = Text("{reason}; an unfinished change is still there", _reason(error))
     where = ", ".join(str(store.root) for store in stores)
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, where, CommandLine("recover"))
 
@@ -217,8 +218,8 @@ def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
     """Replace the files of all roots, then set their marks, the first participant's first."""
     for store, journal in prepared:
         if foreign := perform(store, journal.moves, interrupts.look):
-            cause = "somebody changed the file while rlpatch was at work; everything is as it was"
-            raise Problem(Kind.FOREIGN_EDIT, cause, str(store.inside(foreign[0])), "run the command again")
+            cause = Text("somebody changed the file while rlpatch was at work; everything is as it was")
+            raise Problem(Kind.FOREIGN_EDIT, cause, str(store.inside(foreign[0])), Text("run the command again"))
     interrupts.look()
     for store, _journal in prepared:
         store.commit()

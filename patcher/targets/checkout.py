@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.targets.versions import Checkout, understood
 
 if TYPE_CHECKING:
@@ -81,14 +82,15 @@ def _git(root: Path, *words: str) -> bytes:
                 strip_newline_in_stdout=False,
             )
         except git.GitCommandNotFound:
-            cause = "this is a git checkout, and git is not installed"
-            raise Problem(Kind.ENVIRONMENT, cause, str(top), "install git") from None
+            cause = Text("this is a git checkout, and git is not installed")
+            raise Problem(Kind.ENVIRONMENT, cause, str(top), Text("install git")) from None
     if status == 0:
         return out
     lines = [line for line in err.splitlines() if line.strip()] or ["git failed"]
-    cause, hint = f"git: {lines[-1].strip(' .')}", f"see what this says: git -C {top} status"
+    cause = Text("git: {error}", lines[-1].strip(" ."))
+    hint: str = Text("see what this says: git -C {top} status", top)
     if "dubious ownership" in err or "unsafe repository" in err:
-        cause = "git refuses this checkout, because it belongs to another user (dubious ownership)"
+        cause = Text("git refuses this checkout, because it belongs to another user (dubious ownership)")
         hint = f"git config --global --add safe.directory {top}"
     raise Problem(Kind.ENVIRONMENT, cause, str(top), hint)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.store import STORE
 from patcher.targets import interpreters, provenance, sources, versions
 from patcher.targets.interpreters import Environment
@@ -60,16 +61,16 @@ def find(
         except Problem as problem:
             if path or python or problem.kind is not Kind.NO_TARGET:
                 raise
-            searched.append(f"{place.name}: {problem.cause}")
+            searched.append(Text("{place}: {cause}", place.name, problem.cause))
             continue
         if target is None:
-            searched.append(f"{place.name}: {_nothing(project, place, known)}")
+            searched.append(Text("{place}: {cause}", place.name, _nothing(project, place, known)))
         elif version is None or versions.holds(target.version, version):
             return target
         else:
             raise _mismatch(target, version, again)
-    cause = f"{project.name} (the package {project.package}) is not there"
-    hint = f"say where it is: rlpatch {command} {project.name} --python EXE, or --path DIR"
+    cause = Text("{name} (the package {package}) is not there", project.name, project.package)
+    hint = Text("say where it is: rlpatch {command} {name} --python EXE, or --path DIR", command, project.name)
     raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
 
 
@@ -129,7 +130,7 @@ def _places(
 ) -> Iterator[_Place]:
     """Where to look, one place after the other; interpreters that do not answer are added to ``searched``."""
     if path is not None and python is not None:
-        raise Problem(Kind.USAGE, "--path and --python both say where to look", hint="give one of them")
+        raise Problem(Kind.USAGE, Text("--path and --python both say where to look"), hint=Text("give one of them"))
     if path is not None:
         yield _Place(f"--path {path}", (_folder(path),), partial(_below, path=path, git=git))
         return
@@ -161,10 +162,14 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
     origin = Path(spec.origin)
     archive = next((folder for folder in origin.parents if folder.is_file()), None)
     if archive is not None:
-        cause = f"{project.name} is zipped in an archive, where nothing can be patched"
-        raise Problem(Kind.ENVIRONMENT, cause, str(archive), f"install it unzipped: pip install {project.name}")
+        cause = Text("{name} is zipped in an archive, where nothing can be patched", project.name)
+        raise Problem(
+            Kind.ENVIRONMENT, cause, str(archive), Text("install it unzipped: pip install {name}", project.name)
+        )
     if not spec.locations:
-        cause = f"{project.package} is a single module here, not the package that {project.name} installs"
+        cause = Text(
+            "{package} is a single module here, not the package that {name} installs", project.package, project.name
+        )
         raise Problem(Kind.NO_TARGET, cause, spec.origin)
     found = provenance.target(project, origin.parent, environment.name, environment.path, git)
     return found._replace(prefix=environment.prefix)
@@ -177,11 +182,11 @@ def _below(project: Project, path: Path, git: bool = True) -> Target | None:
     candidates: list[tuple[Path, str, tuple[str, ...]]] = [(package, by, ()) for package in packages]
     # The name that was typed may be a link to a folder of another name, and the other way round.
     inside = (Path(os.path.abspath(path)), folder)  # noqa: PTH100  (keeps the link's own name)
-    parent = f"{by}, the package folder itself: took its parent"
+    parent = Text("{by}, the package folder itself: took its parent", by)
     candidates += [(named, parent, ()) for named in inside if named.name == project.package]
     for found in provenance.distributions(project, [folder]):
         for root in (found.checkout / project.checkout, found.checkout) if found.checkout else ():
-            where = f"{by}, where {found.folder.name} stands for {found.checkout}"
+            where = Text("{by}, where {name} stands for {checkout}", by, found.folder.name, found.checkout)
             candidates.append((root / project.package, where, (str(folder),)))
     for package, found_by, search in candidates:
         if sources.there(package / "__init__.py"):
@@ -194,19 +199,19 @@ def _below(project: Project, path: Path, git: bool = True) -> Target | None:
 
 def _folder(path: Path) -> Path:
     """The real folder that ``--path`` names. Raises: Problem NO_TARGET if there is none, USAGE for a file."""
-    hint = "name the folder that holds the package: --path .../site-packages"
+    hint = Text("name the folder that holds the package: --path .../site-packages")
     try:
         folder = path.expanduser().resolve(strict=True)
     except (OSError, RuntimeError):
-        raise Problem(Kind.NO_TARGET, f"there is no folder {path}", str(path), hint) from None
+        raise Problem(Kind.NO_TARGET, Text("there is no folder {path}", path), str(path), hint) from None
     if folder.is_dir():
         return folder
-    cause = f"{path} is a file, not a folder"
+    cause = Text("{path} is a file, not a folder", path)
     if folder.suffix in (".whl", ".zip", ".egg"):
-        cause = f"{path} is an archive: a patch inside it would have no effect"
-        hint = f"unpack it (python3 -m zipfile -e {path} DIR) and give --path DIR, or pip install it"
+        cause = Text("{path} is an archive: a patch inside it would have no effect", path)
+        hint = Text("unpack it (python3 -m zipfile -e {path} DIR) and give --path DIR, or pip install it", path)
     elif os.access(folder, os.X_OK):
-        hint = f"for an interpreter it is --python {path}"
+        hint = Text("for an interpreter it is --python {path}", path)
     raise Problem(Kind.USAGE, cause, str(folder), hint)
 
 
@@ -215,30 +220,34 @@ def _leftover(project: Project, folder: Path) -> Problem:
         sources.there(folder / "__init__.py")
     except Problem as problem:  # a finder takes a folder that it may not search for one without the file
         return problem
-    cause = f"{folder} has no __init__.py: a leftover, not an install of {project.name}"
-    hint = f"look into the folder, remove it, and install {project.name} again"
+    cause = Text("{folder} has no __init__.py: a leftover, not an install of {name}", folder, project.name)
+    hint = Text("look into the folder, remove it, and install {name} again", project.name)
     return Problem(Kind.NO_TARGET, cause, str(folder), hint)
 
 
 def _nothing(project: Project, place: _Place, known: Sequence[Project]) -> str:
     """That the package is not there, what contradicts that (metadata of an editable install, say), and what is."""
-    text = f"no {project.package}"
+    text = Text("no {package}", project.package)
     for found in provenance.distributions(project, place.folders)[:1]:
-        text += f", although {found.folder} is there"
-        text += f", which stands for {found.checkout}" if found.checkout else ""
+        text = Text("no {package}, although {folder} is there", project.package, found.folder)
+        if found.checkout:
+            text = Text("{missing}, which stands for {checkout}", text, found.checkout)
     there = []
     for one in known:
         with suppress(Problem):
             there += [one.name] if place.search(one) else []
-    return f"{text}; there is {', '.join(there)}" if there else text
+    return Text("{missing}; there is {packages}", text, ", ".join(there)) if there else text
 
 
 def _mismatch(target: Target, wanted: str, again: Callable[[str], str]) -> Problem:
     name, version = target.project.name, target.version
-    cause, right = f"{name} is {version} here, not {wanted}", f"{name}=={version}"
+    cause, right = Text("{name} is {version} here, not {expected}", name, version, wanted), f"{name}=={version}"
     if not version:
-        cause, right = f"nothing says which release of {name} this is, so =={wanted} cannot be checked", name
-    found = f"found by {target.found_by}, version from {target.version_from}"
+        cause, right = (
+            Text("nothing says which release of {name} this is, so =={version} cannot be checked", name, wanted),
+            name,
+        )
+    found = Text("found by {found_by}, version from {version_from}", target.found_by, target.version_from)
     doubts = (line for note in target.notes for line in note.lines)
     return Problem(Kind.VERSION, cause, str(target.root), again(right), (found, *doubts))
 
@@ -249,12 +258,16 @@ def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
     begin = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", text.strip())
     like = [names[near] for near in difflib.get_close_matches(versions.normalise(begin[0]), names, 1)] if begin else []
     if begin and begin[0] == name and name[-1].isalnum():
-        hint = f"did you mean {like[0]}{text.strip()[len(name) :]}?" if like else "rlpatch list"
-        cause = f"{name!r} is unknown; the targets are {', '.join(one.name for one in projects)}"
+        hint = Text("did you mean {target}{version}?", like[0], text.strip()[len(name) :]) if like else "rlpatch list"
+        cause = Text("{name!r} is unknown; the targets are {names}", name, ", ".join(one.name for one in projects))
         return Problem(Kind.NO_TARGET, cause, hint=hint)
     right = like[0] if like else "TARGET"
-    hint = f"a folder is an option: {right} --path {text}" if "/" in text else f"write {right} or {right}==VERSION"
-    return Problem(Kind.USAGE, f"{text!r} is not TARGET or TARGET==VERSION", hint=hint)
+    hint = (
+        Text("a folder is an option: {right} --path {folder}", right, text)
+        if "/" in text
+        else Text("write {right} or {right}==VERSION", right)
+    )
+    return Problem(Kind.USAGE, Text("{text!r} is not TARGET or TARGET==VERSION", text), hint=hint)
 
 
 def _no_version(text: str, version: str, project: Project) -> Problem:
@@ -262,5 +275,5 @@ def _no_version(text: str, version: str, project: Project) -> Problem:
     name, begin = project.name, re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
     alike = [release for release in project.releases if release.startswith(begin)] or project.releases
     like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"
-    hint = f"one release, such as {like}, or {name} for the one that is there"
-    return Problem(Kind.USAGE, f"{version!r} in {text!r} is not a version", hint=hint)
+    hint = Text("one release, such as {release}, or {name} for the one that is there", like, name)
+    return Problem(Kind.USAGE, Text("{version!r} in {text!r} is not a version", version, text), hint=hint)

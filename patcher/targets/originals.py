@@ -7,6 +7,7 @@ import hashlib
 from pathlib import PurePosixPath
 
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.targets import checkout, sources
 from patcher.targets.target import Target
 
@@ -18,12 +19,15 @@ def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None
         # Not by base64, which nothing else of `apply` loads.
         code = binascii.b2a_base64(hashlib.sha256(pristine).digest(), newline=False).decode().rstrip("=")
         if recorded and recorded != f"sha256={code.replace('+', '-').replace('/', '_')}":
-            detail = f"{target.version_from}/RECORD has another hash for {path}"
-            return Note(f"{path.name} is not the file that was released", detail)
+            detail = Text("{version_from}/RECORD has another hash for {path}", target.version_from, path)
+            return Note(Text("{name} is not the file that was released", path.name), detail)
     if target.installed_as in ("checkout", "editable"):
         committed = checkout.pristine(target.folder, path)
         if committed is not None and committed != pristine:
-            return Note(f"{path.name} has changes that are not committed", f"git has another {path} at HEAD")
+            return Note(
+                Text("{name} has changes that are not committed", path.name),
+                Text("git has another {path} at HEAD", path),
+            )
     return None
 
 

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.targets import checkout, sources, versions
 from patcher.targets.target import Project, Target
 from patcher.targets.versions import Distribution
 
+_WHEEL, _UNPACKED = Text("wheel"), Text("unpacked")
 _SITES = ("site-packages", "dist-packages")
-_SHADOWS = "this folder shadows another install"
+_SHADOWS = Text("this folder shadows another install")
 
 
 class _WorkTree(NamedTuple):
@@ -44,13 +46,13 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     recorded = (installed and installed.source, versions.from_pkg_info(root, project.distributions), literal)
     believed, doubts = versions.decide(recorded, tree.state, project.placeholders)
     if beside:
-        installed_as = "wheel" if root.name in _SITES or (installed and installed.installed) else "unpacked"
+        installed_as = _WHEEL if root.name in _SITES or (installed and installed.installed) else _UNPACKED
     elif editable:
-        installed_as = "editable"
+        installed_as = Text("editable")
     else:
-        installed_as = "checkout" if tree.own else "wheel" if root.name in _SITES else "unpacked"
+        installed_as = Text("checkout") if tree.own else _WHEEL if root.name in _SITES else _UNPACKED
     shadowed = (found.folder for found in claims if found not in (*beside, *editable))
-    notes += tuple(Note(_SHADOWS, f"this folder shadows what {folder} stands for") for folder in shadowed)
+    notes += tuple(Note(_SHADOWS, Text("this folder shadows what {folder} stands for", folder)) for folder in shadowed)
     notes += ambiguous + tree.notes + doubts
     return Target(
         project, believed.version, root, installed_as, believed.says, found_by, notes, tuple(map(Path, search))
@@ -81,18 +83,22 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
     try:
         real = init.resolve(strict=True).parent
     except (OSError, RuntimeError):
-        cause = f"{package.name}/__init__.py is a link that leads nowhere"
-        raise Problem(Kind.ENVIRONMENT, cause, str(init), f"install {project.name} again") from None
+        cause = Text("{name}/__init__.py is a link that leads nowhere", package.name)
+        raise Problem(Kind.ENVIRONMENT, cause, str(init), Text("install {name} again", project.name)) from None
     here = package.parent.resolve()
     strict = any(part.startswith("__editable__") for part in here.parts)
     if real.parent == here:
-        hard = Note("a strict editable install of hard links: the patch stays in this build folder")
+        hard = Note(Text("a strict editable install of hard links: the patch stays in this build folder"))
         return here, (hard,) if strict else ()
     if real.name != project.package:
-        return here, (Note("the package folder is a link", f"{package} is a link to {real}"),)
+        return here, (Note(Text("the package folder is a link"), Text("{package} is a link to {real}", package, real)),)
     if not strict and _is_cache(project, real.parent, here):
-        return here, (Note("its files are links into the installer's cache", f"the cache is {real.parent}"),)
-    return real.parent, (Note("the package folder holds links", f"{package} holds links into {real.parent}"),)
+        return here, (
+            Note(Text("its files are links into the installer's cache"), Text("the cache is {parent}", real.parent)),
+        )
+    return real.parent, (
+        Note(Text("the package folder holds links"), Text("{package} holds links into {parent}", package, real.parent)),
+    )
 
 
 def _is_cache(project: Project, linked: Path, here: Path) -> bool:
@@ -113,4 +119,8 @@ def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
         state = checkout.describe(root, PurePosixPath(project.package, "__init__.py"))
     except Problem as problem:
         return _WorkTree(own=True, notes=(Note(problem.cause, problem.hint),))
-    return _WorkTree(True, state, (Note(f"git: {state.head[:7] or 'no commit yet'}"),)) if state else _WorkTree()
+    return (
+        _WorkTree(True, state, (Note(Text("git: {commit}", state.head[:7] or Text("no commit yet"))),))
+        if state
+        else _WorkTree()
+    )

@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 from patcher.messages.errors import Kind, Problem, failed, refused
+from patcher.messages.text import Text
 
 _EXTENSIONS = (".so", ".pyd")
-_AGAIN = "install the project again: the file belongs to its release"
+_AGAIN = Text("install the project again: the file belongs to its release")
 
 
 def there(file: Path) -> bool:
@@ -35,11 +36,14 @@ def read(file: Path) -> bytes:
     try:
         if os.path.lexists(file) and not file.is_file():  # to read a pipe would wait for somebody who writes
             raise Problem(
-                Kind.ENVIRONMENT, f"{file.name} is neither a regular file nor a link to one", str(file), _AGAIN
+                Kind.ENVIRONMENT,
+                Text("{name} is neither a regular file nor a link to one", file.name),
+                str(file),
+                _AGAIN,
             )
         return file.read_bytes()
     except FileNotFoundError:
-        raise Problem(Kind.STRUCTURE, f"there is no {file.name} here", str(file), _AGAIN) from None
+        raise Problem(Kind.STRUCTURE, Text("there is no {name} here", file.name), str(file), _AGAIN) from None
     except OSError as error:
         raise failed(error) from None
 
@@ -52,9 +56,15 @@ def refuse_other_forms(file: Path) -> None:
         others.append(package)
     if others:
         other = others[0].name
-        found = f"Python loads {other} in its place" if os.path.lexists(file) else f"only {other} is there"
-        hint = "install the project with its Python sources"
-        raise Problem(Kind.ENVIRONMENT, f"{file.name} cannot be patched: {found}", str(others[0]), hint)
+        found = (
+            Text("Python loads {other} in its place", other)
+            if os.path.lexists(file)
+            else Text("only {other} is there", other)
+        )
+        hint = Text("install the project with its Python sources")
+        raise Problem(
+            Kind.ENVIRONMENT, Text("{name} cannot be patched: {reason}", file.name, found), str(others[0]), hint
+        )
 
 
 def text(file: Path) -> str | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.targets import sources
 
 if TYPE_CHECKING:
@@ -135,8 +136,8 @@ def choose(found: Sequence[Distribution], literal: Source | None) -> tuple[Distr
 
     best = max(found, key=trust)
     others = ", ".join(d.folder.name for d in found if d is not best)
-    took = f"took {best.folder.name}, not {others}"
-    return best, (Note(f"several distributions claim this package: took {best.source.version}", took),)
+    took = Text("took {name}, not {other_names}", best.folder.name, others)
+    return best, (Note(Text("several distributions claim this package: took {version}", best.source.version), took),)
 
 
 def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
@@ -166,10 +167,17 @@ def decide(
     """
     known = [source for source in recorded if source is not None]
     ranked = _ranked([source for source in known if source.version not in placeholders], git)
-    best = next((one for one in ranked if not lies(one.version)), ranked[0] if ranked else Source("", "nothing"))
-    why = f"{best.says} says {best.version} and is believed" if best.version else "it is that of every release"
+    best = next((one for one in ranked if not lies(one.version)), ranked[0] if ranked else Source("", Text("nothing")))
+    why = (
+        Text("{says} says {version} and is believed", best.says, best.version)
+        if best.version
+        else Text("it is that of every release")
+    )
     doubts = (
-        Note(f"took version {best.version or 'unknown'}, not {one.version}", f"{one.says} says {one.version}; {why}")
+        Note(
+            Text("took version {version}, not {other}", best.version or Text("unknown"), one.version),
+            Text("{source} says {version}; {why}", one.says, one.version, why),
+        )
         for one in known
         if not holds(one.version, best.version) and not holds(best.version, one.version)
     )
@@ -181,11 +189,11 @@ def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
     if git is None or not git.version:
         return recorded
     if git.tag:
-        return [Source(git.version, f"git tag {git.tag}"), *recorded]
+        return [Source(git.version, Text("git tag {tag}", git.tag)), *recorded]
     near = understood(git.near)
     stale = [source for source in recorded if near and (have := understood(source.version)) and have < near]
     current = [source for source in recorded if source not in stale]
-    return [*current, Source(git.version, f"git describe, after {git.near}"), *stale]
+    return [*current, Source(git.version, Text("git describe, after {near}", git.near)), *stale]
 
 
 def _headers(path: Path) -> dict[str, str]:

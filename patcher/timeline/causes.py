@@ -8,7 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from patcher.timeline.model import Cause, RunCause, TrainingStep
+from patcher.messages.text import Text
+from patcher.timeline.model import (
+    BALANCE,
+    FREE_SYNC,
+    NO_TAIL,
+    NOT_KNOWN,
+    SEVERAL,
+    TYPICAL,
+    Cause,
+    RunCause,
+    TrainingStep,
+)
 from patcher.timeline.path import PathPiece
 from patcher.timeline.shares import seconds
 
@@ -123,24 +134,31 @@ def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVe
     most = max(step.us, key=lambda key: step.us[key], default=None)
     mostly = _cause(step, most, others, who) if most else None
     if len(others) < FEWEST:
-        return StepVerdict("typical", "there are too few steps to compare it with", None, mostly)
+        return StepVerdict(TYPICAL, Text("there are too few steps to compare it with"), None, mostly)
     typical = statistics.median(other.total for other in others)
     standing = [(excess, key) for key in step.us if (excess := _stands_out(step, key, others, typical)) > 0]
     if not standing:
-        return StepVerdict("typical", "nothing stands out over the other steps", None, mostly)
+        return StepVerdict(TYPICAL, Text("nothing stands out over the other steps"), None, mostly)
     excess, key = max(standing)
     longer = step.total - typical
     if excess < SINGLE * longer:
         own, more = seconds(excess), seconds(longer)
-        several = f"no single cause: {key.what} accounts for {own:.2f} s of {more:.2f} s more"
-        return StepVerdict("several", several, None, mostly)
+        several = Text(
+            "no single cause: {what} accounts for {seconds:.2f} s of {excess:.2f} s more", key.what, own, more
+        )
+        return StepVerdict(SEVERAL, several, None, mostly)
     if longer < LEAST * excess:
-        return StepVerdict("typical", "it took no longer than the other steps", None, mostly)
+        return StepVerdict(TYPICAL, Text("it took no longer than the other steps"), None, mostly)
     if key.role == "unrecorded":
-        return StepVerdict("not known", f"{key.what} took longer, and what did it left no record", None, mostly)
+        return StepVerdict(
+            NOT_KNOWN, Text("{what} took longer, and what did it left no record", key.what), None, mostly
+        )
     if key.role in step.unsafe:
-        return StepVerdict("not known", step.unsafe[key.role], None, mostly)
-    hidden = f"the step is {seconds(longer):.2f} s longer: the rest would have passed anyway, with polling for example"
+        return StepVerdict(NOT_KNOWN, step.unsafe[key.role], None, mostly)
+    hidden = Text(
+        "the step is {seconds:.2f} s longer: the rest would have passed anyway, with polling for example",
+        seconds(longer),
+    )
     return StepVerdict("limited", hidden if longer < MOSTLY * excess else "", _cause(step, key, others, who), mostly)
 
 
@@ -220,17 +238,17 @@ def _longest(lengths: Mapping[int, int], excess: float, who: Sequence[Who]) -> W
 
 
 ADVICE = {
-    "poll": "poll more often: shorten the interval of the replay buffer (poll_interval), or let it be notified",
-    "tail": "cut or refill the tail: partial rollouts, more prompts than needed, a lower limit of tokens",
-    "sync": "look at its parts; send larger buckets, or overlap it with the end of the update",
-    "gap": "profile the driver here (py-spy dump --pid): it computes between its phases",
-    "reward": "compute rewards while the rollout goes on, in workers of their own",
-    "driver": "profile the driver in this phase (py-spy record --pid)",
-    "queue": "check whether the worker was still busy with an earlier call",
-    "trainer": "record the micro-batch that the proposed window names",
-    "rank": "look at this rank's host and data: sequence lengths (balance_batch), clocks, other processes",
-    "engine": "record the decode steps that the proposed window names",
-    "replica": "look at this replica's host and at how requests are spread over the replicas",
+    "poll": Text("poll more often: shorten the interval of the replay buffer (poll_interval), or let it be notified"),
+    "tail": Text("cut or refill the tail: partial rollouts, more prompts than needed, a lower limit of tokens"),
+    "sync": Text("look at its parts; send larger buckets, or overlap it with the end of the update"),
+    "gap": Text("profile the driver here (py-spy dump --pid): it computes between its phases"),
+    "reward": Text("compute rewards while the rollout goes on, in workers of their own"),
+    "driver": Text("profile the driver in this phase (py-spy record --pid)"),
+    "queue": Text("check whether the worker was still busy with an earlier call"),
+    "trainer": Text("record the micro-batch that the proposed window names"),
+    "rank": Text("look at this rank's host and data: sequence lengths (balance_batch), clocks, other processes"),
+    "engine": Text("record the decode steps that the proposed window names"),
+    "replica": Text("look at this replica's host and at how requests are spread over the replicas"),
 }
 """What to do next, by what costs time."""
 
@@ -269,7 +287,7 @@ def _outstanding(steps: Iterable[TrainingStep]) -> list[_Row]:
         total = sum(limit.excess_seconds for _, limit in group)
         rows.append(
             (
-                f"{largest.label}, over the typical step",
+                Text("{label}, over the typical step", largest.label),
                 total,
                 [at for at, _ in group],
                 advice(largest),
@@ -306,10 +324,10 @@ def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> list[_Row
 
     rows = [
         over("poll", _poll_title(paths), "poll", [step.poll_seconds for step in steps]),
-        over("", "the tail of the rollout, with fewer than a tenth of its requests", "tail", saved("no tail")),
-        over("sync", "weight sync", "sync", saved("free weight sync")),
-        over("gap", "the driver between its phases", "gap", list(map(_gaps, paths))),
-        over("", "waiting for the last replica and the last rank", "replica", saved("perfect balance")),
+        over("", Text("the tail of the rollout, with fewer than a tenth of its requests"), "tail", saved(NO_TAIL)),
+        over("sync", Text("weight sync"), "sync", saved(FREE_SYNC)),
+        over("gap", Text("the driver between its phases"), "gap", list(map(_gaps, paths))),
+        over("", Text("waiting for the last replica and the last rank"), "replica", saved(BALANCE)),
     ]
     return [row for row in rows if row[1] > 0]
 
@@ -325,7 +343,7 @@ def _counted(step: TrainingStep, key: str) -> float:
 
 def _poll_title(paths: Iterable[Spent]) -> str:
     names = {key.what for path in paths for key in path.us if key.kind == "poll"}
-    return f"polling ({', '.join(sorted(names)[:2])}) after the last trajectory had ended"
+    return Text("polling ({names}) after the last trajectory had ended", ", ".join(sorted(names)[:2]))
 
 
 def _gaps(path: Spent) -> float:

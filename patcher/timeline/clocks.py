@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from patcher.messages.text import Text
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.model import Clock
 from patcher.timeline.path import by_start, calls_for
@@ -55,7 +56,7 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
     walls = _walls(processes)
     home = processes[reference].head.boot
     if len(walls) == 1:
-        return Alignment({home: 0}, (_clock(processes, home, Offset(0, 0, "same clock")),))
+        return Alignment({home: 0}, (_clock(processes, home, Offset(0, 0, Text("same clock"))),))
     apart = {boot: wall - walls[home] for boot, wall in walls.items()}
     offsets = solved(bounds(processes), home, apart)
     clocks = [_clock(processes, boot, offset, apart[boot] - offset.offset) for boot, offset in offsets.items()]
@@ -92,10 +93,10 @@ def solved(bounds_known: Iterable[ClockBound], home: str, walls: Mapping[str, in
         below, above = low.get(boot), high.get(boot)
         above = None if above is None else -above
         if boot == home:
-            offsets[boot] = Offset(0, 0, "same clock")
+            offsets[boot] = Offset(0, 0, Text("same clock"))
         elif below is None or above is None:
             inside = max(wall, below) if below is not None else min(wall, above) if above is not None else wall
-            offsets[boot] = Offset(inside, None, "wall clock")
+            offsets[boot] = Offset(inside, None, Text("wall clock"))
         else:
             apart = above - below
             offsets[boot] = Offset((below + above) // 2, abs(apart) // 2, "causality", apart < -SLACK_US)

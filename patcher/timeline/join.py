@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from patcher.messages.text import Text
 from patcher.timeline import causes, clocks, recorded, runs, shares
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.lanes import LaneBuilder
-from patcher.timeline.model import Imbalance, Lane, PathSegment, Run, RunTimeline, TrainingStep
+from patcher.timeline.model import Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
 from patcher.timeline.path import ENDLESS, PathPiece, StepRecords, critical_path, end_of
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import Collector
@@ -267,24 +268,25 @@ class _Join:
                 count = len(group.works) if group else 0
                 most = self.expected[span.name] = max(self.expected.get(span.name, 0), count)
                 if count < most and not records.has_twin(span):
-                    return {"trainer": f"{most - count} of {most} ranks recorded nothing of {span.name}"}
+                    lack = Text("{count} of {total} ranks recorded nothing of {name}", most - count, most, span.name)
+                    return {"trainer": lack}
         return {}
 
     def _label(self, at: int) -> str:
         process = self.processes[at]
-        return (
-            Lane(process.role, 0, process.replica, process.rank, process.head.host, process.head.pid, "").label
-            + f" (pid {process.head.pid})"
-        )
+        who = label(process.role, process.replica, process.rank)
+        return Text("{process} (pid {pid})", who, process.head.pid)
 
     def _missing(self) -> Iterator[str]:
         for size, lacking in self.lacking.items():
             some = ", ".join(map(str, lacking[:8])) + (" …" if len(lacking) > 8 else "")
-            yield f"of {size} trainer ranks {some} left no file: whether one of them was late is unknown"
+            yield Text(
+                "of {size} trainer ranks {ranks} left no file: whether one of them was late is unknown", size, some
+            )
         lacks = {
-            "driver": "no driver left a file: steps cannot be told apart",
-            "trainer": "no trainer left a file: what its calls waited for is unknown",
-            "engine": "no engine left a file: what a request waited for is unknown",
+            "driver": Text("no driver left a file: steps cannot be told apart"),
+            "trainer": Text("no trainer left a file: what its calls waited for is unknown"),
+            "engine": Text("no engine left a file: what a request waited for is unknown"),
         }
         for role, what in lacks.items():
             needed = role == "driver" or self.driver is not None
@@ -292,7 +294,7 @@ class _Join:
                 yield what
         for step in self.steps[-1:]:
             for text in step.missing:
-                yield f"step {step.step}: {text}; their last second is lost if a process was killed"
+                yield Text("step {step}: {text}; their last second is lost if a process was killed", step.step, text)
 
     def _lost(self, at: int) -> int:
         """Return how many records of a process are lost: ids that never came; 0 for few."""
@@ -308,22 +310,31 @@ class _Join:
         for at, reader in enumerate(self.readers):
             name = self.processes[at].head.path.name
             if reader.losses.too_large:
-                yield f"{reader.losses.too_large} unpacks to more than rlpatch packs: the rest of it is left out"
+                yield Text(
+                    "{name} unpacks to more than rlpatch packs: the rest of it is left out",
+                    reader.losses.too_large,
+                )
             elif reader.losses.cut:
-                yield f"{name} is damaged: the rest of it is left out"
+                yield Text("{name} is damaged: the rest of it is left out", name)
             if count := reader.losses.lines:
-                yield f"{name}: {count:,} records are not understood and left out"
+                yield Text("{name}: {count:,} records are not understood and left out", name, count)
             if lost := self._lost(at):
-                yield f"{self._label(at)} lacks {lost:,} records: dropped, or in a file that was replaced"
+                yield Text(
+                    "{label} lacks {lost:,} records: dropped, or in a file that was replaced", self._label(at), lost
+                )
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:
                 wrong = clock.error_seconds or 0
-                yield f"what {hosts} recorded contradicts the order of calls: times there may be {wrong:.3f} s wrong"
+                yield Text(
+                    "what {hosts} recorded contradicts the order of calls: times there may be {wrong:.3f} s wrong",
+                    hosts,
+                    wrong,
+                )
             elif clock.error_seconds is None:
-                yield f"the clock of {hosts} is its wall clock: its error has no bound"
+                yield Text("the clock of {hosts} is its wall clock: its error has no bound", hosts)
         if self.driver is not None and not self.marked:
-            yield "the driver marks no steps: they are counted by its phase `step`"
+            yield Text("the driver marks no steps: they are counted by its phase `step`")
 
 
 def lane_roles(process: Process) -> tuple[str, ...]:

@@ -10,15 +10,24 @@ import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.messages.text import Text
+
+TYPICAL, SEVERAL, NOT_KNOWN = Text("typical"), Text("several"), Text("not known")
+"""What is said of a step that nothing limits; of any other it is what limited it."""
+
+NO_TAIL, BALANCE = Text("no tail"), Text("perfect balance")
+FREE_SYNC, OVERLAP = Text("free weight sync"), Text("overlap")
+"""Names of the bounds of a step."""
+
 ROLES = {
-    "driver": "driver",
-    "trainer": "trainer",
-    "engine": "engine",
-    "server": "server",
-    "agent": "agent loop",
-    "reward": "reward",
-    "other": "other",
-    "unrecorded": "not recorded",
+    "driver": Text("driver"),
+    "trainer": Text("trainer"),
+    "engine": Text("engine"),
+    "server": Text("server"),
+    "agent": Text("agent loop"),
+    "reward": Text("reward"),
+    "other": Text("other"),
+    "unrecorded": Text("not recorded"),
 }
 """What a process does in a run, in the order of the lanes, as people read it; ``unrecorded`` has no lane."""
 
@@ -83,10 +92,16 @@ class Lane:
 
 def label(role: str, replica: int | None, rank: int | None) -> str:
     """Return who it is, for people: ``trainer, rank 1``."""
-    words = [ROLES.get(role, role)]
-    words += [f"replica {replica}"] if replica is not None else []
-    words += [f"rank {rank}"] if rank is not None else []
-    return ", ".join(words)
+    name: str = ROLES.get(role, role)
+    if replica is not None:
+        name = Text("{who}, replica {number}", name, replica)
+    return name if rank is None else Text("{who}, rank {number}", name, rank)
+
+
+def doing(who: str, what: str, phase: str) -> Text:
+    """Return who did what, and in which phase if that says more."""
+    text = Text("{who}: {what}", who, what)
+    return text if phase in ("", what, "step") else Text("{doing} in {phase}", text, phase)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,8 +147,7 @@ class Cause:
     @property
     def label(self) -> str:
         """Who did what in which phase, for people: ``trainer, rank 1: micro-batch in update_actor``."""
-        phase = f" in {self.phase}" if self.phase not in ("", self.what, "step") else ""
-        return f"{label(self.role, self.replica, self.rank)}: {self.what}{phase}"
+        return doing(label(self.role, self.replica, self.rank), self.what, self.phase)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +198,7 @@ class Part:
 class Bound:
     """What a step would at best take if something were different, and why that is a bound.
 
-    ``name`` is one of ``no tail``, ``perfect balance``, ``free weight sync``, ``overlap``.
+    ``name`` is `NO_TAIL`, `BALANCE`, `FREE_SYNC` or `OVERLAP`.
     """
 
     name: str

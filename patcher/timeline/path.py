@@ -15,6 +15,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeVar
 
+from patcher.messages.text import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
 
 DEEPEST = 64
@@ -348,7 +349,7 @@ class _Walk:
         """Time of ``node`` that nothing within it covers: what others did for it, and the rest is its own."""
         records = self.records
         if node is None or (node.kind, node.name) == ("phase", "step"):
-            self.pieces.append(PathPiece(low, high, "driver", "gap", "between phases", "", records.driver))
+            self.pieces.append(PathPiece(low, high, "driver", "gap", Text("between phases"), "", records.driver))
         elif node.process == records.driver:
             for cover, begin, end in walk_back(records.remote(node), low, high):
                 if cover is None:
@@ -377,7 +378,7 @@ class _Walk:
         }.get(node.kind, self.records.roles[node.process])  # fmt: skip
         if node.kind == "phase" and role == "engine":  # it runs in the process of a trainer
             role = "trainer"
-        what = f"call {node.name}" if node.kind == "call" else node.name or node.kind
+        what = Text("call {name}", node.name) if node.kind == "call" else node.name or node.kind
         what = node.kind if node.kind in ("trajectory", "request") else what
         process = None if all_ranks or (role == "trainer" and self.records.partial) else node.process
         self.pieces.append(PathPiece(low, high, role, node.kind, what, phase, process, late))
@@ -431,7 +432,7 @@ class _Walk:
             if begin <= low or end >= high or alone:
                 self.add(serve, begin, end, phase)
             else:
-                self.pieces.append(PathPiece(begin, end, "engine", "gap", "no iteration", phase, lone))
+                self.pieces.append(PathPiece(begin, end, "engine", "gap", Text("no iteration"), phase, lone))
 
     def _alone(self, serve: KeptSpan, low: int, high: int) -> bool:
         """Tell whether no other request is alive at its replica all the time: then it is this one that is kept back."""
@@ -461,7 +462,7 @@ class _Walk:
     def _queue(self, call: KeptSpan, low: int, high: int, phase: str, work: KeptSpan, late: int) -> None:
         """From a call to the start of its work."""
         all_ranks = not late and len(self.records.groups[call.id].works) > 1
-        self.add(work._replace(name=f"start of {work.name}"), low, high, phase, late, all_ranks=all_ranks)
+        self.add(work._replace(name=Text("start of {name}", work.name)), low, high, phase, late, all_ranks=all_ranks)
 
     def _course(self, work: KeptSpan) -> list[Point]:
         """Return the starts and ends within a work, in order, with the innermost span that goes on before each."""
@@ -495,7 +496,7 @@ class _Walk:
             at = max(points[last].time, before)
             within = points[last].within
             if not stretches:
-                within = within._replace(name=f"start of {within.name}")
+                within = within._replace(name=Text("start of {name}", within.name))
             stretches.append((before, at, within, late, not alone))
             before = at
         for begin, end, span, late, together in reversed(stretches):

@@ -7,8 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
+from patcher.messages.text import Text
 from patcher.timeline.files import KeptSpan
-from patcher.timeline.model import Bound, IdleReason, Imbalance, Part, RoleUse, Tail
+from patcher.timeline.model import (
+    BALANCE,
+    FREE_SYNC,
+    NO_TAIL,
+    OVERLAP,
+    Bound,
+    IdleReason,
+    Imbalance,
+    Part,
+    RoleUse,
+    Tail,
+)
 from patcher.timeline.path import PathPiece, StepRecords, by_start, covered, end_of, head_to_head, uncovered
 
 T = TypeVar("T")
@@ -246,20 +258,21 @@ def what_if(
     )
     saved = (
         (
-            "no tail", round(tail.saves_seconds * 1e6) if tail else 0,
-            "the step would not wait for the last requests; the rest of their work would be done later, or not at all",
+            NO_TAIL, round(tail.saves_seconds * 1e6) if tail else 0,
+            Text("the step would not wait for the last requests; the rest of their work would be done later, or not"
+                " at all"),
         ),
         (
-            "perfect balance", balance,
-            "the last replica and the last rank would finish when the mean one does; work moves, none disappears",
+            BALANCE, balance,
+            Text("the last replica and the last rank would finish when the mean one does; work moves, none disappears"),
         ),
         (
-            "free weight sync", overlap([(piece.start, piece.end) for piece in path], sync),
-            "nothing waits for the weights; what already runs beside the sync cannot be saved twice",
+            FREE_SYNC, overlap([(piece.start, piece.end) for piece in path], sync),
+            Text("nothing waits for the weights; what already runs beside the sync cannot be saved twice"),
         ),
         (
-            "overlap", min(of_rollout, of_trainer),
-            "rollout and training side by side, as in an asynchronous trainer: the longer of the two remains",
+            OVERLAP, min(of_rollout, of_trainer),
+            Text("rollout and training side by side, as in an asynchronous trainer: the longer of the two remains"),
         ),
     )  # fmt: skip
     return tuple(Bound(name, seconds(length - us), seconds(us), why) for name, us, why in saved if us * 1000 > length)

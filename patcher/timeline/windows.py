@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from patcher.messages.command_line import CommandLine
+from patcher.messages.text import Text
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.model import ProposedWindow, TrainingStep
 from patcher.timeline.path import ENDLESS, StepRecords, by_start, covered, end_of
@@ -180,8 +181,8 @@ class Collector:
         ordered = sorted(rollouts, key=lambda rollout: steps[rollout.step].seconds)
         typical = ordered[len(ordered) // 2]
         first, last = typical.first, typical.last
-        why = f"{typical.median_us / 1000:,.1f} ms a decode step, the median of step {typical.step}"
-        yield self._decode("typical decode", typical, first.number, last.number + 1, why, (first.start, last.end))
+        why = Text("{median:,.1f} ms a decode step, the median of step {step}", typical.median_us / 1000, typical.step)
+        yield self._decode(Text("typical decode"), typical, first.number, last.number + 1, why, (first.start, last.end))
         slowest = max(
             rollouts, key=lambda rollout: (rollout.slowest.end - rollout.slowest.start) / max(rollout.median_us, 1)
         )
@@ -189,9 +190,13 @@ class Collector:
         if length > SLOW * slowest.median_us:
             number = slowest.slowest.number
             times = length / max(slowest.median_us, 1)
-            why = f"decode step {number} took {length / 1000:,.1f} ms, {times:.1f} times the median"
+            why = Text(
+                "decode step {number} took {length:,.1f} ms, {times:.1f} times the median", number, length / 1000, times
+            )
             around = (max(number - AROUND, 1), number + AROUND + 1)
-            yield self._decode("slowest decode", slowest, *around, why, (slowest.slowest.start, slowest.slowest.end))
+            yield self._decode(
+                Text("slowest decode"), slowest, *around, why, (slowest.slowest.start, slowest.slowest.end)
+            )
         tails = [(step.tail_seconds, step) for step in steps.values() if step.tail_seconds > TAIL_SHARE * step.seconds]
         if tails:
             yield from self._tail(max(tails, key=lambda pair: pair[0])[1], rollouts)
@@ -205,9 +210,14 @@ class Collector:
         if own and step.tail:
             few = max(own[0].requests // 10, 1)
             tail = step.tail
-            why = f"{tail.seconds:,.2f} s of step {step.step} with fewer than a tenth of its {tail.peak} requests"
+            why = Text(
+                "{seconds:,.2f} s of step {step} with fewer than a tenth of its {peak} requests",
+                tail.seconds,
+                step.step,
+                tail.peak,
+            )
             span = (round(step.tail.start * 1e6), round(step.tail.end * 1e6))
-            yield self._decode("tail", own[0], 0, TAIL_STEPS, why, span, "--at-tail", str(few))
+            yield self._decode(Text("tail"), own[0], 0, TAIL_STEPS, why, span, "--at-tail", str(few))
 
     def _decode(
         self, what: str, rollout: Rollout, first: int, end: int, why: str, span: tuple[int, int], *more: str
@@ -218,7 +228,7 @@ class Collector:
         replicas = ("--replicas", str(rollout.replica)) if by_verl else ()
         window = ("--decode", f"{first}:{end}", *more)
         if not rollout.single:
-            why = f"{why}; its engine ran empty within the step, so count again with watch"
+            why = Text("{why}; its engine ran empty within the step, so count again with watch", why)
         return ProposedWindow(
             what, str(CommandLine("apply", self._engine, *window, "--rollout", str(rollout.rollout), *replicas)),
             str(CommandLine("trigger", *window)), why, rollout.step, rollout.replica, None,
@@ -232,14 +242,18 @@ class Collector:
         words = (*stage_words, *(("--role", role) if role else ()), *window)
         ranks = ("--ranks", str(micro_batch.rank)) if micro_batch.rank is not None else ()
         length = (micro_batch.end - micro_batch.start) / 1e6
-        why = (
-            f"micro-batch {micro_batch.number} of {micro_batch.method} in step {micro_batch.step}"
-            f" took {length:,.2f} s, {times:.1f} times the median"
+        why = Text(
+            "micro-batch {number} of {method} in step {step} took {length:,.2f} s, {times:.1f} times the median",
+            micro_batch.number,
+            micro_batch.method,
+            micro_batch.step,
+            length,
+            times,
         )
         command = CommandLine("apply", self._trainer, *words, *ranks, "--training-steps", str(micro_batch.call))
         trigger = CommandLine("trigger", *stage_words, *window, *ranks)
         return ProposedWindow(
-            "slow micro-batch", str(command), str(trigger), why, micro_batch.step, None, micro_batch.rank,
+            Text("slow micro-batch"), str(command), str(trigger), why, micro_batch.step, None, micro_batch.rank,
             seconds(micro_batch.start), seconds(micro_batch.end),
         )  # fmt: skip
 

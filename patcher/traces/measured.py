@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from patcher.messages.text import Text
 from patcher.traces.words import percent, short
 
 BUSY = 0.8
@@ -19,7 +20,7 @@ TURNS, TOGETHER = ("aiv_vec", "aiv_mte2", "aiv_mte3"), 0.9
 """Pipes of a vector core that take turns on the same data, and the share of its cycles from which on they bound a
 kernel together: the advisor's limit, too."""
 
-IN_TURN, NOTHING = "pipes in turn", "nothing"
+IN_TURN, NOTHING = Text("pipes in turn"), Text("nothing")
 """What bounds a kernel without a busy pipe: `NOTHING` where it is too small, or its pipes wait for others."""
 
 
@@ -129,18 +130,19 @@ def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
     """How fast matmuls, and other operators, ran all in all, and which share of the roofline of ``device`` that is."""
     every = list(rates)
     for what, unit, group in (
-        ("matmuls and attention", "TFLOPS", [rate for rate in every if rate.flops]),
-        ("element by element, sums and norms", "TB/s", [rate for rate in every if not rate.flops]),
+        (Text("matmuls and attention"), "TFLOPS", [rate for rate in every if rate.flops]),
+        (Text("element by element, sums and norms"), "TB/s", [rate for rate in every if not rate.flops]),
     ):
         if ns := sum(one.ns for one in group):
             done = sum((one.flops or one.bytes) * one.calls for one in group) / ns / 1e3
-            yield f"{what}: {done:,.{1 if done < 100 else 0}f} {unit}, {_roofline(group, device)}"
+            rate = f"{done:,.{1 if done < 100 else 0}f} {unit}"
+            yield Text("{operators}: {rate}, {roofline}", what, rate, _roofline(group, device))
 
 
 def _roofline(rates: Iterable[OperatorRate], device: str) -> str:
     """Return which share of the roofline they reached, in words."""
     times = [(rate.least_ns, rate.ns) for rate in rates if rate.least_ns is not None]
     if not times:
-        return f"no roofline is known for {short(device)}"
+        return Text("no roofline is known for {device}", short(device))
     least, took = map(sum, zip(*times, strict=True))
-    return f"{percent(least / (took or 1), 0)} of the roofline"
+    return Text("{least} of the roofline", percent(least / (took or 1), 0))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from patcher.messages.text import Text
 from patcher.traces import names
 from patcher.traces.measured import KernelUse, OperatorRate
 from patcher.traces.messages import LinkPiece
@@ -22,19 +23,19 @@ SCHEMA = 1
 """Of the JSON of a report and of a comparison."""
 
 FREE: Mapping[str, str] = {
-    "free_host_late_ns": "the host was late",
-    "free_waiting_ns": "launched, not started",
-    "free_unknown_ns": "launch unknown",
+    "free_host_late_ns": Text("the host was late"),
+    "free_waiting_ns": Text("launched, not started"),
+    "free_unknown_ns": Text("launch unknown"),
 }
 """The parts of a unit in which nothing runs on the device, with the reason."""
 
 PARTS: Mapping[str, str] = {
-    "compute_ns": "computing",
-    "overlap_ns": "computing and communicating at once",
-    "communication_ns": "communicating, not hidden",
-    "copy_ns": "copying",
-    **{part: f"free: {reason}" for part, reason in FREE.items()},
-    "lead_in_ns": "lead-in, before its first kernel",
+    "compute_ns": Text("computing"),
+    "overlap_ns": Text("computing and communicating at once"),
+    "communication_ns": Text("communicating, not hidden"),
+    "copy_ns": Text("copying"),
+    **{part: Text("free: {reason}", reason) for part, reason in FREE.items()},
+    "lead_in_ns": Text("lead-in, before its first kernel"),
 }
 """The eight parts of a unit, in the order in which they are drawn, with their labels."""
 
@@ -49,7 +50,7 @@ PROFILERS: Mapping[str, str] = {
 FORMS: Mapping[str, str] = {form: ", ".join((profiler, *form.split("-")[1:])) for form, profiler in PROFILERS.items()}
 """Form of a trace → the profiler that writes it, and its export."""
 
-COMPUTE, COMMUNICATION, COPY = "compute", "communication", "copy"
+COMPUTE, COMMUNICATION, COPY = Text("compute"), Text("communication"), Text("copy")
 KINDS = (COMPUTE, COMMUNICATION, COPY)
 """What a task of the device does."""
 
@@ -391,7 +392,7 @@ class RankProfile(Payload):
     @property
     def rank_name(self) -> str:
         """Its rank as people read it; "" where nobody knows."""
-        return "" if self.rank is None else f"rank {self.rank}"
+        return "" if self.rank is None else Text("rank {rank}", self.rank)
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -408,7 +409,7 @@ class RankProfile(Payload):
         """The numbers of its units, as ``#3 to #5``; "" without units."""
         numbers = [unit.number for unit in self.units]
         ends = (min(numbers), max(numbers)) if len(numbers) > 1 else numbers
-        return " to ".join(f"#{number}" for number in ends)
+        return Text("#{first} to #{last}", *ends) if len(numbers) > 1 else "".join(f"#{number}" for number in numbers)
 
     @property
     def median_ns(self) -> int:
@@ -606,8 +607,8 @@ class EqualLoad:
     by: tuple[str, ...]
 
 
-FASTER, SLOWER, ALIKE = "faster", "slower", "no clear difference"
-UNDECIDED = FEW, OTHER = "not enough data", "recorded otherwise"
+FASTER, SLOWER, ALIKE = Text("faster"), Text("slower"), Text("no clear difference")
+UNDECIDED = FEW, OTHER = Text("not enough data"), Text("recorded otherwise")
 """The verdicts of a comparison: by its interval, or undecided, for steps are few or the profiler's settings differ."""
 
 

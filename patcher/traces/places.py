@@ -2,61 +2,70 @@
 
 from __future__ import annotations
 
+from patcher.messages.text import COMMA, Text, joined
 from patcher.traces.model import FREE, PARTS, FreeGap, RankProfile
 from patcher.traces.words import apart, in_ms, percent, short
 
 _SHORT = {
-    "free_host_late_ns": "between kernels launched one by one",
-    "free_waiting_ns": "between kernels that had been launched",
-    "lead_in_ns": "before the first kernel",
+    "free_host_late_ns": Text("between kernels launched one by one"),
+    "free_waiting_ns": Text("between kernels that had been launched"),
+    "lead_in_ns": Text("before the first kernel"),
 }
 _GRAPH = {
-    "within": "within a replayed graph",
-    "behind": "after a replayed graph",
-    "before": "before a replayed graph",
-    "between": "between two replayed graphs",
+    "within": Text("within a replayed graph"),
+    "behind": Text("after a replayed graph"),
+    "before": Text("before a replayed graph"),
+    "between": Text("between two replayed graphs"),
 }
 
 
+_LEAD_IN = Text("lead-in")
 _ROOM = 60
 
 
 def place_of(gap: FreeGap, room: int = _ROOM) -> str:
     """Before which kernel it lies; of short ones, between which. As long as there is ``room``."""
     if gap.kind == "place":
-        stream = f" on {short(gap.stream, 20)}"
-        return f"before {short(gap.after, room - len('before ') - len(stream))}{stream}"
-    return "within replayed graphs" if gap.graph else _SHORT.get(gap.part, "between kernels without a launch")
+        stream = short(gap.stream, 20)
+        return Text("before {kernel} on {stream}", short(gap.after, room - len("before  on ") - len(stream)), stream)
+    return (
+        Text("within replayed graphs") if gap.graph else _SHORT.get(gap.part, Text("between kernels without a launch"))
+    )
 
 
 def behind(gap: FreeGap) -> str:
     """Behind which kernel it lies, and how to the replay of a graph; of short ones, how many they are."""
     if gap.kind != "place":
-        return f"{gap.count:,} short gap{'s' * (gap.count != 1)}"
+        return Text("1 short gap") if gap.count == 1 else Text("{count:,} short gaps", gap.count)
     before, _ = apart([gap.before, gap.after])
-    return ", ".join(filter(None, (gap.before and f"after {before}", _GRAPH.get(gap.graph, ""))))
+    return joined(COMMA, (gap.before and Text("after {kernel}", before), _GRAPH.get(gap.graph, "")))
 
 
 def why(gap: FreeGap) -> str:
     """Return what the host did meanwhile, and what else is known of the reason."""
-    return ", ".join(filter(None, (reason_of(gap), host_of(gap))))
+    return joined(COMMA, (reason_of(gap), host_of(gap)))
 
 
 def reason_of(gap: FreeGap) -> str:
     """Return the reason of the part of the unit that it is of."""
-    return FREE.get(gap.part) or PARTS[gap.part].partition(",")[0]
+    return FREE.get(gap.part) or (_LEAD_IN if gap.part == "lead_in_ns" else PARTS[gap.part])
 
 
 def host_of(gap: FreeGap) -> str:
     """Return what the host was in; "" where that is not known."""
     operator, module = (short(name) for name in (gap.operator, gap.module))
-    around = " in ".join(filter(None, (operator, module)))
+    around = operator or module
+    if operator and module:
+        around = Text("{operator} in {module}", operator, module)
     if gap.call:
-        held = "was in" if 2 * gap.call_ns >= gap.ns else "came out of"
-        return f"the host {held} {short(gap.call)}{f' ({around})' if around else ''}"
+        call = short(gap.call)
+        if around:
+            call = Text("{call} ({around})", call, around)
+        held = 2 * gap.call_ns >= gap.ns
+        return Text("the host was in {call}", call) if held else Text("the host came out of {call}", call)
     if not around:
         return ""
-    return f"the host was in {around}" if gap.within else f"called for by {around}"
+    return Text("the host was in {around}", around) if gap.within else Text("called for by {around}", around)
 
 
 def first_place(profile: RankProfile, part: str) -> str:
@@ -65,8 +74,10 @@ def first_place(profile: RankProfile, part: str) -> str:
     if gap is None:
         return ""
     count = len(profile.units)
-    words = ", ".join(filter(None, (place_of(gap), behind(gap), host_of(gap))))
-    return f"{words}: {in_ms(gap.ns / count)} per unit, in {gap.units:,} of {count:,} units"
+    place = joined(COMMA, (place_of(gap), behind(gap), host_of(gap)))
+    return Text(
+        "{place}: {time} per unit, in {units:,} of {count:,} units", place, in_ms(gap.ns / count), gap.units, count
+    )
 
 
 def share_of(gap: FreeGap, profile: RankProfile) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.traces.marks import RANGE, Mark, mark_named
 from patcher.traces.measured import KernelUse
 from patcher.traces.messages import CollectiveMessage
@@ -83,7 +84,12 @@ class RankTrace:
         number = self.threads.setdefault((process, thread), len(self.threads))
         if number == len(self.operators):
             if number == MOST_THREADS:
-                raise Problem(Kind.TRACE, f"it holds more than {number:,} threads", self.source, "record it again")
+                raise Problem(
+                    Kind.TRACE,
+                    Text("it holds more than {number:,} threads", number),
+                    self.source,
+                    Text("record it again"),
+                )
             self.operators.append(RangeColumns())
             self.modules.append(RangeColumns())
         return number
@@ -126,6 +132,8 @@ def several(path: Path, what: str, values: Iterable[object]) -> Problem:
     """Return the problem that a file or folder holds several ranks or devices: a trace is of one."""
     names = sorted(map(str, values))
     if len(names) > _MOST_NAMES:
-        names[_MOST_NAMES:] = [f"and {len(names) - _MOST_NAMES:,} more"]
-    cause = f"{path.name} holds several {what}: {', '.join(names)}"
-    return Problem(Kind.TRACE, cause, str(path), "record, export or parse each rank by itself, in a folder of its own")
+        names[_MOST_NAMES:] = [Text("and {count:,} more", len(names) - _MOST_NAMES)]
+    cause = Text("{name} holds several {what}: {names}", path.name, what, ", ".join(names))
+    return Problem(
+        Kind.TRACE, cause, str(path), Text("record, export or parse each rank by itself, in a folder of its own")
+    )

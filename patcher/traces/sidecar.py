@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher.messages.text import Text
 from patcher.store.filesystem.opened import reading
 from patcher.traces import names
 
@@ -232,10 +233,12 @@ def read(file: Path) -> Metadata:
         text = stream.read(_LARGEST + 1)
         content = json.loads(text) if len(text) <= _LARGEST else None
     if not isinstance(content, dict):
-        raise ValueError("the facts beside it are not a JSON object, or not all of one")  # noqa: TRY004  (as for any other file)
+        raise ValueError(Text("the facts beside it are not a JSON object, or not all of one"))  # noqa: TRY004  (as for any other file)
     if (version := content.get("format")) != FORMAT:
-        shown = version if isinstance(version, int | float) else "none"
-        raise ValueError(f"the format of the facts beside it is {shown}, and this rlpatch reads {FORMAT}")
+        shown = version if isinstance(version, int | float) else Text("none")
+        raise ValueError(
+            Text("the format of the facts beside it is {format}, and this rlpatch reads {supported}", shown, FORMAT)
+        )
     return parsed(content)
 
 
@@ -257,7 +260,7 @@ def checked(trace: Path, form: str, steps: Sequence[int] | None) -> tuple[Metada
     try:
         metadata = beside(trace)
     except ValueError as error:
-        return None, (str(error),)
+        return None, (error.args[0],)
     return metadata, tuple(contradictions(metadata, trace, form, steps)) if metadata else ()
 
 
@@ -267,20 +270,22 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     for name in _IDENTITY if own["ours"] else ():
         value, expected = getattr(metadata, name), own.get(name)
         if value not in (None, "") and expected not in (None, "") and value != expected:
-            yield f"its name says {name} {expected}, its facts say {value}"
+            yield Text("its name says {name} {expected}, its facts say {value}", name, expected, value)
     if {metadata.backend, form} == {"npu", "torch"}:
-        yield f"its facts say that {metadata.backend} recorded it"
+        yield Text("its facts say that {backend} recorded it", metadata.backend)
     recorded = sorted(metadata.units)
     if steps is not None and recorded and recorded != sorted(steps):
-        yield f"its facts name {_range(recorded)}, and it has {_range(sorted(steps))}"
+        yield Text("its facts name {units}, and it has {actual}", _range(recorded), _range(sorted(steps)))
     count = (metadata.window.length if metadata.window else None) or 0
     whole = metadata.closed == "complete" and (metadata.piece or 1) == 1
     if whole and "units" in metadata.raw and len(recorded) < count:
-        yield f"its facts call it complete, with {len(recorded)} of {count} units"
+        yield Text("its facts call it complete, with {count} of {total} units", len(recorded), count)
 
 
 def _range(units: Sequence[int]) -> str:
     if len(units) < 2:
-        return f"unit {units[0]}" if units else "no unit"
+        return Text("unit {number}", units[0]) if units else Text("no unit")
     whole = len(units) == units[-1] - units[0] + 1
-    return f"{len(units)} units, {units[0]} to {units[-1]}" if whole else f"{len(units)} of {units[0]} to {units[-1]}"
+    if whole:
+        return Text("{count} units, {first} to {last}", len(units), units[0], units[-1])
+    return Text("{count} of {first} to {last}", len(units), units[0], units[-1])

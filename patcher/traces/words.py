@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from patcher.messages.text import SEMICOLON, Text, joined
+
 _LISTED = 6  # units by name
 _ROOM = 40  # characters of a name in a line
 _NAME = 300  # characters of a name: a template's instance can have thousands
@@ -101,7 +103,7 @@ def _around(name: str, place: int, room: int) -> str:
 
 def spread(least: int, most: int) -> str:
     """Values from ``least`` to ``most``."""
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    return f"{least:,}" if least == most else Text("{least:,} to {most:,}", least, most)
 
 
 def listed(numbers: Sequence[int]) -> str:
@@ -112,20 +114,30 @@ def listed(numbers: Sequence[int]) -> str:
 def uncounted_between(uncounted: Mapping[int, int]) -> str:
     """The iterations that do not count and lie between units: how many, and before which of these (unit → how many)."""
     count = sum(uncounted.values())
-    lie = "1 uncounted iteration lies" if count == 1 else f"{count:,} uncounted iterations lie"
-    listed = ", ".join(f"#{at}" for at in sorted(uncounted)[:_LISTED])
-    return f"{lie} between its units, before {listed}{' …' if len(uncounted) > _LISTED else ''}"
+    units = ", ".join(f"#{at}" for at in sorted(uncounted)[:_LISTED]) + (" …" if len(uncounted) > _LISTED else "")
+    if count == 1:
+        return Text("1 uncounted iteration lies between its units, before {units}", units)
+    return Text("{count:,} uncounted iterations lie between its units, before {units}", count, units)
 
 
 def cold_units(numbers: Sequence[int]) -> str:
     """Sentence on the units that carry the profiler's start, because no other came before them to warm up in."""
     if len(numbers) == 1:
-        return f"#{numbers[0]} is cold: it carries the profiler's own start, because nothing comes before to warm up in"
+        return Text(
+            "#{number} is cold: it carries the profiler's own start, because nothing comes before to warm up in",
+            numbers[0],
+        )
     named = ", ".join(f"#{number}" for number in numbers[:_LISTED]) + (" …" if len(numbers) > _LISTED else "")
-    return f"{named} are cold: they carry the profiler's own start, because nothing comes before to warm up in"
+    return Text(
+        "{units} are cold: they carry the profiler's own start, because nothing comes before to warm up in", named
+    )
 
 
-def joined_replays(count: int, joined: int, why: Sequence[str]) -> str:
+def joined_replays(count: int, complete: int, why: Sequence[str]) -> str:
     """Return how many replays of graphs were joined with what was captured, and why others were not."""
-    shown = f"{joined:,} of {count:,} replays of graphs have the operators, modules and shapes of their capture"
-    return f"{shown}; not joined: {'; '.join(why)}" if why else shown
+    shown = Text(
+        "{complete:,} of {count:,} replays of graphs have the operators, modules and shapes of their capture",
+        complete,
+        count,
+    )
+    return Text("{replays}; not joined: {why}", shown, joined(SEMICOLON, why)) if why else shown

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher.messages.text import Text
 from patcher.store.filesystem.opened import opened
 from patcher.workers import request as requests
 from patcher.workers import worker as workers
@@ -83,7 +84,7 @@ class StateFolder:
         except OSError as error:
             return error.strerror or str(error)
         except ValueError as error:
-            value = str(error)
+            value = error.args[0]
         self._known[name] = key, value
         return value
 
@@ -122,7 +123,9 @@ class StateFolder:
     def _refuse_link(self) -> None:
         if self.path.is_symlink():
             raise OSError(
-                errno.ELOOP, "this is a link, and none is followed here: somebody may have planted it", str(self.path)
+                errno.ELOOP,
+                Text("this is a link, and none is followed here: somebody may have planted it"),
+                str(self.path),
             )
 
 
@@ -137,5 +140,5 @@ def content(file: Path) -> bytes:
     with opened(file.parent.resolve()) as folder, folder.reading(file.name) as stream:
         text = stream.read(LARGEST + 1)
     if len(text) > LARGEST:
-        raise ValueError(f"it is larger than {LARGEST >> 20} MB")
+        raise ValueError(Text("it is larger than {size} MB", LARGEST >> 20))
     return text

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from patcher.messages.text import Text
+
 FORMAT = 1
 """Of states and requests; a file of another one is not read."""
 LONGEST = 200
@@ -26,11 +28,13 @@ class Fields:
         try:
             content = json.loads(text)
         except (ValueError, RecursionError):
-            raise ValueError("it is not JSON, or incomplete") from None
+            raise ValueError(Text("it is not JSON, or incomplete")) from None
         if not isinstance(content, dict):
-            raise ValueError("it is not a JSON object")  # noqa: TRY004  (as for any file that is none of ours)
+            raise ValueError(Text("it is not a JSON object"))  # noqa: TRY004  (as for any file that is none of ours)
         if content.get("format") != FORMAT:
-            raise ValueError(f"its format is {shown(content.get('format'))}, and this rlpatch reads {FORMAT}")
+            raise ValueError(
+                Text("its format is {format}, and this rlpatch reads {supported}", shown(content.get("format")), FORMAT)
+            )
         self.content: Mapping[str, Any] = content
 
     def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
@@ -67,11 +71,11 @@ class Fields:
 
     def _of(self, name: str, default: object) -> object:
         if name not in self.content and default is None:
-            raise ValueError(f"it has no {name}")
+            raise ValueError(Text("it has no {name}", name))
         return self.content.get(name, default)
 
     def _wrong(self, name: str) -> ValueError:
-        return ValueError(f"its {name} is {shown(self.content.get(name))}")
+        return ValueError(Text("its {name} is {value}", name, shown(self.content.get(name))))
 
 
 def _fits(value: object, pattern: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher import processes
+from patcher.messages.text import Text
 from patcher.workers.worker import Worker
 
 SILENT_S = 3600.0
@@ -43,8 +44,8 @@ class Life(NamedTuple):
     def words(self) -> str:
         """How it is shown."""
         if self.alive is not None:
-            return "alive" if self.alive else "gone"
-        return f"silent {duration(self.age)}" if self.silent else f"{duration(self.age)} ago"
+            return Text("alive") if self.alive else Text("gone")
+        return Text("silent {age}", duration(self.age)) if self.silent else Text("{age} ago", duration(self.age))
 
 
 def host() -> str:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.messages.text import Text
 from patcher.workers import life
 from patcher.workers.folder import SkippedFile, StateFolder
 from patcher.workers.life import Life
@@ -110,7 +111,7 @@ def _row(
     elif worker.request == filed.id:
         outcome, why = _serving(worker, state, traces, filed)
     elif lying is None or lying.id != filed.id:
-        outcome, why = LOST, "the request was removed, or another took its place, before this worker did"
+        outcome, why = LOST, Text("the request was removed, or another took its place, before this worker did")
     else:
         outcome, why = _untaken(worker, state, filed, now)
     return WorkerProgress(worker, state, traces, outcome, why)
@@ -124,8 +125,8 @@ def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tu
     if state.gone:
         return (LOST, _gone(worker)) if since else (IDLE, "")
     if _late(worker, filed):
-        return LOST, f"{worker.turns} {filed.at} was asked for, and it is at {worker.turn}"
-    return (LOST, "the request has expired") if filed.expires < now else (AT_WORK, "")
+        return LOST, Text("{turns} {at} was asked for, and it is at {turn}", worker.turns, filed.at, worker.turn)
+    return (LOST, Text("the request has expired")) if filed.expires < now else (AT_WORK, "")
 
 
 def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
@@ -134,7 +135,7 @@ def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: F
         if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
         if _late(worker, filed):
-            return LOST, f"{worker.turns} {filed.at} has passed without a trace"
+            return LOST, Text("{turns} {at} has passed without a trace", worker.turns, filed.at)
     return _outcome(worker, state)
 
 
@@ -155,8 +156,9 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
 
 def _gone(worker: Worker) -> str:
     some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
-    last = " before it had recorded all" if some else f"; its last state was {worker.state}"
-    return f"process {worker.pid} has ended{last}"
+    if some:
+        return Text("process {pid} has ended before it had recorded all", worker.pid)
+    return Text("process {pid} has ended; its last state was {state}", worker.pid, worker.state)
 
 
 def _missing(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:

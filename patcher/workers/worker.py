@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from patcher.messages.text import Text
 from patcher.workers import forms
 
-INSTALLED, WAITING, ARMED, RECORDING, SAVING = "installed", "waiting", "armed", "recording", "saving"
-SAVED, NOT_RECORDED, FAILED = "saved", "not recorded", "failed"
+INSTALLED, WAITING, ARMED, RECORDING = Text("installed"), Text("waiting"), Text("armed"), Text("recording")
+SAVING, SAVED, NOT_RECORDED, FAILED = Text("saving"), Text("saved"), Text("not recorded"), Text("failed")
 STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVING, SAVED, NOT_RECORDED, FAILED)
 """In the order in which a worker runs through them; it ends with one of the last three."""
 
@@ -85,7 +86,7 @@ class Worker(WorkerState):
     @property
     def turns(self) -> str:
         """What it counts: rollouts or training steps."""
-        return "rollout" if self.step is None else "training step"
+        return Text("rollout") if self.step is None else Text("training step")
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -95,8 +96,14 @@ class Worker(WorkerState):
     @property
     def name(self) -> str:
         """How it is called in messages."""
-        replica = f" replica {self.replica}" if self.replica else ""
-        return f"{self.host}{replica} rank {self.rank}"
+        return named(self.host, self.replica, self.rank)
+
+
+def named(host: str, replica: str, rank: int) -> Text:
+    """Return how a worker is called in messages."""
+    if replica:
+        return Text("{host} replica {replica} rank {rank}", host, replica, rank)
+    return Text("{host} rank {rank}", host, rank)
 
 
 def read(text: bytes) -> Worker:
@@ -112,7 +119,8 @@ def read(text: bytes) -> Worker:
         window=fields.text("window", "", f"{forms.WINDOW}(,{forms.WINDOW})*", longest=100_000),
         load=fields.number("load", 0), tail=fields.number("tail", 0), context=fields.number("context", 0),
         rollout=fields.maybe("rollout"), step=fields.maybe("step"), sync=fields.maybe("sync"),
-        role=fields.text("role", ""), state=fields.text("state", pattern="|".join(STATES)), why=why,
+        role=fields.text("role", ""), why=why,
+        state=STATES[STATES.index(fields.text("state", pattern="|".join(STATES)))],
         at=fields.time("at"), number=fields.maybe("number"), origin=fields.maybe("origin"), live=fields.maybe("live"),
         traces=tuple(filter(None, map(_name, fields.texts("traces")))),
         on_demand="request" in fields.content, request=fields.text("request", ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.processes import Processes
 from patcher.recipe import Gap, Head, Insertion, Loop, Recipe, Structure, Upstream
 from patches import training
@@ -12,16 +13,19 @@ from patches.probes.areal import VersionedSteps
 from patches.training import MICRO, MINI, ROLES, UPDATES
 
 _LOGGER = "areal.rlpatch"
-_REMOVE = "AReaL takes a window of micro-batches or mini-batches"
-_WHY = (
+_REMOVE = Text("AReaL takes a window of micro-batches or mini-batches")
+_WHY = Text(
     "with perf_tracer AReaL writes down how long each forward and backward took; its own torch profiler has to be put"
     " around a scope by hand, and records all of it"
 )
 _COUNTED = Note(
-    "a training step is what the log counts: the weights' version and one",
-    "a reference and a teacher, which have no optimizer, count their calls: after a checkpoint they begin at 1 again",
+    Text("a training step is what the log counts: the weights' version and one"),
+    Text(
+        "a reference and a teacher, which have no optimizer, count their calls: after a checkpoint they begin at 1"
+        " again"
+    ),
 )
-_TEACHER = Note("a teacher is recorded as the reference is", "it is an actor without an optimizer, too")
+_TEACHER = Note(Text("a teacher is recorded as the reference is"), Text("it is an actor without an optimizer, too"))
 _STRATEGIES = ("fsdp", "megatron", "archon")
 _ENGINE = "FSDP engine"
 
@@ -39,20 +43,20 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         method,
         where=Head(),
         line='self._rlpatch_stage("enter")',
-        why="it is called once in a training step, with the whole batch of this rank",
+        why=Text("it is called once in a training step, with the whole batch of this rank"),
     )
     lend = Insertion(
         method,
         where=Head(),
         line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
-        why="the engine has the loop over the micro-batches, the actor or critic knows role and training step",
+        why=Text("the engine has the loop over the micro-batches, the actor or critic knows role and training step"),
         windows=(MICRO,),
     )
     minis = Insertion(
         method,
         where=Loop(("mb_inputs.mbs",)),
         line='{units} = self._rlpatch_stage_units("mini-batch", {units}, last=True)',
-        why="each turn is a mini-batch with its optimizer step",
+        why=Text("each turn is a mini-batch with its optimizer step"),
     )
     return Recipe(
         name=_worker_name(role, unit),
@@ -68,11 +72,11 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
                 RELEASES,
                 file,
                 fingerprints,
-                "one loop over the mini-batches" if stage in UPDATES else "one call of the engine",
+                Text("one loop over the mini-batches") if stage in UPDATES else Text("one call of the engine"),
             ),
         ),
         why=_WHY,
-        how="one line at the head tells whose call it is; the probe is one nested class at the end of the class",
+        how=Text("one line at the head tells whose call it is; the probe is one nested class at the end of the class"),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
         strategies=("fsdp",) if unit == MICRO else _STRATEGIES,
@@ -99,12 +103,12 @@ def _engine(stage: str) -> Recipe:
                 method,
                 where=Loop(("mb_list",)),
                 line=f'{{units}} = self._rlpatch_stage_units("micro-batch", {{units}}{last})',
-                why="each turn is a micro-batch, forward and in updates backward",
+                why=Text("each turn is a micro-batch, forward and in updates backward"),
             ),
         ),
-        structures=(Structure("", RELEASES, file, ("384fb5d642dd",), "one loop over the micro-batches"),),
+        structures=(Structure("", RELEASES, file, ("384fb5d642dd",), Text("one loop over the micro-batches")),),
         why=_WHY,
-        how="the loop runs over its micro-batches wrapped by the actor or critic that drives this engine",
+        how=Text("the loop runs over its micro-batches wrapped by the actor or critic that drives this engine"),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
         strategies=("fsdp",),
@@ -136,19 +140,21 @@ UPSTREAM = Upstream(
             MICRO,
             tuple(ROLES),
             "",
-            Note("its schedule has the micro-batches", "--mini-batch is available in updates"),
+            Note(Text("its schedule has the micro-batches"), Text("--mini-batch is available in updates")),
         ),
         Gap(
             "archon",
             MICRO,
             tuple(ROLES),
             "",
-            Note("its runner has the micro-batches", "--mini-batch is available in updates"),
+            Note(Text("its runner has the micro-batches"), Text("--mini-batch is available in updates")),
         ),
     ),
     builtin={
-        ">=1.0.4": "perf_tracer records how long each phase and each forward and backward took, without operators, and"
-        " with perf_tracer.profile_steps torch.profiler in scopes that ask for it, of which AReaL itself has none."
-        " memory_profiler writes snapshots of the memory in whole training steps."
+        ">=1.0.4": Text(
+            "perf_tracer records how long each phase and each forward and backward took, without operators, and"
+            " with perf_tracer.profile_steps torch.profiler in scopes that ask for it, of which AReaL itself has none."
+            " memory_profiler writes snapshots of the memory in whole training steps."
+        )
     },
 )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from patcher.messages.text import Text
 from patcher.recipe import Insertion, Recipe
 from patches import timeline
 from patches.areal import RELEASES
 
 _PACKAGE = "areal"
-_RANK = "a trainer calls it on each of its ranks"
-_CALLED = "whatever the trainer calls of its workers goes through it"
-_STOP = "requests stop while the weights come"
-_SYNC = "the weights go from the trainer to the rollout"
+_RANK = Text("a trainer calls it on each of its ranks")
+_CALLED = Text("whatever the trainer calls of its workers goes through it")
+_STOP = Text("requests stop while the weights come")
+_SYNC = Text("the weights go from the trainer to the rollout")
 
 
 def _sites(name: str, file: str, *heads: timeline.Site, loops: Iterable[Insertion] = ()) -> Recipe:
@@ -27,12 +28,12 @@ def _spans(kind: str, owner: str, why: str, *methods: str) -> Iterable[timeline.
 def _engine(name: str, *more: timeline.Site, loops: Iterable[Insertion] = ()) -> Recipe:
     owner = f"{name}Engine"
     return _sites(
-        f"works of the {name} engine",
+        Text("works of the {name} engine", name),
         f"engine/{name.lower()}_engine.py",
         *_spans("work", owner, _RANK, "update_weights"),
         *_spans("sync", owner, _SYNC, "_update_weights_from_distributed", "_update_weights_from_disk"),
-        *_spans("sleep", owner, "a model leaves the device, and comes back", "offload", "onload"),
-        (f"{owner}.optimizer_step", 'span("unit", "optimizer-step")', "it ends a mini-batch"),
+        *_spans("sleep", owner, Text("a model leaves the device, and comes back"), "offload", "onload"),
+        (f"{owner}.optimizer_step", 'span("unit", "optimizer-step")', Text("it ends a mini-batch")),
         *more,
         loops=loops,
     )
@@ -42,17 +43,17 @@ RECIPES = timeline.recipes(
     _PACKAGE,
     RELEASES,
     _sites(
-        "phases of the trainer",
+        Text("phases of the trainer"),
         "utils/stats_tracker.py",
-        ("DistributedStatsTracker.record_timing", 'span("phase", key)', "the phases in the log are timed by it"),
+        ("DistributedStatsTracker.record_timing", 'span("phase", key)', Text("the phases in the log are timed by it")),
     ),
     _sites(
-        "steps of the trainer",
+        Text("steps of the trainer"),
         "utils/stats_logger.py",
-        ("StatsLogger.commit", "step(global_step + 1)", "each step is logged once, and counted from 1 on there"),
+        ("StatsLogger.commit", "step(global_step + 1)", Text("each step is logged once, and counted from 1 on there")),
     ),
     _sites(
-        "calls of the trainer",
+        Text("calls of the trainer"),
         "infra/controller/train_controller.py",
         *(
             (f"TrainController.{method}", 'span("call", method)', _CALLED)
@@ -60,46 +61,50 @@ RECIPES = timeline.recipes(
         ),
     ),
     _sites(
-        "works of the actor",
+        Text("works of the actor"),
         "trainer/ppo/actor.py",
         *_spans("work", "PPOActor", _RANK, "compute_logp", "compute_advantages", "ppo_update"),
     ),
     _sites(
-        "works of the critic",
+        Text("works of the critic"),
         "trainer/ppo/critic.py",
         *_spans("work", "PPOCritic", _RANK, "compute_values", "ppo_update"),
     ),
     _engine("FSDP", loops=(timeline.loop(_PACKAGE, "FSDPEngine.forward_backward_batch", "micro-batch", "mb_list"),)),
     _engine("Megatron"),
     _sites(
-        "episodes of a rollout",
+        Text("episodes of a rollout"),
         "infra/workflow_executor.py",
         (
             "WorkflowExecutor._create_workflow_task._execute_workflow",
             'span("trajectory", type(pending_task.workflow).__name__)',
-            "one episode, with all its turns and its reward",
+            Text("one episode, with all its turns and its reward"),
         ),
         *(
-            (f"BatchTaskDispatcher.{method}", f'span("poll", "{method}")', "the trainer waits here for episodes")
+            (f"BatchTaskDispatcher.{method}", f'span("poll", "{method}")', Text("the trainer waits here for episodes"))
             for method in ("active_submit_and_wait", "wait_results")
         ),
     ),
     _sites(
-        "requests of episodes",
+        Text("requests of episodes"),
         "infra/remote_inf_engine.py",
         (
             "RemoteInfEngine.agenerate",
             'requested("request", "generate", req.rid, req.input_ids)',
-            "an episode's side of a request",
+            Text("an episode's side of a request"),
         ),
         *_spans(
-            "sync", "RemoteInfEngine", "requests stop while the weights come", "pause_generation", "continue_generation"
+            "sync",
+            "RemoteInfEngine",
+            Text("requests stop while the weights come"),
+            "pause_generation",
+            "continue_generation",
         ),
     ),
     _sites(
         "rewards",
         "api/reward_api.py",
-        ("AsyncRewardWrapper.__call__", 'span("reward", "compute_score")', "an episode waits for its reward"),
+        ("AsyncRewardWrapper.__call__", 'span("reward", "compute_score")', Text("an episode waits for its reward")),
     ),
     logger="areal.rlpatch",
 )

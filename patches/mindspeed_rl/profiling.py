@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from patcher.messages.text import Text
 from patcher.switches import Application, ConfigSwitch, Key, State
 
 _OWN = "profiler_config.integrated"
@@ -22,13 +23,13 @@ PROFILING = Application(
     names=r"profiler_config|(?<!_)\bintegrated\s*[.=:{[]",
     switches=(
         ConfigSwitch(
-            "MindSpeed-RL's own profiler",
+            Text("MindSpeed-RL's own profiler"),
             (Key(f"{_OWN}.profile", (False, True)), Key(f"{_OWN}.mstx", (False, True))),
             _own,
-            "the workers record whole stages with torch_npu, from profile_step_start up to profile_step_end",
+            Text("the workers record whole stages with torch_npu, from profile_step_start up to profile_step_end"),
             "mindspeed_rl/utils/utils.py get_grpo_profiler, mindspeed_rl/config_cls/mindstudio_config.py, 2.1.0 to"
             " 2.3.0; cli/train_dpo.py hands it to Megatron",
-            armed="mstx marks ranges for a recording, but profile is not set, so nothing records",
+            armed=Text("mstx marks ranges for a recording, but profile is not set, so nothing records"),
         ),
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Loop, Probe, Recipe, Structure, Upstream
 from patches import rollout, training, vllm_engine
@@ -17,28 +18,32 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 _WITH_CRITIC = RELEASES.since("2.2.0")
 
 _LOGGER = "mindspeed_rl.rlpatch"
-_REMOVE = "MindSpeed-RL's own profiler takes a window of decode steps, micro-batches and mini-batches"
-_WHY = (
+_REMOVE = Text("MindSpeed-RL's own profiler takes a window of decode steps, micro-batches and mini-batches")
+_WHY = Text(
     "MindSpeed-RL's own profiler records whole stages, so its guide asks for max_tokens of 128, a global batch of 8 and"
     " fewer layers: another run than the one that is to be understood"
 )
 _PIPELINE = Note(
-    "with a pipeline there are no micro-batches: take --call, or --mini-batch",
-    "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the micro-batches:"
-    " nothing is recorded then, and the log says so",
+    Text("with a pipeline there are no micro-batches: take --call, or --mini-batch"),
+    Text(
+        "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the micro-batches:"
+        " nothing is recorded then, and the log says so"
+    ),
 )
 _DISPATCH = Note(
-    "a rollout is one turn of generating; a training step may have several",
-    "it has several where actor_rollout_dispatch_size is less than a replica's share of the batch, and with dynamic"
-    " sampling (DAPO)",
+    Text("a rollout is one turn of generating; a training step may have several"),
+    Text(
+        "it has several where actor_rollout_dispatch_size is less than a replica's share of the batch, and with dynamic"
+        " sampling (DAPO)"
+    ),
 )
-_DYNAMIC = Note("with use_dynamic_bsz micro-batches differ: one says little about others")
+_DYNAMIC = Note(Text("with use_dynamic_bsz micro-batches differ: one says little about others"))
 
 # --- rollout ---
 
 _ENGINE_FILE = "mindspeed_rl/models/rollout/vllm_engine.py"
 _ROLLOUT = Recipe(
-    name="vLLM in the training process",
+    name=Text("vLLM in the training process"),
     stage="rollout",
     class_name="VLLMInferEngine",
     method="__init__",
@@ -58,16 +63,20 @@ _ROLLOUT = Recipe(
                 "self.model = self.llm.llm_engine.model_executor.driver_worker.worker.model_runner.get_model()"
             ),
             line="self._rlpatch_stage_attend(self.llm.llm_engine.model_executor.driver_worker.worker)",
-            why="the executor calls execute_model() of this one worker once per iteration, in the forward's thread; it"
-            " is shadowed on the object, so vllm-ascend need not be patched. A unit reaches from call to call: its"
-            " forward and its sampling",
+            why=Text(
+                "the executor calls execute_model() of this one worker once per iteration, in the forward's thread; it"
+                " is shadowed on the object, so vllm-ascend need not be patched. A unit reaches from call to call: its"
+                " forward and its sampling"
+            ),
         ),
         Insertion(
             "free_cache_engine",
             where=Head(),
             line='self._rlpatch_stage("end_rollout", "free_cache_engine()")',
-            why="every way to generate ends with it: generate_sequences(), and the worker after asynchronous and"
-            " multi-turn rollouts; no empty batch follows the last request in one process",
+            why=Text(
+                "every way to generate ends with it: generate_sequences(), and the worker after asynchronous and"
+                " multi-turn rollouts; no empty batch follows the last request in one process"
+            ),
         ),
     ),
     structures=(
@@ -76,12 +85,14 @@ _ROLLOUT = Recipe(
             RELEASES,
             _ENGINE_FILE,
             ("c129b23eb8f0", "88d96061bc2f"),
-            "vllm.LLM with the external_launcher, V1 engine of vLLM 0.9.1 (0.11.0 on the master branch)",
+            Text("vllm.LLM with the external_launcher, V1 engine of vLLM 0.9.1 (0.11.0 on the master branch)"),
         ),
     ),
     why=_WHY,
-    how="one line where the engine is built, one at the head of free_cache_engine(); the probe is one nested class at"
-    " the end of VLLMInferEngine",
+    how=Text(
+        "one line where the engine is built, one at the head of free_cache_engine(); the probe is one nested class at"
+        " the end of VLLMInferEngine"
+    ),
     upstream=f"{_ENGINE_FILE}, from {RELEASES[0]} on",
     remove_when=_REMOVE,
     notes=(_DISPATCH,),
@@ -101,28 +112,32 @@ def _engine(stage: str) -> Recipe:
         "update",
         where=Loop(("mini_batches",)),
         line='mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)',
-        why="each turn is a mini-batch with its optimizer step",
+        why=Text("each turn is a mini-batch with its optimizer step"),
     )
     micros = (
         Insertion(
             "_forward_backward_batch",
             where=Before("data_iter = iter(batches)"),
             line='batches = self._rlpatch_stage_units("micro-batch", batches)',
-            why="without pipeline parallelism Megatron's schedule takes a micro-batch, goes forward and, in updates,"
-            " backward, and takes the next one",
+            why=Text(
+                "without pipeline parallelism Megatron's schedule takes a micro-batch, goes forward and, in updates,"
+                " backward, and takes the next one"
+            ),
             windows=(MICRO,),
         ),
         Insertion(
             "_forward_backward_batch",
             where=Before("if self.use_dynamic_bsz and forward_only and post_process: ..."),
             line="self._rlpatch_stage_ended(data_iter)",
-            why="the schedule takes as many as there are and never finds the end; the last one ends here, the reduction"
-            " of the gradients with it",
+            why=Text(
+                "the schedule takes as many as there are and never finds the end; the last one ends here, the reduction"
+                " of the gradients with it"
+            ),
             windows=(MICRO,),
         ),
     )
     return Recipe(
-        name="training engine",
+        name=Text("training engine"),
         stage=stage,
         class_name="BaseTrainingEngine",
         method="_forward_backward_batch",
@@ -135,12 +150,17 @@ def _engine(stage: str) -> Recipe:
                 releases,
                 _TRAINING_ENGINE,
                 ("e335852afe4a", "7a56bbeb4d29"),
-                "micro-batches in Megatron's schedule" + ", mini-batches in a loop over the epochs" * update,
+                Text("micro-batches in Megatron's schedule, mini-batches in a loop over the epochs")
+                if update
+                else Text("micro-batches in Megatron's schedule"),
             ),
         ),
         why=_WHY,
-        how="what the schedule iterates over, and the loop over the mini-batches, run wrapped by the worker: the"
-        " wrapper starts, steps and saves the profiler between two turns, and saves it also where one of them raises",
+        how=Text(
+            "what the schedule iterates over, and the loop over the mini-batches, run wrapped by the worker: the"
+            " wrapper starts, steps and saves the profiler between two turns, and saves it also where one of them"
+            " raises"
+        ),
         upstream=f"{_TRAINING_ENGINE}, from {releases[0]} on",
         remove_when=_REMOVE,
         strategies=("megatron",),
@@ -156,7 +176,7 @@ def _worker(
 ) -> Recipe:
     """The method of a worker that is the stage of one role, which ``ends`` before this statement."""
     return Recipe(
-        name=f"{'reference' if role == 'ref' else role} worker",
+        name=Text("reference worker") if role == "ref" else Text("{role} worker", role),
         stage=stage,
         class_name=class_name,
         method=method,
@@ -167,17 +187,25 @@ def _worker(
                 method,
                 where=Head(),
                 line=f'self._rlpatch_stage("enter", "{role}")',
-                why="a training step begins: the engine does not know it, for it gets the batch in parts of"
-                " *_dispatch_size; the passes for image embeddings are other methods and not counted",
+                why=Text(
+                    "a training step begins: the engine does not know it, for it gets the batch in parts of"
+                    " *_dispatch_size; the passes for image embeddings are other methods and not counted"
+                ),
             ),
             Insertion(
-                method, where=ends, line='self._rlpatch_stage("leave")', why="all parts have been through the engine"
+                method,
+                where=ends,
+                line='self._rlpatch_stage("leave")',
+                why=Text("all parts have been through the engine"),
             ),
         ),
         structures=structures,
         why=_WHY,
-        how="one line at the head of the stage and one at its end; the probe is one nested class at the end of"
-        f" {class_name}, from which the Ray actors inherit, and wraps the loops of the engine",
+        how=Text(
+            "one line at the head of the stage and one at its end; the probe is one nested class at the end of"
+            " {class_name}, from which the Ray actors inherit, and wraps the loops of the engine",
+            class_name,
+        ),
         upstream=f"{structures[-1].file}, from {structures[0].releases[0]} on",
         remove_when=_REMOVE,
         strategies=("megatron",),
@@ -191,7 +219,7 @@ _CRITIC_FILE = "mindspeed_rl/workers/critic_worker.py"
 
 
 def _whole(file: str, releases: Releases, *fingerprints: str) -> Structure:
-    return Structure("", releases, file, fingerprints, "a loop that fetches the parts of the batch")
+    return Structure("", releases, file, fingerprints, Text("a loop that fetches the parts of the batch"))
 
 
 _RECIPES = (
@@ -257,11 +285,13 @@ UPSTREAM = Upstream(
         titles=("ray::IntegratedWorker", "ray::ActorHybridWorker"),
     ),
     builtin={
-        ">=2.1.0": "profiler_config.integrated.profile records whole stages of the training steps from"
-        " profile_step_start up to profile_step_end on profile_ranks: one trace for each call of a stage, or with"
-        " stage=all, which PPO cannot have, one for everything. It has no window of decode steps, micro-batches or"
-        " mini-batches, writes no mark for them, and works for integrated workers alone. Its guide cuts max_tokens to"
-        " 128 and the global batch to 8 or 4 to keep the traces readable; mstx with level_none records marks and"
-        " communication, but no operators."
+        ">=2.1.0": Text(
+            "profiler_config.integrated.profile records whole stages of the training steps from"
+            " profile_step_start up to profile_step_end on profile_ranks: one trace for each call of a stage, or with"
+            " stage=all, which PPO cannot have, one for everything. It has no window of decode steps, micro-batches or"
+            " mini-batches, writes no mark for them, and works for integrated workers alone. Its guide cuts"
+            " max_tokens to 128 and the global batch to 8 or 4 to keep the traces readable; mstx with level_none"
+            " records marks and communication, but no operators."
+        )
     },
 )

@@ -6,6 +6,7 @@ go on beside a stage is a phase here, and its waits are none: what it waits for 
 
 from __future__ import annotations
 
+from patcher.messages.text import Text
 from patcher.recipe import Insertion, Recipe
 from patches import timeline
 from patches.mindspeed_rl import RELEASES
@@ -38,13 +39,17 @@ def _span(path: str, kind: str, why: str, name: str = "") -> timeline.Site:
 def _trainer(name: str, releases: Releases) -> Recipe:
     owner = f"Ray{name}Trainer"
     mark = timeline.around(
-        _PACKAGE, f"{owner}.fit", "logger.info(metrics.metric, ...)", "step(iteration)", "each step is logged once"
+        _PACKAGE,
+        f"{owner}.fit",
+        "logger.info(metrics.metric, ...)",
+        "step(iteration)",
+        Text("each step is logged once"),
     )
     return _sites(
-        f"steps of {name}",
+        Text("steps of {name}", name),
         f"trainer/{name.lower()}_trainer_hybrid.py",
         releases,
-        _span(f"{owner}.compute_advantage", "phase", "the driver waits here, with all rewards there"),
+        _span(f"{owner}.compute_advantage", "phase", Text("the driver waits here, with all rewards there")),
         loops=(mark,),
     )
 
@@ -53,10 +58,10 @@ def _worker(name: str, file: str, releases: Releases, *methods: str, update: str
     """``update`` is the role whose method ``update`` is."""
     works = [(method, method) for method in methods] + ([("update", f"update_{update}")] if update else [])
     heads = (
-        (f"{name}.{method}", f'span("work", "{work}", type(self).__name__)', "the driver calls it on every rank")
+        (f"{name}.{method}", f'span("work", "{work}", type(self).__name__)', Text("the driver calls it on every rank"))
         for method, work in works
     )
-    return _sites(f"works in {file}", f"workers/{file}.py", releases, *heads)
+    return _sites(Text("works in {file}", file), f"workers/{file}.py", releases, *heads)
 
 
 _OF_ACTOR = ("generate_sequences", "compute_log_prob", "compute_image_embeds", *_MODES[:2], "save_ckpt")
@@ -71,14 +76,14 @@ RECIPES = timeline.recipes(
         "prompts",
         "trainer/utils/transfer_dock.py",
         _LATER,
-        _span("put_prompts_experience", "phase", "a step begins with its prompts"),
+        _span("put_prompts_experience", "phase", Text("a step begins with its prompts")),
     ),
     _sites(
-        "calls of the driver",
+        Text("calls of the driver"),
         "workers/scheduler/launcher.py",
         RELEASES,
         *(
-            _span(f"RayActorGroup.{method}", "call", "a stage of a step, on a group of workers", work)
+            _span(f"RayActorGroup.{method}", "call", Text("a stage of a step, on a group of workers"), work)
             for method, work in _CALLS.items()
         ),
     ),
@@ -96,19 +101,19 @@ RECIPES = timeline.recipes(
         *(
             _span(f"MegatronShardingManager.{mode}", kind, why)
             for mode, kind, why in (
-                *((mode, "sync", "the weights go to the rollout, or back") for mode in _MODES[:2]),
-                *((mode, "sleep", "memory for what comes next") for mode in (*_MODES[2:], *_TRAINS)),
+                *((mode, "sync", Text("the weights go to the rollout, or back")) for mode in _MODES[:2]),
+                *((mode, "sleep", Text("memory for what comes next")) for mode in (*_MODES[2:], *_TRAINS)),
             )
         ),
     ),
     _sites(
-        "units of the training engine",
+        Text("units of the training engine"),
         "models/base/base_training_engine.py",
         RELEASES,
         _span(
             "BaseTrainingEngine._forward_backward_batch",
             "unit",
-            "its schedule interleaves the micro-batches",
+            Text("its schedule interleaves the micro-batches"),
             "forward-backward",
         ),
         loops=(timeline.loop(_PACKAGE, "BaseTrainingEngine.update", MINI, "mini_batches"),),

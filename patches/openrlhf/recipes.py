@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.processes import Processes
 from patcher.recipe import Around, Before, Head, Insertion, Recipe, Structure, Upstream
 from patches import training
@@ -12,20 +13,24 @@ from patches.probes.openrlhf import Batches, ReplayUpdate
 from patches.training import MICRO, MINI, ROLES
 
 _LOGGER = "openrlhf.rlpatch"
-_REMOVE = "OpenRLHF takes a window of micro-batches or mini-batches"
-_WHY = (
+_REMOVE = Text("OpenRLHF takes a window of micro-batches or mini-batches")
+_WHY = Text(
     "OpenRLHF has no profiler: one that is put around ppo_train() by hand records every micro-batch of every epoch, on"
     " every rank"
 )
 _COUNTED = Note(
-    "calls of a stage are counted as training steps",
-    "with freezing_actor_steps the actor is not updated in the first ones of the log, and after a checkpoint the log"
-    " goes on while the count begins at 1",
+    Text("calls of a stage are counted as training steps"),
+    Text(
+        "with freezing_actor_steps the actor is not updated in the first ones of the log, and after a checkpoint the"
+        " log goes on while the count begins at 1"
+    ),
 )
 _OPTIMIZER = Note(
-    "the last micro-batch of a mini-batch holds the optimizer step, too",
-    "it is taken in the same method; a mini-batch is as many as accumulate the gradient, or those up to where a dynamic"
-    " batch steps",
+    Text("the last micro-batch of a mini-batch holds the optimizer step, too"),
+    Text(
+        "it is taken in the same method; a mini-batch is as many as accumulate the gradient, or those up to where a"
+        " dynamic batch steps"
+    ),
 )
 
 
@@ -33,7 +38,7 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
     """The update of a role, in the trainer that its worker has."""
     method, file = "ppo_train", f"openrlhf/trainer/ray/ppo_{role}.py"
     return Recipe(
-        name=f"{role} trainer",
+        name=Text("{role} trainer", role),
         stage=stage,
         class_name=class_name,
         method=method,
@@ -44,25 +49,29 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
                 method,
                 where=Head(),
                 line='self._rlpatch_stage("enter")',
-                why="a call, with all its epochs, is counted as a training step",
+                why=Text("a call, with all its epochs, is counted as a training step"),
             ),
             Insertion(
                 method,
                 where=Around("self.training_step(...)", after='self._rlpatch_stage("stop", "micro-batch")'),
                 line='self._rlpatch_stage("start", "micro-batch", {"input_ids": experience.sequences})',
-                why="one micro-batch, forward and backward, and DeepSpeed's optimizer step where one is due",
+                why=Text("one micro-batch, forward and backward, and DeepSpeed's optimizer step where one is due"),
             ),
             Insertion(
                 method,
                 where=Before("if status_list: ..."),
                 line='self._rlpatch_stage("leave")',
-                why="the epochs are over",
+                why=Text("the epochs are over"),
             ),
         ),
-        structures=(Structure("", RELEASES, file, fingerprints, "a loop over micro-batches in one over the epochs"),),
+        structures=(
+            Structure("", RELEASES, file, fingerprints, Text("a loop over micro-batches in one over the epochs")),
+        ),
         why=_WHY,
-        how="a line at the head and one behind the epochs, and two around each micro-batch; mini-batches follow from"
-        " where the optimizer steps",
+        how=Text(
+            "a line at the head and one behind the epochs, and two around each micro-batch; mini-batches follow from"
+            " where the optimizer steps"
+        ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
         roles=(role,),
@@ -86,25 +95,27 @@ def _forward(stage: str) -> Recipe:
                 method,
                 where=Head(),
                 line='self._rlpatch_stage("enter", method_name)',
-                why="a call of forward for a whole rollout is counted as a training step; the class tells whose it is",
+                why=Text(
+                    "a call of forward for a whole rollout is counted as a training step; the class tells whose it is"
+                ),
                 parameters=("method_name",),
             ),
             Insertion(
                 method,
                 where=Around("func(...)", after='self._rlpatch_stage("stop", "micro-batch")'),
                 line='self._rlpatch_stage("start", "micro-batch", {"input_ids": sample_kwargs.get("sequences")})',
-                why="one part of the rollout, and one forward",
+                why=Text("one part of the rollout, and one forward"),
             ),
             Insertion(
                 method,
                 where=Before("return ..."),
                 line='self._rlpatch_stage("leave")',
-                why="all parts have been through the model",
+                why=Text("all parts have been through the model"),
             ),
         ),
-        structures=(Structure("", RELEASES, file, ("ded24382df9d",), "one loop over parts of the rollout"),),
+        structures=(Structure("", RELEASES, file, ("ded24382df9d",), Text("one loop over parts of the rollout")),),
         why=_WHY,
-        how="a line at the head and one at the end of the call, and two around each forward",
+        how=Text("a line at the head and one at the end of the call, and two around each forward"),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
         roles=ROLES[stage],
@@ -139,5 +150,5 @@ UPSTREAM = Upstream(
     processes=Processes(
         modules=("openrlhf.cli",), titles=("ray::PolicyModelActor", "ray::ReferenceModelActor", "ray::CriticModelActor")
     ),
-    builtin={">=0.9.1": "OpenRLHF has no profiler; it logs how long each stage took."},
+    builtin={">=0.9.1": Text("OpenRLHF has no profiler; it logs how long each stage took.")},
 )

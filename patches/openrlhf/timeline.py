@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from patcher.messages.text import Text
 from patcher.recipe import Insertion, Recipe
 from patches import timeline
 from patches.openrlhf import RELEASES
@@ -12,10 +13,10 @@ from patches.releases import Releases
 
 _PACKAGE = "openrlhf"
 _MICRO = 'span("unit", "micro-batch")'
-_ONE = "one forward, of which a call has many"
-_CALLED = "whatever the driver calls of a group goes through it"
-_ROLLOUT = "the driver waits here for a rollout"
-_SYNC = "the weights go from the trainer to the rollout"
+_ONE = Text("one forward, of which a call has many")
+_CALLED = Text("whatever the driver calls of a group goes through it")
+_ROLLOUT = Text("the driver waits here for a rollout")
+_SYNC = Text("the weights go from the trainer to the rollout")
 _STATES = ("reload_states", "offload_states", "broadcast_to_vllm", "save_checkpoint", "save_model")
 
 
@@ -31,15 +32,19 @@ def _phase(path: str, why: str, kind: str = "phase") -> timeline.Site:
 
 def _work(owner: str, *methods: str) -> Iterable[timeline.Site]:
     for method in methods:
-        yield f"{owner}.{method}", f'works(self, "{method}")', "the driver calls it on every rank"
+        yield f"{owner}.{method}", f'works(self, "{method}")', Text("the driver calls it on every rank")
 
 
 def _engine(owner: str) -> Iterable[timeline.Site]:
-    yield f"{owner}.generate", 'requested("serve", "generate", None, prompt_token_ids)', "one request of a rollout"
+    yield (
+        f"{owner}.generate",
+        'requested("serve", "generate", None, prompt_token_ids)',
+        Text("one request of a rollout"),
+    )
     for method in ("sleep", "wake_up"):
-        yield _phase(f"{owner}.{method}", "the engine gives its memory back, and takes it again", "sleep")
+        yield _phase(f"{owner}.{method}", Text("the engine gives its memory back, and takes it again"), "sleep")
     for method in ("pause_generation", "resume_generation"):
-        yield _phase(f"{owner}.{method}", "requests stop while the weights come", "sync")
+        yield _phase(f"{owner}.{method}", Text("requests stop while the weights come"), "sync")
 
 
 _GENERATES = _phase("SamplesGenerator.generate_samples", _ROLLOUT)
@@ -48,19 +53,23 @@ RECIPES = timeline.recipes(
     _PACKAGE,
     RELEASES,
     _sites(
-        "phases of the driver",
+        Text("phases of the driver"),
         "ppo_trainer.py",
-        _phase("BasePPOTrainer.train_step", "all of a step behind its rollout"),
-        _phase("BasePPOTrainer.ppo_train", "the updates of actor and critic"),
+        _phase("BasePPOTrainer.train_step", Text("all of a step behind its rollout")),
+        _phase("BasePPOTrainer.ppo_train", Text("the updates of actor and critic")),
         _phase("BasePPOTrainer.broadcast_to_vllm", _SYNC, "sync"),
-        ("BasePPOTrainer.save_logs_and_checkpoints", "step(global_step)", "each step is logged once, by its number"),
-        _phase("PPOTrainer.evaluate", "a rollout that nothing is learnt from"),
+        (
+            "BasePPOTrainer.save_logs_and_checkpoints",
+            "step(global_step)",
+            Text("each step is logged once, by its number"),
+        ),
+        _phase("PPOTrainer.evaluate", Text("a rollout that nothing is learnt from")),
     ),
     _sites(
-        "phases of the asynchronous driver",
+        Text("phases of the asynchronous driver"),
         "ppo_trainer_async.py",
-        _phase("TrainingActor.broadcast_to_vllm", "the rollout is waited for before the weights go", "sync"),
-        _phase("GenerateSamplesActor._run_eval", "a rollout that nothing is learnt from"),
+        _phase("TrainingActor.broadcast_to_vllm", Text("the rollout is waited for before the weights go"), "sync"),
+        _phase("GenerateSamplesActor._run_eval", Text("a rollout that nothing is learnt from")),
         loops=(
             timeline.around(
                 _PACKAGE, "TrainingActor.fit", "self.rollout_queue.get(...)", 'span("poll", "get")', _ROLLOUT
@@ -68,35 +77,35 @@ RECIPES = timeline.recipes(
         ),
     ),
     _sites(
-        "phases of an experience",
+        Text("phases of an experience"),
         "ppo_utils/experience_maker.py",
-        _phase("RemoteExperienceMaker.make_experience_batch", "rewards, log-probabilities, values, advantages"),
+        _phase("RemoteExperienceMaker.make_experience_batch", Text("rewards, log-probabilities, values, advantages")),
         _GENERATES,
     ),
     _sites("rollouts", "ppo_utils/samples_generator.py", _GENERATES, releases=RELEASES.since("0.9.9")),
     _sites(
-        "calls of the driver",
+        Text("calls of the driver"),
         "ray/launcher.py",
         *(
             (f"RayActorGroup.{method}", "called(self, method_name)", _CALLED)
             for method in ("async_run_method", "async_run_method_batch")
         ),
-        ("BaseModelActor.execute_batch", "works(self, method_name)", "the part of one rank"),
+        ("BaseModelActor.execute_batch", "works(self, method_name)", Text("the part of one rank")),
         *_work("BaseModelActor", "empty_cache"),
         ("ReferenceModelActor.forward", _MICRO, _ONE),
         ("RewardModelActor.forward", _MICRO, _ONE),
     ),
     *(
         _sites(
-            f"works of the {role}",
+            Text("works of the {role}", role),
             f"ray/ppo_{role}.py",
             *_work(f"{owner}ModelActor", "fit", *_STATES),
             (f"{owner}ModelActor.forward", _MICRO, _ONE),
-            (f"{trainer}.training_step", _MICRO, "forward, backward, and the optimizer's step where one is due"),
+            (f"{trainer}.training_step", _MICRO, Text("forward, backward, and the optimizer's step where one is due")),
         )
         for role, owner, trainer in (("actor", "Policy", "ActorPPOTrainer"), ("critic", "Critic", "CriticPPOTrainer"))
     ),
-    _sites("rollout engines", "ray/vllm_engine.py", *_engine("LLMRayActor"), *_engine("RolloutRayActor")),
+    _sites(Text("rollout engines"), "ray/vllm_engine.py", *_engine("LLMRayActor"), *_engine("RolloutRayActor")),
     logger="openrlhf.rlpatch",
     kind=GroupTimeline,
 )

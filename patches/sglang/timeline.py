@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from patcher.messages.text import Text
 from patches import timeline
 from patches.probes.timeline import SglangTimeline
 from patches.sglang import RELEASES
@@ -14,9 +15,12 @@ _WEIGHTS = ("disk", "distributed", "tensor", "ipc")
 def _requests(owner: str) -> tuple[tuple[str, str, str], ...]:
     weights = (f"update_weights_from_{source}" for source in _WEIGHTS)
     return (
-        *((f"{owner}.{method}", f'span("sync", "{method}")', "new weights for the next rollout") for method in weights),
         *(
-            (f"{owner}.{method}", f'span("sleep", "{method}")', "the memory that training needs meanwhile")
+            (f"{owner}.{method}", f'span("sync", "{method}")', Text("new weights for the next rollout"))
+            for method in weights
+        ),
+        *(
+            (f"{owner}.{method}", f'span("sleep", "{method}")', Text("the memory that training needs meanwhile"))
             for method in ("release_memory_occupation", "resume_memory_occupation")
         ),
     )
@@ -27,25 +31,29 @@ RECIPES = timeline.recipes(
     RELEASES,
     timeline.sites(
         _PACKAGE,
-        "timeline of the scheduler",
+        Text("timeline of the scheduler"),
         f"{_MANAGERS}/scheduler.py",
         RELEASES,
         (
-            ("Scheduler.run_batch", "iteration(self, batch)", "once per engine iteration, never for a draft model"),
+            (
+                "Scheduler.run_batch",
+                "iteration(self, batch)",
+                Text("once per engine iteration, never for a draft model"),
+            ),
             *_requests("Scheduler"),
         ),
         needed="Scheduler.run_batch",
     ),
     timeline.sites(
         _PACKAGE,
-        "weights of the scheduler",
+        Text("weights of the scheduler"),
         f"{_MANAGERS}/scheduler_update_weights_mixin.py",
         RELEASES.between("0.5.3", "0.5.12.post1"),
         _requests("SchedulerUpdateWeightsMixin"),
     ),
     timeline.sites(
         _PACKAGE,
-        "weights of the scheduler's updater",
+        Text("weights of the scheduler's updater"),
         f"{_MANAGERS}/scheduler_components/weight_updater.py",
         RELEASES.since("0.5.13"),
         _requests("SchedulerWeightUpdaterManager"),

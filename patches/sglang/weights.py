@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from patcher.messages.text import Text
 from patcher.recipe import Probe
 from patches import weights
 from patches.probes.sglang import NamedReplica
@@ -9,7 +10,7 @@ from patches.sglang import RELEASES
 
 _PACKAGE = "sglang"
 _MANAGERS = "sglang/srt/managers"
-_WHY = "one of the calls of a sync, which goes on until there is a batch"
+_WHY = Text("one of the calls of a sync, which goes on until there is a batch")
 
 
 def _calls(owner: str) -> tuple[weights.Site, ...]:
@@ -23,22 +24,22 @@ RECIPES = weights.recipes(
     RELEASES,
     weights.sites(
         _PACKAGE,
-        "weight syncs of the scheduler",
+        Text("weight syncs of the scheduler"),
         f"{_MANAGERS}/scheduler.py",
         RELEASES,
         _calls("Scheduler"),
-        weights.ended(_PACKAGE, "Scheduler.run_batch", "what runs a batch has its weights"),
+        weights.ended(_PACKAGE, "Scheduler.run_batch", Text("what runs a batch has its weights")),
     ),
     weights.sites(
         _PACKAGE,
-        "weight syncs in the scheduler's mixin",
+        Text("weight syncs in the scheduler's mixin"),
         f"{_MANAGERS}/scheduler_update_weights_mixin.py",
         RELEASES.between("0.5.3", "0.5.12.post1"),
         _calls("SchedulerUpdateWeightsMixin"),
     ),
     weights.sites(
         _PACKAGE,
-        "weight syncs of the scheduler's updater",
+        Text("weight syncs of the scheduler's updater"),
         f"{_MANAGERS}/scheduler_components/weight_updater.py",
         RELEASES.since("0.5.13"),
         _calls("SchedulerWeightUpdaterManager"),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from patcher.config import ProfileConfig, TrainingStage
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.processes import Processes
 from patcher.recipe import Around, Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import training
@@ -18,25 +19,29 @@ from patches.trl import PROJECT, RELEASES, timeline
 from patches.trl.switches import SWITCHES
 
 _LOGGER = "trl.rlpatch"
-_REMOVE = "TRL, or the loop of transformers, takes a window of micro-batches"
-_WHY = (
+_REMOVE = Text("TRL, or the loop of transformers, takes a window of micro-batches")
+_WHY = Text(
     "callbacks with torch.profiler see training steps as a whole: what is generated in the first micro-batch is larger"
     " than all the rest, and has no event of its own"
 )
 _ONE = Note(
-    "a training step is one of TRL's log, and has one mini-batch",
-    "that is gradient_accumulation_steps micro-batches and their optimizer step; after resume_from_checkpoint the"
-    " numbers go on",
+    Text("a training step is one of TRL's log, and has one mini-batch"),
+    Text(
+        "that is gradient_accumulation_steps micro-batches and their optimizer step; after resume_from_checkpoint the"
+        " numbers go on"
+    ),
 )
 _DEEPSPEED = Note(
-    "with DeepSpeed the last micro-batch of a step holds the optimizer step",
-    "accelerate has its engine step within backward()",
+    Text("with DeepSpeed the last micro-batch of a step holds the optimizer step"),
+    Text("accelerate has its engine step within backward()"),
 )
 _NOT_ALWAYS = Note(
-    "TRL computes them only where its loss needs them",
-    "the model's own with vLLM and importance sampling, or where generation is not aligned with the optimizer steps;"
-    " the reference's where beta is not 0; only in training steps that generate, and of several rollouts in one the"
-    " first",
+    Text("TRL computes them only where its loss needs them"),
+    Text(
+        "the model's own with vLLM and importance sampling, or where generation is not aligned with the optimizer"
+        " steps; the reference's where beta is not 0; only in training steps that generate, and of several rollouts"
+        " in one the first"
+    ),
 )
 
 
@@ -64,21 +69,23 @@ _GENERATED = Insertion(
     "_prepare_inputs",
     where=Before("return ..."),
     line='self._rlpatch_stage("prepared", inputs, self.model.training)',
-    why="the micro-batch is there: generated, scored and cut before this line, in the training step that needed it; an"
-    " evaluation prepares its batches here, too",
+    why=Text(
+        "the micro-batch is there: generated, scored and cut before this line, in the training step that needed it; an"
+        " evaluation prepares its batches here, too"
+    ),
 )
 _LOADED = Insertion(
     "training_step",
     where=Head(),
     line='self._rlpatch_stage("prepared", *args[1:2])',
-    why="a micro-batch begins, whose batch transformers' loop hands over; nothing is generated in it",
+    why=Text("a micro-batch begins, whose batch transformers' loop hands over; nothing is generated in it"),
 )
 _LOG_PROBS = (
     Insertion(
         "_get_per_token_logps_and_entropies",
         where=Before("for start in range(...): ..."),
         line='self._rlpatch_stage("parts", model)',
-        why="the parts of a rollout follow; the loss calls this, too, with gradients, which is told apart",
+        why=Text("the parts of a rollout follow; the loss calls this, too, with gradients, which is told apart"),
         parameters=("model",),
     ),
     Insertion(
@@ -88,7 +95,7 @@ _LOG_PROBS = (
             after='self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))',
         ),
         line='self._rlpatch_stage("stop", "micro-batch")',
-        why="the log-probabilities of a part are there; then the next one begins, if there is one",
+        why=Text("the log-probabilities of a part are there; then the next one begins, if there is one"),
         parameters=("batch_size", "input_ids"),
     ),
 )
@@ -108,8 +115,10 @@ def _update_probe() -> Probe:
         """Those of any training stage; Problem (USAGE) for mini-batches that no training step has."""
         window = config.stage.window
         if window.unit == MINI and any(first > 0 for first, _ in window.all):
-            cause = f"--{MINI} {window}: a training step of TRL has one mini-batch, number 0"
-            raise Problem(Kind.USAGE, cause, hint=f"--{MINI} 0:1 --repeat N records N training steps, one by one")
+            cause = Text("--{mini} {window}: a training step of TRL has one mini-batch, number 0", MINI, window)
+            raise Problem(
+                Kind.USAGE, cause, hint=Text("--{mini} 0:1 --repeat N records N training steps, one by one", MINI)
+            )
         return probe.constants(config, release)
 
     return probe._replace(constants=constants)
@@ -118,7 +127,7 @@ def _update_probe() -> Probe:
 def _update(trainer: _Trainer) -> Recipe:
     begin = _GENERATED if trainer.rollout else _LOADED
     return Recipe(
-        name=f"{trainer.name} trainer",
+        name=Text("{name} trainer", trainer.name),
         stage="update-policy",
         class_name=f"{trainer.name}Trainer",
         method=begin.method,
@@ -131,14 +140,16 @@ def _update(trainer: _Trainer) -> Recipe:
                 trainer.releases,
                 trainer.file,
                 trainer.fingerprints,
-                "generates in the first micro-batch of a training step"
+                Text("generates in the first micro-batch of a training step")
                 if trainer.rollout
-                else "a loop of transformers",
+                else Text("a loop of transformers"),
             ),
         ),
         why=_WHY,
-        how="one line where a micro-batch begins; where it ends, and where the optimizer has stepped, the loop of"
-        " transformers calls floating_point_ops() and _maybe_log_save_evaluate(), which the class gets for that",
+        how=Text(
+            "one line where a micro-batch begins; where it ends, and where the optimizer has stepped, the loop of"
+            " transformers calls floating_point_ops() and _maybe_log_save_evaluate(), which the class gets for that"
+        ),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on, on transformers from 4.56 on",
         remove_when=_REMOVE,
         roles=("actor",),
@@ -149,7 +160,7 @@ def _update(trainer: _Trainer) -> Recipe:
 def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
     method = _LOG_PROBS[0].method
     return Recipe(
-        name=f"{trainer.name} trainer",
+        name=Text("{name} trainer", trainer.name),
         stage="compute-log-prob",
         class_name=f"{trainer.name}Trainer",
         method=method,
@@ -160,7 +171,7 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
         insertions=_LOG_PROBS,
         structures=structures,
         why=_WHY,
-        how="one line before the loop over the parts, two around the end of each part",
+        how=Text("one line before the loop over the parts, two around the end of each part"),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on",
         remove_when=_REMOVE,
         roles=ROLES["compute-log-prob"],
@@ -169,7 +180,7 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
 
 
 def _parts(name: str, trainer: _Trainer, releases: Releases, *fingerprints: str) -> Structure:
-    return Structure(name, releases, trainer.file, fingerprints, "one loop over parts of the rollout")
+    return Structure(name, releases, trainer.file, fingerprints, Text("one loop over parts of the rollout"))
 
 
 _UPDATE = _update_probe()
@@ -205,7 +216,9 @@ UPSTREAM = Upstream(
     backend="torch",
     processes=Processes(modules=("trl",), scripts=("trl",)),
     builtin={
-        ">=0.26.0": "TRL has no profiler: its profiling contexts log how long a function took. accelerate's"
-        " Accelerator.profile() records what a script puts into it, which within a trainer is all of train().",
+        ">=0.26.0": Text(
+            "TRL has no profiler: its profiling contexts log how long a function took. accelerate's"
+            " Accelerator.profile() records what a script puts into it, which within a trainer is all of train()."
+        ),
     },
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from patcher.messages.text import Text
 from patcher.recipe import Recipe
 from patches import timeline
 from patches.probes.timeline import TrainerTimeline
@@ -11,15 +12,15 @@ from patches.releases import Releases
 from patches.trl import RELEASES
 
 _PACKAGE = "trl"
-_SYNC = "the weights go from the trainer to vLLM"
+_SYNC = Text("the weights go from the trainer to vLLM")
 _GENERATES = '"phase", "training_step"'  # in the first one of a rollout, so they are not alike
 _PHASES = (
     ("_generate", "a rollout"),
-    ("_calculate_rewards", "its rewards"),
-    ("_get_per_token_logps_and_entropies", "its log-probabilities, or those of the loss"),
-    ("compute_loss", "the forward of a micro-batch; what follows in it is the backward"),
-    ("prediction_step", "one batch of an evaluation"),
-    ("_save_checkpoint", "all ranks wait for a checkpoint"),
+    ("_calculate_rewards", Text("its rewards")),
+    ("_get_per_token_logps_and_entropies", Text("its log-probabilities, or those of the loss")),
+    ("compute_loss", Text("the forward of a micro-batch; what follows in it is the backward")),
+    ("prediction_step", Text("one batch of an evaluation")),
+    ("_save_checkpoint", Text("all ranks wait for a checkpoint")),
 )
 
 
@@ -31,15 +32,19 @@ def _phases(methods: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str, str]
 
 def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"') -> Recipe:
     heads = (
-        ("training_step", f"training_step(self, {micro})", "the first one behind an optimizer step begins a step"),
-        ("log", "logged(self, logs)", "the last one of a run ends its last step"),
+        (
+            "training_step",
+            f"training_step(self, {micro})",
+            Text("the first one behind an optimizer step begins a step"),
+        ),
+        ("log", "logged(self, logs)", Text("the last one of a run ends its last step")),
         ("_move_model_to_vllm", 'span("sync", "move_model_to_vllm")', _SYNC),
         *_phases(_PHASES),
     )
     owner = f"{name}Trainer"
     return timeline.sites(
         _PACKAGE,
-        f"timeline of the {name} trainer",
+        Text("timeline of the {name} trainer", name),
         f"trl/trainer/{name.lower()}_trainer.py",
         releases,
         ((f"{owner}.{method}", call, why) for method, call, why in heads),
@@ -57,7 +62,7 @@ RECIPES = timeline.recipes(
     _trainer("KTO", RELEASES.since("1.8.0")),
     timeline.sites(
         _PACKAGE,
-        "weights to vLLM",
+        Text("weights to vLLM"),
         "trl/generation/vllm_generation.py",
         RELEASES.since("0.28.0"),
         (("VLLMGeneration.sync_weights", 'span("sync", "sync_weights")', _SYNC),),

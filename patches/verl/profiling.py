@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from patcher.messages.text import Text
 from patcher.switches import Application, ConfigSwitch, Key, State
 
-VERL = "verl's own profiler"
-MEGATRON = "Megatron's profiler in verl"
-SERVER = "the rollout server's profiler"
-MEMORY = "verl's memory history"
+VERL = Text("verl's own profiler")
+MEGATRON = Text("Megatron's profiler in verl")
+SERVER = Text("the rollout server's profiler")
+MEMORY = Text("verl's memory history")
 
 _Values = Mapping[str, object]
 
@@ -63,10 +64,10 @@ def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
         VERL,
         (Key("trainer.profile_steps", _NO_STEPS_OR_ONE), Key(ranks, _NO_RANKS_OR_ONE), Key(every, _OFF_OR_ON)),
         state,
-        "the ranks that are named record the training steps in this list, with nsys or, from 0.5.0 on, torch_npu",
+        Text("the ranks that are named record the training steps in this list, with nsys or, from 0.5.0 on, torch_npu"),
         "verl/trainer/main_ppo.py and ppo/ray_trainer.py, verl/utils/debug/nvtx_profile.py, 0.4.1 and 0.5.0",
         releases=releases,
-        armed="the steps are named, but no rank is, so no worker records",
+        armed=Text("the steps are named, but no rank is, so no worker records"),
         code=("trainer.profile_steps", by_role),
     )
 
@@ -86,12 +87,13 @@ def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
         VERL,
         (*keys, *_RUNS.get(role, ())),
         state,
-        "each role that is enabled records the training steps in this list, with the tool that it has",
+        Text("each role that is enabled records the training steps in this list, with the tool that it has"),
         "verl/trainer/ppo/ray_trainer.py _start_profiling, verl/utils/profiler/profile.py DistProfiler, "
         "mstx_profile.py and nvtx_profile.py, from 0.6.0",
         releases=">=0.6.0.dev0,<0.7.1.dev0" if ranks_needed else ">=0.7.1.dev0",
-        armed="the steps are named, but no role that runs and has a tool "
-        + ("and ranks is enabled, so nothing records" if ranks_needed else "is enabled, so nothing records"),
+        armed=Text("the steps are named, but no role that runs and has a tool and ranks is enabled, so nothing records")
+        if ranks_needed
+        else Text("the steps are named, but no role that runs and has a tool is enabled, so nothing records"),
         code=("global_profiler.steps", "!check_this_rank" if ranks_needed else "check_this_rank"),
     )
 
@@ -115,10 +117,10 @@ _STEP_SWITCHES = (
             Key("profiler.tool", _tools("npu")),
         ),
         _interval,
-        "supervised fine-tuning records from the first of these steps to the last",
+        Text("supervised fine-tuning records from the first of these steps to the last"),
         "verl/trainer/sft_trainer.py and sft_trainer_ray.py, from 0.7.0",
         releases=">=0.7.0.dev0",
-        armed="the steps are named, but the profiler is not enabled, so nothing records",
+        armed=Text("the steps are named, but the profiler is not enabled, so nothing records"),
         code=("trainer.profile_interval",),
     ),
 )
@@ -147,7 +149,7 @@ _MEGATRON = ConfigSwitch(
     MEGATRON,
     (Key(f"{_ACTOR}.profiler.enable", _OFF_OR_ON), Key(f"{_ACTOR}.profiler.tool", _tools("torch")), _STRATEGY),
     _megatron,
-    "update_policy starts torch.profiler whatever global_profiler.steps says",
+    Text("update_policy starts torch.profiler whatever global_profiler.steps says"),
     "verl/workers/actor/megatron_actor.py use_torch_profiler, 0.6.0 to 0.7.0",
     releases=">=0.6.0.dev0,<0.7.0.dev0",
     code=("use_torch_profiler", "!self.use_legacy_worker_impl"),
@@ -157,10 +159,10 @@ _MEGATRON_SWITCHES = (
         MEGATRON,
         (Key(f"{_ACTOR}.profile.use_profile", _OFF_OR_ON), Key(f"{_REF}.profile.use_profile", _OFF_OR_ON), _STRATEGY),
         _old_megatron,
-        "update_policy starts torch.profiler for its first mini-batches",
+        Text("update_policy starts torch.profiler for its first mini-batches"),
         "verl/workers/actor/megatron_actor.py and verl/utils/debug/profile.py, 0.4.0 to 0.5.0",
         releases=">=0.4.0.dev0,<0.6.0.dev0",
-        armed="the reference model's worker builds a torch.profiler that nothing starts",
+        armed=Text("the reference model's worker builds a torch.profiler that nothing starts"),
         code=("config.use_profile",),
     ),
     _MEGATRON,
@@ -205,11 +207,11 @@ _SERVER = ConfigSwitch(
     SERVER,
     _SERVER_KEYS,
     _server,
-    "the rollout server records the training steps in global_profiler.steps",
+    Text("the rollout server records the training steps in global_profiler.steps"),
     "verl/workers/rollout/vllm_rollout/vllm_async_server.py and verl/utils/profiler/config.py "
     "build_vllm_profiler_args, 0.7.1 to 0.9.0",
     releases=">=0.7.1.dev0,<0.9.1.dev0",
-    armed="vLLM's workers are given a profiler directory and build a profiler, whatever steps and enable say",
+    armed=Text("vLLM's workers are given a profiler directory and build a profiler, whatever steps and enable say"),
     code=("build_vllm_profiler_args", "!def _should_profile("),
 )
 _SERVER_SWITCHES = (
@@ -218,7 +220,7 @@ _SERVER_SWITCHES = (
         state=_chosen_server,
         source="verl/workers/rollout/vllm_rollout/vllm_async_server.py _should_profile, 0.9.1",
         releases=">=0.9.1.dev0",
-        armed="vLLM's workers are given a profiler directory and build a profiler, whatever steps says",
+        armed=Text("vLLM's workers are given a profiler directory and build a profiler, whatever steps says"),
         code=("def _should_profile(",),
     ),
 )
@@ -232,8 +234,10 @@ def _memory(role: str) -> ConfigSwitch:
         MEMORY,
         (Key(tool, _tools("torch_memory")), *_RUNS.get(role, ())),
         lambda values: State.ON if values[tool] == "torch_memory" and _runs(role, values) else State.OFF,
-        "every worker records the history of its allocations from its start, whatever steps and enable say (on NPUs "
-        "from 0.9.1 on)",
+        Text(
+            "every worker records the history of its allocations from its start, whatever steps and enable say (on"
+            " NPUs from 0.9.1 on)"
+        ),
         "verl/utils/profiler/profile.py and torch_memory_profile.py TorchMemoryProfiler, from 0.6.0",
         # Then the reward model has no profiler any more, and an override of it would be refused.
         releases=">=0.6.0.dev0,<0.7.1.dev0" if role == "reward_model" else ">=0.6.0.dev0",

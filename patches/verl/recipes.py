@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from patcher.messages.text import Text
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import training
@@ -53,16 +54,18 @@ _INFER = ("44b14b46f947", "202d7480d619", "b550dda0ff6b")
 
 
 def _worker_name(unit: str) -> str:
-    return f"engine worker, {training.plural(unit)}"
+    return Text("engine worker, {plural}", training.plural(unit))
 
 
 _VERSION = Insertion(
     "ActorRolloutRefWorker.update_weights",
     where=Head(),
     line="if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps",
-    why="the weights of training step N go to the rollout at its end, in every trainer: what follows is N + 1, as in"
-    " verl's log, however many calls of the stage there are. Calls are counted where a process never gets here:"
-    " fine-tuning, a critic with resources of its own, trainers that do not pass global_steps",
+    why=Text(
+        "the weights of training step N go to the rollout at its end, in every trainer: what follows is N + 1, as in"
+        " verl's log, however many calls of the stage there are. Calls are counted where a process never gets here:"
+        " fine-tuning, a critic with resources of its own, trainers that do not pass global_steps"
+    ),
     parameters=("global_steps", "mode"),
     optional=True,
 )
@@ -73,7 +76,7 @@ def _lend(method: str) -> Insertion:
         method,
         where=Head(),
         line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
-        why="the engine has the loop over the micro-batches, the worker knows the role and the training step",
+        why=Text("the engine has the loop over the micro-batches, the worker knows the role and the training step"),
         windows=(MICRO,),
     )
 
@@ -86,22 +89,27 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         method,
         where=Head(),
         line='self._rlpatch_stage("enter", data)',
-        why="a call begins, of the training step that update_weights tells of, else counted as one",
+        why=Text("a call begins, of the training step that update_weights tells of, else counted as one"),
         parameters=("data",),
     )
     begin = Insertion(
         "train_batch",
         where=Head(),
         line='self._rlpatch_stage("begin_batch", data)',
-        why="a batch that is none of that loop is a training step with one mini-batch: supervised fine-tuning has no"
-        " others",
+        why=Text(
+            "a batch that is none of that loop is a training step with one mini-batch: supervised fine-tuning has no"
+            " others"
+        ),
         parameters=("data",),
     )
     end = Insertion(
-        "train_batch", where=Before("return ..."), line='self._rlpatch_stage("end_batch")', why="and its step is over"
+        "train_batch",
+        where=Before("return ..."),
+        line='self._rlpatch_stage("end_batch")',
+        why=Text("and its step is over"),
     )
     minis = loop(method, MINI, "dataloader", last=unit != CALL)
-    over = (leave(method, "the call is over"),) if unit == CALL else ()
+    over = (leave(method, Text("the call is over")),) if unit == CALL else ()
     return Recipe(
         name=_worker_name(unit),
         stage=stage,
@@ -126,11 +134,13 @@ def _worker(*, stage: str, unit: str) -> Recipe:
                 _ENGINES,
                 _WORKER,
                 _TRAIN if updates else _INFER,
-                "a loop over the mini-batches of all epochs" if updates else "one call of the engine",
+                Text("a loop over the mini-batches of all epochs") if updates else Text("one call of the engine"),
             ),
         ),
         why=WHY,
-        how="one line at the head tells whose call it is; the probe is one nested class at the end of TrainingWorker",
+        how=Text(
+            "one line at the head tells whose call it is; the probe is one nested class at the end of TrainingWorker"
+        ),
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         remove_when=REMOVE,
         strategies=_strategies(stage, unit),
@@ -143,7 +153,7 @@ def _tinker(unit: str) -> Recipe:
     """The worker that takes an update in parts; it derives from the one that drives an engine."""
     file, releases, method = "verl/workers/engine_workers_tinker.py", RELEASES.since("0.9.0"), "forward_backward"
     return Recipe(
-        name=f"Tinker's worker, {training.plural(unit)}",
+        name=Text("Tinker's worker, {plural}", training.plural(unit)),
         stage="update-policy",
         class_name="TinkerTrainingWorker",
         method=method,
@@ -155,19 +165,23 @@ def _tinker(unit: str) -> Recipe:
                 method,
                 where=Head(),
                 line='self._rlpatch_stage("begin_batch", data, True)',
-                why="the first one after an optimizer step begins a mini-batch, which is a training step here",
+                why=Text("the first one after an optimizer step begins a mini-batch, which is a training step here"),
                 parameters=("data",),
             ),
             Insertion(
                 "optimizer_step",
                 where=Before("return ..."),
                 line='self._rlpatch_stage("end_batch")',
-                why="it ends the mini-batch",
+                why=Text("it ends the mini-batch"),
             ),
         ),
-        structures=(Structure("", releases, file, ("e78e523067fc",), "forward and backward in calls of their own"),),
+        structures=(
+            Structure("", releases, file, ("e78e523067fc",), Text("forward and backward in calls of their own")),
+        ),
         why=WHY,
-        how="a line where a part begins, one behind the optimizer step; the rest is inherited from TrainingWorker",
+        how=Text(
+            "a line where a part begins, one behind the optimizer step; the rest is inherited from TrainingWorker"
+        ),
         upstream=f"{file}, from {releases[0]} on",
         remove_when=REMOVE,
         strategies=_strategies("update-policy", unit),
@@ -198,9 +212,11 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
         marks=(MINI,) if stage in UPDATES else (),
         probe=training.FOREIGN_LOOPS,
         insertions=(loop(method, MICRO, "micro_batches", last=stage not in UPDATES),),
-        structures=(Structure("", engine.releases, file, engine.fingerprints, "one loop over the micro-batches"),),
+        structures=(
+            Structure("", engine.releases, file, engine.fingerprints, Text("one loop over the micro-batches")),
+        ),
         why=WHY,
-        how="the loop runs over its micro-batches wrapped by the worker that drives this engine",
+        how=Text("the loop runs over its micro-batches wrapped by the worker that drives this engine"),
         upstream=f"{file}, from {engine.releases[0]} on",
         remove_when=REMOVE,
         strategies=(engine.strategy,),
@@ -222,7 +238,7 @@ def _in_megatron(stage: str) -> Recipe:
         marks=(MINI,) if stage in UPDATES else (),
         probe=Probe(members=(ForeignLoops, MegatronSchedule), summary=training.summary),
         insertions=(scheduled(method, "self.module", "forward_backward_func(...)", last=stage not in UPDATES),),
-        structures=(Structure("", _ENGINES, file, _MEGATRON_LOOP, "micro-batches in Megatron's schedule"),),
+        structures=(Structure("", _ENGINES, file, _MEGATRON_LOOP, Text("micro-batches in Megatron's schedule")),),
         why=WHY,
         how=ITERATED,
         upstream=f"{file}, from {_ENGINES[0]} on",
@@ -264,19 +280,27 @@ UPSTREAM = Upstream(
     application=PROFILING,
     processes=Processes(modules=("verl.trainer",), titles=("ray::WorkerDict",)),
     builtin={
-        ">=0.4.0,<0.4.1": "Megatron's actor.profile with step_start and step_end records a window of mini-batches of"
-        " update_policy with torch.profiler.",
-        ">=0.4.1,<0.6.0": "trainer.profile_steps records whole training steps with nsys, from 0.5.0 on also with"
-        " torch_npu. Megatron's actor.profile with step_start and step_end records a window of mini-batches of"
-        " update_policy with torch.profiler.",
-        ">=0.6.0,<0.9.0": "global_profiler.steps records whole training steps, or with discrete=True one trace for"
-        " each stage: all its micro-batches and mini-batches, or none. Up to 0.7.0 Megatron's actor has step_start and"
-        " step_end for the mini-batches of update_policy, with torch.profiler.",
-        ">=0.9.0": "global_profiler.steps records whole training steps, or with discrete=True one trace for each"
-        " stage; with tool=torch a schedule takes a window of mini-batches of the actor's update. On NPUs its step()"
-        " does nothing, so a trace holds all mini-batches. It has no window of micro-batches, and none at all in"
-        " compute_log_prob, for the reference or for the critic. Of a rollout, profile_token_start and"
-        " profile_token_end of the tool become delay_iterations and max_iterations of the engine's own profiler, which"
-        " counts prefill along.",
+        ">=0.4.0,<0.4.1": Text(
+            "Megatron's actor.profile with step_start and step_end records a window of mini-batches of"
+            " update_policy with torch.profiler."
+        ),
+        ">=0.4.1,<0.6.0": Text(
+            "trainer.profile_steps records whole training steps with nsys, from 0.5.0 on also with"
+            " torch_npu. Megatron's actor.profile with step_start and step_end records a window of mini-batches of"
+            " update_policy with torch.profiler."
+        ),
+        ">=0.6.0,<0.9.0": Text(
+            "global_profiler.steps records whole training steps, or with discrete=True one trace for"
+            " each stage: all its micro-batches and mini-batches, or none. Up to 0.7.0 Megatron's actor has"
+            " step_start and step_end for the mini-batches of update_policy, with torch.profiler."
+        ),
+        ">=0.9.0": Text(
+            "global_profiler.steps records whole training steps, or with discrete=True one trace for each"
+            " stage; with tool=torch a schedule takes a window of mini-batches of the actor's update. On NPUs its"
+            " step() does nothing, so a trace holds all mini-batches. It has no window of micro-batches, and none at"
+            " all in compute_log_prob, for the reference or for the critic. Of a rollout, profile_token_start and"
+            " profile_token_end of the tool become delay_iterations and max_iterations of the engine's own profiler,"
+            " which counts prefill along."
+        ),
     },
 )

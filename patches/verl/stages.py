@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.recipe import Around, Before, Insertion, Loop
 from patches.training import MICRO, MINI
 from patches.verl import RELEASES
@@ -11,25 +12,27 @@ LEGACY = RELEASES.until("0.7.1")
 """The releases whose workers have the loops themselves."""
 
 LOGGER = "verl.rlpatch"
-REMOVE = "verl's own profiler takes a window of micro-batches, and of mini-batches on NPUs, in every stage"
-WHY = (
+REMOVE = Text("verl's own profiler takes a window of micro-batches, and of mini-batches on NPUs, in every stage")
+WHY = Text(
     "the guides put torch_npu.profiler with a schedule into these loops by hand: off by one, on every rank and for"
     " every role, and without a trace where a loop has fewer turns than the schedule"
 )
-ITERATED = (
+ITERATED = Text(
     "what the schedule iterates over runs wrapped: the wrapper starts, steps and saves the profiler between two"
     " micro-batches, and saves it also where one of them raises"
 )
 DYNAMIC = Note(
-    "with use_dynamic_bsz the first micro-batch is not representative",
-    "from 0.6.0 on verl puts the smallest micro-batches at both ends of the loop then",
+    Text("with use_dynamic_bsz the first micro-batch is not representative"),
+    Text("from 0.6.0 on verl puts the smallest micro-batches at both ends of the loop then"),
 )
 INTERLEAVED = Note(
-    "with a pipeline Megatron and MindSpeed have no micro-batches: take --call",
-    "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves forward and"
-    " backward of several micro-batches, and with overlap_moe_expert_parallel_comm it does so in updates without a"
-    " pipeline, too: none of them has a place of its own. Nothing is recorded then, and the log says so; --call can be"
-    " had, and in updates --mini-batch",
+    Text("with a pipeline Megatron and MindSpeed have no micro-batches: take --call"),
+    Text(
+        "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves forward"
+        " and backward of several micro-batches, and with overlap_moe_expert_parallel_comm it does so in updates"
+        " without a pipeline, too: none of them has a place of its own. Nothing is recorded then, and the log says"
+        " so; --call can be had, and in updates --mini-batch"
+    ),
 )
 
 
@@ -39,7 +42,7 @@ def loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple
         method,
         where=Loop(names),
         line=f'{{units}} = self._rlpatch_stage_units("{unit}", {{units}}{", last=True" if last else ""})',
-        why=f"each turn is {_TURNS[unit]}",
+        why=Text("each turn is {turn}", _TURNS[unit]),
         windows=windows,
     )
 
@@ -56,10 +59,12 @@ def scheduled(method: str, chunks: str, around: str, *, last: bool) -> Insertion
         method,
         where=Around(around, after="self._rlpatch_stage_ended(batch_generator)", nested=False),
         line=f'batch_generator = self._rlpatch_stage_scheduled("{MICRO}", batch_generator, mpu, {chunks}{last_one})',
-        why="without a pipeline Megatron's schedule takes a micro-batch, goes forward and, in updates, backward, and"
-        " takes the next one. It never finds the end of them: the last one ends behind it, with the reduction of the"
-        " gradients",
+        why=Text(
+            "without a pipeline Megatron's schedule takes a micro-batch, goes forward and, in updates, backward, and"
+            " takes the next one. It never finds the end of them: the last one ends behind it, with the reduction of"
+            " the gradients"
+        ),
     )
 
 
-_TURNS = {MICRO: "a micro-batch, forward and backward", MINI: "a mini-batch with its optimizer step"}
+_TURNS = {MICRO: Text("a micro-batch, forward and backward"), MINI: Text("a mini-batch with its optimizer step")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from patcher.messages.text import Text
 from patcher.recipe import Insertion, Recipe
 from patches import timeline
 from patches.releases import Releases
@@ -20,9 +21,9 @@ _STALE = "training/off_policy/trajectory_staleness_worst/mean"
 those that are trained.
 """
 
-_SERVER = "the server's side of a request"
-_SYNC = "the weights go from the trainer to the rollout"
-_MEMORY = "the engine gives its memory back, and takes it again"
+_SERVER = Text("the server's side of a request")
+_SYNC = Text("the weights go from the trainer to the rollout")
+_MEMORY = Text("the engine gives its memory back, and takes it again")
 
 
 def _sites(name: str, file: str, releases: Releases, *sites: tuple[str, str, str]) -> Recipe:
@@ -31,7 +32,7 @@ def _sites(name: str, file: str, releases: Releases, *sites: tuple[str, str, str
 
 def _units(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
     """``steps`` is the path to the optimizer's step, where it has a function."""
-    heads = [(steps, 'span("unit", "optimizer-step")', "it ends a mini-batch")] if steps else []
+    heads = [(steps, 'span("unit", "optimizer-step")', Text("it ends a mini-batch"))] if steps else []
     return timeline.sites(_PACKAGE, name, f"verl/{file}", releases, heads, *loops)
 
 
@@ -58,7 +59,7 @@ def _server(cls: str) -> tuple[tuple[str, str, str], ...]:
     return (
         (f"{cls}.generate", _SERVE, _SERVER),
         *_sync(f"{cls}.sleep", f"{cls}.wake_up", kind="sleep", why=_MEMORY),
-        *_sync(f"{cls}.abort_all_requests", why="requests end before the weights come"),
+        *_sync(f"{cls}.abort_all_requests", why=Text("requests end before the weights come")),
     )
 
 
@@ -66,68 +67,68 @@ RECIPES = timeline.recipes(
     _PACKAGE,
     _SINCE,
     _sites(
-        "phases of the driver",
+        Text("phases of the driver"),
         "utils/profiler/performance.py",
         _SINCE,
-        ("_timer", 'span("phase", name)', "simple_timer() and marked_timer() of every trainer yield from it"),
+        ("_timer", 'span("phase", name)', Text("simple_timer() and marked_timer() of every trainer yield from it")),
     ),
     _sites(
-        "steps of the driver",
+        Text("steps of the driver"),
         "utils/tracking.py",
         _SINCE,
-        ("Tracking.log", f'step(step, data, "{_STALE}")', "verl logs each step once, by its number"),
+        ("Tracking.log", f'step(step, data, "{_STALE}")', Text("verl logs each step once, by its number")),
     ),
     _sites(
-        "calls of the driver",
+        Text("calls of the driver"),
         "single_controller/ray/base.py",
         _SINCE,
-        ("func_generator.Functor.__call__", 'span("call", method_name)', "each call of a group of workers"),
+        ("func_generator.Functor.__call__", 'span("call", method_name)', Text("each call of a group of workers")),
     ),
     _sites(
-        "calls of the workers",
+        Text("calls of the workers"),
         "single_controller/base/decorator.py",
         _SINCE,
         *(
             (
                 f"register.decorator.{inner}",
                 'span("work", getattr(func, "__name__", ""), type(args[0]).__name__ if args else None)',
-                "whatever the driver calls goes through it",
+                Text("whatever the driver calls goes through it"),
             )
             for inner in ("inner", "async_inner")
         ),
     ),
     _sites(
-        "agent loop",
+        Text("agent loop"),
         "experimental/agent_loop/agent_loop.py",
         _SINCE,
         *(
             (f"{cls}.{method}", call, why)
             for cls in ("AgentLoopWorkerBase", "AgentLoopWorker")
             for method, call, why in (
-                ("_run_agent_loop", _TRAJECTORY, "one trajectory, with all its turns"),
-                ("_compute_score", _SCORE, "a trajectory waits for its reward"),
+                ("_run_agent_loop", _TRAJECTORY, Text("one trajectory, with all its turns")),
+                ("_compute_score", _SCORE, Text("a trajectory waits for its reward")),
             )
         ),
-        ("AsyncLLMServerManager.generate", _REQUEST, "the trajectory's side of a request"),
+        ("AsyncLLMServerManager.generate", _REQUEST, Text("the trajectory's side of a request")),
     ),
     _sites(
-        "requests of trajectories",
+        Text("requests of trajectories"),
         "workers/rollout/llm_server.py",
         RELEASES.since("0.8.0"),
-        ("LLMServerClient.generate", _REQUEST, "the trajectory's side of a request"),
+        ("LLMServerClient.generate", _REQUEST, Text("the trajectory's side of a request")),
     ),
     _sites(
-        "reward loop",
+        Text("reward loop"),
         "experimental/reward_loop/reward_loop.py",
         _ENGINES,
-        ("RewardLoopWorker.compute_score", _SCORE, "a worker of its own computes rewards"),
+        ("RewardLoopWorker.compute_score", _SCORE, Text("a worker of its own computes rewards")),
     ),
     _sites(
-        "replay buffer",
+        Text("replay buffer"),
         "trainer/ppo/v1/replay_buffer.py",
         RELEASES.since("0.9.0"),
         *(
-            (f"{cls}.sample", 'span("poll", "sample")', "the driver waits here for trajectories")
+            (f"{cls}.sample", 'span("poll", "sample")', Text("the driver waits here for trajectories"))
             for cls in ("ReplayBuffer", "ReplayBufferAsync")
         ),
     ),
@@ -145,7 +146,7 @@ RECIPES = timeline.recipes(
         *_server("SGLangHttpServer"),
     ),
     _sites(
-        "weight sync",
+        Text("weight sync"),
         "checkpoint_engine/base.py",
         RELEASES.since("0.7.1"),
         *_sync(
@@ -164,20 +165,20 @@ RECIPES = timeline.recipes(
         ),
     ),
     _sites(
-        "weights to vLLM",
+        Text("weights to vLLM"),
         "workers/rollout/vllm_rollout/vllm_rollout.py",
         _ENGINES,
         *_sync("ServerAdapter.update_weights", "vLLMAsyncRollout.update_weights"),
     ),
     _sites(
-        "weights to SGLang",
+        Text("weights to SGLang"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
         _SINCE,
         *_sync("ServerAdapter.update_weights"),
     ),
     *(
         _sites(
-            f"rollout mode of {name} workers",
+            Text("rollout mode of {name} workers", name),
             f"workers/{file}",
             _LEGACY,
             *_sync("ActorRolloutRefWorker.rollout_mode", "ActorRolloutRefWorker.trainer_mode"),
@@ -186,7 +187,7 @@ RECIPES = timeline.recipes(
     ),
     *(
         _units(
-            f"units of the {name}",
+            Text("units of the {name}", name),
             f"workers/{file}",
             _LEGACY,
             _loop(f"{cls}.{update}", MINI, "mini_batches", "dataloader"),
@@ -200,14 +201,16 @@ RECIPES = timeline.recipes(
         )
     ),
     *(
-        _units(f"units of the {name}", f"workers/{file}", _LEGACY, _loop(f"{cls}.{update}", MINI, "dataloader"))
+        _units(
+            Text("units of the {name}", name), f"workers/{file}", _LEGACY, _loop(f"{cls}.{update}", MINI, "dataloader")
+        )
         for name, file, cls, update in (
-            ("Megatron actor", "actor/megatron_actor.py", "MegatronPPOActor", "update_policy"),
-            ("Megatron critic", "critic/megatron_critic.py", "MegatronPPOCritic", "update_critic"),
+            (Text("Megatron actor"), "actor/megatron_actor.py", "MegatronPPOActor", "update_policy"),
+            (Text("Megatron critic"), "critic/megatron_critic.py", "MegatronPPOCritic", "update_critic"),
         )
     ),
     _units(
-        "mini-batches of the engine worker",
+        Text("mini-batches of the engine worker"),
         "workers/engine_workers.py",
         _ENGINES,
         _loop("TrainingWorker.train_mini_batch", MINI, "dataloader"),
@@ -215,7 +218,7 @@ RECIPES = timeline.recipes(
     ),
     *(
         _units(
-            f"micro-batches of {cls}",
+            Text("micro-batches of {cls}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
             _loop(f"{cls}.forward_backward_batch", MICRO, "micro_batches"),
@@ -230,14 +233,14 @@ RECIPES = timeline.recipes(
         )
     ),
     _sites(
-        "units of MegatronEngine",
+        Text("units of MegatronEngine"),
         "workers/engine/megatron/transformer_impl.py",
         _SINCE,
         *(
             (f"MegatronEngine.{method}", f'span("unit", "{name}")', why)
             for method, name, why in (
-                ("forward_backward_batch", "forward-backward", "its schedule interleaves the micro-batches"),
-                ("optimizer_step", "optimizer-step", "it ends a mini-batch"),
+                ("forward_backward_batch", "forward-backward", Text("its schedule interleaves the micro-batches")),
+                ("optimizer_step", "optimizer-step", Text("it ends a mini-batch")),
             )
         ),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from patcher.messages.text import Text
 from patcher.recipe import Insertion, Recipe
 from patches import weights
 from patches.releases import Releases
@@ -15,9 +16,9 @@ _ADAPTERS = RELEASES.since("0.7.1")
 _ENGINES = RELEASES.since("0.7.0")
 _ACTOR = "ActorRolloutRefWorker"
 
-_WHOLE = "the trainer's side of a sync, as its workers run it"
-_SENDER = "what is not gathered or handed over meanwhile is spent on putting tensors into buckets"
-_LOAD = "the engine takes the weights over"
+_WHOLE = Text("the trainer's side of a sync, as its workers run it")
+_SENDER = Text("what is not gathered or handed over meanwhile is spent on putting tensors into buckets")
+_LOAD = Text("the engine takes the weights over")
 
 
 def _sites(name: str, file: str, releases: Releases, *heads: weights.Site, more: tuple[Insertion, ...] = ()) -> Recipe:
@@ -37,7 +38,7 @@ def _wrapped(*methods: str) -> tuple[Insertion, ...]:
 
 
 def _gather(method: str, call: str) -> Insertion:
-    return weights.around(_PACKAGE, method, call, "gather", "every rank gives its parts")
+    return weights.around(_PACKAGE, method, call, "gather", Text("every rank gives its parts"))
 
 
 def _managers() -> Iterator[Recipe]:
@@ -50,13 +51,13 @@ def _managers() -> Iterator[Recipe]:
     ):
         cls = f"{strategy}{engine.replace('vLLM', 'VLLM')}ShardingManager"
         yield _sites(
-            f"sharding manager of {strategy} and {engine}",
+            Text("sharding manager of {strategy} and {engine}", strategy, engine),
             f"workers/sharding_manager/{strategy.lower()}_{engine.lower()}.py",
             releases,
             _sync(f"{cls}.__enter__"),
             _sync(f"{cls}.wake_up"),
             _phase(f"{cls}.update_params", "load", _LOAD),
-            _phase(f"{cls}.update_weights", "send", "each tensor, or bucket, goes to the server"),
+            _phase(f"{cls}.update_weights", "send", Text("each tensor, or bucket, goes to the server")),
             more=(_gather(f"{cls}.__enter__", "self.module.state_dict()"),) if cls == "FSDPVLLMShardingManager" else (),
         )
 
@@ -71,12 +72,12 @@ def _checkpoint_engines() -> Iterator[Recipe]:
         ("mooncake", "MooncakeCheckpointEngine", ("MooncakeCheckpointEngine",)),
     ):
         yield _sites(
-            f"checkpoint engine {name}",
+            Text("checkpoint engine {name}", name),
             f"checkpoint_engine/{name}_checkpoint_engine.py",
             _ADAPTERS,
             _phase(f"{cls}.send_weights", "bucket", _SENDER),
             *(
-                _phase(f"{one}.wait_for_complete", "send", "a bucket is on its way to the other side")
+                _phase(f"{one}.wait_for_complete", "send", Text("a bucket is on its way to the other side"))
                 for one in operations
             ),
             more=_wrapped(f"{cls}.send_weights"),
@@ -89,7 +90,7 @@ RECIPES = weights.recipes(
     *_managers(),
     *(
         _sites(
-            f"rollout mode of {name} workers, weight sync",
+            Text("rollout mode of {name} workers, weight sync", name),
             f"workers/{file}",
             RELEASES.between("0.6.0", "0.7.1"),
             _sync(f"{_ACTOR}.rollout_mode"),
@@ -98,20 +99,23 @@ RECIPES = weights.recipes(
         for name, file in (("FSDP", "fsdp_workers.py"), ("Megatron", "megatron_workers.py"))
     ),
     _sites(
-        "weight sync of the engine worker",
+        Text("weight sync of the engine worker"),
         "workers/engine_workers.py",
         Releases(("0.7.0",)),
         _sync(f"{_ACTOR}.wake_up"),
     ),
     _sites(
-        "weight sync of the engine workers", "workers/engine_workers.py", _ADAPTERS, _sync(f"{_ACTOR}.update_weights")
+        Text("weight sync of the engine workers"),
+        "workers/engine_workers.py",
+        _ADAPTERS,
+        _sync(f"{_ACTOR}.update_weights"),
     ),
     *(
         _sites(
-            f"weights of {cls}",
+            Text("weights of {cls}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
-            _phase(f"{cls}.get_per_tensor_param", "gather", "what is not gathered tensor by tensor"),
+            _phase(f"{cls}.get_per_tensor_param", "gather", Text("what is not gathered tensor by tensor")),
         )
         for cls, folder, first in (
             ("FSDPEngine", "fsdp", "0.6.0"),
@@ -123,7 +127,7 @@ RECIPES = weights.recipes(
     ),
     *(
         _sites(
-            f"weights to vLLM in the worker, {releases[0]}",
+            Text("weights to vLLM in the worker, {release}", releases[0]),
             f"workers/rollout/vllm_rollout/{file}",
             releases,
             *(_phase(f"{cls}.update_weights", "load", _LOAD) for cls in ("vLLMRollout", "vLLMAsyncRollout")),
@@ -135,37 +139,37 @@ RECIPES = weights.recipes(
         )
     ),
     _sites(
-        "weights to vLLM's workers",
+        Text("weights to vLLM's workers"),
         "workers/rollout/vllm_rollout/vllm_rollout.py",
         _ADAPTERS,
         more=_wrapped("ServerAdapter.update_weights"),
     ),
     _sites(
-        "buckets for vLLM's workers",
+        Text("buckets for vLLM's workers"),
         "workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
         _ADAPTERS,
         _phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
-        _phase("BucketedWeightReceiver.receive_weights", "receive", "the other side gathers the next bucket"),
+        _phase("BucketedWeightReceiver.receive_weights", "receive", Text("the other side gathers the next bucket")),
         more=(weights.socket(_PACKAGE, "BucketedWeightSender.async_send_weights", "self._init_buffer()"),),
     ),
     _sites(
-        "weights in vLLM's workers",
+        Text("weights in vLLM's workers"),
         "workers/rollout/vllm_rollout/utils.py",
         _ADAPTERS,
-        _sync("vLLMColocateWorkerExtension.update_weights_from_ipc", "the rollout's side of a sync", "rollout"),
+        _sync("vLLMColocateWorkerExtension.update_weights_from_ipc", Text("the rollout's side of a sync"), "rollout"),
         _phase("vLLMColocateWorkerExtension._update_weights", "load", _LOAD),
     ),
     _sites(
-        "weights to SGLang, weight sync",
+        Text("weights to SGLang, weight sync"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
         RELEASES.since("0.6.0"),
         more=_wrapped("ServerAdapter.update_weights", "SGLangRollout.update_weights"),
     ),
     _sites(
-        "checkpoint engine beside the rollout",
+        Text("checkpoint engine beside the rollout"),
         "checkpoint_engine/base.py",
         _ADAPTERS,
-        _sync("CheckpointEngineWorker.update_weights", "it receives, and hands over to the engine", "relay"),
+        _sync("CheckpointEngineWorker.update_weights", Text("it receives, and hands over to the engine"), "relay"),
     ),
     *_checkpoint_engines(),
     logger="verl.rlpatch",

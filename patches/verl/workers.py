@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from patcher.messages.text import Text
 from patcher.recipe import Head, Insertion, Recipe, Structure
 from patches import training
 from patches.probes.members import Loops
@@ -13,8 +14,8 @@ from patches.probes.verl import DataParallelActor, MegatronActor, MegatronLogPro
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, LOGGER, WHY, leave, loop, scheduled
 
-_COUNTED = "calls are counted as training steps, because no global_steps reaches this place in every release"
-_REMOVE = "nobody runs releases below 0.8.0 any more"
+_COUNTED = Text("calls are counted as training steps, because no global_steps reaches this place in every release")
+_REMOVE = Text("nobody runs releases below 0.8.0 any more")
 
 
 class _Loops(NamedTuple):
@@ -27,17 +28,17 @@ class _Loops(NamedTuple):
 
 def _once(method: str) -> _Loops:
     micros = loop(method, MICRO, "micro_batches", last=True, windows=(MICRO,))
-    return _Loops((_enter(method), micros, _end(method)), (MICRO, CALL), "one loop over the micro-batches")
+    return _Loops((_enter(method), micros, _end(method)), (MICRO, CALL), Text("one loop over the micro-batches"))
 
 
 def _mini_batches(method: str) -> _Loops:
     minis = loop(method, MINI, "dataloader", last=True, windows=(MINI,))
-    shape = "one loop over the mini-batches; Megatron's schedule has the micro-batches"
+    shape = Text("one loop over the mini-batches; Megatron's schedule has the micro-batches")
     return _Loops((_enter(method), minis, _end(method)), (MINI, CALL), shape)
 
 
 def _whole(method: str) -> _Loops:
-    return _Loops((_enter(method), _end(method)), (CALL,), "one call; Megatron's schedule has the micro-batches")
+    return _Loops((_enter(method), _end(method)), (CALL,), Text("one call; Megatron's schedule has the micro-batches"))
 
 
 def _nested(method: str) -> _Loops:
@@ -46,10 +47,10 @@ def _nested(method: str) -> _Loops:
             _enter(method),
             loop(method, MINI, "mini_batches", "dataloader", windows=(MICRO, MINI)),
             loop(method, MICRO, "micro_batches", windows=(MICRO,)),
-            leave(method, "the epochs are over"),
+            leave(method, Text("the epochs are over")),
         ),
         (MICRO, MINI, CALL),
-        "a loop over the micro-batches in one over the mini-batches, from 0.3.0.post0 on in one over the epochs",
+        Text("a loop over the micro-batches in one over the mini-batches, from 0.3.0.post0 on in one over the epochs"),
     )
 
 
@@ -58,7 +59,7 @@ def _enter(method: str) -> Insertion:
 
 
 def _end(method: str) -> Insertion:
-    return leave(method, "the call is over", windows=(CALL,))
+    return leave(method, Text("the call is over"), windows=(CALL,))
 
 
 class _Worker(NamedTuple):
@@ -72,8 +73,12 @@ class _Worker(NamedTuple):
 
 _FSDP_ACTOR = _Worker("FSDP worker", "fsdp", "verl/workers/actor/dp_actor.py", "DataParallelPPOActor")
 _FSDP_CRITIC = _Worker("FSDP worker", "fsdp", "verl/workers/critic/dp_critic.py", "DataParallelPPOCritic")
-_MEGATRON_ACTOR = _Worker("Megatron worker", "megatron", "verl/workers/actor/megatron_actor.py", "MegatronPPOActor")
-_MEGATRON_CRITIC = _Worker("Megatron worker", "megatron", "verl/workers/critic/megatron_critic.py", "MegatronPPOCritic")
+_MEGATRON_ACTOR = _Worker(
+    Text("Megatron worker"), "megatron", "verl/workers/actor/megatron_actor.py", "MegatronPPOActor"
+)
+_MEGATRON_CRITIC = _Worker(
+    Text("Megatron worker"), "megatron", "verl/workers/critic/megatron_critic.py", "MegatronPPOCritic"
+)
 
 
 def _in_loops(
@@ -92,8 +97,10 @@ def _in_loops(
         insertions=loops.insertions,
         structures=(Structure("", LEGACY, worker.file, fingerprints, loops.shape),),
         why=WHY,
-        how="the loops run over their units wrapped: the wrapper starts, steps and saves the profiler between two"
-        " turns, and saves it also where the loop raises",
+        how=Text(
+            "the loops run over their units wrapped: the wrapper starts, steps and saves the profiler between two"
+            " turns, and saves it also where the loop raises"
+        ),
         upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
         remove_when=_REMOVE,
         strategies=(worker.strategy,),
@@ -119,7 +126,7 @@ def _in_schedule(worker: _Worker, stage: str, chunks: str, *, role: type, finger
             *minis,
             scheduled("forward_backward_batch", f"self.{chunks}", schedule, last=not update),
         ),
-        structures=(Structure("", LEGACY, worker.file, fingerprints, "micro-batches in Megatron's schedule"),),
+        structures=(Structure("", LEGACY, worker.file, fingerprints, Text("micro-batches in Megatron's schedule")),),
         why=WHY,
         how=ITERATED,
         upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from patcher.messages.text import Text
 from patcher.switches import Switch
 from patches.switches import ENGINE_DEPRECATED, ENGINE_OPTION, ENGINE_VARIABLE, KINETO_DAEMON
 
@@ -10,7 +11,7 @@ SWITCHES: tuple[Switch, ...] = (
     ENGINE_DEPRECATED._replace(releases=">=0.13.0rc0,<0.16.0rc0"),
     ENGINE_OPTION._replace(releases=">=0.13.0rc0", source="vllm/config/profiler.py, from 0.13.0"),
     KINETO_DAEMON._replace(
-        why="libkineto registers with the dynolog daemon and records when `dyno gputrace` asks",
+        why=Text("libkineto registers with the dynolog daemon and records when `dyno gputrace` asks"),
         source="PyTorch's libkineto, KINETO_USE_DAEMON",
     ),
 )

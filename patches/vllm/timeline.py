@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from patcher.messages.text import Text
 from patches import timeline, vllm_engine
 from patches.probes.timeline import VllmTimeline
 from patches.vllm import RELEASES
@@ -14,7 +15,7 @@ RECIPES = timeline.recipes(
     RELEASES,
     timeline.sites(
         _PACKAGE,
-        "timeline of the V1 worker",
+        Text("timeline of the V1 worker"),
         "vllm/v1/worker/gpu_worker.py",
         RELEASES,
         vllm_engine.spans("Worker"),
@@ -22,7 +23,7 @@ RECIPES = timeline.recipes(
     ),
     timeline.sites(
         _PACKAGE,
-        "timeline of the V1 worker for CPUs",
+        Text("timeline of the V1 worker for CPUs"),
         "vllm/v1/worker/cpu_worker.py",
         _CPU_WORKER,
         vllm_engine.spans("CPUWorker"),

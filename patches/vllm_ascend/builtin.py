@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from patcher.config import WHOLE, BuiltinStage
+from patcher.messages.text import Text
 from patcher.recipe import Recipe, Structure
 from patches import builtin
 from patches.switches import ENGINE
@@ -24,15 +25,19 @@ _V1_INIT = Recipe(
             RELEASES.between("0.7.3rc2", "0.7.3.post1"),
             "vllm_ascend/worker/worker_v1.py",
             ("e7ecc4905257", "7e2fade8d4c5"),
-            "built in __init__() where VLLM_TORCH_PROFILER_DIR is set; Level0 with stacks, modules and memory",
+            Text("built in __init__() where VLLM_TORCH_PROFILER_DIR is set; Level0 with stacks, modules and memory"),
         ),
     ),
-    why="the guides tell to edit level, contents, metrics and types of export in the source by hand: no option of the"
-    " engine reaches them",
-    how="the arguments that were named change in the calls of torch_npu.profiler; each line that is replaced stays"
-    " above its successor as a comment `# was:`, from which a revert takes it",
+    why=Text(
+        "the guides tell to edit level, contents, metrics and types of export in the source by hand: no option of the"
+        " engine reaches them"
+    ),
+    how=Text(
+        "the arguments that were named change in the calls of torch_npu.profiler; each line that is replaced stays"
+        " above its successor as a comment `# was:`, from which a revert takes it"
+    ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.7.3.post1",
-    remove_when="the engine takes these settings in --profiler-config",
+    remove_when=Text("the engine takes these settings in --profiler-config"),
 )
 
 _V0_INIT = _V1_INIT._replace(
@@ -43,14 +48,14 @@ _V0_INIT = _V1_INIT._replace(
             ("0.7.1rc1",),
             "vllm_ascend/worker.py",
             ("b36480f558ef",),
-            "built in __init__() where VLLM_TORCH_PROFILER_DIR is set; Level0 with stacks, modules and memory",
+            Text("built in __init__() where VLLM_TORCH_PROFILER_DIR is set; Level0 with stacks, modules and memory"),
         ),
         Structure(
             "",
             RELEASES.between("0.7.3rc1", "0.9.2rc1"),
             "vllm_ascend/worker/worker.py",
             ("668771cb171f", "267b4446e5d3", "00e12211101b", "8965a2e27228", "4037aa2fdaea"),
-            "as 0.7.1rc1 in another file, torch_npu is imported there; from 0.9.0rc1 on Level1 without them",
+            Text("as 0.7.1rc1 in another file, torch_npu is imported there; from 0.9.0rc1 on Level1 without them"),
         ),
     ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1",
@@ -65,15 +70,17 @@ _INIT_PROFILER = _V1_INIT._replace(
             RELEASES.between("0.8.4rc1", "0.12.0rc1"),
             "vllm_ascend/worker/worker_v1.py",
             ("9828375f173a", "f6d36b545402", "525ed6af61d1", "6c70d618b12a"),
-            "built by _init_profiler() where VLLM_TORCH_PROFILER_DIR is set; from 0.9.0rc1 on Level1, from 0.10.1rc1 on"
-            " stacks and memory follow variables",
+            Text(
+                "built by _init_profiler() where VLLM_TORCH_PROFILER_DIR is set; from 0.9.0rc1 on Level1, from"
+                " 0.10.1rc1 on stacks and memory follow variables"
+            ),
         ),
         Structure(
             "",
             RELEASES.between("0.13.0rc1", "0.15.0rc1"),
             "vllm_ascend/worker/worker.py",
             ("6c70d618b12a", "95830d6f8f5d", "ad3ae248c156", "a4afd4985cb0", "bbcab2f1bf71"),
-            "as 0.12.0rc1 in another file; from 0.14.0rc1 on where --profiler-config names a directory",
+            Text("as 0.12.0rc1 in another file; from 0.14.0rc1 on where --profiler-config names a directory"),
         ),
     ),
     upstream="vllm_ascend/worker/worker_v1.py from 0.8.4rc1 to 0.12.0rc1, vllm_ascend/worker/worker.py to 0.15.0rc1",
@@ -88,7 +95,7 @@ _CREATE_PROFILER = _V1_INIT._replace(
             RELEASES.between("0.16.0rc1", "0.19.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("d1218db687f6", "b2155e19eeb6"),
-            "built by _create_profiler() in the first profile()",
+            Text("built by _create_profiler() in the first profile()"),
         ),
     ),
     upstream="vllm_ascend/worker/worker.py from 0.16.0rc1 to 0.19.1rc1",
@@ -104,7 +111,7 @@ _WRAPPER = _V1_INIT._replace(
             RELEASES.since("0.20.2rc1"),
             "vllm_ascend/profiler/torch_npu_profiler.py",
             ("5acebbc0d28c", "60f9b2f6a95a", "7912a9f441c5"),
-            "built by a wrapper that counts delay and maximum of --profiler-config",
+            Text("built by a wrapper that counts delay and maximum of --profiler-config"),
         ),
     ),
     upstream="vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1 on",

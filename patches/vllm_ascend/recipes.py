@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from patcher.messages.notes import Note
+from patcher.messages.text import Text
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
@@ -14,7 +15,9 @@ _SLEEP = Insertion(
     "sleep",
     where=Head(),
     line='self._rlpatch_stage("end_rollout", "sleep()")',
-    why="verl puts the engine to sleep after each rollout; in one process no empty batch follows the last request",
+    why=Text(
+        "verl puts the engine to sleep after each rollout; in one process no empty batch follows the last request"
+    ),
     optional=True,
 )
 _LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show our lines
@@ -33,8 +36,10 @@ V1 = Recipe(
             where=Before("output = self.model_runner.execute_model(...)"),
             line='self._rlpatch_stage("step", scheduler_output)',
             parameters=("scheduler_output",),
-            why="once per engine iteration, in the forward's thread, with no return before it; a unit reaches from"
-            " here to here, so it holds its forward and its sampling although sample_tokens() is called later",
+            why=Text(
+                "once per engine iteration, in the forward's thread, with no return before it; a unit reaches from"
+                " here to here, so it holds its forward and its sampling although sample_tokens() is called later"
+            ),
         ),
         rollout.DUMMIES,
         _SLEEP,
@@ -43,7 +48,9 @@ V1 = Recipe(
             where=Before("if is_start: ..."),
             line='self._rlpatch_stage("yield_to", is_start)',
             parameters=("is_start",),
-            why="two profilers at once lose data or crash: our window closes before the engine's own profiler starts",
+            why=Text(
+                "two profilers at once lose data or crash: our window closes before the engine's own profiler starts"
+            ),
         ),
     ),
     structures=(
@@ -52,57 +59,62 @@ V1 = Recipe(
             RELEASES.between("0.7.3rc2", "0.9.1"),
             "vllm_ascend/worker/worker_v1.py",
             ("50827d6b1b32", "ccbd84ddeb6c"),
-            "the call and one return",
+            Text("the call and one return"),
         ),
         Structure(
             "B",
             RELEASES.between("0.9.2rc1", "0.10.2rc1"),
             "vllm_ascend/worker/worker_v1.py",
             ("2cfae7ddc7c9", "2ece83809f86", "25d9c3961d34", "35f127731067"),
-            "receives from the pipeline before the call, two to four returns after it",
+            Text("receives from the pipeline before the call, two to four returns after it"),
         ),
         Structure(
             "C",
             RELEASES.between("0.11.0rc0", "0.11.0"),
             "vllm_ascend/worker/worker_v1.py",
             ("10fbe039bb25",),
-            "B, with msMonitor's dp.step() at the head",
+            Text("B, with msMonitor's dp.step() at the head"),
         ),
         Structure(
             "D",
             ("0.12.0rc1",),
             "vllm_ascend/worker/worker_v1.py",
             ("c7819df00f71",),
-            "sampling moved to sample_tokens(), execute_model() returns None before it",
+            Text("sampling moved to sample_tokens(), execute_model() returns None before it"),
         ),
         Structure(
             "D",
             RELEASES.between("0.13.0rc1", "0.19.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("c7819df00f71", "578418072c11", "1e2f9090d76b", "2af447a378ca"),
-            "as 0.12.0rc1 in another file; the pipeline sends asynchronously from 0.17.0rc1 on",
+            Text("as 0.12.0rc1 in another file; the pipeline sends asynchronously from 0.17.0rc1 on"),
         ),
         Structure(
             "E",
             RELEASES.between("0.20.2rc1", "0.26.0rc1"),
             "vllm_ascend/worker/worker.py",
             ("bdca4a5a15af", "b69c043857f9", "c97329d75da0"),
-            "D, with a step() of the engine's own profiler just before the call",
+            Text("D, with a step() of the engine's own profiler just before the call"),
         ),
         Structure(
             "F",
             RELEASES.since("0.27.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("51499718846d", "1a4b9b57fc99"),
-            "E, with branches for the second model runner after the call",
+            Text("E, with branches for the second model runner after the call"),
         ),
     ),
-    why="the guides put torch_npu.profiler with a schedule into NPUWorker by hand: started in __init__ and stepped at"
-    " the head it records 29..58 for 30:60, on every rank, prefill counted along",
-    how="one line before the call of the model runner, one in sleep(), one in profile(); the probe is one nested class"
-    f" at the end of NPUWorker. {rollout.BUSY_PERIOD}",
+    why=Text(
+        "the guides put torch_npu.profiler with a schedule into NPUWorker by hand: started in __init__ and stepped at"
+        " the head it records 29..58 for 30:60, on every rank, prefill counted along"
+    ),
+    how=Text(
+        "one line before the call of the model runner, one in sleep(), one in profile(); the probe is one nested class"
+        " at the end of NPUWorker. {busy_period}",
+        rollout.BUSY_PERIOD,
+    ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
-    remove_when="the engine's own profiler takes a window of decode steps, per rollout and rank, and marks them",
+    remove_when=Text("the engine's own profiler takes a window of decode steps, per rollout and rank, and marks them"),
 )
 
 V0 = Recipe(
@@ -118,21 +130,25 @@ V0 = Recipe(
             where=Head(),
             line='self._rlpatch_stage("step", worker_input)',
             parameters=("worker_input",),
-            why="vLLM's LocalOrDistributedWorkerBase.execute_model calls it once per iteration, just before the model"
-            " runner, which runs the forward and the sampling",
+            why=Text(
+                "vLLM's LocalOrDistributedWorkerBase.execute_model calls it once per iteration, just before the model"
+                " runner, which runs the forward and the sampling"
+            ),
         ),
         _SLEEP,
         Insertion(
             "start_profile",
             where=Before("self.profiler.start()"),
             line='self._rlpatch_stage("yield_to", True)',
-            why="two profilers at once lose data or crash: our window closes before the engine's own profiler starts",
+            why=Text(
+                "two profilers at once lose data or crash: our window closes before the engine's own profiler starts"
+            ),
         ),
         Insertion(
             "stop_profile",
             where=Before("self.profiler.stop()"),
             line='self._rlpatch_stage("yield_to", False)',
-            why="after it the next rollout may be recorded again",
+            why=Text("after it the next rollout may be recorded again"),
         ),
     ),
     structures=(
@@ -141,26 +157,28 @@ V0 = Recipe(
             ("0.7.1rc1",),
             "vllm_ascend/worker.py",
             ("3da1437e272b",),
-            "execute_worker() once per iteration, no own execute_model()",
+            Text("execute_worker() once per iteration, no own execute_model()"),
         ),
         Structure(
             "V0",
             RELEASES.between("0.7.3rc1", "0.9.2rc1"),
             "vllm_ascend/worker/worker.py",
             ("3da1437e272b", "45665f4d48e4"),
-            "as 0.7.1rc1 in another file",
+            Text("as 0.7.1rc1 in another file"),
         ),
     ),
-    why="V0 is the default engine below 0.9.2rc1; which of the two workers a run uses is decided by VLLM_USE_V1",
-    how="prepare_input() is overridden to see the model input, one line at the head of execute_worker() counts it,"
-    " one in sleep(), start_profile() and stop_profile() each",
+    why=Text("V0 is the default engine below 0.9.2rc1; which of the two workers a run uses is decided by VLLM_USE_V1"),
+    how=Text(
+        "prepare_input() is overridden to see the model input, one line at the head of execute_worker() counts it,"
+        " one in sleep(), start_profile() and stop_profile() each"
+    ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1;"
     " vllm/worker/worker_base.py",
-    remove_when="nobody runs releases below 0.10.0rc1 any more",
+    remove_when=Text("nobody runs releases below 0.10.0rc1 any more"),
 )
 
 CAPTURE = Recipe(
-    name="V1 worker, capture",
+    name=Text("V1 worker, capture"),
     stage=graphs.STAGE,
     class_name="NPUWorker",
     method="compile_or_warm_up_model",
@@ -170,8 +188,8 @@ CAPTURE = Recipe(
         graphs.around(
             "compile_or_warm_up_model",
             "capture_model",
-            "the capture and its warm-up runs, in the worker's thread and behind set_device; start and stop lie outside"
-            " of every graph, so their synchronisation is allowed",
+            Text("the capture and its warm-up runs, in the worker's thread and behind set_device; start and stop lie"
+" outside of every graph, so their synchronisation is allowed"),
         ),
     ),
     structures=(
@@ -183,7 +201,7 @@ CAPTURE = Recipe(
                 "e2ae64058779", "4e40d03c390c", "2a7261731766", "56f01453401e", "a4abb976f517", "b754ecd30920",
                 "24463922502e",
             ),
-            "one call under `if not self.model_config.enforce_eager`",
+            Text("one call under `if not self.model_config.enforce_eager`"),
         ),
         Structure(
             "A",
@@ -193,29 +211,29 @@ CAPTURE = Recipe(
                 "34983f4a46bf", "734df3d07836", "bbdf0478a753", "e3d56db44f87", "09a1bba0f224", "1a91113c943b",
                 "e4f6ecf053ad", "00db38da1ff2", "dbdfe9d04c2c", "65c0787cbe0e", "80963d0e1fe2",
             ),
-            "as 0.12.0rc1 in another file; what it returns is kept from 0.19.1rc1 on",
+            Text("as 0.12.0rc1 in another file; what it returns is kept from 0.19.1rc1 on"),
         ),
     ),
-    why="a graph that is replayed has one launch and no operators: which of them launched a kernel, and on what shapes,"
-    " is only seen while it is captured, with --contents npu,cpu,shapes. Guides start the profiler in"
-    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), which sees nothing where the worker is another"
-    " process",
-    how="one line before capture_model() and one behind it, so the trace begins with its first warm-up run, which shows"
-    " the kernels that are launched, and ends with its last graph. The runs before it, for sizes that are compiled"
-    " alone, are left out, and so is ATB's warm-up behind it. The model runners' own captures (ACL graphs, torchair,"
-    " xlite, 310P) all lie behind this call. If it raises, the engine does not start; its trace is saved when the"
-    " process ends, or before the next capture in it. Only the first capture of a worker counts: elastic expert"
-    " parallelism captures again, and --repeat N records the first N; the capture that follows a wake-up from 0.23.0rc1"
-    " on goes past the worker",
+    why=Text("a graph that is replayed has one launch and no operators: which of them launched a kernel, and on what"
+" shapes, is only seen while it is captured, with --contents npu,cpu,shapes. Guides start the profiler in"
+" EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), which sees nothing where the worker is another"
+" process"),
+    how=Text("one line before capture_model() and one behind it, so the trace begins with its first warm-up run,"
+" which shows the kernels that are launched, and ends with its last graph. The runs before it, for sizes that are"
+" compiled alone, are left out, and so is ATB's warm-up behind it. The model runners' own captures (ACL graphs,"
+" torchair, xlite, 310P) all lie behind this call. If it raises, the engine does not start; its trace is saved when the"
+" process ends, or before the next capture in it. Only the first capture of a worker counts: elastic expert"
+" parallelism captures again, and --repeat N records the first N; the capture that follows a wake-up from 0.23.0rc1"
+" on goes past the worker"),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1."
     " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
     " capture in V0, nor in V1 before 0.8.4rc2",
-    remove_when="the engine's own profiler can be started before the capture in the process of the worker",
+    remove_when=Text("the engine's own profiler can be started before the capture in the process of the worker"),
     notes=(
         Note(
-            "with enforce_eager nothing is captured, and there is no trace",
-            "V0 captures nothing either: VLLM_USE_V1=1 chooses V1",
+            Text("with enforce_eager nothing is captured, and there is no trace"),
+            Text("V0 captures nothing either: VLLM_USE_V1=1 chooses V1"),
         ),
         graphs.MANY_SIZES,
     ),
@@ -229,13 +247,18 @@ UPSTREAM = Upstream(
     runs_on={},  # nowhere else
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     builtin={
-        ">=0.11.0rc0": "msMonitor records a window by step, where MSMONITOR_USE_DAEMON=1 or, from 0.20.2rc1 on,"
-        " msmonitor_use_daemon is set and its daemon runs: `dyno nputrace --start-step N --iterations M`. The worker"
-        " calls dp.step() in each iteration, so N counts every iteration since its start, prefill and empty ones"
-        " along, through all rollouts. A number that is past is refused with a warning, and nothing is recorded.",
-        ">=0.20.2rc1": "--profiler-config with delay_iterations and max_iterations records a window of its own after"
-        " start_profile(): it counts prefill and decode iterations alike, records [29, 59) for delay 30 and max 30,"
-        " writes no ProfilerStep marks, cannot choose a rank or a rollout, and needs an HTTP or RPC call at the right"
-        " moment. It can be switched on and off while the engine runs, without any patch.",
+        ">=0.11.0rc0": Text(
+            "msMonitor records a window by step, where MSMONITOR_USE_DAEMON=1 or, from 0.20.2rc1 on,"
+            " msmonitor_use_daemon is set and its daemon runs: `dyno nputrace --start-step N --iterations M`. The"
+            " worker calls dp.step() in each iteration, so N counts every iteration since its start, prefill and"
+            " empty ones along, through all rollouts. A number that is past is refused with a warning, and nothing is"
+            " recorded."
+        ),
+        ">=0.20.2rc1": Text(
+            "--profiler-config with delay_iterations and max_iterations records a window of its own after"
+            " start_profile(): it counts prefill and decode iterations alike, records [29, 59) for delay 30 and max 30,"
+            " writes no ProfilerStep marks, cannot choose a rank or a rollout, and needs an HTTP or RPC call at the"
+            " right moment. It can be switched on and off while the engine runs, without any patch."
+        ),
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from patcher.messages.text import Text
 from patches import timeline, vllm_engine
 from patches.probes.timeline import VllmTimeline
 from patches.vllm_ascend import RELEASES
@@ -15,7 +16,7 @@ RECIPES = timeline.recipes(
     *(
         timeline.sites(
             _PACKAGE,
-            f"timeline of {name}",
+            Text("timeline of {name}", name),
             f"vllm_ascend/worker/{name}",
             releases,
             vllm_engine.spans("NPUWorker"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from patcher.messages.text import Text
 from patches import vllm_engine, weights
 from patches.vllm_ascend import RELEASES
 
@@ -11,7 +12,7 @@ RECIPES = weights.recipes(
     "vllm_ascend",
     _SINCE,
     weights.sites(
-        "vllm_ascend", "weights of the V1 worker", "vllm_ascend/worker/worker.py", _SINCE,
+        "vllm_ascend", Text("weights of the V1 worker"), "vllm_ascend/worker/worker.py", _SINCE,
         vllm_engine.syncs("NPUWorker"),
     ),
     logger="vllm.rlpatch",

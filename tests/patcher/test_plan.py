@@ -90,7 +90,7 @@ def test_every_recipe_that_counts_the_unit(target: Target, choice: Any, files: l
 @pytest.mark.parametrize(
     ("choice", "kind", "cause", "hint", "notes"),
     [
-        ({"stage": "sleep"}, Kind.NO_RECIPE, "toy has no stage sleep", "one of: update, values", ()),
+        ({"stage": "sleep"}, Kind.NO_RECIPE, "no stage sleep in toy", "one of: update, values", ()),
         ({"stage": "values", "unit": "mini-batch"}, Kind.USAGE, "values has no --mini-batch", "--micro-batch A:B", ()),
         ({"role": "critic"}, Kind.USAGE, "--role critic: the stage update works for actor and ref", "--role actor", ()),
         ({"strategy": "megatron"}, Kind.USAGE, "--strategy megatron has no --micro-batch", "--mini-batch A:B", GAP.reason.lines),

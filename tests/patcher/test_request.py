@@ -264,7 +264,7 @@ def test_a_stage_that_others_have_is_said_to_be_theirs() -> None:
     with pytest.raises(Problem) as caught:
         resolve(options("--stage rollout").checked(), verl, target(verl), upstreams)
     assert caught.value.kind is Kind.NO_RECIPE
-    assert caught.value.cause == "verl has no stage rollout; it is one of mindspeed-rl, sglang, vllm, vllm-ascend"
+    assert caught.value.cause == "no stage rollout in verl; it is one of mindspeed-rl, sglang, vllm, vllm-ascend"
     assert caught.value.hint == (
         "one of: update-policy, compute-log-prob, update-critic, compute-values, timeline, weight-sync"
     )

@@ -70,7 +70,7 @@ def test_both_stages_stand_in_one_class(tmp_path: Path) -> None:
             2,
             "the stage compute-log-prob of trl has no --mini-batch",
         ),
-        (("--stage", "update-critic", "--micro-batch", "0:1"), 3, "trl has no stage update-critic"),
+        (("--stage", "update-critic", "--micro-batch", "0:1"), 3, "no stage update-critic in trl"),
         (("--decode", "30:60"), 2, "trl has no --decode"),
     ],
 )

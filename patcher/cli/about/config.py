@@ -14,6 +14,7 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Problem
 from patcher.messages.language import VARIABLE as LANGUAGE
 from patcher.messages.report import CommandResult, StepResult
+from patcher.messages.text import Text
 from patcher.request import OPTIONS
 
 _Words = Mapping[str, tuple[str, ...]]
@@ -33,10 +34,13 @@ def command() -> CommandResult:
     source = nearest()
     names = {name for name in os.environ if name.startswith("RLPATCH")} - {LANGUAGE}
     variables = {name: os.environ[name] for name in sorted(names)}
-    lines = [f"{name}={value}  in this shell: it overrides what was patched" for name, value in variables.items()]
+    lines = [
+        Text("{name}={value}  in this shell: it overrides what was patched", name, value)
+        for name, value in variables.items()
+    ]
     if source is None:
-        why = f"neither {OWN} nor [tool.rlpatch] in {SHARED}"
-        return _result(None, (), variables, f"no configuration in this folder or above it: {why}", *lines)
+        why = Text("neither {own_name} nor [tool.rlpatch] in {shared_name}", OWN, SHARED)
+        return _result(None, (), variables, Text("no configuration in this folder or above it: {why}", why), *lines)
     found = configured.read(source)
     for words in (found.options, *found.presets.values()):
         _check(words, found.file)
@@ -46,8 +50,8 @@ def command() -> CommandResult:
         *(f"  {word}" for word in found.targets),
         *(f"  {shlex.join(words)}" for words in found.options.values()),
         *(f"  --preset {name}: {_joined(words)}" for name, words in found.presets.items()),
-        *(f"not trusted yet: {interpreter}" for interpreter in untrusted),
-        *([f"next: {CommandLine('trust', str(found.file))}"] if untrusted else []),
+        *(Text("not trusted yet: {interpreter}", interpreter) for interpreter in untrusted),
+        *([Text("next: {commandline}", CommandLine("trust", str(found.file)))] if untrusted else []),
     ]
     return _result(found, untrusted, variables, *shown, *lines)
 

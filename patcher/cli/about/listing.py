@@ -6,6 +6,7 @@ from patcher.cli import options
 from patcher.commands.about import knowledge
 from patcher.messages import tables
 from patcher.messages.report import CommandResult
+from patcher.messages.text import Text
 
 
 @options.command("list", options.targets("[TARGET[==VERSION]]..."))
@@ -25,5 +26,5 @@ def command(targets: tuple[str, ...]) -> CommandResult:
         report.lines = tables.places(report.data, tables.room())
     else:
         report.lines = tables.targets(knowledge.stages(), tables.room())
-        report.lines += ["", "next: rlpatch list TARGET shows its files"]
+        report.lines += ["", Text("next: rlpatch list TARGET shows its files")]
     return report

@@ -11,6 +11,7 @@ from patcher.cli import configured, consent, options
 from patcher.cli.nearest import OWN, SHARED, load, nearest
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult, StepResult
+from patcher.messages.text import Text
 from patcher.options.headings import OUTPUT
 
 FILE = click.Argument(["file"], required=False, type=click.Path(path_type=Path), metavar="[FILE]")
@@ -31,35 +32,51 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     """
     source = load(_path(file)) if file else nearest()
     if source is None:
-        cause = f"no configuration in this folder or above it: neither {OWN} nor [tool.rlpatch] in {SHARED}"
-        raise Problem(Kind.USAGE, cause, hint="name the file of the configuration")
+        cause = Text(
+            "no configuration in this folder or above it: neither {own_name} nor [tool.rlpatch] in {shared_name}",
+            OWN,
+            SHARED,
+        )
+        raise Problem(Kind.USAGE, cause, hint=Text("name the file of the configuration"))
     path = source.file
     if remove:
-        line = f"no longer trusted: {path}" if consent.distrust(path) else f"was not trusted: {path}"
+        line = (
+            Text("no longer trusted: {path}", path) if consent.distrust(path) else Text("was not trusted: {path}", path)
+        )
         return _result(path, (), line)
     interpreters = configured.read(source).interpreters
     if not interpreters:
-        return _result(path, (), f"nothing to trust: {path} names no interpreter")
+        return _result(path, (), Text("nothing to trust: {path} names no interpreter", path))
     if len(interpreters) > consent.MOST:
-        cause = f"{path.name} names {len(interpreters)} interpreters, and the most are {consent.MOST}"
-        raise Problem(Kind.USAGE, cause, str(path), "name fewer, or one with --python")
+        cause = Text(
+            "{name} names {count} interpreters, and the most are {limit}", path.name, len(interpreters), consent.MOST
+        )
+        raise Problem(Kind.USAGE, cause, str(path), Text("name fewer, or one with --python"))
     consent.trust(source, interpreters)
-    return _result(path, interpreters, f"trusted: {path}", *map(_line, interpreters))
+    return _result(path, interpreters, Text("trusted: {path}", path), *map(_line, interpreters))
 
 
 def _path(file: Path) -> Path:
     """Return the path that `nearest` gives for a file. Raises Problem (USAGE) for what is no configuration."""
     if file.name not in (OWN, SHARED):
-        raise Problem(Kind.USAGE, f"{file} is not called {OWN} or {SHARED}", hint="name the file of the configuration")
+        raise Problem(
+            Kind.USAGE,
+            Text("{file} is not called {own_name} or {shared_name}", file, OWN, SHARED),
+            hint=Text("name the file of the configuration"),
+        )
     return Path(os.path.realpath(file.parent), file.name)
 
 
 def _line(interpreter: str) -> str:
     program = consent.program(interpreter)
     if program is None:
-        return f"  may start {interpreter}, which is not on this machine"
+        return Text("  may start {interpreter}, which is not on this machine", interpreter)
     real = os.path.realpath(program)
-    return f"  may start {program}" if real == str(program) else f"  may start {program}, which is {real}"
+    return (
+        Text("  may start {program}", program)
+        if real == str(program)
+        else Text("  may start {program}, which is {real}", program, real)
+    )
 
 
 def _result(file: Path, interpreters: tuple[str, ...], *lines: str) -> CommandResult:

@@ -10,14 +10,17 @@ from patcher.commands.patching import inspecting
 from patcher.commands.where import Where
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
+from patcher.messages.text import Text
 from patcher.options import flag
 from patcher.options.headings import OUTPUT
 from patcher.request import ProfileRequest
 
 CALLS = options.switch(
     OUTPUT,
-    "Fold each inserted block to its first line and a count, so that the call sites stand out: for people, not for"
-    " git apply.",
+    (
+        "Fold each inserted block to its first line and a count, so that the call sites stand out: for people, not for"
+        " git apply."
+    ),
     "--calls",
 )
 
@@ -37,13 +40,13 @@ def command(
     """
     if request.selects and not targets:
         hint = "rlpatch diff vllm-ascend --decode 30:60"
-        raise Problem(Kind.USAGE, "a window is given, but no target", hint=hint)
+        raise Problem(Kind.USAGE, Text("a window is given, but no target"), hint=hint)
     if request.choices and not request.selects:
         option = flag(next(iter(request.choices)))
         raise Problem(
             Kind.USAGE,
-            f"{option} without a window: without one, diff shows what is applied",
-            hint=f"add --decode 30:60, or leave {option} out",
+            Text("{option} without a window: without one, diff shows what is applied", option),
+            hint=Text("add --decode 30:60, or leave {option} out", option),
         )
     wanted = request.checked() if request.selects else None
     with cluster.connected(search) as nodes:

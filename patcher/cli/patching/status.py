@@ -9,6 +9,7 @@ from patcher.commands.patching.status import status
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
+from patcher.messages.text import Text
 from patcher.options.headings import PLACE
 
 EVERYWHERE = options.switch(PLACE, "Also show what you patched outside of this search.", "--everywhere")
@@ -27,7 +28,7 @@ def command(
       rlpatch status --python /opt/venv/bin/python --json
     """
     if everywhere and cluster.ray is not None:
-        cause = "--everywhere looks where you have patched on this machine, and --ray at the nodes of a cluster"
+        cause = Text("--everywhere looks where you have patched on this machine, and --ray at the nodes of a cluster")
         raise Problem(Kind.USAGE, cause, hint=CommandLine("status", *targets, "--everywhere"))
     with cluster.connected(search) as nodes:
         return nodes.status(targets) if nodes else status(targets, search, everywhere=everywhere)

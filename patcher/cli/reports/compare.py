@@ -14,6 +14,7 @@ from patcher.commands.reports import reporting
 from patcher.commands.reports.reporting import ReadOptions
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
+from patcher.messages.text import Text
 from patcher.options.headings import READ
 
 FORCE = options.switch(READ, "Compare even what should not be compared, and say why not.", "--force")
@@ -48,5 +49,5 @@ def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]
     if before and after and ("--" in typed or len(paths) == 2):
         return before, after
     first, second = (shlex.join(map(str, side)) for side in (before or ("BEFORE",), after or ("AFTER",)))
-    cause = "two sides are compared: one path each, or several with `--` between the sides"
+    cause = Text("two sides are compared: one path each, or several with `--` between the sides")
     raise Problem(Kind.USAGE, cause, hint=f"rlpatch compare {first} -- {second}")

@@ -13,6 +13,7 @@ from patcher.commands.reports import reporting
 from patcher.commands.reports.reporting import ReadOptions
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
+from patcher.messages.text import Text
 from patcher.options.headings import OUTPUT, READ
 
 
@@ -22,8 +23,8 @@ def _units(context: click.Context, parameter: click.Parameter, value: str | None
         return None
     found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", value)
     if not found or int(found[1]) >= int(found[2]):
-        cause = f"--units {value}: a range of units is A:B, without B itself"
-        raise Problem(Kind.USAGE, cause, hint="--units 30:60, for example")
+        cause = Text("--units {range}: a range of units is A:B, without B itself", value)
+        raise Problem(Kind.USAGE, cause, hint=Text("--units 30:60, for example"))
     return int(found[1]), int(found[2])
 
 
@@ -34,7 +35,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
     except re.error as error:
         raise Problem(
             Kind.USAGE,
-            f"--marks {value}: not a regular expression: {error}",
+            Text("--marks {pattern}: not a regular expression: {error}", value, error),
             hint=r"--marks 'train step (?P<number>\d+)'",
         ) from None
 

@@ -19,8 +19,8 @@ from patcher.commands.reports.timelines import TimelineOptions
 from patcher.messages import tables
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult, StepResult
+from patcher.messages.text import Text
 from patcher.options.headings import OUTPUT, READ
-from patcher.timeline.page.texts import LANGUAGES
 
 
 def _steps(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:  # noqa: ARG001
@@ -29,8 +29,8 @@ def _steps(context: click.Context, parameter: click.Parameter, value: str | None
         return None
     found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", value)
     if not found or int(found[1]) >= int(found[2]):
-        cause = f"--steps {value}: a range of steps is A:B, without B itself"
-        raise Problem(Kind.USAGE, cause, hint="--steps 10:20, for example")
+        cause = Text("--steps {range}: a range of steps is A:B, without B itself", value)
+        raise Problem(Kind.USAGE, cause, hint=Text("--steps 10:20, for example"))
     return int(found[1]), int(found[2])
 
 
@@ -47,13 +47,6 @@ READING = Group(
         type=FILE,
         metavar="FILE.html",
         help="Write a self-contained page, below 2 MB.",
-    ),
-    Option(
-        ["--language"],
-        heading=OUTPUT,
-        type=click.Choice(LANGUAGES),
-        default="en",
-        help="Language of the page.",
     ),
     Option(["--perfetto"], heading=OUTPUT, type=FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."),
 )

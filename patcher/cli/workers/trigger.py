@@ -19,6 +19,7 @@ from patcher.commands.workers.watching import WatchOptions
 from patcher.config import UNITS
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
+from patcher.messages.text import Text
 from patcher.options import OptionSpec, flag
 from patcher.options.headings import OUTPUT, WAITED, WHOSE, WINDOW
 from patcher.options.notations import Number
@@ -29,8 +30,12 @@ def _options(values: Mapping[str, Any]) -> TriggerOptions:
     windows = typed_values(values, (unit.replace("-", "_") for unit in UNITS))
     flags = [flag(name) for name in windows]
     if len(flags) != 1:
-        cause = f"{' and '.join(flags)}: a request asks for one kind of window" if flags else "no window is given"
-        hint = "leave all but one out" if flags else "rlpatch trigger --decode 30:60, or --micro-batch 0:1"
+        cause = (
+            Text("{flags}: a request asks for one kind of window", " and ".join(flags))
+            if flags
+            else Text("no window is given")
+        )
+        hint = Text("leave all but one out") if flags else Text("rlpatch trigger --decode 30:60, or --micro-batch 0:1")
         raise Problem(Kind.USAGE, cause, hint=hint)
     ((name, window),) = windows.items()
     others = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
@@ -41,7 +46,12 @@ CONDITIONS = ("at_load", "at_tail", "at_context")
 """The options of a rollout that a request has, too."""
 OWN = (
     OptionSpec(
-        "at", Number(0), WHOSE, "The rollout, from 0, or training step, from 1.", None, "one after the furthest worker"
+        "at",
+        Number(0),
+        WHOSE,
+        "The rollout, from 0, or training step, from 1.",
+        None,
+        "one after the furthest worker",
     ),
     OptionSpec("expires", Number(1), WHOSE, "Seconds after which the request expires.", None, "a day"),
 )
@@ -85,6 +95,8 @@ def command(
       rlpatch trigger --prefill 0:4 --at 7 --replace --save-path /data/traces
     """
     if timeout is not None and not wait:
-        raise Problem(Kind.USAGE, "--timeout without --wait: nothing is waited for", hint="--wait --timeout SECONDS")
+        raise Problem(
+            Kind.USAGE, Text("--timeout without --wait: nothing is waited for"), hint="--wait --timeout SECONDS"
+        )
     until = WatchOptions(timeout=timeout) if wait else None
     return triggering.trigger(save_path, wanted._replace(target=target or ""), until, waiting.screen)

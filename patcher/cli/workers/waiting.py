@@ -14,7 +14,9 @@ from patcher.commands.workers import watching
 from patcher.commands.workers.watching import WatchData
 from patcher.messages import tables
 from patcher.messages.language import translate
+from patcher.messages.text import Text
 from patcher.options.headings import WAITED
+from patcher.workers.worker import named
 
 
 def timeout() -> Option:
@@ -65,9 +67,9 @@ def _live() -> Any:
 
 
 def _update(live: Any, lines: Sequence[str]) -> None:
-    from rich.text import Text
+    from rich.text import Text as RichText
 
-    live.update(Text("\n".join(map(translate, lines)), no_wrap=True, overflow="ellipsis"), refresh=True)
+    live.update(RichText("\n".join(map(translate, lines)), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def _print_news(_lines: Sequence[str], news: Sequence[str]) -> None:
@@ -84,12 +86,15 @@ def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
     def show(data: WatchData) -> None:
         for row in data.workers:
             key = (row.target, row.stage, row.role, row.host, row.pid)
-            state = row.state if row.alive is not False else f"{row.state}, gone"
+            state = row.state
+            if row.alive is False:
+                state = Text("{state}, gone", state)
             if known.get(key) != state:
                 known[key] = state
-                unit = "" if row.number is None else f", unit {row.number}"
-                replica = f" replica {row.replica}" if row.replica else ""
-                click.echo(translate(f"{row.stage} {row.host}{replica} rank {row.rank}: {state}{unit}"), err=True)
+                line = Text("{stage} {worker}: {state}", row.stage, named(row.host, row.replica, row.rank), state)
+                if row.number is not None:
+                    line = Text("{line}, unit {number}", line, row.number)
+                click.echo(translate(line), err=True)
 
     return show
 
@@ -101,10 +106,10 @@ def _drawn(live: Any, head: Sequence[str]) -> Callable[[WatchData], None]:
     def show(data: WatchData) -> None:
         nonlocal drawn
         size = live.console.size
-        none = ["no worker has written yet; Ctrl-C ends this"]
+        none = [Text("no worker has written yet; Ctrl-C ends this")]
         lines = [*head, *(tables.workers(data.workers, size.width) if data.workers else none), *watching.below(data)]
         if len(lines) >= size.height:
-            lines = [*lines[: size.height - 2], f"… {len(lines) - size.height + 2} more lines"]
+            lines = [*lines[: size.height - 2], Text("… {count} more lines", len(lines) - size.height + 2)]
         if lines != drawn:
             drawn = lines
             _update(live, lines)

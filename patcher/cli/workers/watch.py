@@ -18,6 +18,7 @@ from patcher.commands.workers.watching import WatchOptions
 from patcher.messages import tables
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
+from patcher.messages.text import Text
 from patcher.options.headings import WAITED
 from patcher.request import OPTIONS
 
@@ -30,8 +31,10 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
         return 0.0
     found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)
     if not found:
-        hint = '--since 10m, or --since "$(date +%s)" of before the run was started'
-        raise Problem(Kind.USAGE, f"--since {value}: neither seconds since the epoch nor a time ago", hint=hint)
+        hint = Text('--since 10m, or --since "$(date +%s)" of before the run was started')
+        raise Problem(
+            Kind.USAGE, Text("--since {time}: neither seconds since the epoch nor a time ago", value), hint=hint
+        )
     return time.time() - float(found[1]) * _SECONDS[found[2]] if found[2] else float(found[1])
 
 

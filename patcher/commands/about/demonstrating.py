@@ -16,6 +16,7 @@ from patcher.commands.finding import SearchOptions, parse_target
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
+from patcher.messages.text import Text
 from patches.survey.download import download
 
 RELEASE = "vllm-ascend==0.11.0rc1"
@@ -57,7 +58,7 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
         site = Path(scratch) / COPY
         word = _fetch(path, site, on_wait)
         hashes = {"before": _hash(site)}
-        lines = [f"{word}, a copy in {site}: {hashes['before']}", ""]
+        lines = [Text("{word}, a copy in {site}: {before}", word, site, hashes["before"]), ""]
         for words in (
             ("apply", word, *WINDOW, "--path", COPY),
             ("diff", *(() if every_line else ("--calls",)), "--path", COPY),
@@ -69,21 +70,24 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
             lines += [f"$ {typed}", *done.stdout.splitlines(), ""]
             if done.returncode:
                 kind = next((kind for kind in Kind if kind.exit_code == done.returncode), Kind.UNEXPECTED)
-                cause = f"`{typed}` ended with exit code {done.returncode}"
-                problem = Problem(kind, cause, str(site), "do what it says above, and run the demo again")
+                cause = Text("`{command}` ended with exit code {exit_code}", typed, done.returncode)
+                problem = Problem(kind, cause, str(site), Text("do what it says above, and run the demo again"))
                 step = StepResult(tuple(lines), problems=(problem,))
                 return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
             if "--calls" in words:
                 shown = CommandLine("demo", "-v"), CommandLine("diff")
-                lines += ["Every line: `{}`, or `{}` of your own patch.".format(*shown), ""]
+                lines += [Text("Every line: `{demo}`, or `{diff}` of your own patch.", *shown), ""]
             if words[0] == "apply":
                 hashes["patched"] = _hash(site)
-                lines += [f"The tree is now {hashes['patched']}.", ""]
+                lines += [Text("The tree is now {patched}.", hashes["patched"]), ""]
         hashes["after"] = _hash(site)
     if hashes["after"] == hashes["before"]:
-        lines.append(f"The tree is again {hashes['after']}: every byte, mode and time as before.")
+        lines.append(Text("The tree is again {after}: every byte, mode and time as before.", hashes["after"]))
     else:
-        cause, hint = f"the tree is not as before: {hashes['after']}", "please report it, with all that is printed here"
+        cause, hint = (
+            Text("the tree is not as before: {after}", hashes["after"]),
+            Text("please report it, with all that is printed here"),
+        )
         problems = (Problem(Kind.UNEXPECTED, cause, str(site), hint),)
     data = Demonstration(tuple(steps), word, hashes)
     return CommandResult("demo", StepResult(tuple(lines), problems=problems), data=data)
@@ -93,13 +97,13 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
     """Fill ``site``; gives ``TARGET==VERSION`` of what lies there."""
     upstream, version = parse_target(RELEASE)
     if path is None:
-        on_wait(f"downloading {RELEASE} …")
+        on_wait(Text("downloading {release} …", RELEASE))
         site.mkdir()
         names = upstream.project.distributions
         try:
             download(names, version or "", site, parts=(), wanted=lambda _path, size: size <= _LARGEST)
         except Problem as problem:
-            hint = "where it is installed or unpacked: rlpatch demo --path DIR"
+            hint = Text("where it is installed or unpacked: rlpatch demo --path DIR")
             raise problem.replace(where="", hint=hint) from None
         return RELEASE
     _, target = SearchOptions(path).find(upstream.project.name, "demo")

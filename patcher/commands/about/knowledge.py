@@ -15,6 +15,7 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
+from patcher.messages.text import COMMA, Text, joined
 from patcher.options import flag, options_of
 from patcher.recipe import Insertion, Loop, Recipe, Structure, Upstream
 from patcher.request import ProfileRequest, recipes_of, resolve
@@ -23,19 +24,19 @@ from patches.projects import upstreams
 from patches.survey.readme import grouped
 
 STEERING = (
-    "For one run, without patching again (read once, at the first call; a bad value switches the probe off):",
-    "  RLPATCH=0                   no recording",
-    "  RLPATCH_SAVE_PATH=/x/y      another folder for what is recorded",
-    "  RLPATCH_RANKS=0,8 or all    other ranks",
+    Text("For one run, without patching again (read once, at the first call; a bad value switches the probe off):"),
+    Text("  RLPATCH=0                   no recording"),
+    Text("  RLPATCH_SAVE_PATH=/x/y      another folder for what is recorded"),
+    Text("  RLPATCH_RANKS=0,8 or all    other ranks"),
 )
 STEERING_WINDOWS = (
-    "  RLPATCH_WINDOW=A:B or A:    another window, in the same unit",
-    "  RLPATCH_REPLICAS=0,3 or all other replicas",
-    "  RLPATCH_ROLLOUT=N           another rollout, counted from 0",
-    "  RLPATCH_TRAINING_STEPS=2,5  other training steps, counted from 1",
-    "  RLPATCH_UPDATE_POLICY_WINDOW and so on, with the name of a stage, apply to that stage alone",
+    Text("  RLPATCH_WINDOW=A:B or A:    another window, in the same unit"),
+    Text("  RLPATCH_REPLICAS=0,3 or all other replicas"),
+    Text("  RLPATCH_ROLLOUT=N           another rollout, counted from 0"),
+    Text("  RLPATCH_TRAINING_STEPS=2,5  other training steps, counted from 1"),
+    Text("  RLPATCH_UPDATE_POLICY_WINDOW and so on, with the name of a stage, apply to that stage alone"),
 )
-STEERING_TIMELINE = ("  RLPATCH_MAX_TIMELINE_MB=20  another limit of the timeline, in MB for each process",)
+STEERING_TIMELINE = (Text("  RLPATCH_MAX_TIMELINE_MB=20  another limit of the timeline, in MB for each process"),)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,9 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
         if not version or version in structure.releases
     ]  # fmt: skip
     if words and not rows:
-        cause = f"no recipe is for {', '.join(words)}: it is not a published release, so its structure decides"
+        cause = Text(
+            "no recipe is for {targets}: it is not a published release, so its structure decides", ", ".join(words)
+        )
         raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *(upstream.project.name for upstream, _ in chosen)))
     return CommandResult("list", data=RecipeList(tuple(rows)))
 
@@ -103,7 +106,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     upstream, version = parse_target(word)
     name = upstream.project.name
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
-    head = f"{name} {version or '(every release)'}, not found here: from the recipes"
+    head = Text("{name} {version}, not found here: from the recipes", name, version or Text("(every release)"))
     places: Places = {}
     try:
         _, target = search.find(word, "explain")
@@ -111,12 +114,12 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
         problems = [] if problem.kind in (Kind.NO_TARGET, Kind.VERSION) else [problem]
     else:
         version = version or target.version
-        head = f"{name} {version or '(unknown version)'} in {target.root}"
+        head = Text("{name} {version} in {root}", name, version or Text("(unknown version)"), target.root)
         places, problems = _places(upstream, recipes, target)
     release = plan.published(upstream, version or "")
     step = StepResult.noted((problem.note for problem in problems), "warning")
     if version and not release:
-        text = f"{version} is not a release that rlpatch was tested with: its structure decides"
+        text = Text("{version} is not a release that rlpatch was tested with: its structure decides", version)
         step += StepResult.noted([Note(text)])
     lines = (head, *_explanation(upstream, recipes, release, places))
     data = Explanation(name, version, stage, lines)
@@ -187,38 +190,44 @@ def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) ->
 
 def _recipe(recipe: Recipe, structures: Sequence[Structure], known: set[str]) -> Iterator[str]:
     """The lines on one recipe; a reason that is ``known`` from another one is not repeated."""
-    yield f"{recipe.stage}: {recipe.name}, {', '.join(map(typed_as, recipe.windows))}"
+    yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
-        yield f"  with --markers also where the window is {', '.join(map(typed_as, recipe.marks))}"
+        yield Text("  with --markers also where the window is {marks}", ", ".join(map(typed_as, recipe.marks)))
     if recipe.strategies:
-        yield f"  strategy: {', '.join(recipe.strategies)}; role: {', '.join(recipe.roles)}"
-    for key, text in {"why": recipe.why, "how": recipe.how, "remove when": recipe.remove_when}.items():
-        if text not in known:
-            yield f"  {key}: {text}"
+        yield Text("  strategy: {strategies}; role: {roles}", ", ".join(recipe.strategies), ", ".join(recipe.roles))
+    reasons = (
+        (recipe.why, Text("  why: {why}", recipe.why)),
+        (recipe.how, Text("  how: {how}", recipe.how)),
+        (recipe.remove_when, Text("  remove when: {remove_when}", recipe.remove_when)),
+    )
+    yield from (line for reason, line in reasons if reason not in known)
     known.update((recipe.why, recipe.how, recipe.remove_when))
-    yield f"  upstream: {recipe.upstream}"
+    yield Text("  upstream: {upstream}", recipe.upstream)
     for structure in structures:
         first, last = structure.releases[0], structure.releases[-1]
-        span = first if first == last else f"{first} to {last}"
-        named = f"structure {structure.name}, " if structure.name else ""
-        yield f"  {named}{span}, {structure.file}: {structure.shape}"
+        span = first if first == last else Text("{first} to {last}", first, last)
+        if structure.name:
+            span = Text("structure {name}, {releases}", structure.name, span)
+        yield Text("  {releases}, {file}: {shape}", span, structure.file, structure.shape)
     yield from _sites(recipe)
     for note in (*recipe.notes, *recipe.unit_notes.values()):
-        yield f"  note: {note.text}"
-        yield from (f"    {line}" for line in note.lines[1:])
+        yield Text("  note: {note}", note.text)
+        yield from (Text("    {line}", line) for line in note.lines[1:])
 
 
 def _sites(recipe: Recipe) -> Iterator[str]:
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         place = site.method if "." in site.method else ".".join(filter(None, (recipe.class_name, site.method)))
-        yield f"  in {place}, {site.where}{only}: {_shown(site, recipe)}"
-        yield f"    {site.why}"
+        yield Text("  in {place}, {where}{windows}: {code}", place, site.where.described, only, _shown(site, recipe))
+        yield Text("    {line}", site.why)
     if recipe.calls:
-        yield "  settings: " + ", ".join(map(flag, options_of(TorchNpuSettings)))
+        yield Text("  settings: {flags}", ", ".join(map(flag, options_of(TorchNpuSettings))))
     for call in recipe.calls:
-        yield f"  in {recipe.class_name}.{recipe.method}, the arguments of {call.function}"
-        yield f"    {call.why}"
+        yield Text(
+            "  in {class_name}.{method}, the arguments of {function}", recipe.class_name, recipe.method, call.function
+        )
+        yield Text("    {line}", call.why)
 
 
 def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
@@ -226,7 +235,7 @@ def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> It
     for file in dict.fromkeys(structure.file for structure in structures):
         for text, units in places.get((recipe.stage, file), {}).items():
             only = f" (--{', --'.join(units)})" if len(units) < len(recipe.windows) else ""
-            yield f"  here{only}: {file}:{text}"
+            yield Text("  here{windows}: {file}:{code}", only, file, text)
 
 
 def _shown(site: Insertion, recipe: Recipe) -> str:
@@ -237,13 +246,14 @@ def _shown(site: Insertion, recipe: Recipe) -> str:
 def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
     from packaging.specifiers import SpecifierSet
 
-    name, lines = upstream.project.name, []
+    name = upstream.project.name
+    lines: list[str] = []
     for gap in upstream.gaps:
         if stages.intersection(gap.stages) and gap.exists(release):
             first, *detail = gap.reason.lines
-            lines += [f"--strategy {gap.strategy} --{gap.unit} is not available: {first}"]
-            lines += [*(f"  {line}" for line in detail if f"  {line}" not in lines), ""]
+            lines += [Text("--strategy {strategy} --{unit} is not available: {first}", gap.strategy, gap.unit, first)]
+            lines += [*(Text("  {line}", line) for line in detail if f"  {line}" not in lines), ""]
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
-            lines += [f"by itself, {name} {releases} can also record: {text}", ""]
+            lines += [Text("by itself, {name} {releases} can also record: {what}", name, releases, text), ""]
     return lines

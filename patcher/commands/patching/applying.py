@@ -18,6 +18,7 @@ from patcher.commands.patching.planning import Attempted, Candidate, Planned, fa
 from patcher.commands.where import Committed, Where, carry_out, running, searches
 from patcher.messages.notes import Note
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
+from patcher.messages.text import AND, SEMICOLON, Text, joined
 from patcher.processes import RunningProcess
 from patcher.request import ProfileRequest
 from patcher.store.folder import StoreFolder
@@ -49,7 +50,7 @@ def apply(
     if step.problems:
         return CommandResult("apply", step, data=Applied(dry_run))
     plans = [target_plan for tried in planned for target_plan in tried.values]
-    committed = carry_out(where, work(plans), "patched", dry_run=dry_run)
+    committed = carry_out(where, work(plans), Text("patched"), dry_run=dry_run)
     return _applied(step + committed.step, plans, committed, where, dry_run=dry_run)
 
 
@@ -120,9 +121,10 @@ def _others(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> Step
     if not users:
         return StepResult()
     folders = dict.fromkeys(one.plan.config.save_path for one in plans if one.plan.config.save_path)
-    text = f"engines of {', '.join(users)} may run from here: what they start then records, too"
-    into = f"into {' and '.join(folders)}; " if folders else ""
-    detail = f"{into}`rlpatch run` with the same options patches one run alone"
+    text = Text("engines of {users} may run from here: what they start then records, too", ", ".join(users))
+    detail = Text("`rlpatch run` with the same options patches one run alone")
+    if folders:
+        detail = joined(SEMICOLON, (Text("into {folders}", joined(AND, folders)), detail))
     return StepResult.noted([Note(text, detail)], "warning")
 
 
@@ -130,6 +132,7 @@ def on(search: Search) -> tuple[str, ...]:
     """The line above the results of some nodes of a cluster; none for this machine."""
     if not search.nodes:
         return ()
-    count = "1 node" if len(search.nodes) == 1 else f"{len(search.nodes)} nodes"
-    named = ", ".join(search.nodes[:8]) + (", …" if len(search.nodes) > 8 else "")
-    return (f"on {count} ({named}):",)
+    names = ", ".join(search.nodes[:8]) + (", …" if len(search.nodes) > 8 else "")
+    if len(search.nodes) == 1:
+        return (Text("on 1 node ({names}):", names),)
+    return (Text("on {count} nodes ({names}):", len(search.nodes), names),)

@@ -22,6 +22,7 @@ from patcher.commands.patching.planning import Planned, plan_targets, unused
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
+from patcher.messages.text import COMMA, Text, joined
 from patcher.plan import Plan
 from patcher.request import ProfileRequest
 from patcher.targets import versions
@@ -58,16 +59,19 @@ def bundle(
     step += sum((describing.described(one.upstream, one.plan, describing.LENT) for one in found), StepResult())
     if "save_path" not in request.choices and any(plan.save_path for plan in bundled):
         step += StepResult.noted([_SAVE_PATH])
-    releases = ", ".join(f"{plan.patch.target} {plan.version or '(unknown version)'}" for plan in bundled)
+    unknown = Text("(unknown version)")
+    releases = joined(COMMA, (Text("{target} {version}", one.patch.target, one.version or unknown) for one in bundled))
     lines = (
-        f"wrote {output}: {len(content) / 1000:.0f} KB for {releases}",
-        f"next: on each machine python3 {output.name} apply; --help shows what else it can do",
+        Text("wrote {output}: {count:.0f} KB for {releases}", output, len(content) / 1000, releases),
+        Text("next: on each machine python3 {name} apply; --help shows what else it can do", output.name),
     )
     data = Bundled(str(output), tuple(describing.payload(one.plan) for one in found), len(content))
-    return CommandResult("bundle", step + StepResult(lines, done=(f"wrote {output}",)), data=data)
+    return CommandResult("bundle", step + StepResult(lines, done=(Text("wrote {output}", output),)), data=data)
 
 
-_SAVE_PATH = Note("on each machine the traces go to the folder named above", "to change it: --save-path DIR")
+_SAVE_PATH = Note(
+    Text("on each machine the traces go to the folder named above"), Text("to change it: --save-path DIR")
+)
 
 
 def _planned(
@@ -92,12 +96,14 @@ def _planned(
 def _useless(found: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
     problems = [*unused(request, found)]
     if len(request.parts()) > 1:
-        cause = "a bundle has one patch per target: a window, or the timeline"
-        problems.append(Problem(Kind.USAGE, cause, hint="make two bundles, one of them with --timeline alone"))
+        cause = Text("a bundle has one patch per target: a window, or the timeline")
+        problems.append(Problem(Kind.USAGE, cause, hint=Text("make two bundles, one of them with --timeline alone")))
     for plan in (one.plan for one in found):
         if not any(place.marked for place in plan.places):
-            cause = f"{plan.target.project.name} {plan.target.version} already has everything you ask for"
-            problems.append(Problem(Kind.USAGE, cause, hint="a bundle would change nothing"))
+            cause = Text(
+                "{name} {version} already has everything you ask for", plan.target.project.name, plan.target.version
+            )
+            problems.append(Problem(Kind.USAGE, cause, hint=Text("a bundle would change nothing")))
     return problems
 
 
@@ -129,7 +135,9 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
                 names = [name for name in archive.namelist() if name.endswith(".py") or ".dist-info/" in name]
                 archive.extractall(folder, names)
         except (zipfile.BadZipFile, zlib.error) as error:
-            raise Problem(Kind.ENVIRONMENT, f"the wheel is damaged: {error}", str(wheel), "get it again") from None
+            raise Problem(
+                Kind.ENVIRONMENT, Text("the wheel is damaged: {error}", error), str(wheel), Text("get it again")
+            ) from None
         yield replace(place, path=Path(folder))
 
 

@@ -12,6 +12,7 @@ from patcher.changes import markers
 from patcher.changes.change import Change, PatchId
 from patcher.commands.guarding import switched_on_by
 from patcher.messages.report import OMIT_NONE, StepResult
+from patcher.messages.text import AND, COMMA, Text, joined
 from patcher.plan import Place, Plan
 from patcher.recipe import Upstream
 
@@ -59,8 +60,8 @@ class PlanPayload:
     nodes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
-NEXT_DRY_RUN = "next: the same without --dry-run; `rlpatch diff` with the same options shows every line"
-DONE, WOULD, LENT = "patched", "would patch", "patches"
+NEXT_DRY_RUN = Text("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
+DONE, WOULD, LENT = Text("patched"), Text("would patch"), Text("patches")
 
 
 def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
@@ -95,30 +96,40 @@ def described(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
 
 def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     target, config = plan.target, plan.config
-    yield f"{target.project.name} {target.version or '(unknown version)'}: {target.installed_as} in {target.root}"
-    yield f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}"
+    version = target.version or Text("(unknown version)")
+    yield Text("{target} {version}: {kind} in {root}", target.project.name, version, target.installed_as, target.root)
+    yield Text(
+        "  found by {found_by}, version from {version_from}", target.found_by, target.version_from or Text("nowhere")
+    )
     for change, place in _placed(plan):
         yield from _file_lines(change, place, plan, verb)
     for change in plan.gone:
-        yield f"  {verb} {change.path}, without the lines of the previous capture"
+        yield Text("  {verb} {path}, without the lines of the previous capture", verb, change.path)
     if before := plan.replaces:
-        release = "" if before.version == target.version else f" on {before.version or 'an unknown version'}"
-        yield f"  replaces: {shlex.join(before.options)}{release} (since {before.applied_at})"
-    yield f"  {plan.places[0].recipe.probe.summary(config)}"
+        options: str = shlex.join(before.options)
+        if before.version != target.version:
+            options = Text("{options} on {version}", options, before.version or Text("an unknown version"))
+        yield Text("  replaces: {options} (since {time})", options, before.applied_at)
+    yield Text("  {line}", plan.places[0].recipe.probe.summary(config))
     if config.cold:
-        yield "  Unit 0 also shows the profiler's own start: there is no earlier unit to warm up in."
+        yield Text("  Unit 0 also shows the profiler's own start: there is no earlier unit to warm up in.")
     if profiler := planning.profiler(upstream, config):
         by = switched_on_by(upstream, profiler, target)
-        yield f"  this alone records nothing: switch {profiler} on as before, by {by}"
+        yield Text("  this alone records nothing: switch {profiler} on as before, by {by}", profiler, by)
         return
     if not config.profiler.MODULE:
-        yield f"  each process writes its own into {config.save_path}/timeline: `rlpatch timeline {config.save_path}`"
+        yield Text(
+            "  each process writes its own into {save_path}/timeline: `rlpatch timeline {save_path}`", config.save_path
+        )
         return
-    kinds = {"the stage and its units": config.ranges.markers, "every call of a module": config.ranges.module_ranges}
+    kinds = {
+        Text("the stage and its units"): config.ranges.markers,
+        Text("every call of a module"): config.ranges.module_ranges,
+    }
     if any(kinds.values()):
-        yield f"  marks {' and '.join(kind for kind, marked in kinds.items() if marked)}"
-    yield f"  traces of {config.profiler.MODULE} go to {config.save_path}"
-    yield "    RLPATCH_SAVE_PATH changes that for a run"
+        yield Text("  marks {kinds}", joined(AND, (kind for kind, marked in kinds.items() if marked)))
+    yield Text("  traces of {module} go to {save_path}", config.profiler.MODULE, config.save_path)
+    yield Text("    RLPATCH_SAVE_PATH changes that for a run")
 
 
 def _placed(plan: Plan) -> list[tuple[Change, Place]]:
@@ -126,24 +137,28 @@ def _placed(plan: Plan) -> list[tuple[Change, Place]]:
 
 
 def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator[str]:
-    taken = "" if place.marked or change.before == change.after else "without our lines, "
+    without = "" if place.marked or change.before == change.after else Text("without our lines")
     if change.before == change.after:
-        verb = "registered again, unchanged" if plan.edit.add and place.marked else "unchanged"
+        verb = Text("registered again, unchanged") if plan.edit.add and place.marked else Text("unchanged")
     known = place.structure
-    shape = "by its structure" if known is None else f"structure {known.name}" if known.name else ""
-    recipe = ", ".join(filter(None, (place.recipe.name, shape)))
-    yield f"  {verb} {change.path}, {taken}{_extent(change, place, plan.patch)} ({recipe})"
+    shape = Text("by its structure") if known is None else Text("structure {name}", known.name) if known.name else ""
+    recipe = joined(COMMA, (place.recipe.name, shape))
+    extent = joined(COMMA, (without, _extent(change, place, plan.patch)))
+    yield Text("  {verb} {path}, {extent} ({recipe})", verb, change.path, extent, recipe)
     for one in place.settings:
-        where = f" ({place.file}:{one.line})" if one.line else ""
-        became = f"{one.before or 'not given'} → {one.after}" if one.changed else f"{one.after} already"
-        yield f"    {one.keyword}: {became}{where}"
+        setting = Text("    {keyword}: {value} already", one.keyword, one.after)
+        if one.changed:
+            setting = Text("    {keyword}: {before} → {after}", one.keyword, one.before or Text("not given"), one.after)
+        yield Text("{setting} ({file}:{line})", setting, place.file, one.line) if one.line else setting
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
     if not place.recipe.calls:
         there = {found.patch: found for found in markers.marked(change.after)}
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)
-        beside = f", with a shared recorder of {shared}" if shared else ""
-        return f"{len(there[patch].lines)} lines inserted{beside}"
+        count = len(there[patch].lines)
+        if shared:
+            return Text("{count} lines inserted, with a shared recorder of {shared}", count, shared)
+        return Text("{count} lines inserted", count)
     different = sum(setting.changed for setting in place.settings)
-    return f"{different} of {len(place.settings)} arguments differ from what the release has"
+    return Text("{different} of {count} arguments differ from what the release has", different, len(place.settings))

@@ -17,6 +17,7 @@ from patcher.config import ProfileConfig, Stage
 from patcher.messages.errors import Kind, Problem, refused
 from patcher.messages.notes import Note
 from patcher.messages.report import StepResult
+from patcher.messages.text import AND, OR, Text, joined
 from patcher.plan import Plan
 from patcher.recipe import Upstream
 from patcher.request import ProfileRequest, no_stage, resolve, takes
@@ -120,7 +121,7 @@ def failures(planned: Attempted[Planned], words: Sequence[str], request: Profile
     """The problems of planning, those of requested stages and windows that fit no target among them."""
     step = StepResult(problems=planned.problems or unused(request, planned.values))
     if step.problems and len(words) > 1:
-        step += StepResult.noted([Note("nothing was written, because not every target can be patched")])
+        step += StepResult.noted([Note(Text("nothing was written, because not every target can be patched"))])
     return step
 
 
@@ -133,8 +134,8 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
     for window in request.windows:
         if window not in [stage.window for _, stage in known]:
             option = f"--{window.unit} {window}"
-            hint = f"leave out {option}, or name a target that has it: rlpatch list"
-            problems.append(Problem(Kind.USAGE, f"{option}: no target counts this unit", hint=hint))
+            hint = Text("leave out {option}, or name a target that has it: rlpatch list", option)
+            problems.append(Problem(Kind.USAGE, Text("{option}: no target counts this unit", option), hint=hint))
     return tuple(problems)
 
 
@@ -142,8 +143,16 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
     config, notes = _config(request, upstream, target), list[Note]()
     profiler, decisive = config.profiler.MODULE, upstream.runs_on
     if profiler and decisive and "backend" not in request.choices and not any(map(target.beside, decisive)):
-        text = f"{profiler} is a guess: {' and '.join(decisive)} are not installed beside {target.project.name}"
-        detail = f"{' or '.join(f'--backend {one}' for one in decisive.values())} decides, or --python EXE of the run"
+        text = Text(
+            "{profiler} is a guess: {decisive} are not installed beside {name}",
+            profiler,
+            joined(AND, decisive),
+            target.project.name,
+        )
+        detail = Text(
+            "{options} decides, or --python EXE of the run",
+            joined(OR, (f"--backend {backend}" for backend in decisive.values())),
+        )
         notes = [Note(text, detail)]
     return Candidate(search, upstream, target, config, tuple(notes))
 
@@ -156,12 +165,14 @@ def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> Prof
     for inside in (folder, *folder.parents):
         package = inside.name in packages and (inside / "__init__.py").exists()
         if package or inside.name == STORE:
-            what = f"the package {inside.name}" if package else "the store of rlpatch"
-            cause = f"the traces would go to {folder}, inside {what}"
-            hint = f"--save-path /tmp/rlpatch_traces, or start from a folder outside of {inside}"
+            what = Text("the package {name}", inside.name) if package else Text("the store of rlpatch")
+            cause = Text("the traces would go to {folder}, inside {what}", folder, what)
+            hint = Text("--save-path /tmp/rlpatch_traces, or start from a folder outside of {inside}", inside)
             raise Problem(Kind.USAGE, cause, str(inside), hint)
         with suppress(PermissionError):  # what this user may not see, that of the engine may
             if inside == Path("/proc") or (inside.exists() and not inside.is_dir()):
-                cause = f"the traces cannot go to {folder}: {inside} cannot hold folders"
-                raise Problem(Kind.USAGE, cause, str(inside), "--save-path DIR, a folder that exists or can be created")
+                cause = Text("the traces cannot go to {folder}: {inside} cannot hold folders", folder, inside)
+                raise Problem(
+                    Kind.USAGE, cause, str(inside), Text("--save-path DIR, a folder that exists or can be created")
+                )
     return config

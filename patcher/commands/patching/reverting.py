@@ -23,6 +23,7 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
+from patcher.messages.text import OR, Text, joined
 from patcher.targets.patched import PatchedRoot
 from patches import projects
 
@@ -44,7 +45,7 @@ def revert(
         return CommandResult("revert", step, data=Reverted(dry_run))
     taken = [(one.search, removed) for one in tried for removed in one.values if removed]
     work = [(search, one.edit) for search, one in taken]
-    committed = carry_out(where, work, "reverted", dry_run=dry_run)
+    committed = carry_out(where, work, Text("reverted"), dry_run=dry_run)
     step += committed.step
     if not taken:
         return CommandResult("revert", step + nothing, data=Reverted(dry_run, nodes=committed.nodes))
@@ -92,8 +93,8 @@ def _found(
         elsewhere += [] if search.words else patched_elsewhere(words, search, found)
         nothing = report_nothing(words, found, here=bool(elsewhere))
     if elsewhere and any(one.values for one in patched):
-        text = f"still patched elsewhere: {CommandLine('status', *words, '--everywhere')}"
-        step += StepResult.noted([Note(text, "\n".join(map(elsewhere_line, elsewhere)))])
+        text = Text("still patched elsewhere: {commandline}", CommandLine("status", *words, "--everywhere"))
+        step += StepResult.noted([Note(text, joined("\n", map(elsewhere_line, elsewhere)))])
     elif elsewhere:
         nothing = StepResult(problems=(_elsewhere(words, nothing, elsewhere),))
     return patched, nothing, step
@@ -102,7 +103,7 @@ def _found(
 def _elsewhere(words: Sequence[str], nothing: StepResult, roots: Sequence[PatchedRoot]) -> Problem:
     """That nothing was reverted, though there are patches: who goes on believes that there is none."""
     (cause, *_) = nothing.lines
-    hint = " or ".join(CommandLine("revert", *words, "--path", str(root.path)) for root in roots)
+    hint = joined(OR, (CommandLine("revert", *words, "--path", str(root.path)) for root in roots))
     return Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(map(elsewhere_line, roots)))
 
 
@@ -111,6 +112,6 @@ def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -
     wanted = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}
     if applied and not wanted:
         options = " ".join(f"--{option} {text}" for option, text in (("stage", stage), ("role", role)) if text)
-        hint = f"one of: {', '.join(sorted(map(str, applied)))}"
-        raise Problem(Kind.USAGE, f"{options}: no such patch is applied", hint=hint)
+        hint = Text("one of: {applied}", ", ".join(sorted(map(str, applied))))
+        raise Problem(Kind.USAGE, Text("{options}: no such patch is applied", options), hint=hint)
     return wanted

@@ -19,6 +19,7 @@ from patcher.hook import parent
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
+from patcher.messages.text import Text, joined
 from patcher.plan import Plan
 from patcher.request import ProfileRequest
 
@@ -60,7 +61,7 @@ def run(
     """
     if not launch.command:
         hint = f"{search.again('', '')} -- bash run.sh"
-        raise Problem(Kind.USAGE, "the command to run is missing: type it after `--`", hint=hint)
+        raise Problem(Kind.USAGE, Text("the command to run is missing: type it after `--`"), hint=hint)
     parent.findable(launch.command[0])
     data = RunPlan(dry_run, launch.command)
     candidates = find(words, search, request, "run")
@@ -86,10 +87,10 @@ def run(
     changed = [one.plan for one in planned.values if one.plan.changed]
     result = CommandResult("run", step, data=data, aside=True)
     if changed:
-        result.lines.append("nothing changes on disk: the processes of the command import these bytes")
+        result.lines.append(Text("nothing changes on disk: the processes of the command import these bytes"))
         result.then = _with_hook(changed, launch, gaps, require=require)
     else:
-        result.lines.append("the targets are already patched like this on disk: the command runs as it is")
+        result.lines.append(Text("the targets are already patched like this on disk: the command runs as it is"))
         result.then = lambda _show: parent.leave(parent.run(launch.command, launch.environ))
     return result
 
@@ -104,17 +105,17 @@ def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], St
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
-        note = Note("what the command starts was not checked: its script cannot be read", str(problem))
+        note = Note(Text("what the command starts was not checked: its script cannot be read"), str(problem))
         return replace(launch, command=()), (), StepResult.noted([note], "warning")
 
 
 def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
-    found = (f"found: {gap.found}",) if gap.found else ()
+    found = (Text("found: {found}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = f"{gap.why}: what starts there is not patched"
+        cause = Text("{why}: what starts there is not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, found),))
-    note = Note(f"{gap.where}: {gap.why}; what starts there is not patched", "\n".join(found))
-    return StepResult((f"in {gap.where}: {gap.instead}",)) + StepResult.noted([note], "warning")
+    note = Note(Text("{where}: {why}; what starts there is not patched", gap.where, gap.why), joined("\n", found))
+    return StepResult((Text("in {where}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
 
 def _with_hook(
@@ -136,9 +137,13 @@ def _with_hook(
             step += found
         still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
         if still:
-            shown = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
-            detail = f"they need {folder.path} to stay patched; the next rlpatch run after their end removes it"
-            step += StepResult.noted([Note(f"{_processes(len(still))} of the run still there ({shown})", detail)])
+            processes = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
+            detail = Text(
+                "they need {path} to stay patched; the next rlpatch run after their end removes it", folder.path
+            )
+            step += StepResult.noted(
+                [Note(Text("{count} of the run still there ({processes})", _processes(len(still)), processes), detail)]
+            )
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
         return code if status == 0 else parent.leave(status)
 
@@ -151,44 +156,57 @@ def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, re
     files = {plan.target.root / change.path for change in plan.edit.changes}
     receipts = [receipt for receipt in folder.receipts() if folder.files[receipt.number] in files]
     count = len({receipt.pid for receipt in receipts if receipt.state == "patched"})
-    left = tuple(dict.fromkeys(_LEFT[state].format(path) for _, _, state, path in receipts if state in _LEFT))
+    left = tuple(dict.fromkeys(filter(None, (_left(state, path) for _, _, state, path in receipts))))
     if count:
-        step = StepResult((f"rlpatch run: {name} was patched in {_processes(count)}",))
-        unpatched = [Note(f"{name} was also imported unpatched", "\n".join(left))] if left else []
+        step = StepResult((Text("rlpatch run: {name} was patched in {processes}", name, _processes(count)),))
+        unpatched = [Note(Text("{name} was also imported unpatched", name), joined("\n", left))] if left else []
         return count, step + StepResult.noted(unpatched, "warning")
     if folder.went_to_ray and not left:
-        note = Note(f"{name} was patched in no process of this machine; Ray has it for its workers", _RAY)
+        note = Note(Text("{name} was patched in no process of this machine; Ray has it for its workers", name), _RAY)
         return 0, StepResult.noted([note])
-    cause, reasons = f"{name} was patched in no process of the run", (*left, *_reasons(folder, plan, gaps))
+    cause, reasons = Text("{name} was patched in no process of the run", name), (*left, *_reasons(folder, plan, gaps))
     if require:
         return 0, StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE),))
-    return 0, StepResult.noted([Note(cause, "\n".join((*reasons, f"next: {_IN_PLACE}")))], "warning")
+    return 0, StepResult.noted([Note(cause, joined("\n", (*reasons, Text("next: {hint}", _IN_PLACE))))], "warning")
 
 
 def _processes(count: int) -> str:
-    return "1 process" if count == 1 else f"{count} processes"
+    return Text("1 process") if count == 1 else Text("{count} processes", count)
 
 
-_LEFT = {
-    "changed": "{} has changed since the run was planned: start it again",
-    "elsewhere": "{} is another copy than the planned one: --path or --python selects it",
-}
-_PASSED_BY = "-I, -E, -S, env -i and a new PYTHONPATH bypass the hook"
-_RAY = "processes on other machines report nothing here: look for rlpatch lines in the log of the run"
-_IN_PLACE = "`rlpatch apply` with the same options patches the files themselves, which nothing bypasses"
+def _left(state: str, path: str) -> str:
+    """Return why a file was imported unpatched; "" where it was not."""
+    if state == "changed":
+        return Text("{path} has changed since the run was planned: start it again", path)
+    if state == "elsewhere":
+        return Text("{path} is another copy than the planned one: --path or --python selects it", path)
+    return ""
+
+
+_PASSED_BY = Text("-I, -E, -S, env -i and a new PYTHONPATH bypass the hook")
+_RAY = Text("processes on other machines report nothing here: look for rlpatch lines in the log of the run")
+_IN_PLACE = Text("`rlpatch apply` with the same options patches the files themselves, which nothing bypasses")
 
 
 def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
     """What it was, as far as the processes and the scripts tell."""
     if gaps:
-        return tuple(f"{gap.where}: {gap.why} ({gap.found or 'behind it'}): {gap.instead}" for gap in gaps)
+        behind = Text("behind it")
+        return tuple(
+            Text("{where}: {why} ({text}): {advice}", gap.where, gap.why, gap.found or behind, gap.instead)
+            for gap in gaps
+        )
     began, prefix = folder.prefixes(), plan.target.prefix
     if not began:
-        none = "no Python process started with the hook: none was started, or another sitecustomize hides it"
+        none = Text("no Python process started with the hook: none was started, or another sitecustomize hides it")
         return none, _PASSED_BY
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
         name, ran = plan.target.project.name, ", ".join(began[:3])
-        return (f"Python ran in other environments ({ran}), and {name} is in {prefix}: --python EXE",)
+        return (
+            Text(
+                "Python ran in other environments ({ran}), and {name} is in {prefix}: --python EXE", ran, name, prefix
+            ),
+        )
     files = ", ".join(str(change.path) for change in plan.edit.changes)
-    begun = f"Python processes started with the hook, but none imported {files}: did the run get there?"
-    return begun, f"{_PASSED_BY}; so do pytest's rewriting, and a zip"
+    begun = Text("Python processes started with the hook, but none imported {files}: did the run get there?", files)
+    return begun, Text("{passed_by}; so do pytest's rewriting, and a zip", _PASSED_BY)

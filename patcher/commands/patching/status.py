@@ -16,6 +16,7 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
+from patcher.messages.text import SEMICOLON, Text, joined
 from patcher.targets import find as targets
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery
@@ -54,7 +55,7 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
         patches += payloads
     step += StepResult(tuple(map(elsewhere_line, others)))
     if others:
-        step += StepResult((f"next: {CommandLine('status', *names, '--everywhere')}",))
+        step += StepResult((Text("next: {commandline}", CommandLine("status", *names, "--everywhere")),))
     if unread:
         step += StepResult.noted([_left_out(unread)], "warning")
     return CommandResult("status", step, data=Status(tuple(patches), tuple(str(other.path) for other in others)))
@@ -62,9 +63,9 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
 
 def _left_out(entries: Sequence[Path]) -> Note:
     paths = ["".join(char if char.isprintable() else " " for char in str(path)) for path in entries[:_NAMED]]
-    more = [f"and {len(entries) - _NAMED} more"] if len(entries) > _NAMED else []
-    text = f"left out: {len(entries)} entries of what you have patched cannot be read"
-    return Note(text, "\n".join(["they are no files, or hold no path:", *paths, *more]))
+    more = [Text("and {count} more", len(entries) - _NAMED)] if len(entries) > _NAMED else []
+    text = Text("left out: {count} entries of what you have patched cannot be read", len(entries))
+    return Note(text, joined("\n", [Text("they are no files, or hold no path:"), *paths, *more]))
 
 
 def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
@@ -73,12 +74,12 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
 
     step = StepResult()
     if root.pending:
-        text = f"a root holds an interrupted run; next: {CommandLine('recover', *search.words)}"
-        step = StepResult.noted([Note(text, f"{root.path} holds an interrupted run")], "warning")
+        text = Text("a root holds an interrupted run; next: {commandline}", CommandLine("recover", *search.words))
+        step = StepResult.noted([Note(text, Text("{path} holds an interrupted run", root.path))], "warning")
     found, patches = applied.status(root, again)
     changed = [str(root.path / file.path) for patch in patches for file in patch.files if file.state == "tampered"]
     if changed:
-        cause = "lines that rlpatch inserted were edited or moved: what they record is unknown"
+        cause = Text("lines that rlpatch inserted were edited or moved: what they record is unknown")
         edited = [*applied.edited_files(root, {record.patch for record in root.records})]
         hint = restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
         step += StepResult(problems=(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint),))
@@ -88,7 +89,9 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
 def restore_hint(root: PatchedRoot) -> str:
     """How lines of ours that somebody has edited come out of the files below ``root``."""
     shown = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
-    return f"undo the edit; or {shown} shows what the backup would undo; or {markers.REINSTALL}"
+    return Text(
+        "undo the edit; or {command} shows what the backup would undo; or {reinstall}", shown, markers.REINSTALL
+    )
 
 
 def patched_elsewhere(names: Sequence[str], search: Search, found: Discovery) -> list[PatchedRoot]:
@@ -103,8 +106,8 @@ def patched_elsewhere(names: Sequence[str], search: Search, found: Discovery) ->
 
 def elsewhere_line(root: PatchedRoot) -> str:
     """That a root is patched, and by what."""
-    patches = ", ".join(str(record.patch) for record in root.records) or "an interrupted run"
-    return f"patched elsewhere: {patches} in {root.path}"
+    patches = ", ".join(str(record.patch) for record in root.records) or Text("an interrupted run")
+    return Text("patched elsewhere: {patches} in {path}", patches, root.path)
 
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
@@ -120,7 +123,7 @@ def _projects(names: Sequence[str], search: Search) -> set[str]:
     for word in names:
         name, _ = targets.parse(word.partition("==")[0], known)
         if "==" in word:
-            cause = f"{word}: patches are found by target, not by version"
+            cause = Text("{word}: patches are found by target, not by version", word)
             raise Problem(Kind.USAGE, cause, hint=search.again(word, name))
         wanted.add(name)
     return wanted
@@ -128,8 +131,8 @@ def _projects(names: Sequence[str], search: Search) -> set[str]:
 
 def nothing_found(names: Sequence[str], found: Discovery) -> Note:
     """That no patch of ``names`` was found, and where was looked."""
-    what = f"no patch of {', '.join(names)}" if names else "nothing is patched"
-    return Note(what, f"looked in: {'; '.join(found.searched)}")
+    what = Text("no patch of {names}", ", ".join(names)) if names else Text("nothing is patched")
+    return Note(what, Text("looked in: {places}", joined(SEMICOLON, found.searched)))
 
 
 def report_nothing(names: Sequence[str], found: Discovery, *, here: bool = False) -> StepResult:
@@ -139,4 +142,6 @@ def report_nothing(names: Sequence[str], found: Discovery, *, here: bool = False
     """
     warnings = StepResult.noted((problem.note for problem in found.problems), "warning")
     text, detail = nothing_found(names, found)
-    return StepResult((f"{text}{' here' * here}; {detail}",)) + warnings
+    if here:
+        text = Text("{nothing} here", text)
+    return StepResult((joined(SEMICOLON, (text, detail)),)) + warnings

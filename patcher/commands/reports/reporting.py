@@ -17,6 +17,7 @@ from patcher.commands.reports import report_lines as lines
 from patcher.commands.reports.writing import write
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import CommandResult
+from patcher.messages.text import Text
 from patcher.progress import Display, Progress, silent, whole
 from patcher.traces import analysis, folders, formats, model, page
 from patcher.traces.marks import WANTED
@@ -41,13 +42,13 @@ class ReadOptions(NamedTuple):
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
     """What is known of the traces at ``paths``, which are ranks of one run; one that cannot be read is a problem."""
     result = CommandResult("report")
-    profiles = analysis.labelled(_profiles(result, paths, options, partial(display, "reading")))
+    profiles = analysis.labelled(_profiles(result, paths, options, partial(display, Text("reading"))))
     if not profiles:
         return result
     found = analysis.reported(profiles)
     if len({(profile.part, profile.rank) for profile in profiles}) < len(profiles):
-        why = "several captures have the same rank, or one has none"
-        result.note("who waits for whom is unknown: these are not ranks of one window", why)
+        why = Text("several captures have the same rank, or one has none")
+        result.note(Text("who waits for whom is unknown: these are not ranks of one window"), why)
     result.data = found
     result.lines += lines.report(found)
     _write_page(result, options.page, found)
@@ -65,7 +66,7 @@ def compare(
     result = CommandResult("compare")
     sides = [
         analysis.labelled(_profiles(result, paths, options, partial(display, what)))
-        for what, paths in (("reading before", before), ("reading after", after))
+        for what, paths in ((Text("reading before"), before), (Text("reading after"), after))
     ]
     if not all(sides):
         return result
@@ -86,14 +87,18 @@ def compare(
 def _judge(result: CommandResult, found: model.Comparison, most: float) -> None:
     """A problem if the other side is slower by more percent than ``most``; a note where the data cannot tell."""
     if found.verdict in model.UNDECIDED:
-        result.note("--fail-above was not decided", found.verdict)
+        result.note(Text("--fail-above was not decided"), found.verdict)
         return
     low, *_ = found.equal_load.change if found.equal_load else found.change or (0,)
     at_least = 100 * low / max(found.median_ns[0], 1)
     if at_least > most:
-        how = " at equal load" if found.equal_load else ""
-        cause = f"a unit takes at least {at_least:.1f} % longer{how}, and --fail-above allows {most:g} %"
-        result.problems.append(Problem(Kind.SLOWER, cause, hint="look at the parts and the kernels that changed most"))
+        longer = Text("a unit takes at least {share:.1f} % longer", at_least)
+        if found.equal_load:
+            longer = Text("a unit takes at least {share:.1f} % longer at equal load", at_least)
+        cause = Text("{longer}, and --fail-above allows {limit:g} %", longer, most)
+        result.problems.append(
+            Problem(Kind.SLOWER, cause, hint=Text("look at the parts and the kernels that changed most"))
+        )
 
 
 def _profiles(
@@ -132,10 +137,12 @@ def _ranks(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs)
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
     if units is not None and numbers:
-        hint = f"--units {min(numbers)}:{max(numbers) + 1} are all of them"
-        raise Problem(Kind.USAGE, f"{path.name} has no unit in {units[0]}:{units[1]}", str(path), hint)
-    cause = f"{path.name} holds no kernel, no operator and no mark of a unit"
-    raise Problem(Kind.NO_TRACE, cause, str(path), "rlpatch traces shows what was recorded")
+        hint = Text("--units {first}:{end} are all of them", min(numbers), max(numbers) + 1)
+        raise Problem(
+            Kind.USAGE, Text("{name} has no unit in {first}:{end}", path.name, units[0], units[1]), str(path), hint
+        )
+    cause = Text("{name} holds no kernel, no operator and no mark of a unit", path.name)
+    raise Problem(Kind.NO_TRACE, cause, str(path), Text("rlpatch traces shows what was recorded"))
 
 
 def _reader(
@@ -148,8 +155,8 @@ def _reader(
     tables = formats.tables(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
-        cause = f"--marks {marks.pattern}: no range on the host of {path.name} has such a name"
-        raise Problem(Kind.USAGE, cause, str(path), "--json lists its operators; a viewer shows all ranges")
+        cause = Text("--marks {pattern}: no range on the host of {name} has such a name", marks.pattern, path.name)
+        raise Problem(Kind.USAGE, cause, str(path), Text("--json lists its operators; a viewer shows all ranges"))
     if tables:
         return lambda only: [one for one in [analysis.tabled(*tables, only)] if one.units]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import mean, median
 
 from patcher.messages import tables
 from patcher.messages.notes import wrapped
 from patcher.messages.report import Detail
+from patcher.messages.text import COMMA, Text, joined
 from patcher.timeline import model
 from patcher.traces.words import percent
 
@@ -30,32 +31,41 @@ def report(found: model.RunTimeline, width: int | None) -> list[str]:
 
 def _head(found: model.RunTimeline) -> Iterator[str]:
     run = found.run
-    of = ", ".join(run.packages)
-    yield from wrapped(
-        f"{of + ': ' if of else ''}{run.processes} processes, {_time(found.seconds)} s, {_steps_of(found)}"
-    )
+    head = Text("{count} processes, {seconds} s, {steps}", run.processes, _time(found.seconds), _steps_of(found))
+    if run.packages:
+        head = Text("{packages}: {processes}", ", ".join(run.packages), head)
+    yield from wrapped(head)
     counts: dict[str, int] = {}
     for lane in found.lanes:
         counts[lane.role] = counts.get(lane.role, 0) + 1
-    yield from wrapped("lanes: " + ", ".join(f"{count} {model.ROLES[role]}" for role, count in counts.items()))
+    lanes = (Text("{count} {role}", count, model.ROLES[role]) for role, count in counts.items())
+    yield from wrapped(Text("lanes: {lanes}", joined(COMMA, lanes)))
     apart = [clock for clock in found.clocks if clock.source != "same clock"]
     for clock in apart:
-        error = "unknown" if clock.error_seconds is None else f"{clock.error_seconds * 1000:,.2f} ms"
-        yield Detail(f"  clock of {', '.join(clock.hosts)}: by {clock.source}, error {error}")
+        error = Text("unknown") if clock.error_seconds is None else f"{clock.error_seconds * 1000:,.2f} ms"
+        yield Detail("  clock of {hosts}: by {source}, error {error}", ", ".join(clock.hosts), clock.source, error)
     if apart:
         errors = [clock.error_seconds for clock in apart]
-        worst = "not known" if None in errors else f"at most {max(one or 0 for one in errors) * 1000:,.2f} ms"
-        yield from wrapped(f"clocks of {len(found.clocks)} machines: error {worst}")
+        worst = (
+            Text("not known")
+            if None in errors
+            else Text("at most {error:,.2f} ms", max(one or 0 for one in errors) * 1000)
+        )
+        yield from wrapped(Text("clocks of {count} machines: error {worst}", len(found.clocks), worst))
 
 
 def _steps_of(found: model.RunTimeline) -> str:
     steps = found.steps
     if not steps:
-        return "no step has ended yet" if any(one.role == "driver" for one in found.lanes) else "no steps: no driver"
+        return (
+            Text("no step has ended yet")
+            if any(one.role == "driver" for one in found.lanes)
+            else Text("no steps: no driver")
+        )
     if len(steps) == 1:
-        return f"step {steps[0].step}"
+        return Text("step {step}", steps[0].step)
     counted = [one.seconds for one in steps if not one.warm_up] or [one.seconds for one in steps]
-    return f"steps {steps[0].step} to {steps[-1].step}, median {_time(median(counted))} s"
+    return Text("steps {first} to {last}, median {median} s", steps[0].step, steps[-1].step, _time(median(counted)))
 
 
 def _time(seconds: float) -> str:
@@ -67,14 +77,19 @@ def _steps(found: model.RunTimeline, width: int | None) -> Iterator[str]:
     if not found.steps:
         return
     roles = [role for role in SHARED if any(use.role == role for step in found.steps for use in step.roles)]
-    heads = ("step", "seconds", "limited by", "tail", "sync", *roles)
+    heads = (
+        Text("step"), Text("seconds"), Text("limited by"), Text("tail"), Text("sync"),
+        *(model.ROLES[role] for role in roles),
+    )  # fmt: skip
     shown = found.steps[-SHOWN:]
     yield from tables.steps(heads, [_row(step, roles) for step in shown], width)
     if len(shown) < len(found.steps):
-        yield f"  … {len(found.steps) - len(shown):,} earlier steps: --steps A:B and --json have them"
-    yield "  busy shares are of the mean process of a role; tail and sync in seconds"
+        yield Text("  … {count:,} earlier steps: --steps A:B and --json have them", len(found.steps) - len(shown))
+    yield Text("  busy shares are of the mean process of a role; tail and sync in seconds")
     if stale := [step.stale_versions for step in found.steps if step.stale_versions]:
-        yield f"  trajectories began with weights {mean(stale):.1f} steps older than those trained, on average"
+        yield Text(
+            "  trajectories began with weights {count:.1f} steps older than those trained, on average", mean(stale)
+        )
     for step in shown:
         yield from map(Detail, _detail(step))
 
@@ -90,70 +105,90 @@ def _row(step: model.TrainingStep, roles: Sequence[str]) -> tuple[str, ...]:
 
 def step_line(step: model.TrainingStep) -> str:
     """A step that has ended, in one line."""
-    return f"step {step.step}: {_time(step.seconds)} s, {verdict(step)}"
+    return Text("step {step}: {seconds} s, {verdict}", step.step, _time(step.seconds), verdict(step))
 
 
 def verdict(step: model.TrainingStep) -> str:
     """What limited a step, in a few words."""
-    first = ", with the warm-up" if step.warm_up else ""
     cause = step.limited_by
-    if cause is None:
-        return f"{step.verdict}{first}"
-    return f"{cause.label} +{_time(cause.excess_seconds)} s{first}"
+    limit = step.verdict
+    if cause is not None:
+        limit = Text("{cause} +{seconds} s", cause.label, _time(cause.excess_seconds))
+    return Text("{limit}, with the warm-up", limit) if step.warm_up else limit
 
 
 def _detail(step: model.TrainingStep) -> Iterator[str]:
     """What a step's roles were waiting for, and what it could have been, with -v."""
-    why = f" ({step.why})" if step.why else ""
-    mostly = f"; most of it: {step.mostly.label}, {_time(step.mostly.seconds)} s" if step.mostly else ""
-    yield f"step {step.step}: {verdict(step)}{why}{mostly}"
+    line = Text("step {step}: {verdict}", step.step, verdict(step))
+    if step.why:
+        line = Text("{line} ({why})", line, step.why)
+    if step.mostly:
+        line = Text("{line}; most of it: {cause}, {seconds} s", line, step.mostly.label, _time(step.mostly.seconds))
+    yield line
     for use in step.roles:
-        reasons = ", ".join(f"{_doing(one)} {_time(one.seconds)} s" for one in use.idle_for)
-        shares = f"busy {percent(use.busy_share)}, idle {_time(use.idle_seconds)} s"
-        yield f"  {model.ROLES[use.role]}: {shares}{', of it ' + reasons if reasons else ''}"
+        role, share, idle = model.ROLES[use.role], percent(use.busy_share), _time(use.idle_seconds)
+        line = Text("  {role}: busy {share}, idle {seconds} s", role, share, idle)
+        if use.idle_for:
+            line = Text("{line}, of it {reasons}", line, _times((_doing(one), one.seconds) for one in use.idle_for))
+        yield line
     if step.sync:
-        yield "  weight sync: " + ", ".join(f"{one.name} {_time(one.seconds)} s" for one in step.sync[:8])
+        yield Text("  weight sync: {parts}", _times((part.name, part.seconds) for part in step.sync[:8]))
     if step.what_if:
-        yield "  at best: " + ", ".join(f"{bound.name} {_time(bound.seconds)} s" for bound in step.what_if)
+        yield Text("  at best: {bounds}", _times((bound.name, bound.seconds) for bound in step.what_if))
+
+
+def _times(times: Iterable[tuple[str, float]]) -> Text:
+    return joined(COMMA, (Text("{name} {seconds} s", name, _time(seconds)) for name, seconds in times))
 
 
 def _doing(one: model.Cause | model.IdleReason) -> str:
     """Who did what, in which phase if that says more."""
-    phase = f" in {one.phase}" if one.phase not in ("", one.what, "step") else ""
-    return f"{model.ROLES.get(one.role, one.role)}: {one.what}{phase}"
+    return model.doing(model.label(one.role, None, None), one.what, one.phase)
 
 
 def _path(found: model.RunTimeline) -> Iterator[str]:
     whole = sum(one.seconds for one in found.path_seconds)
     if not whole:
         return
-    yield "critical path, all steps" + (" but the first" if len(found.steps) > 1 else "")
+    several = len(found.steps) > 1
+    yield Text("critical path, all steps but the first") if several else Text("critical path, all steps")
     for one in found.path_seconds[:PATH]:
         share = one.seconds / whole
         if share >= 0.005:
-            yield f"  {percent(share):>7}  {_doing(one)}"
+            yield Text("  {share:>7}  {cause}", percent(share), _doing(one))
     reasons = {bound.name: bound.why for step in found.steps for bound in step.what_if}
-    yield from (Detail(f"  at best, {name}: {why}") for name, why in reasons.items())
+    yield from (Detail("  at best, {name}: {why}", name, why) for name, why in reasons.items())
 
 
 def _causes(found: model.RunTimeline) -> Iterator[str]:
     if not found.causes:
         return
-    yield "what costs most"
+    yield Text("what costs most")
     for number, one in enumerate(found.causes, 1):
         count = len(one.steps)
-        where = f"step {one.steps[0]}" if count == 1 else f"{count} steps"
-        text = f"{number}. {one.title}: {_time(one.seconds)} s, {percent(one.share)} of the run, in {where}"
+        where = Text("step {step}", one.steps[0]) if count == 1 else Text("{count} steps", count)
+        text = Text(
+            "{number}. {title}: {seconds} s, {share} of the run, in {where}",
+            number,
+            one.title,
+            _time(one.seconds),
+            percent(one.share),
+            where,
+        )
         yield from wrapped(text, "  ", "     ")
-        yield from wrapped(f"try: {one.advice}", "     ", "     ")
+        yield from wrapped(Text("try: {advice}", one.advice), "     ", "     ")
 
 
 def _windows(found: model.RunTimeline) -> Iterator[str]:
     if found.windows:
-        yield "windows worth recording, for the next run (--json also has them for trigger)"
+        yield Text("windows worth recording, for the next run (--json also has them for trigger)")
     for one in found.windows:
-        yield from wrapped(f"{one.what}: {one.why}", "  ", "    ")
+        yield from wrapped(Text("{window}: {why}", one.what, one.why), "  ", "    ")
         yield f"    {one.command}"
-        yield Detail(f"    while this run goes on, patched with --on-demand: {one.trigger}")
+        yield Detail("    while this run goes on, patched with --on-demand: {trigger}", one.trigger)
     for window in found.recorded:
-        yield from wrapped(f"recorded at {window.start:,.1f} s: {window.title}; {window.report}", "  ", "    ")
+        yield from wrapped(
+            Text("recorded at {start:,.1f} s: {title}; {report}", window.start, window.title, window.report),
+            "  ",
+            "    ",
+        )

@@ -14,6 +14,7 @@ from patcher.commands.reports.writing import write
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
+from patcher.messages.text import Text
 from patcher.progress import Display, silent
 from patcher.timeline import files, model, page, perfetto, runs
 from patcher.timeline.join import join
@@ -51,7 +52,7 @@ def timeline(
     for text in (*found.missing, *found.notes):
         result.warn(text)
     if options.page is not None:
-        write(result, options.page, [page.page(found, language=options.language)], "-o FILE.html")
+        write(result, options.page, [page.page(found)], "-o FILE.html")
     if options.perfetto is not None:
         write(result, options.perfetto, perfetto.trace(found), "--perfetto FILE.json")
     return result
@@ -102,9 +103,9 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
     with display("surveying", _size(paths)) as count:
         surveyed = runs.survey(paths, count)
     for path in surveyed.newer:
-        result.warn(f"{path.name} is of a newer rlpatch and is left out", "update rlpatch to read it")
+        result.warn(Text("{name} is of a newer rlpatch and is left out", path.name), Text("update rlpatch to read it"))
     for path in surveyed.unread:
-        result.warn(f"{path.name} cannot be read as a timeline and is left out")
+        result.warn(Text("{name} cannot be read as a timeline and is left out", path.name))
     if not surveyed.runs:
         raise _unreadable(folder, surveyed)
     run, processes = _chosen(folder, surveyed, options.run)
@@ -123,29 +124,34 @@ def _size(paths: Sequence[Path]) -> int:
 
 
 def _none(folder: Path) -> Problem:
+    hint: str = ""
     if not folder.exists():
-        hint = "the log of the run and `rlpatch status` name the folder; or record one as below"
-        cause = f"{folder} does not exist"
+        hint = Text("the log of the run and `rlpatch status` name the folder; or record one as below")
+        cause = Text("{folder} does not exist", folder)
     else:
-        cause, hint = f"no timeline found in {folder}", ""
+        cause = Text("no timeline found in {folder}", folder)
     record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
-    notes: tuple[str, ...] = (f"looked for {files.FOLDER}/HOST_PID_STARTED.jsonl.gz there and in its folders",)
+    notes: tuple[str, ...] = (
+        Text("looked for {folder}/HOST_PID_STARTED.jsonl.gz there and in its folders", files.FOLDER),
+    )
     notes += (hint,) if hint else ()
     if folder.is_dir() and any(folder.iterdir()):
-        notes += (f"windows recorded there: {CommandLine('traces', str(folder))}",)
-    return Problem(Kind.NO_TRACE, cause, str(folder), f"{record} records one", notes)
+        notes += (Text("windows recorded there: {commandline}", CommandLine("traces", str(folder))),)
+    return Problem(Kind.NO_TRACE, cause, str(folder), Text("{record} records one", record), notes)
 
 
 def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
     if surveyed.newer:
-        cause = "all of it is of a newer rlpatch"
+        cause = Text("all of it is of a newer rlpatch")
         return Problem(
-            Kind.TRACE, cause, str(surveyed.newer[0]), "read it with the rlpatch that recorded it, or a newer one"
+            Kind.TRACE, cause, str(surveyed.newer[0]), Text("read it with the rlpatch that recorded it, or a newer one")
         )
     if surveyed.unread:
-        return Problem(Kind.TRACE, "none of its files is a timeline", str(surveyed.unread[0]), "record it again")
-    hint = f"wait a second, then {CommandLine('timeline', str(folder))}"
-    return Problem(Kind.NO_TRACE, "no process has written a record yet", str(folder), hint)
+        return Problem(
+            Kind.TRACE, Text("none of its files is a timeline"), str(surveyed.unread[0]), Text("record it again")
+        )
+    hint = Text("wait a second, then {commandline}", CommandLine("timeline", str(folder)))
+    return Problem(Kind.NO_TRACE, Text("no process has written a record yet"), str(folder), hint)
 
 
 def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[model.Run, tuple[runs.Process, ...]]:
@@ -154,18 +160,24 @@ def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[
         return known[number]
     if number is None and len(known) == 1:
         return surveyed.runs[0]
-    cause = f"there are {len(known)} runs in it" if number is None else f"--run {number}: there are {len(known)} runs"
+    cause = (
+        Text("there are {count} runs in it", len(known))
+        if number is None
+        else Text("--run {number}: there are {count} runs", number, len(known))
+    )
     rows = tuple(_row(run) for run, _ in surveyed.runs)
-    shown = rows if len(rows) <= LISTED else (f"… {len(rows) - LISTED} older ones", *rows[-LISTED:])
+    shown = rows if len(rows) <= LISTED else (Text("… {count} older ones", len(rows) - LISTED), *rows[-LISTED:])
     hint = CommandLine("timeline", str(folder), "--run", str(max(known)))
-    raise Problem(Kind.USAGE, cause, str(folder), f"{hint} for the newest", shown)
+    raise Problem(Kind.USAGE, cause, str(folder), Text("{hint} for the newest", hint), shown)
 
 
 def _row(run: model.Run) -> str:
     start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(max(run.started, 0), 1 << 36)))
-    of = ", ".join(run.packages) or "unknown packages"
-    plural = "es" if run.processes != 1 else ""
-    return f"--run {run.number}: {start}, {run.seconds:,.0f} s, {run.processes} process{plural}, {of}"
+    of = ", ".join(run.packages) or Text("unknown packages")
+    values = run.number, start, run.seconds, run.processes, of
+    if run.processes == 1:
+        return Text("--run {number}: {start}, {seconds:,.0f} s, {count} process, {packages}", *values)
+    return Text("--run {number}: {start}, {seconds:,.0f} s, {count} processes, {packages}", *values)
 
 
 def _only(found: model.RunTimeline, wanted: tuple[int, int] | None) -> model.RunTimeline:
@@ -174,6 +186,10 @@ def _only(found: model.RunTimeline, wanted: tuple[int, int] | None) -> model.Run
         return found
     steps = tuple(one for one in found.steps if wanted[0] <= one.step < wanted[1])
     if not steps:
-        has = f"{found.steps[0].step} to {found.steps[-1].step}" if found.steps else "none yet"
-        raise Problem(Kind.USAGE, f"--steps {wanted[0]}:{wanted[1]}: no such step", hint=f"it has steps {has}")
+        has = Text("{first} to {last}", found.steps[0].step, found.steps[-1].step) if found.steps else Text("none yet")
+        raise Problem(
+            Kind.USAGE,
+            Text("--steps {first}:{end}: no such step", wanted[0], wanted[1]),
+            hint=Text("it has steps {has}", has),
+        )
     return found.with_steps(steps)

@@ -19,6 +19,7 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import wrapped
 from patcher.messages.report import CommandResult, Detail, json_of
+from patcher.messages.text import COMMA, Text, joined
 from patcher.options import option
 from patcher.options.headings import PARSED
 from patcher.options.notations import AnyText, ChoiceList, Number
@@ -60,8 +61,8 @@ def traces(folder: Path, display: Display = silent) -> CommandResult:
 
 def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
     if not folder.exists():
-        hint = "the log of the run and `rlpatch status` name the folder of the traces"
-        raise Problem(Kind.NO_TRACE, f"{folder} does not exist", hint=hint)
+        hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
+        raise Problem(Kind.NO_TRACE, Text("{folder} does not exist", folder), hint=hint)
     found = folders.trace_groups(folder.resolve(), display)
     if not found:
         _refuse_lost(folder)
@@ -73,7 +74,11 @@ def _refuse_lost(folder: Path) -> None:
     """Problem (NO_TRACE) where workers have written that they will leave none, and why."""
     with contextlib.suppress(OSError):  # the states of others, or none
         rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
-        lost = [f"{row.worker.name}, {row.worker.stage}: {row.why}" for row in rows if row.outcome == progress.LOST]
+        lost = [
+            Text("{worker}, {stage}: {why}", row.worker.name, row.worker.stage, row.why)
+            for row in rows
+            if row.outcome == progress.LOST
+        ]
         if lost:
             hint = str(CommandLine("watch", "--once", str(folder)))
             raise Problem(Kind.NO_TRACE, lost[0], str(folder), hint, notes=tuple(lost[1:]))
@@ -81,22 +86,27 @@ def _refuse_lost(folder: Path) -> None:
 
 def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
     for doubt in trace.doubts:
-        report.warn(f"{trace.path.name}: {doubt}", str(trace.path))
+        report.warn(Text("{name}: {doubt}", trace.path.name, doubt), str(trace.path))
 
 
 def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
     """The next command for one group, and with -v what is wrong with each of its traces."""
     for trace in group.traces:
         if trace.why:
-            yield Detail(f"  {number}  {trace.path.name}: {trace.why}")
+            yield Detail("  {number}  {name}: {why}", number, trace.path.name, trace.why)
     if group.pieces > 1:
-        yield f"  {number}  saved in {group.pieces} pieces, which reports read as one window"
+        yield Text("  {number}  saved in {pieces} pieces, which reports read as one window", number, group.pieces)
     if group.closed not in ("", "complete"):
-        yield f"  {number}  closed early: {group.closed}"
+        yield Text("  {number}  closed early: {closed}", number, group.closed)
     if group.uncounted:
-        yield f"  {number}  {uncounted_between(group.uncounted)}"
-    nothing = group.first.why if group.state == states.FOREIGN else f"record again: {states.STATES[group.state]}"
-    yield f"  {number}  {f'next: {group.next_command}' if group.next_command else nothing}"
+        yield Text("  {number}  {line}", number, uncounted_between(group.uncounted))
+    nothing = (
+        group.first.why if group.state == states.FOREIGN else Text("record again: {state}", states.STATES[group.state])
+    )
+    if group.next_command:
+        yield Text("  {number}  next: {command}", number, group.next_command)
+    else:
+        yield Text("  {number}  {line}", number, nothing)
 
 
 # ---------------------------------------------------------------- analyse
@@ -110,7 +120,11 @@ class ParseOptions:
         AnyText("EXE"), PARSED, "The interpreter with the torch_npu that recorded.", default=None
     )
     export: tuple[str, ...] = option(
-        ChoiceList(EXPORT_TYPES), PARSED, "What to export.", default=(), shown="what the recording asked for"
+        ChoiceList(EXPORT_TYPES),
+        PARSED,
+        "What to export.",
+        default=(),
+        shown="what the recording asked for",
     )
     jobs: int | None = option(
         Number(1), PARSED, "How many traces at a time.", default=None, shown="half the number of cores"
@@ -174,7 +188,9 @@ def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display 
     contents = tuple(_contents(report, trace) for trace in ready)
     report.data = json_of(Analysed(folder.resolve(), tuple(parsed), opened, contents))
     if ready:
-        report.lines.append(f"next: rlpatch report {shlex.quote(str(folders.common(trace.path for trace in ready)))}")
+        report.lines.append(
+            Text("next: rlpatch report {common}", shlex.quote(str(folders.common(trace.path for trace in ready))))
+        )
     return report
 
 
@@ -185,10 +201,10 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> UnitContents:
     contents = {name: (min(values), max(values)) for name, values in found.items()}
     uncounted = trace.metadata.uncounted if trace.metadata else {}
     if contents:
-        ranges = ", ".join(f"{name} {spread(*ends)}" for name, ends in contents.items())
-        report.lines += wrapped(f"{trace.path.name} holds {trace.requested}: {ranges}")
+        ranges = joined(COMMA, (Text("{name} {range}", name, spread(*ends)) for name, ends in contents.items()))
+        report.lines += wrapped(Text("{name} holds {window}: {contents}", trace.path.name, trace.requested, ranges))
     if uncounted:
-        report.lines.append(f"  {uncounted_between(uncounted)}")
+        report.lines.append(Text("  {line}", uncounted_between(uncounted)))
     return UnitContents(trace.path, trace.requested, contents, uncounted, trace.doubts)
 
 
@@ -196,17 +212,17 @@ def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, .
     """Whether one trace is to be parsed; the reason why it is not is reported."""
     readable = trace.state in (states.WHOLE, states.FOREIGN)
     if trace.form == "torch":
-        report.note("what torch.profiler recorded needs no parsing", str(trace.path))
+        report.note(Text("what torch.profiler recorded needs no parsing"), str(trace.path))
     elif trace.form == "other":
-        report.note(f"left alone: {trace.why}", str(trace.path))
+        report.note(Text("left alone: {why}", trace.why), str(trace.path))
     elif readable and set(exports) <= set(trace.exports):
-        report.lines.append(f"already parsed  {trace.path.name}: {', '.join(trace.exports)}")
+        report.lines.append(Text("already parsed  {name}: {exports}", trace.path.name, ", ".join(trace.exports)))
     elif trace.raw and (readable or trace.state in (states.NOT_PARSED, states.HALF_PARSED)):
         return True
     elif readable or trace.state == states.HALF_PARSED:
-        report.warn("cannot be parsed again: the raw data is gone", str(trace.path))
+        report.warn(Text("cannot be parsed again: the raw data is gone"), str(trace.path))
     else:
-        report.warn(f"{trace.state}, and not parsed: {trace.why}", str(trace.path))
+        report.warn(Text("{state}, and not parsed: {why}", trace.state, trace.why), str(trace.path))
     return False
 
 
@@ -216,27 +232,27 @@ def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
         return interpreters.executable(python) if python else ""
     found = _with_torch_npu(python)
     if any(any(trace.path.glob("PROF_*")) for trace in todo) and not shutil.which("msprof"):
-        cause = "CANN's msprof is not on PATH, and torch_npu parses with it what the device recorded"
-        hint = "source /usr/local/Ascend/ascend-toolkit/set_env.sh, then the same command again"
+        cause = Text("CANN's msprof is not on PATH, and torch_npu parses with it what the device recorded")
+        hint = Text("source /usr/local/Ascend/ascend-toolkit/set_env.sh, then the same command again")
         raise Problem(Kind.ENVIRONMENT, cause, hint=hint)
     return found
 
 
 def _with_torch_npu(python: str | None) -> str:
     """The program of ``python``, or else of the first environment at hand, in which there is torch_npu."""
-    named = [(f"--python {python}", python)] if python else []
+    named: list[tuple[str, str]] = [(f"--python {python}", python)] if python else []
     searched = []
-    for name, exe in named or [("the interpreter that runs rlpatch", sys.executable), *interpreters.others()]:
+    for name, exe in named or [(Text("the interpreter that runs rlpatch"), sys.executable), *interpreters.others()]:
         try:
             if "torch_npu" in interpreters.ask(exe, ["torch_npu"], name).found:
                 return interpreters.executable(exe)
-            searched.append(f"{name}: no torch_npu")
+            searched.append(Text("{interpreter}: no torch_npu", name))
         except Problem as problem:
             if named:
                 raise
-            searched.append(f"{name}: {problem.cause}")
-    hint = "name the Python of the environment in which it was recorded: rlpatch analyse DIR --python EXE"
-    raise Problem(Kind.ENVIRONMENT, "torch_npu was not found", hint=hint, notes=tuple(searched))
+            searched.append(Text("{interpreter}: {cause}", name, problem.cause))
+    hint = Text("name the Python of the environment in which it was recorded: rlpatch analyse DIR --python EXE")
+    raise Problem(Kind.ENVIRONMENT, Text("torch_npu was not found"), hint=hint, notes=tuple(searched))
 
 
 @contextlib.contextmanager
@@ -252,8 +268,8 @@ def _work(report: CommandResult, shown: Shown, what: str, total: int) -> Iterato
         try:
             yield display._replace(done=done)
         except KeyboardInterrupt:
-            cause = f"stopped ({what}: {len(report.lines) - before} of {total} done)"
-            hint = "the same command continues: what is not done is untouched"
+            cause = Text("stopped ({what}: {count} of {total} done)", what, len(report.lines) - before, total)
+            hint = Text("the same command continues: what is not done is untouched")
             raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
 
 
@@ -262,13 +278,11 @@ def _parse(
 ) -> list[ParseResult]:
     # A parser is one process that starts others for a while: half of the cores keep all of them busy.
     jobs = options.jobs or max((os.cpu_count() or 1) // 2, 1)
-    with _work(report, shown, "parsing", len(todo)) as work:
+    with _work(report, shown, Text("parsing"), len(todo)) as work:
         ended = parsing.parse(
             [trace.path for trace in todo], program, ",".join(options.export), jobs=jobs,
             patience=options.patience,
-            done=lambda one: work.done(
-                f"{one.ended}  {one.path.name}: {one.why or ', '.join(one.exports)} ({one.seconds:.0f} s)"
-            ),
+            done=lambda one: work.done(_parsed(one)),
             at_work=lambda paths: work.at_work([path.name for path in paths]),
         )  # fmt: skip
     for one in ended:
@@ -276,30 +290,38 @@ def _parse(
     return ended
 
 
+def _parsed(one: ParseResult) -> Text:
+    what = one.why or ", ".join(one.exports)
+    return Text("{ended}  {name}: {what} ({seconds:.0f} s)", one.ended, one.path.name, what, one.seconds)
+
+
 def _report_parsed(report: CommandResult, one: ParseResult, exports: tuple[str, ...]) -> None:
-    lacking = " and no ".join(sorted(set(exports) - set(one.exports)))
-    logs = f"what torch_npu wrote: {one.path / 'logs'}"
+    lacking = joined(Text(" and no "), sorted(set(exports) - set(one.exports)))
+    logs = Text("what torch_npu wrote: {path}", one.path / "logs")
     if one.ended != parsing.DONE:
         kind = Kind.ROLLED_BACK if one.ended == parsing.BACK else Kind.UNEXPECTED
         report.problems.append(Problem(kind, one.why, str(one.path), logs, one.output))
     elif lacking and one.output:
-        cause = f"torch_npu left no {lacking}, and reports that a part of it failed"
-        hint = f"look whether the disk is full, and at {logs}"
+        cause = Text("torch_npu left no {lacking}, and reports that a part of it failed", lacking)
+        hint = Text("look whether the disk is full, and at {logs}", logs)
         report.problems.append(Problem(Kind.UNEXPECTED, cause, str(one.path), hint, one.output))
     elif lacking:
-        cause = f"torch_npu left no {lacking}: its analyse() exports what was recorded for"
-        report.warn(cause, f"record with `rlpatch apply … --export-type db,text`: {one.path}")
+        cause = Text("torch_npu left no {lacking}: its analyse() exports what was recorded for", lacking)
+        report.warn(cause, Text("record with `rlpatch apply … --export-type db,text`: {path}", one.path))
 
 
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:
     if viewer.program == ANALYZE:
-        yield f"{viewer.program} reads it, in an environment of its own:"
+        yield Text("{program} reads it, in an environment of its own:", viewer.program)
         yield f"  {viewer.how}"
     else:
-        yield f"opens in {viewer.program} ({viewer.how}):"
+        yield Text("opens in {program} ({how}):", viewer.program, viewer.how)
         yield f"  {viewer.where}"
     for reason in viewer.lacks:
-        yield from wrapped(f"but {reason}", "  ", "    ")
+        yield from wrapped(Text("but {reason}", reason), "  ", "    ")
     for file in viewer.files:
-        there = "is there" if file.there else "is missing"
-        yield Detail(f"  {file.trace.name}: {file.name} {there}, for {file.shows}")
+        values = file.trace.name, file.name, file.shows
+        if file.there:
+            yield Detail("  {trace}: {file} is there, for {shows}", *values)
+        else:
+            yield Detail("  {trace}: {file} is missing, for {shows}", *values)

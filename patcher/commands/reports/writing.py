@@ -9,6 +9,7 @@ from pathlib import Path
 
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
+from patcher.messages.text import Text
 from patcher.store.filesystem.opened import require_regular
 
 
@@ -27,9 +28,11 @@ def write(result: CommandResult, file: Path, texts: Iterable[str], option: str) 
             new.replace(file)
     except OSError as error:
         missing = not file.parent.exists()
-        hint = f"mkdir -p {shlex.quote(str(file.parent))}" if missing else f"name a file elsewhere: {option}"
-        cause = f"{file} cannot be written: {error.strerror or error}"
+        hint = (
+            f"mkdir -p {shlex.quote(str(file.parent))}" if missing else Text("name a file elsewhere: {option}", option)
+        )
+        cause = Text("{file} cannot be written: {error}", file, error.strerror or error)
         result.problems.append(Problem(Kind.ENVIRONMENT, cause, str(file), hint))
     else:
-        result.done.append(f"wrote {file}")
-        result.lines += ["", f"wrote {file}"]
+        result.done.append(Text("wrote {file}", file))
+        result.lines += ["", Text("wrote {file}", file)]

@@ -16,6 +16,7 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Message
 from patcher.messages.report import CommandResult, StepResult
+from patcher.messages.text import AND, COMMA, OR, Text, joined
 from patcher.targets import versions
 from patcher.workers import life, progress
 from patcher.workers.folder import StateFolder
@@ -56,7 +57,7 @@ class TriggerOptions(NamedTuple):
     @property
     def turns(self) -> str:
         """What the stage counts: rollouts or training steps."""
-        return "rollout" if kind_of(self.unit) is RolloutStage else "training step"
+        return Text("rollout") if kind_of(self.unit) is RolloutStage else Text("training step")
 
     @property
     def words(self) -> str:
@@ -109,11 +110,11 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     )
     step = StepResult(_lines(rows, request, options), notes)
     if options.dry_run:
-        return CommandResult("trigger", step + StepResult(("next: the same without --dry-run",)), data=data)
+        return CommandResult("trigger", step + StepResult((Text("next: the same without --dry-run"),)), data=data)
     filed = _written(folder, stage, request)
-    step += StepResult(done=(f"wrote {folder.file(stage)}",))
+    step += StepResult(done=(Text("wrote {file}", folder.file(stage)),))
     if wait is None:
-        line = f"next: {CommandLine('watch', str(folder.save_path))}"
+        line = Text("next: {commandline}", CommandLine("watch", str(folder.save_path)))
         return CommandResult("trigger", step + StepResult((line,)), data=data)
     targets = {row.worker.target for row in rows[:1]}
 
@@ -130,12 +131,20 @@ def _window(options: TriggerOptions) -> str:
     Behind a condition there is a decode step 0: the first one that is counted from then on.
     """
     if options.conditions and kind_of(options.unit) is not RolloutStage:
-        cause = f"{options.conditions.strip()}: a training stage has neither requests nor context"
+        cause = Text("{conditions}: a training stage has neither requests nor context", options.conditions.strip())
         raise Problem(Kind.USAGE, cause, hint=f"--{options.unit} {options.window}")
     window = Window.parse(options.unit, options.window)
     if window.later:
-        cause = f"--{options.unit} {options.window}: a request asks for one window of a rollout or training step"
-        raise Problem(Kind.USAGE, cause, hint=f"--{options.unit} {options.window.partition(',')[0]}, then the others")
+        cause = Text(
+            "--{unit} {window}: a request asks for one window of a rollout or training step",
+            options.unit,
+            options.window,
+        )
+        raise Problem(
+            Kind.USAGE,
+            cause,
+            hint=Text("--{unit} {partition}, then the others", options.unit, options.window.partition(",")[0]),
+        )
     if not options.conditions:
         window.check()
     return str(window)
@@ -150,14 +159,18 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
         return []
     if not found.rows:
         first = int(options.turns != "rollout")
-        hint = f"a worker writes from its first {options.turns} on; to leave a request for it, add --at {first}"
+        hint = Text(
+            "a worker writes from its first {turns} on; to leave a request for it, add --at {first}",
+            options.turns,
+            first,
+        )
         raise watching.nobody(folder, found.skipped).replace(hint=hint)
     of_target, counting, living = _matching(found, options)
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
         return living
-    waiting = f"{' and '.join(stages)} wait for it" if stages else "no live worker there waits for it"
-    cause = f"{options.target} {options.words}: {waiting}".lstrip()
+    waiting = Text("{stages} wait for it", joined(AND, stages)) if stages else Text("no live worker there waits for it")
+    cause = Text("{request}: {waiting}", f"{options.target} {options.words}".lstrip(), waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _choices(living, found.rows))
 
@@ -172,10 +185,10 @@ def _matching(found: RunProgress, options: TriggerOptions) -> tuple[list[WorkerP
 def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
     """What can be typed instead: of those that wait, else of all that were there."""
     workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
-    choices = sorted({f"{one.target} --stage {one.stage} --{one.unit} A:B" for one in workers})
+    choices: list[str] = sorted({f"{one.target} --stage {one.stage} --{one.unit} A:B" for one in workers})
     if not living:
-        choices.append("patch with --on-demand, and start the run again")
-    return " or ".join(choices)
+        choices.append(Text("patch with --on-demand, and start the run again"))
+    return joined(OR, choices)
 
 
 def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
@@ -183,8 +196,8 @@ def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[W
     takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     if not takers:
         wanted = ",".join(map(str, options.ranks or ()))
-        cause = f"--ranks {wanted}: no such rank waits for a request"
-        raise Problem(Kind.USAGE, cause, hint=f"--ranks all, or of those that wait: {_ranks(living)}")
+        cause = Text("--ranks {ranks}: no such rank waits for a request", wanted)
+        raise Problem(Kind.USAGE, cause, hint=Text("--ranks all, or of those that wait: {ranks}", _ranks(living)))
     return takers
 
 
@@ -212,8 +225,10 @@ def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float
     following = max(turns) + 1 if turns else int(options.turns != "rollout")
     at = following if options.at is None else options.at
     if at < following:
-        cause = f"--at {at}: too late, a worker is already in {options.turns} {following - 1}"
-        raise Problem(Kind.USAGE, cause, hint=f"--at {following}, or leave it out")
+        cause = Text(
+            "--at {at}: too late, a worker is already in {turns} {following}", at, options.turns, following - 1
+        )
+        raise Problem(Kind.USAGE, cause, hint=Text("--at {following}, or leave it out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
         id=secrets.token_hex(6), window=options.window, ranks=ranks, at=at, load=options.at_load,
@@ -230,68 +245,82 @@ def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
 def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
     """What may keep a trace away: ranks that do not wait, workers that may be gone or are at different steps."""
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
-        text = f"rank {rank} does not wait for a request, and will leave no trace"
-        yield Message("warning", text, f"those that wait: {_ranks(living)}")
+        text = Text("rank {rank} does not wait for a request, and will leave no trace", rank)
+        yield Message("warning", text, Text("those that wait: {ranks}", _ranks(living)))
     for row in living:
         if row.life.silent:
-            text = f"{row.worker.name} may be gone: {row.life.words}"
-            yield Message("warning", text, "its progress was not counted")
+            text = Text("{name} may be gone: {reason}", row.worker.name, row.life.words)
+            yield Message("warning", text, Text("its progress was not counted"))
     turns = _turns(living)
     if turns and min(turns) < max(turns):
-        yield Message("note", f"the workers are at {options.turns}s {min(turns)} to {max(turns)}")
+        yield Message(
+            "note",
+            Text("the workers are at {turn}s {first} to {last}", options.turns, min(turns), max(turns)),
+        )
 
 
 def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options: TriggerOptions) -> Iterator[Message]:
     """What becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
     file = folder.file(stage)
     for one in (one for one in found.skipped if one.file == file):
-        text = "the file in the place of the request is not one, and is removed"
+        text = Text("the file in the place of the request is not one, and is removed")
         yield Message("warning", text, f"{file}: {one.why}")
     if stage not in found.requests:
         return
     request = found.requests[stage]
     of_stage = [row for row in found.rows if row.worker.stage == stage]
     whose = _still_to_serve(of_stage, request)
-    name = f"{request.window} of {options.turns} {request.at}"
+    name = Text("{window} of {turn} {number}", request.window, options.turns, request.at)
     if whose and not options.replace:
-        cause = f"request {request.id} ({name}) is still to be served by {whose}"
-        hint = "wait for it with `rlpatch watch`, or replace it: the same command with --replace"
+        cause = Text("request {id} ({name}) is still to be served by {whose}", request.id, name, whose)
+        hint = Text("wait for it with `rlpatch watch`, or replace it: the same command with --replace")
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
     if whose:
-        yield Message("warning", f"request {request.id} ({name}) goes unserved by {whose}")
+        yield Message("warning", Text("request {id} ({name}) goes unserved by {whose}", request.id, name, whose))
     elif all(row.outcome != progress.DONE for row in of_stage):
-        yield Message("note", f"nobody served the previous request ({name})")
+        yield Message("note", Text("nobody served the previous request ({name})", name))
 
 
 def _still_to_serve(rows: Sequence[WorkerProgress], request: FiledRequest) -> str:
     pending = [row for row in rows if row.worker.on_demand and row.outcome == AT_WORK]
-    return _names(pending) or "later workers" * (not rows and request.expires > time.time())
+    return _names(pending) or (Text("later workers") if not rows and request.expires > time.time() else "")
 
 
 def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
     try:
         return folder.write(stage, request)
     except OSError as error:
-        cause = f"the request cannot be written: {error.strerror or error}"
-        hint = "make room there, or let your user write, then the same command again"
+        cause = Text("the request cannot be written: {strerror}", error.strerror or error)
+        hint = Text("make room there, or let your user write, then the same command again")
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
 def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
-    whose = "no worker is there yet: the request waits for the first ones"
+    whose = Text("  no worker is there yet: the request waits for the first ones")
     if rows:
-        whose = f"of {_names(rows)}, {rows[0].worker.target} {rows[0].worker.release}".rstrip()
-    after = ", one after the furthest worker" if options.at is None else ""
-    would = "would ask" if options.dry_run else "asked"
-    expires = f"which expires in {life.duration(options.expires)}"
+        target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
+        whose = Text("  of {workers}, {target}", _names(rows), target)
+    values = options.words, options.turns, request.at
+    if options.dry_run:
+        asked = Text("would ask for {window} in {turn} {number}", *values)
+    else:
+        asked = Text("asked for {window} in {turn} {number}", *values)
+    if options.at is None:
+        asked = Text("{asked}, one after the furthest worker", asked)
     return (
-        f"{would} for {options.words} in {options.turns} {request.at}{after}",
-        f"  {whose}",
-        f"  request {request.id}, {expires}; a worker looks for it when a {options.turns} begins",
+        asked,
+        whose,
+        Text(
+            "  request {id}, which expires in {duration}; a worker looks for it when a {turn} begins",
+            request.id,
+            life.duration(options.expires),
+            options.turns,
+        ),
     )
 
 
 def _names(rows: Sequence[WorkerProgress]) -> str:
     names = [row.worker.name for row in rows[: watching.MANY]]
-    more = f" and {len(rows) - watching.MANY} more" if len(rows) > watching.MANY else ""
-    return ", ".join(names) + more
+    listed = joined(COMMA, names)
+    more = len(rows) - watching.MANY
+    return Text("{name} and {count} more", listed, more) if more > 0 else listed

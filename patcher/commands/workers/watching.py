@@ -17,6 +17,7 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Message
 from patcher.messages.report import CommandResult, StepResult
+from patcher.messages.text import COMMA, Text, joined
 from patcher.traces.folders import states
 from patcher.workers import progress
 from patcher.workers.folder import SkippedFile, StateFolder
@@ -121,10 +122,17 @@ def watched(
 ) -> tuple[WatchData, StepResult]:
     """Wait until the ``wanted`` workers are settled, on demand with ``requested``; ``head`` stands above the table."""
     if save_path.exists() and not save_path.is_dir():
-        raise Problem(Kind.NO_TRACE, f"{save_path} is not a folder", hint="rlpatch watch DIR: the folder of the traces")
+        raise Problem(
+            Kind.NO_TRACE,
+            Text("{save_path} is not a folder", save_path),
+            hint=Text("rlpatch watch DIR: the folder of the traces"),
+        )
     folder = StateFolder(save_path.resolve())
     if not (save_path.exists() or options.once):
-        head = (*head, f"waiting for the first worker that writes into {save_path}, which does not exist yet")
+        head = (
+            *head,
+            Text("waiting for the first worker that writes into {save_path}, which does not exist yet", save_path),
+        )
     with shown(head) as show:
         data = _settled(folder, options, show, lambda: progress.collect(folder, time.time(), wanted, requested))
     return data, _result(folder, data, options)
@@ -183,15 +191,17 @@ def _row(row: WorkerProgress) -> WorkerRow:
 
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
     """The table, what was saved below it, and as a problem what was not."""
-    text = "a file there was not written by a probe, and is left out"
-    notes = [Message("warning", text, f"{one.file}: {one.why}") for one in data.skipped]
+    text = Text("a file there was not written by a probe, and is left out")
+    notes = [Message("warning", text, Text("{file}: {why}", one.file, one.why)) for one in data.skipped]
     if data.earlier:
-        notes.append(Message("note", f"{data.earlier} left out: they ended before others took their places"))
+        notes.append(
+            Message("note", Text("{earlier} left out: they ended before others took their places", data.earlier))
+        )
     lines: list[str] = []
     if data.workers:
         lines = [*tables.workers(data.workers, tables.room()), *below(data), _summary(data, options)]
     if any(row.traces for row in data.workers):
-        lines.append(f"next: {CommandLine('traces', data.folder)}")
+        lines.append(Text("next: {commandline}", CommandLine("traces", data.folder)))
     problem = _problem(folder, data, options)
     return StepResult(tuple(lines), tuple(notes), (problem,) if problem else ())
 
@@ -199,28 +209,31 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
 def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Problem | None:
     """That it was stopped, or that not all have saved; None where all have, or nothing was requested."""
     if data.ended == STOPPED:
-        return Problem(Kind.INTERRUPTED, "stopped by the keyboard; the run goes on")
+        return Problem(Kind.INTERRUPTED, Text("stopped by the keyboard; the run goes on"))
     if not data.workers:
         return nobody(folder, data.skipped, options.stages)
     idle = all(row.outcome == IDLE for row in data.workers) and not _absent(data, options)
     if data.ended == SAVED or (data.ended == NOW and idle):
         return None
-    cause = f"{_CAUSES[data.ended]}: {_summary(data, options)}"
-    hint = "the log of the run says more, and `rlpatch watch` continues from here"
+    cause = Text("{cause}: {summary}", _CAUSES[data.ended], _summary(data, options))
+    hint = Text("the log of the run says more, and `rlpatch watch` continues from here")
     return Problem(Kind.NO_TRACE, cause, data.folder, hint)
 
 
-_CAUSES = {UNSAVED: "not all have saved", NOW: "not all have saved yet", TIMEOUT: "the time is up"}
+_CAUSES = {UNSAVED: Text("not all have saved"), NOW: Text("not all have saved yet"), TIMEOUT: Text("the time is up")}
 
 
 def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
     """The problem that no worker is there to be watched, or to be asked."""
-    of = f" of {', '.join(stages)}" if stages else ""
-    cause = f"no worker{of} has written its state into {folder.path}"
+    cause = Text("no worker has written its state into {path}", folder.path)
+    if stages:
+        cause = Text("no worker of {stages} has written its state into {path}", ", ".join(stages), folder.path)
     if not folder.save_path.exists():
-        cause = f"{folder.save_path} does not exist"
-    hint = "a worker writes from its first rollout or training step on; its log and `rlpatch status` name the folder"
-    left_out = tuple(f"left out {one.file.name}: {one.why}" for one in skipped[:MANY])
+        cause = Text("{save_path} does not exist", folder.save_path)
+    hint = Text(
+        "a worker writes from its first rollout or training step on; its log and `rlpatch status` name the folder"
+    )
+    left_out = tuple(Text("left out {name}: {why}", one.file.name, one.why) for one in skipped[:MANY])
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=left_out)
 
 
@@ -229,13 +242,15 @@ def below(data: WatchData) -> list[str]:
     lines = list(_pending(data))
     for one in data.missing:
         ranks = ", ".join(map(str, one.ranks[:MANY])) + (" …" if len(one.ranks) > MANY else "")
-        lines.append(f"  {one.stage} rank {ranks} was asked for and has not written yet")
+        lines.append(Text("  {stage} rank {ranks} was asked for and has not written yet", one.stage, ranks))
     for number, row in enumerate(data.workers, 1):
         if row.why and row.outcome != DONE:  # of a window that was saved it says what the traces say
-            lines.append(f"  {number}  {row.why}")
+            lines.append(Text("  {number}  {line}", number, row.why))
         for trace in row.traces:
-            gone = "" if trace.size is not None else ", which is no longer there"
-            lines.append(f"  {number}  {Path(trace.path).name}{gone}")
+            name = Path(trace.path).name
+            if trace.size is None:
+                name = Text("{name}, which is no longer there", name)
+            lines.append(Text("  {number}  {line}", number, name))
     return lines
 
 
@@ -246,20 +261,31 @@ def _pending(data: WatchData) -> Iterator[str]:
         if stage in turns:
             values = {"load": request.load, "tail": request.tail, "context": request.context}
             conditions = "".join(f" at {name} {value}" for name, value in values.items() if value)
-            ranks = "all ranks" if request.ranks == "all" else f"rank {request.ranks}"
-            yield f"  asked for {request.window}{conditions} in {turns[stage]} {request.at}, on {ranks}"
+            ranks = Text("all ranks") if request.ranks == "all" else Text("rank {rank}", request.ranks)
+            yield Text(
+                "  asked for {window}{conditions} in {turn} {at}, on {ranks}",
+                request.window,
+                conditions,
+                turns[stage],
+                request.at,
+                ranks,
+            )
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
-    words = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
-    of_some = {**words, AT_WORK: "saved and at work on more", LOST: "without all of its traces"}
-    counts = Counter((of_some if row.traces else words)[row.outcome] for row in data.workers)
+    counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(one.ranks) for one in data.missing)
-    texts = dict.fromkeys([*words.values(), *of_some.values()])
-    parts = [f"{counts[text]} {text}" for text in texts if counts[text]]
-    parts += [f"{missing} not heard from"] if missing else []
-    parts += [f"no worker of {stage}" for stage in _absent(data, options)]
-    return ", ".join(parts)
+    parts = [
+        (count := counts[DONE, False], Text("{count} saved", count)),
+        (count := counts[AT_WORK, False], Text("{count} at work", count)),
+        (count := counts[LOST, False], Text("{count} without a trace", count)),
+        (count := counts[IDLE, False], Text("{count} not asked (rlpatch trigger)", count)),
+        (count := counts[AT_WORK, True], Text("{count} saved and at work on more", count)),
+        (count := counts[LOST, True], Text("{count} without all of its traces", count)),
+        (missing, Text("{count} not heard from", missing)),
+    ]
+    absent = (Text("no worker of {stage}", stage) for stage in _absent(data, options))
+    return joined(COMMA, (*(text for count, text in parts if count), *absent))
 
 
 def _absent(data: WatchData, options: WatchOptions) -> list[str]:

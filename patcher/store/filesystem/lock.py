@@ -22,13 +22,14 @@ from typing import NamedTuple
 
 from patcher import interrupts
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.store import CLAIM, LOCK
 from patcher.store.filesystem import mounts
 from patcher.store.filesystem.files import remove
 from patcher.store.filesystem.opened import opened
 
 _PAUSE = 0.05
-_SOMEBODY = "another process"
+_SOMEBODY = Text("another process")
 _ONE_KERNEL = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay", "vfat", "exfat", "ntfs3"}
 )
@@ -50,8 +51,15 @@ class Owner(NamedTuple):
 
     def __str__(self) -> str:
         """As it stands in messages; the text was written by another process, so only printable characters."""
-        text = f"process {self.pid} on host {self.host} ({self.words})"
-        return "".join(char if char.isprintable() else "?" for char in text)[:200]
+        return self.shown
+
+    @property
+    def shown(self) -> Text:
+        """Return the same as a Text."""
+        host, words = (
+            "".join(char if char.isprintable() else "?" for char in text)[:80] for text in (self.host, self.words)
+        )
+        return Text("process {pid} on host {host} ({command})", self.pid, host, words)
 
 
 def silent(_message: str) -> None:
@@ -85,11 +93,12 @@ def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, 
                 return got
             if got not in ("", owner):
                 owner = got
-                on_wait(f"waiting for {owner}")
+                on_wait(Text("waiting for {owner}", owner))
         if time.monotonic() >= deadline:
             claim = folder / CLAIM
-            hint = f"; if it is gone for good, remove {claim}" if os.path.lexists(claim) else ""
-            cause, hint = f"{owner or _SOMEBODY} holds the lock", f"wait for it and try again{hint}"
+            cause, hint = Text("{owner} holds the lock", owner or _SOMEBODY), Text("wait for it and try again")
+            if os.path.lexists(claim):
+                hint = Text("{wait}; if it is gone for good, remove {claim}", hint, claim)
             raise Problem(Kind.ENVIRONMENT, cause, str(folder / LOCK), hint)
         time.sleep(_PAUSE)
         interrupts.look()
@@ -102,7 +111,7 @@ def _attempt(folder: Path, ours: str) -> int | str:
     try:
         if not _flock(descriptor):
             text = os.pread(descriptor, 4096, 0)  # empty: it comes or goes this very moment
-            whom = str(_signed(text) or _SOMEBODY) if text else ""
+            whom = _named(text) if text else ""
         elif not os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             whom = ""  # the owner before has removed this file: the lock on it keeps nobody out
         elif _suffices(path, descriptor) or not (whom := _claim(folder / CLAIM, ours)):
@@ -112,7 +121,7 @@ def _attempt(folder: Path, ours: str) -> int | str:
         elif whom == ours:
             whom = ""
         else:
-            whom = str(_signed(whom) or _SOMEBODY)
+            whom = _named(whom)
     except BaseException:
         os.close(descriptor)
         raise
@@ -122,8 +131,8 @@ def _attempt(folder: Path, ours: str) -> int | str:
 
 def _own(path: Path, flags: int) -> int:
     """A descriptor of the lock's file; what is no file of its own is somebody's trap, and a Problem(ENVIRONMENT)."""
-    why = "is a symlink" if path.is_symlink() else "is not a file of its own"
-    cause, hint = f"the lock {why}; rlpatch did not make it so", f"remove {path}, and try again"
+    why = Text("is a symlink") if path.is_symlink() else Text("is not a file of its own")
+    cause, hint = Text("the lock {why}; rlpatch did not make it so", why), Text("remove {path}, and try again", path)
     trap = Problem(Kind.ENVIRONMENT, cause, str(path), hint)
     try:
         with opened(path.parent) as folder:
@@ -198,8 +207,8 @@ def _make(path: Path, ours: str) -> str:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP):
             raise
-        cause = "this file system cannot keep two hosts apart: it has no symlinks"
-        hint = "install the package on another file system"
+        cause = Text("this file system cannot keep two hosts apart: it has no symlinks")
+        hint = Text("install the package on another file system")
         raise Problem(Kind.ENVIRONMENT, cause, str(path.parent), hint) from error
     return ""
 
@@ -211,7 +220,10 @@ def _read(path: Path) -> str:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        cause, hint = "the claim is not a link; rlpatch did not make it so", f"remove {path}, and try again"
+        cause, hint = (
+            Text("the claim is not a link; rlpatch did not make it so"),
+            Text("remove {path}, and try again", path),
+        )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint) from None
 
 
@@ -221,6 +233,11 @@ def _signature() -> str:
     words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
     owner = Owner(os.uname().nodename, _boot(), pid, _space(), _started(pid), words[:120])
     return json.dumps({**owner._asdict(), "once": os.urandom(4).hex()})
+
+
+def _named(text: str | bytes) -> str:
+    owner = _signed(text)
+    return owner.shown if owner else _SOMEBODY
 
 
 def _signed(text: str | bytes) -> Owner | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _THROUGH = getattr(os, "O_PATH", os.O_RDONLY)
@@ -118,7 +119,7 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 def require_regular(status: os.stat_result, path: Path) -> None:
     """Raise OSError where the ``status`` of what lies at ``path`` is not that of a regular file."""
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+        raise OSError(errno.EINVAL, Text("not a regular file"), str(path))
 
 
 def resolved(path: Path) -> Path:
@@ -129,8 +130,8 @@ def resolved(path: Path) -> Path:
     try:
         return Path(os.path.realpath(path))
     except OSError as error:
-        cause = f"somebody is changing it right now: {error.strerror}"
-        raise Problem(Kind.ENVIRONMENT, cause, str(path), "run the command again") from error
+        cause = Text("somebody is changing it right now: {strerror}", error.strerror)
+        raise Problem(Kind.ENVIRONMENT, cause, str(path), Text("run the command again")) from error
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple, Tuple
 
+from patcher.messages.text import COMMA, Text, joined
 from patcher.store.filesystem.mounts import kernel_text
 from patcher.store.filesystem.opened import opened
 
@@ -102,7 +103,7 @@ def _set(descriptor: int, name: str, value: str) -> None:
         try:
             os.setxattr(descriptor, name, binascii.a2b_base64(value))
         except OSError as error:
-            raise OSError(error.errno, f"{error.strerror} (its attribute {name})") from error
+            raise OSError(error.errno, Text("{strerror} (its attribute {name})", error.strerror, name)) from error
 
 
 def tried(path: Path, node: Node) -> Node | None:
@@ -199,19 +200,23 @@ def backup(path: Path, root: Path, file: Node) -> Node:
 def unkept(plain: Node, file: Node, path: Path) -> str:
     """What a replaced file at ``path`` would lack of ``plain``, or give away of ``file``; empty when nothing."""
     if not can_own(plain.uid):
-        return f"the file belongs to {_called('user', plain.uid)}, and a replaced one would not"
+        return Text("the file belongs to {called}, and a replaced one would not", _called("user", plain.uid))
     if plain.uid not in (os.geteuid(), file.uid) and not file.mode & 0o004:
-        return f"the file behind the link is user {file.uid}'s alone, and a replaced one would be user {plain.uid}'s"
-    out = f"the file is of {_called('group', plain.gid)}, and a replaced one would shut its members out"
+        return Text(
+            "the file behind the link is user {uid}'s alone, and a replaced one would be user {plain_uid}'s",
+            file.uid,
+            plain.uid,
+        )
+    out = Text("the file is of {called}, and a replaced one would shut its members out", _called("group", plain.gid))
     narrowed = _has_list(plain) or without_group(plain.mode) != plain.mode
     if narrowed and lost_group(plain.gid, path):
         return out
     if lost := next((name for name, _value in plain.attributes if not _can_set(name)), ""):
-        return f"the file has the attribute {lost}, and a replaced one would not"
+        return Text("the file has the attribute {lost}, and a replaced one would not", lost)
     try:
         made = tried(path.parent, plain)
     except OSError as error:
-        return f"a new file cannot have the rights of this one: {error.strerror}"
+        return Text("a new file cannot have the rights of this one: {strerror}", error.strerror)
     return "" if made is None or made.mode == plain.mode else out
 
 
@@ -223,8 +228,13 @@ def lost_group(gid: int, path: Path) -> str:
 def _called(what: str, number: int) -> str:
     """A user or a group in a message about what we cannot do."""
     if not known(what, number):
-        return f"a {what} that this container does not know"
-    return f"{what} {number}" if what == "user" else f"group {number}, which you are not in"
+        user = what == "user"
+        return (
+            Text("a user that this container does not know")
+            if user
+            else Text("a group that this container does not know")
+        )
+    return Text("user {uid}", number) if what == "user" else Text("group {gid}, which you are not in", number)
 
 
 def _can_set(name: str) -> bool:
@@ -275,9 +285,12 @@ def believed(store: os.stat_result, root: os.stat_result) -> str:
     """Why a store is not to be believed; empty when only those can have written it who may change the root itself."""
     ours = shared(root) and store.st_gid == root.st_gid
     if store.st_mode & 0o002 or (store.st_mode & 0o020 and not ours):
-        return "can be written by others"
+        return Text("can be written by others")
     if not ours and store.st_uid not in (0, os.geteuid(), root.st_uid):
-        return f"belongs to {_called('user', store.st_uid)}, neither you nor root nor the owner of the folder around it"
+        return Text(
+            "belongs to {called}, neither you nor root nor the owner of the folder around it",
+            _called("user", store.st_uid),
+        )
     return ""
 
 
@@ -290,9 +303,17 @@ def differences(expected: Node, present: Node) -> str:
     """What others have changed of the rights of a file, for people; empty when nothing."""
     changed = []
     if expected.mode & _MODE != present.mode & 0o7777:
-        changed.append(f"its mode is {present.mode:04o}, it was {expected.mode:04o}")
+        changed.append(Text("its mode is {mode:04o}, it was {mode_before:04o}", present.mode, expected.mode))
     if expected.uid != present.uid or expected.gid not in (-1, present.gid):
-        changed.append(f"its owner is {present.uid}:{present.gid}, it was {expected.uid}:{expected.gid}")
+        changed.append(
+            Text(
+                "its owner is {uid}:{gid}, it was {uid_before}:{gid_before}",
+                present.uid,
+                present.gid,
+                expected.uid,
+                expected.gid,
+            )
+        )
     if recorded(expected.attributes) != recorded(present.attributes):
-        changed.append("its extended attributes are others")
-    return ", ".join(changed)
+        changed.append(Text("its extended attributes are others"))
+    return joined(COMMA, changed)

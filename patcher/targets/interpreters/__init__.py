@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 from patcher import interrupts
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.targets.interpreters import locate
 
 TIMEOUT_S = 30.0
-_HINT = "name a Python: --python /path/to/bin/python"
+_HINT = Text("name a Python: --python /path/to/bin/python")
 
 
 class Package(NamedTuple):
@@ -45,7 +46,7 @@ def running(packages: Sequence[str]) -> Environment:
         # `python -m patcher` puts the working directory first, which is no environment.
         del path[0]
     return Environment(
-        name=f"the interpreter that runs rlpatch ({sys.executable})",
+        name=Text("the interpreter that runs rlpatch ({executable})", sys.executable),
         prefix=sys.prefix,
         path=tuple(str(Path(entry).absolute()) for entry in path),
         found=_packages(locate.locate(list(packages), path)),
@@ -75,7 +76,7 @@ def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Envir
         try:
             yield ask(exe, packages, name)
         except Problem as problem:
-            searched.append(f"{name}: {problem.cause}")
+            searched.append(Text("{place}: {cause}", name, problem.cause))
 
 
 def others() -> Iterator[tuple[str, str]]:
@@ -89,7 +90,7 @@ def others() -> Iterator[tuple[str, str]]:
             yield f"${variable} ({exe})", str(exe)
     python3 = shutil.which("python3")
     if python3 and os.path.realpath(Path(python3).parent.parent) not in seen:
-        yield f"python3 on PATH ({python3})", python3
+        yield Text("python3 on PATH ({python3})", python3), python3
 
 
 def _packages(found: dict[str, dict[str, Any]]) -> dict[str, Package]:
@@ -106,8 +107,12 @@ def executable(exe: str) -> str:
         program = program / "bin" / "python"
     if found := shutil.which(str(program.absolute()) if program.is_file() else exe):
         return found
-    cause = f"{exe} cannot be executed" if program.exists() else f"there is no interpreter {program}"
-    hint = f"for a folder of packages it is --path {exe}" if Path(exe).is_dir() else _HINT
+    cause = (
+        Text("{exe} cannot be executed", exe)
+        if program.exists()
+        else Text("there is no interpreter {program}", program)
+    )
+    hint = Text("for a folder of packages it is --path {exe}", exe) if Path(exe).is_dir() else _HINT
     raise Problem(Kind.USAGE, cause, str(program), hint)
 
 
@@ -127,8 +132,10 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
             )
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        cause = f"the interpreter did not answer in {timeout:g} s"
-        raise Problem(Kind.ENVIRONMENT, cause, program, f"see whether this returns: {program} -c pass") from None
+        cause = Text("the interpreter did not answer in {timeout:g} s", timeout)
+        raise Problem(
+            Kind.ENVIRONMENT, cause, program, Text("see whether this returns: {program} -c pass", program)
+        ) from None
     except OSError as error:
         raise _not_python(program, error.strerror or str(error)) from None
     finally:
@@ -139,16 +146,16 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
 
 
 def _no_answer(program: str, code: int, text: str) -> Problem:
-    last = text.splitlines()[-1].strip() if text else "it printed nothing"
+    last = text.splitlines()[-1].strip() if text else Text("it printed nothing")
     if last.startswith("SyntaxError"):
-        cause = "the interpreter is older than Python 3.7"
-        return Problem(Kind.ENVIRONMENT, cause, program, "name the folder of its packages with --path")
+        cause = Text("the interpreter is older than Python 3.7")
+        return Problem(Kind.ENVIRONMENT, cause, program, Text("name the folder of its packages with --path"))
     if "Traceback" in text or text.startswith("Fatal Python error") or code < 0:
-        cause = f"the interpreter failed (exit {code}): {last}"
-        return Problem(Kind.ENVIRONMENT, cause, program, f"see whether this works: {program} -c pass")
+        cause = Text("the interpreter failed (exit {code}): {last}", code, last)
+        return Problem(Kind.ENVIRONMENT, cause, program, Text("see whether this works: {program} -c pass", program))
     return _not_python(program, last)
 
 
 def _not_python(program: str, why: str) -> Problem:
-    cause = f"{program} is not a Python interpreter: {why}"
+    cause = Text("{program} is not a Python interpreter: {why}", program, why)
     return Problem(Kind.USAGE, cause, hint=_HINT)

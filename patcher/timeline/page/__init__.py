@@ -9,15 +9,14 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from patcher.messages.text import Text
 from patcher.page import document
 from patcher.page.markup import Content, section
 from patcher.timeline.model import RunTimeline
 from patcher.timeline.page import sections
-from patcher.timeline.page.picture import picture
-from patcher.timeline.page.sentences import in_chinese
-from patcher.timeline.page.texts import LANGUAGES, Say, saying
+from patcher.timeline.page.picture import RECORDED, WINDOWS, picture
 
-__all__ = ["LANGUAGES", "LIMIT", "page"]
+__all__ = ["LIMIT", "page"]
 
 LIMIT = 2_000_000
 """Bytes that no page of a run of a hundred steps and 64 ranks reaches."""
@@ -32,19 +31,17 @@ _FINEST = 50_000  # bars that fit beside each other; a fourth of them where the 
 _COARSEST = 195
 
 
-def page(found: RunTimeline, *, language: str = "en") -> str:
-    """The page of a run in one of ``LANGUAGES``, below ``LIMIT`` bytes.
+def page(found: RunTimeline) -> str:
+    """Return the page of a run in the reader's language, below ``LIMIT`` bytes.
 
     Before it is reached short bars and rare names are joined, and then older steps left out; the page says so.
     """
-    say = saying(language)
-    found = in_chinese(found) if language == "zh" else found
-    found = _shortened(found, say)
+    found = _shortened(found)
     style, script = (Path(__file__).with_name(f"timeline.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     text, parts, steps = "", _FINEST, MOST_STEPS
     while steps:
-        body = _body(_newest(found, say, steps), say, parts)
-        text = document(say("title"), body, language=language, style=style, script=script)
+        body = _body(_newest(found, steps), parts)
+        text = document(Text("rlpatch timeline"), body, style=style, script=script)
         if len(text.encode()) < LIMIT:
             break
         if parts // 4 >= _COARSEST:
@@ -54,13 +51,24 @@ def page(found: RunTimeline, *, language: str = "en") -> str:
     return text
 
 
-def _shortened(found: RunTimeline, say: Say) -> RunTimeline:
+def _shortened(found: RunTimeline) -> RunTimeline:
     """The run with the first entries of its lists, and a note on each that has more."""
     most = MOST_LISTED
-    lists = (found.missing, "notes"), (found.notes, "notes"), (found.windows, "windows"), (found.recorded, "recorded")
+    lists = (
+        (found.missing, sections.NOTES),
+        (found.notes, sections.NOTES),
+        (found.windows, WINDOWS),
+        (found.recorded, RECORDED),
+        (found.clocks, sections.CLOCKS),
+    )
     notes = [
-        say("listed", count=most, all=f"{len(entries):,}", what=say(key))
-        for entries, key in (*lists, (found.clocks, "clocks"))
+        Text(
+            "this page lists {count} of {all}: {what}; `rlpatch timeline --json` has all",
+            most,
+            f"{len(entries):,}",
+            title,
+        )
+        for entries, title in lists
         if len(entries) > most
     ]
     return dataclasses.replace(
@@ -69,26 +77,30 @@ def _shortened(found: RunTimeline, say: Say) -> RunTimeline:
     )  # fmt: skip
 
 
-def _newest(found: RunTimeline, say: Say, steps: int) -> RunTimeline:
+def _newest(found: RunTimeline, steps: int) -> RunTimeline:
     """The run with the newest ``steps`` of its steps, and a note on that."""
     if len(found.steps) <= steps:
         return found
-    note = say("newest", count=steps, all=len(found.steps))
+    note = Text(
+        "this page shows the newest {count} of {all} steps; `rlpatch timeline --steps A:B` shows others",
+        steps,
+        len(found.steps),
+    )
     return dataclasses.replace(found, steps=found.steps[-steps:], missing=(note, *found.missing))
 
 
-def _body(found: RunTimeline, say: Say, parts: int) -> Content:
-    drawn = picture(found, say, parts)
+def _body(found: RunTimeline, parts: int) -> Content:
+    drawn = picture(found, parts)
     return (
-        sections.head(found, say),
-        sections.causes(found, say),
-        drawn and section(say("picture"), drawn),
-        sections.steps(found, say),
-        sections.what_if(found, say),
-        sections.roles(found, say),
-        sections.sync(found, say),
-        sections.imbalance(found, say),
-        sections.windows(found, say),
-        sections.recorded(found, say),
-        sections.rest(found, say),
+        sections.head(found),
+        sections.causes(found),
+        drawn and section(Text("The run"), drawn),
+        sections.steps(found),
+        sections.what_if(found),
+        sections.roles(found),
+        sections.sync(found),
+        sections.imbalance(found),
+        sections.windows(found),
+        sections.recorded(found),
+        sections.rest(found),
     )

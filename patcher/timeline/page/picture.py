@@ -11,11 +11,38 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from patcher.messages.text import Text, joined
+from patcher.page import steering
 from patcher.page.markup import Content, Markup, data_block, faint, tag
-from patcher.timeline.model import ROLES, PathSegment, RunTimeline, TrainingStep
+from patcher.timeline.model import (
+    NOT_KNOWN,
+    ROLES,
+    SEVERAL,
+    TYPICAL,
+    PathSegment,
+    RunTimeline,
+    TrainingStep,
+    doing,
+    label,
+)
+from patcher.timeline.page.lengths import seconds
 from patcher.timeline.page.rows import OTHERS, Interval, Row, merged, rows
-from patcher.timeline.page.texts import Say, cause, seconds, who
 from patcher.timeline.shares import highest_and_last
+
+RECORDED, WINDOWS = Text("Recorded windows"), Text("Windows to record next")
+CAUSES = Text("several causes")
+_PATH, _GAP = Text("critical path: who was waited for"), Text("critical path, covered by no record")
+_ITERATING = {"iterations": Text("iterations"), "decodes": Text("iterations, mostly decode")}
+_WINDOWS = {
+    "typical decode": Text("the typical decode step"),
+    "slowest decode": Text("the slowest 1 % of decode steps"),
+    "slow micro-batch": Text("the slow micro-batch"),
+    "tail": Text("the tail of the rollout"),
+}
+_HINT = Text(
+    "Drag, pinch, or click the picture and use the wheel; keys: + − ← → 0, n and p for the step after or before."
+)
+_DOT = " \N{MIDDLE DOT} "
 
 TICKS = 4_000_000
 """Of the whole run: a tick is the least that is drawn, and 32 bits of a browser's numbers still keep them apart."""
@@ -77,28 +104,28 @@ class Placed(NamedTuple):
     label: str
 
 
-def picture(found: RunTimeline, say: Say, parts: int) -> Content:
+def picture(found: RunTimeline, parts: int) -> Content:
     """The picture with its controls and legend, in which ``parts`` bars fit beside each other; None without a lane."""
     frame = frame_of(found, parts)
-    placed, curve, height = _places(found, say, max(parts // 100, 1))
+    placed, curve, height = _places(found, max(parts // 100, 1))
     if not placed:
         return None
     counted = [0]  # bars that were joined to others
-    drawn = list(itertools.chain.from_iterable(_row(one, frame, counted, say) for one in placed))
-    around = (_marks(found, frame, say), _requests(found, frame, curve, say), _ways(found, placed, frame, say))
+    drawn = list(itertools.chain.from_iterable(_row(one, frame, counted) for one in placed))
+    around = (_marks(found, frame), _requests(found, frame, curve), _ways(found, placed, frame))
     names = [tag("text", one.label, tag("title", one.label), x=0, y=one.top + 12) for one in placed]
-    names.append(tag("text", say("requests"), x=0, y=curve + 14))
+    names.append(tag("text", Text("requests alive"), x=0, y=curve + 14))
     most = max((count for _, count in found.requests), default=0)
-    names.append(tag("text", say("most", count=most), x=0, y=curve + 28, class_="less"))
+    names.append(tag("text", Text("at most {count}", most), x=0, y=curve + 28, class_="less"))
     if found.windows or found.recorded:
-        names.append(tag("text", say("marks"), x=0, y=_HEAD + 9))
-    over = (_heads(found, frame, height, say), _axis(frame, height), tag("g", _labels(placed, frame), class_="labels"))
+        names.append(tag("text", Text("windows"), x=0, y=_HEAD + 9))
+    over = (_heads(found, frame, height), _axis(frame, height), tag("g", _labels(placed, frame), class_="labels"))
     flat = {"preserveAspectRatio": "none", "height": height}
     hatch = tag("pattern", tag("path", d=f"M0 1H{TICKS}", class_="hatch"), id="hatch", width=TICKS, height=4,
                 patternUnits="userSpaceOnUse")  # fmt: skip
     return tag(
         "div",
-        _controls(found, say),
+        _controls(found),
         tag(
             "div",
             tag("svg", names, class_="names", height=height),
@@ -107,57 +134,55 @@ def picture(found: RunTimeline, say: Say, parts: int) -> Content:
                 tag("svg", tag("defs", hatch), around[0], around[1], drawn, around[2], class_="bars",
                     viewBox=f"0 0 {TICKS} {height}", **flat),
                 tag("svg", over, class_="over", height=height),
-                class_="plot", tabindex=0, role="group", aria_label=say("picture"),
+                class_="plot", tabindex=0, role="group", aria_label=Text("The run"),
             ),
             class_="view",
         ),
-        tag("p", say("hint"), class_="about faint", hidden=True),
-        _legend(placed, found, say),
-        map(faint, _aggregated(placed, found, frame, counted[0], say)),
-        data_block("run", _data(found, frame, say)),
+        tag("p", _HINT, class_="about faint", hidden=True),
+        _legend(placed, found),
+        map(faint, _aggregated(placed, found, frame, counted[0])),
+        data_block("run", _data(found, frame)),
         class_="picture",
     )  # fmt: skip
 
 
-def _places(found: RunTimeline, say: Say, names: int) -> tuple[list[Placed], int, int]:
+def _places(found: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
     """The rows with their places, the place of the curve (below the last engine or server), and the height of all."""
     y = _HEAD + 6 + _MARKS * bool(found.windows or found.recorded)
     made = rows(found, names)
     below = max((at for at, row in enumerate(made) if row.role in ("engine", "server", "agent", "reward")), default=-1)
     placed, curve = [], y
     for at, row in enumerate(made):
-        placed.append(Placed(row, y, _label(row, made, found, say)))
+        placed.append(Placed(row, y, _label(row, made, found)))
         y += row.height
         if at == max(below, 0):
             curve, y = y, y + _CURVE + 6
     return placed, curve, y + _AXIS
 
 
-def _label(row: Row, made: Sequence[Row], found: RunTimeline, say: Say) -> str:
+def _label(row: Row, made: Sequence[Row], found: RunTimeline) -> str:
     """The name of a row, as short as it can be and still be no other's."""
     if len(row.lanes) > 1:
-        return say("grouped", role=say(f"role {row.role}"), count=len(row.lanes))
+        return Text("{role}: {count} as one", ROLES[row.role], len(row.lanes))
     lane = found.lanes[row.lanes[0]]
     others = [found.lanes[at] for other in made if other.role == row.role for at in other.lanes]
     alone = (
         lane.rank is not None and sum(one.replica == lane.replica for one in others) == 1 and lane.replica is not None
     )
-    label = who(say, lane.role, lane.replica, None if alone else lane.rank)
+    name = label(lane.role, lane.replica, None if alone else lane.rank)
     same = len([one for one in others if (one.replica, one.rank) == (lane.replica, lane.rank)]) > 1
-    return say("number_n", who=label, number=lane.number) if same else label
+    return Text("{who} (#{number})", name, lane.number) if same else name
 
 
-def _row(placed: Placed, frame: Frame, counted: list[int], say: Say) -> Iterator[Markup]:
+def _row(placed: Placed, frame: Frame, counted: list[int]) -> Iterator[Markup]:
     """The bars of a row, paler ones below; ``counted`` grows by those that were joined to others."""
     for bars in sorted(placed.row.bars, key=lambda one: not one.pale):
         within = frame.within(bars.intervals)
         intervals = merged(within, frame.shortest)
         counted[0] += len(within) - len(intervals)
         classes = ["b", f"k-{bars.hue}", *["pale"] * bars.pale, *["odd"] * bars.odd]
-        name = say(bars.name) if bars.name in ("iterations", "decodes", OTHERS) else bars.name
-        yield _strokes(
-            intervals, frame, placed.top + bars.top, bars.height, f"{name} \N{MIDDLE DOT} {placed.label}", classes
-        )
+        title = joined(_DOT, (_ITERATING.get(bars.name, bars.name), placed.label))
+        yield _strokes(intervals, frame, placed.top + bars.top, bars.height, title, classes)
 
 
 def _strokes(
@@ -180,25 +205,24 @@ def _strokes(
     )  # fmt: skip
 
 
-def _marks(found: RunTimeline, frame: Frame, say: Say) -> Iterator[Markup]:
+def _marks(found: RunTimeline, frame: Frame) -> Iterator[Markup]:
     """Windows that were recorded, and, as outlines, those that are worth recording."""
     for one in found.recorded:
         ends = [Interval(one.start, one.end)]
-        yield _strokes(ends, frame, _HEAD + 2, 8, f"{one.title} \N{MIDDLE DOT} {say('recorded')}", ("b", "mark"))
+        yield _strokes(ends, frame, _HEAD + 2, 8, joined(_DOT, (one.title, RECORDED)), ("b", "mark"))
     for window in found.windows:
         if window.start is not None and window.end is not None:
             ends = [Interval(window.start, window.end)]
-            title = f"{window_name(say, window.what)} \N{MIDDLE DOT} {say('windows')}"
+            title = joined(_DOT, (window_name(window.what), WINDOWS))
             yield _strokes(ends, frame, _HEAD + 4, 4, title, ("b", "mark", "proposed"))
 
 
-def window_name(say: Say, what: str) -> str:
-    """A proposed window by its name: the tail of a rollout is a window and a part of a step."""
-    key = "window tail" if what == "tail" else what
-    return say(key) if key in ("window tail", "typical decode", "slowest decode", "slow micro-batch") else what
+def window_name(what: str) -> str:
+    """Return the name of a proposed window as the page has it."""
+    return _WINDOWS.get(what, what)
 
 
-def _requests(found: RunTimeline, frame: Frame, top: int, say: Say) -> Iterator[Markup]:
+def _requests(found: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
     """The curve of the requests that are alive, with the tails of the steps shaded."""
     tails = [Interval(step.tail.start, step.tail.end) for step in found.steps if step.tail]
     most = max((count for _, count in found.requests), default=0)
@@ -215,9 +239,11 @@ def _requests(found: RunTimeline, frame: Frame, top: int, say: Say) -> Iterator[
             pieces += [f"H{frame.ticks(at)}V{height(count)}"] if count != level else []
             level = count
         pieces.append(f"H{TICKS}V{base}")
-        yield tag("path", tag("title", say("alive", count=most)), d="".join(pieces), class_="curve")
+        yield tag(
+            "path", tag("title", Text("requests alive, at most {count}", most)), d="".join(pieces), class_="curve"
+        )
     if tails:
-        yield _strokes(sorted(tails), frame, top, _CURVE, say("tail"), ("b", "tail"))
+        yield _strokes(sorted(tails), frame, top, _CURVE, Text("tail"), ("b", "tail"))
 
 
 def _thinned(points: Iterable[tuple[float, int]], shortest: float) -> Iterator[tuple[float, int]]:
@@ -226,7 +252,7 @@ def _thinned(points: Iterable[tuple[float, int]], shortest: float) -> Iterator[t
         yield from highest_and_last(list(group))
 
 
-def _ways(found: RunTimeline, placed: Sequence[Placed], frame: Frame, say: Say) -> Iterator[Markup]:
+def _ways(found: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
     """The critical path: a line below the bars of whoever was waited for, and dots from there to the next one."""
     lines: dict[tuple[int, bool], list[Interval]] = {}
     links = []
@@ -243,7 +269,7 @@ def _ways(found: RunTimeline, placed: Sequence[Placed], frame: Frame, say: Say) 
     if links:
         yield tag("path", d="".join(links), class_="links crowded" if len(links) > _CROWDED else "links")
     for (y, gap), intervals in sorted(lines.items()):
-        title = say("gap" if gap else "path")
+        title = _GAP if gap else _PATH
         yield _strokes(merged(intervals, frame.shortest), frame, y - 2, 3, title, ("b", "gap" if gap else "way"))
 
 
@@ -256,34 +282,34 @@ def _bottoms(segment: PathSegment, placed: Sequence[Placed]) -> list[int]:
     return same or [placed[0].top + placed[0].row.height - 3]
 
 
-def _heads(found: RunTimeline, frame: Frame, height: int, say: Say) -> Iterator[Markup]:
+def _heads(found: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]:
     """The bounds of the steps with their number and length, and beside them what limited each."""
     every = math.ceil(len(found.steps) / 16)
     for at, step in enumerate(found.steps):
         words = len(found.steps) <= _NAMED
-        head = step_head(step, say) if words else "" if at % every else step.step
+        head = step_head(step) if words else "" if at % every else step.step
         wide = frame.ticks(step.end) - frame.ticks(step.start)
         yield tag(
             "svg",
             tag("path", d=f"M.5 0V{height - _AXIS}", class_="bound"),
             tag("text", head, x=4, y=12, class_="strong"),
-            tag("text", words and step_cause(step, say), x=4, y=25),
+            tag("text", words and step_cause(step), x=4, y=25),
             tag("rect", y=_HEAD - 6, width="100%", height=4, class_=f"v-{step.verdict.replace(' ', '-')}"),
             id=f"step-{step.step}", x=frame.percent(step.start), width=f"{wide / TICKS * 100:.3f}%", height=height,
             class_="head",
         )  # fmt: skip
 
 
-def step_head(step: TrainingStep, say: Say) -> str:
+def step_head(step: TrainingStep) -> str:
     """``step 14 · 7.6 s``."""
-    return f"{say('step_n', step=step.step)} \N{MIDDLE DOT} {seconds(step.seconds)}"
+    return joined(_DOT, (Text("step {step}", step.step), seconds(step.seconds)))
 
 
-def step_cause(step: TrainingStep, say: Say) -> str:
+def step_cause(step: TrainingStep) -> str:
     """What limited a step, or that nothing stands out, in a few words."""
     if step.verdict == "limited" and step.limited_by:
-        return say("excess", seconds=seconds(step.limited_by.excess_seconds), cause=cause(say, step.limited_by))
-    return say({"typical": "typical", "several": "several"}.get(step.verdict, "not_known"))
+        return Text("+{seconds} {cause}", seconds(step.limited_by.excess_seconds), step.limited_by.label)
+    return CAUSES if step.verdict == SEVERAL else step.verdict if step.verdict == TYPICAL else NOT_KNOWN
 
 
 def _axis(frame: Frame, height: int) -> Markup:
@@ -319,30 +345,20 @@ def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
                     yield tag("svg", text, x=frame.percent(interval.start), y=one.top + bars.top, **size)
 
 
-def _controls(found: RunTimeline, say: Say) -> Markup:
+def _controls(found: RunTimeline) -> Markup:
     """Buttons and the choice of a step, for the script: it shows them."""
-    steps = [tag("option", step_head(step, say), value=step.step) for step in found.steps]
-    choice = tag("select", tag("option", say("whole"), value=""), steps, aria_label=say("step"))
-    signs = {
-        "earlier": "\N{LEFTWARDS ARROW}",
-        "later": "\N{RIGHTWARDS ARROW}",
-        "farther": "\N{MINUS SIGN}",
-        "closer": "+",
-    }
-    buttons = [
-        tag("button", sign, type="button", data_do=name, title=say(name), aria_label=say(name))
-        for name, sign in signs.items()
-    ]
-    whole = tag("button", say("whole"), type="button", data_do="whole")
-    return tag("div", choice, buttons, whole, class_="controls", hidden=True)
+    steps = [tag("option", step_head(step), value=step.step) for step in found.steps]
+    choice = tag("select", tag("option", Text("all steps"), value=""), steps, aria_label=Text("step"))
+    whole = tag("button", Text("all steps"), type="button", data_do="whole")
+    return tag("div", choice, steering(), whole, class_="controls", hidden=True)
 
 
-def _legend(placed: Sequence[Placed], found: RunTimeline, say: Say) -> Markup:
+def _legend(placed: Sequence[Placed], found: RunTimeline) -> Markup:
     """What the lines and the shades mean; bars have their names."""
 
-    def shown(key: str, class_: str, height: int = 3) -> Markup:
+    def shown(meaning: str, class_: str, height: int = 3) -> Markup:
         line = tag("path", d="M0 5h20", class_=class_, stroke_width=height)
-        return tag("li", tag("svg", line, viewBox="0 0 20 10", aria_hidden="true"), say(key))
+        return tag("li", tag("svg", line, viewBox="0 0 20 10", aria_hidden="true"), meaning)
 
     pale = any(bars.pale for one in placed for bars in one.row.bars)
     tail = any(step.tail for step in found.steps)
@@ -350,32 +366,44 @@ def _legend(placed: Sequence[Placed], found: RunTimeline, say: Say) -> Markup:
     iterating = {bars.hue for one in placed for bars in one.row.bars} & {"iterations", "decodes"}
     return tag(
         "ul",
-        shown("path", "b way"),
-        gap and shown("gap", "b gap"),
-        tail and shown("tail_legend", "b tail", 10),
-        [shown(key, f"b k-{key}", 10) for key in sorted(iterating)],
-        pale and shown("paler", "b k-gen pale", 10),
+        shown(_PATH, "b way"),
+        gap and shown(_GAP, "b gap"),
+        tail and shown(Text("tail: fewer than a tenth of the requests"), "b tail", 10),
+        [shown(_ITERATING[name], f"b k-{name}", 10) for name in sorted(iterating)],
+        pale and shown(Text("paler: only some of them"), "b k-gen pale", 10),
         class_="legend",
     )
 
 
-def _aggregated(placed: Sequence[Placed], found: RunTimeline, frame: Frame, joined: int, say: Say) -> Iterator[str]:
+def _aggregated(placed: Sequence[Placed], found: RunTimeline, frame: Frame, joined: int) -> Iterator[str]:
     """What is not drawn one by one."""
     if frame.seconds < 0.97 * found.seconds:
-        ends = {"start": seconds(frame.start), "end": seconds(frame.end)}
-        yield say("cut", seconds=seconds(found.seconds), **ends)
+        yield Text(
+            "Drawn from {start} to {end} of {seconds}: what lies before and after the steps is left out.",
+            seconds(frame.start),
+            seconds(frame.end),
+            seconds(found.seconds),
+        )
     grouped = sum(len(one.row.lanes) for one in placed if len(one.row.lanes) > 1)
     if grouped:
-        yield say("grouped_about", count=grouped)
+        yield Text(
+            "{count} lanes that do the same are one here: solid where all of them are busy with it, paler where some"
+            " are.",
+            grouped,
+        )
     if joined:
-        yield say("merged", count=f"{joined:,}", seconds=seconds(frame.shortest))
+        yield Text(
+            "{count} bars shorter than {seconds} were drawn as one with their neighbours.",
+            f"{joined:,}",
+            seconds(frame.shortest),
+        )
     if names := sum(one.row.joined for one in placed):
-        yield say("names_joined", count=f"{names:,}", name=say(OTHERS))
+        yield Text("{count} names of spans that do not last long are drawn as one: {name}.", f"{names:,}", OTHERS)
     if left := sum(lane.left_out for lane in found.lanes):
-        yield say("left_out", count=f"{left:,}")
+        yield Text("{count} short spans are left out.", f"{left:,}")
 
 
-def _data(found: RunTimeline, frame: Frame, say: Say) -> object:
+def _data(found: RunTimeline, frame: Frame) -> object:
     """What the script needs beside the paths: steps, the segments of the critical path, and a few words."""
     names: dict[str, int] = {}
     path, at = list[int](), 0
@@ -383,13 +411,13 @@ def _data(found: RunTimeline, frame: Frame, say: Say) -> object:
         for segment in sorted(step.critical_path, key=lambda one: one.start):
             start, end = frame.ticks(segment.start), frame.ticks(segment.end)
             if segment.end - segment.start >= frame.shortest:
-                path += [start - at, end - start, names.setdefault(_segment(segment, say), len(names))]
+                path += [start - at, end - start, names.setdefault(_segment(segment), len(names))]
                 at = end
     steps = [
-        [step.step, frame.ticks(step.start), frame.ticks(step.end), step_head(step, say), step_cause(step, say)]
+        [step.step, frame.ticks(step.start), frame.ticks(step.end), step_head(step), step_cause(step)]
         for step in found.steps
     ]
-    words = {key: say(key) for key in ("awaited",)} | {"runs": say("runs", all="{0}", decodes="{1}", requests="{2}")}
+    runs = Text("{all} iterations, {decodes} of them only decode, at most {requests} requests", "{0}", "{1}", "{2}")
     return {
         "start": frame.start,
         "seconds": frame.seconds,
@@ -397,11 +425,10 @@ def _data(found: RunTimeline, frame: Frame, say: Say) -> object:
         "steps": steps,
         "names": list(names),
         "path": path,
-        "words": words,
+        "words": {"awaited": Text("the step waited for"), "runs": runs},
     }
 
 
-def _segment(segment: PathSegment, say: Say) -> str:
-    whose = who(say, segment.role if segment.role in ROLES else "other", segment.replica, segment.rank)
-    text = say("cause_on", what=segment.what or segment.kind, who=whose)
-    return say("in_phase", cause=text, phase=segment.phase) if segment.phase not in ("", segment.what, "step") else text
+def _segment(segment: PathSegment) -> str:
+    who = label(segment.role if segment.role in ROLES else "other", segment.replica, segment.rank)
+    return doing(who, segment.what or segment.kind, segment.phase)

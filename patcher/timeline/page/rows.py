@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from patcher.messages.text import Text
 from patcher.timeline.model import IterationRun, Lane, LaneSpan, RunTimeline
 
 ORDER = ("driver", "agent", "reward", "server", "engine", "trainer", "other")
@@ -42,7 +43,7 @@ HUES = (
 """A colour for what is done, whatever the framework calls it: the first pattern that fits the name, then the kind."""
 
 
-OTHERS = "other spans"
+OTHERS = Text("other spans")
 """The name of bars that stand for many names."""
 
 

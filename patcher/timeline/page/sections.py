@@ -6,35 +6,62 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from patcher.messages.language import translate_for_page
+from patcher.messages.text import COMMA, SEMICOLON, Text, joined
 from patcher.page.markup import Content, Markup, alert, faint, section, tag
-from patcher.timeline.model import ProposedWindow, RecordedWindow, RunCause, RunTimeline, TrainingStep
-from patcher.timeline.page.picture import window_name
-from patcher.timeline.page.texts import Say, cause, seconds, share, who
+from patcher.timeline.model import (
+    NOT_KNOWN,
+    OVERLAP,
+    ROLES,
+    SEVERAL,
+    TYPICAL,
+    ProposedWindow,
+    RecordedWindow,
+    RunCause,
+    RunTimeline,
+    TrainingStep,
+)
+from patcher.timeline.page.lengths import seconds, share
+from patcher.timeline.page.picture import CAUSES, RECORDED, WINDOWS, window_name
 
+NOTES, CLOCKS = Text("Notes"), Text("Clocks")
+_OVER: dict[str, Text] = {"replicas": Text("replicas"), "ranks": Text("ranks")}
+_BOUNDS: dict[str, Text] = {OVERLAP: Text("overlap, as in an asynchronous trainer")}
+_CLOCKS: dict[str, Text] = {"causality": Text("calls and requests"), "wall clock": Text("wall clocks")}
 _LISTED = 8  # steps by number, or reasons
 
 
-def head(found: RunTimeline, say: Say) -> Content:
+def head(found: RunTimeline) -> Content:
     """What ran, what is missing, and one sentence."""
     run = found.run
-    origin = say(
-        "origin", packages=", ".join(run.packages) or "?", processes=run.processes, seconds=seconds(found.seconds)
+    origin = Text(
+        "{packages}: {processes} processes, {seconds} recorded",
+        ", ".join(run.packages) or "?",
+        run.processes,
+        seconds(found.seconds),
     )
     return (
-        tag("header", tag("h1", say("title")), faint((origin, run.name and f" \N{MIDDLE DOT} {run.name}"))),
-        alert(say("missing"), found.missing),
-        tag("p", _sentence(found, say), class_="verdict"),
+        tag("header", tag("h1", Text("rlpatch timeline")), faint((origin, run.name and f" \N{MIDDLE DOT} {run.name}"))),
+        alert(Text("Not everything was recorded:"), found.missing),
+        tag("p", _sentence(found), class_="verdict"),
     )
 
 
-def _sentence(found: RunTimeline, say: Say) -> str:
+def _sentence(found: RunTimeline) -> str:
     if not found.steps:
-        return say("no_steps")
-    known = {"count": len(found.steps), "typical": seconds(_median(step.seconds for step in _after_warm_up(found)))}
+        return Text("No step of training is recorded yet.")
+    count, typical = len(found.steps), seconds(_median(step.seconds for step in _after_warm_up(found)))
     if not found.causes:
-        return say("calm", **known)
+        return Text("{count} steps, typically {typical} each. Nothing stands out.", count, typical)
     most = found.causes[0]
-    return say("sentence", **known, title=_title(most, say), seconds=seconds(most.seconds), share=share(most.share))
+    return Text(
+        "{count} steps, typically {typical} each. Costliest: {title} ({seconds}, {share} of the run).",
+        count,
+        typical,
+        _title(most),
+        seconds(most.seconds),
+        share(most.share),
+    )
 
 
 def _after_warm_up(found: RunTimeline) -> Sequence[TrainingStep]:
@@ -45,35 +72,35 @@ def _median(values: Iterable[float]) -> float:
     return statistics.median(list(values) or [0.0])
 
 
-def _title(found: RunCause, say: Say) -> str:
-    return found.title or (cause(say, found.cause) if found.cause else "?")
+def _title(found: RunCause) -> str:
+    return found.title or (found.cause.label if found.cause else "?")
 
 
-def causes(found: RunTimeline, say: Say) -> Content:
+def causes(found: RunTimeline) -> Content:
     """The largest causes, each with what to do next."""
     cards = [
         tag(
             "article",
-            tag("h3", _title(one, say)),
+            tag("h3", _title(one)),
             tag(
                 "p",
-                say("of_run", seconds=seconds(one.seconds), share=share(one.share)),
-                one.steps and (" \N{MIDDLE DOT} ", _steps(one.steps, say)),
+                Text("{seconds}, {share} of the run", seconds(one.seconds), share(one.share)),
+                one.steps and (" \N{MIDDLE DOT} ", _steps(one.steps)),
             ),
             one.advice and tag("p", one.advice),
             class_="finding",
         )
         for one in found.causes[:3]
     ]  # fmt: skip
-    return cards and section(say("causes"), tag("div", cards, class_="causes"))
+    return cards and section(Text("What cost most, and what to do next"), tag("div", cards, class_="causes"))
 
 
-def _steps(steps: Sequence[int], say: Say) -> Content:
+def _steps(steps: Sequence[int]) -> Content:
     """Steps by number, each a link to its place in the picture."""
     links = [_link(step) for step in steps[:_LISTED]]
-    before, _, behind = say("in_steps", steps="\0").partition("\0")
-    separated = [(say("list") if at else "", link) for at, link in enumerate(links)]
-    more = len(steps) > _LISTED and say("more", count=len(steps) - _LISTED)
+    before, _, behind = translate_for_page(Text("in steps {steps}", "\0")).partition("\0")
+    separated = [(COMMA if at else "", link) for at, link in enumerate(links)]
+    more = len(steps) > _LISTED and Text(" and {count} more", len(steps) - _LISTED)
     return (before, separated, more, behind)
 
 
@@ -103,14 +130,17 @@ def _timed(value: float) -> tuple[str, float]:
     return (seconds(value) if value >= 5e-4 else "\N{EN DASH}", round(value, 6))
 
 
-def steps(found: RunTimeline, say: Say) -> Content:
+def steps(found: RunTimeline) -> Content:
     """The table of steps; the number of each leads to its place in the picture."""
     if not found.steps:
         return None
     roles = list(dict.fromkeys(use.role for step in found.steps for use in step.roles))
-    optional = [key for key in ("tail", "sync", "poll") if any(getattr(step, f"{key}_seconds") for step in found.steps)]
-    heads = [say(key) for key in ("step", "seconds", "limited", *optional)]
-    heads += [say("busy", role=say(f"role {role}")) for role in roles]
+    optional = {"tail": Text("tail"), "sync": Text("weight sync"), "poll": Text("polling")}
+    optional = {
+        key: head for key, head in optional.items() if any(getattr(step, f"{key}_seconds") for step in found.steps)
+    }
+    heads = [Text("step"), Text("seconds"), Text("what limited it"), *optional.values()]
+    heads += [Text("{role} busy", ROLES[role]) for role in roles]
     longest = max(step.seconds for step in found.steps) or 1
 
     def row(step: TrainingStep) -> list[object]:
@@ -120,34 +150,34 @@ def steps(found: RunTimeline, say: Say) -> Content:
         return [
             (_link(step.step), step.step),
             ([bar, tag("span", seconds(step.seconds), class_="length")], step.seconds),
-            [_limited(step, say), step.warm_up and tag("small", f" ({say('warm_up')})")],
+            [_limited(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")],
             *(_timed(getattr(step, f"{key}_seconds")) for key in optional),
             *((share(busy[role]), busy[role]) if role in busy else ("?", -1) for role in roles),
         ]
 
-    return section(say("steps"), table(heads, map(row, found.steps), names=(2,)))
+    return section(Text("Steps"), table(heads, map(row, found.steps), names=(2,)))
 
 
 def _verdict(step: TrainingStep) -> str:
     return f"v-{step.verdict.replace(' ', '-')}"
 
 
-def _limited(step: TrainingStep, say: Say) -> Content:
+def _limited(step: TrainingStep) -> Content:
     """What limited a step, in full: calm where nothing stands out, and why it is not known."""
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
-        return tag("strong", say("excess", seconds=seconds(by.excess_seconds), cause=cause(say, by)))
-    if step.verdict == "typical":
+        return tag("strong", Text("+{seconds} {cause}", seconds(by.excess_seconds), by.label))
+    if step.verdict == TYPICAL:
         most = step.mostly
-        shown = most and say("typical_mostly", cause=cause(say, most), seconds=seconds(most.seconds))
-        return tag("span", shown or say("typical"), class_="faint")
-    why = "; ".join(filter(None, (step.why, *step.missing)))
-    if step.verdict == "several":
-        return tag("em", why or say("several"))
-    return tag("em", say("not_known_why", why=why) if why else say("not_known"))
+        shown = most and Text("typical; most of it: {cause}, {seconds}", most.label, seconds(most.seconds))
+        return tag("span", shown or TYPICAL, class_="faint")
+    why = joined(SEMICOLON, (step.why, *step.missing))
+    if step.verdict == SEVERAL:
+        return tag("em", why or CAUSES)
+    return tag("em", Text("not known: {why}", why) if why else NOT_KNOWN)
 
 
-def what_if(found: RunTimeline, say: Say) -> Content:
+def what_if(found: RunTimeline) -> Content:
     """The bounds: what each saves in the median step and in all, with the reason of the step where it is most."""
     bounds = defaultdict[str, list[tuple[float, int, str]]](list)
     for step in found.steps:
@@ -158,20 +188,26 @@ def what_if(found: RunTimeline, say: Say) -> Content:
     def row(name: str, all_of_it: Sequence[tuple[float, int, str]]) -> list[object]:
         total = sum(saves for saves, _, _ in all_of_it)
         _, step, why = max(all_of_it)
-        known = name in ("no tail", "perfect balance", "free weight sync", "overlap")
         return [
-            say(name) if known else name,
+            _BOUNDS.get(name, name),
             _timed(_median(saves for saves, _, _ in all_of_it)),
             (f"{seconds(total)} ({share(total / whole)})", total),
-            [say("step_n", step=step), ": ", why],
+            [Text("step {step}", step), ": ", why],
         ]
 
-    heads = (say("if"), say("saves_step"), say("saves_run"), say("why"))
+    heads = (
+        Text("if there were"), Text("saves, median step"), Text("saves, all steps"),
+        Text("why this is a bound, where it saves most"),
+    )  # fmt: skip
     made = [row(*one) for one in bounds.items()]
-    return made and section(say("what_if"), faint(say("what_if_about")), table(heads, made, names=(0, 3)))
+    return made and section(
+        Text("What there is to gain at best"),
+        faint(Text("Bounds, not promises: each changes one thing and leaves all else as it was.")),
+        table(heads, made, names=(0, 3)),
+    )
 
 
-def roles(found: RunTimeline, say: Say) -> Content:
+def roles(found: RunTimeline) -> Content:
     """How busy each role was, and for whom it waited meanwhile."""
     uses = defaultdict[str, list[tuple[float, float, int]]](list)
     waits = defaultdict[str, Counter[str]](Counter)
@@ -179,21 +215,22 @@ def roles(found: RunTimeline, say: Say) -> Content:
         for use in step.roles:
             uses[use.role].append((use.busy_share, use.idle_seconds, use.lanes))
             for idle in use.idle_for:
-                name = say("cause_on", what=idle.what, who=who(say, idle.role))
+                name = Text("{who}: {what}", ROLES.get(idle.role, idle.role), idle.what)
                 waits[use.role][name] += idle.seconds  # type: ignore[assignment]  # seconds
 
     def row(role: str, of: Sequence[tuple[float, float, int]]) -> list[object]:
-        longest = [f"{name} {seconds(total / len(of))}" for name, total in waits[role].most_common(3)]
+        most = waits[role].most_common(3)
+        longest = joined(COMMA, (Text("{name} {seconds}", name, seconds(total / len(of))) for name, total in most))
         busy = statistics.mean(one for one, _, _ in of)
         idle = _timed(statistics.mean(one for _, one, _ in of))
-        return [who(say, role), max(one for _, _, one in of), (share(busy), busy), idle, say("list").join(longest)]
+        return [ROLES.get(role, role), max(one for _, _, one in of), (share(busy), busy), idle, longest]
 
-    heads = [say(key) for key in ("role", "lanes", "busy_share", "idle_step", "waits_for")]
+    heads = [Text("role"), Text("processes"), Text("busy"), Text("idle per step"), Text("waits for (per step)")]
     made = [row(*one) for one in uses.items()]
-    return made and section(say("roles"), table(heads, made, names=(0, 4)))
+    return made and section(Text("Busy, and idle for whom"), table(heads, made, names=(0, 4)))
 
 
-def sync(found: RunTimeline, say: Say) -> Content:
+def sync(found: RunTimeline) -> Content:
     """What the weight sync of a step is made of, in the median and in the longest."""
     parts = defaultdict[str, list[float]](list)
     for step in found.steps:
@@ -201,7 +238,9 @@ def sync(found: RunTimeline, say: Say) -> Content:
             parts[part.name].append(part.seconds)
     ordered = sorted(parts.items(), key=lambda one: -sum(one[1]))
     rows = [(name, _timed(_median(times)), _timed(max(times))) for name, times in ordered]
-    return rows and section(say("parts"), table([say(key) for key in ("part", "median", "longest")], rows))
+    return rows and section(
+        Text("Weight sync by part"), table([Text("part"), Text("median step"), Text("longest")], rows)
+    )
 
 
 def _late(steps: Iterable[TrainingStep]) -> tuple[dict[str, list[float]], dict[str, Counter[int]]]:
@@ -215,41 +254,48 @@ def _late(steps: Iterable[TrainingStep]) -> tuple[dict[str, list[float]], dict[s
     return late, last
 
 
-def imbalance(found: RunTimeline, say: Say) -> Content:
+def imbalance(found: RunTimeline) -> Content:
     """Over which replicas or ranks the work was unequal, and who was last most often; and how old samples are."""
     late, last = _late(found.steps)
 
     def row(of: str, times: Sequence[float]) -> list[object]:
         (number, often), *_ = last[of].most_common(1) or [(-1, 0)]
         most = f"{number} ({often} / {len(times)})" if often else "?"
-        return [of, _timed(_median(times)), _timed(max(times)), most]
+        return [_OVER.get(of, of), _timed(_median(times)), _timed(max(times)), most]
 
-    heads = [say(key) for key in ("of", "median", "longest", "often_last")]
+    heads = [Text("over"), Text("median step"), Text("longest"), Text("most often last")]
     made = [row(*one) for one in late.items()]
     stale = [step.stale_versions for step in found.steps if step.stale_versions is not None]
-    old = stale and faint(say("stale", versions=f"{statistics.mean(stale):.1f}"))
+    old = stale and faint(
+        Text(
+            "Trajectories began with weights that were {versions} steps older than those trained on them, on average.",
+            f"{statistics.mean(stale):.1f}",
+        )
+    )
     return (made or stale) and section(
-        say("imbalance"), made and (faint(say("imbalance_about")), table(heads, made)), old
+        Text("Imbalance"),
+        made and (faint(Text("How much later the last one finished than the mean.")), table(heads, made)),
+        old,
     )
 
 
-def windows(found: RunTimeline, say: Say) -> Content:
+def windows(found: RunTimeline) -> Content:
     """The windows to record next, as commands to copy."""
 
     def shown(one: ProposedWindow) -> Markup:
         where = [_link(one.step)] if one.step is not None else []
-        name = (window_name(say, one.what), where and (" (", say("step"), " ", where, ")"))
-        trigger = one.trigger and (faint(say("trigger")), _command(one.trigger))
+        name = (window_name(one.what), where and (" (", Text("step"), " ", where, ")"))
+        trigger = one.trigger and (faint(Text("while this run goes on:")), _command(one.trigger))
         return tag("article", tag("h3", name), one.why and tag("p", one.why), _command(one.command), trigger)
 
-    return found.windows and section(say("windows"), map(shown, found.windows))
+    return found.windows and section(WINDOWS, map(shown, found.windows))
 
 
 def _command(text: str) -> Markup:
-    return tag("pre", tag("code", text), class_="command")
+    return tag("pre", tag("code", text), class_="command", data_copy=Text("copy"))
 
 
-def recorded(found: RunTimeline, say: Say) -> Content:
+def recorded(found: RunTimeline) -> Content:
     """The windows that are recorded, each with the way to its report."""
 
     def shown(one: RecordedWindow) -> Markup:
@@ -257,10 +303,10 @@ def recorded(found: RunTimeline, say: Say) -> Content:
         trace = tag("a", one.trace.name, href=one.trace.absolute().as_uri())
         return tag("article", tag("p", title, ": ", trace), one.report and _command(one.report))
 
-    return found.recorded and section(say("recorded"), map(shown, found.recorded))
+    return found.recorded and section(RECORDED, map(shown, found.recorded))
 
 
-def rest(found: RunTimeline, say: Say) -> Iterator[Content]:
+def rest(found: RunTimeline) -> Iterator[Content]:
     """Clocks and notes."""
     if found.clocks:
         rows = [
@@ -268,12 +314,15 @@ def rest(found: RunTimeline, say: Say) -> Iterator[Content]:
                 ", ".join(clock.hosts),
                 (f"{clock.ahead_seconds:+.6f} s", clock.ahead_seconds),
                 "?" if clock.error_seconds is None else _timed(clock.error_seconds) if clock.error_seconds else "0 s",
-                say(clock.source) if clock.source in ("same clock", "causality", "wall clock") else clock.source,
-                clock.contradicts and tag("strong", say("contradicts")),
+                _CLOCKS.get(clock.source, clock.source),
+                clock.contradicts and tag("strong", Text("contradictory")),
             )
             for clock in found.clocks
         ]  # fmt: skip
-        heads = (*(say(key) for key in ("hosts", "ahead", "error", "source")), "")
-        yield section(say("clocks"), table(heads, rows, names=(0, 3)))
+        heads = (
+            Text("machine"), Text("wall clock ahead of the driver's"), Text("may be wrong by"), Text("known from"),
+            "",
+        )  # fmt: skip
+        yield section(CLOCKS, table(heads, rows, names=(0, 3)))
     if found.notes:
-        yield section(say("notes"), tag("ul", [tag("li", one) for one in found.notes]))
+        yield section(NOTES, tag("ul", [tag("li", one) for one in found.notes]))

@@ -195,7 +195,7 @@ if (picture) {
 for (const command of document.querySelectorAll(".command")) {
   const button = document.createElement("button");
   button.type = "button";
-  button.textContent = document.documentElement.lang === "zh" ? "复制" : "copy";
+  button.textContent = command.dataset.copy;
   button.addEventListener("click", () => {
     const code = command.querySelector("code");
     getSelection().selectAllChildren(code);

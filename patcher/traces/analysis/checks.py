@@ -7,6 +7,7 @@ import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 
+from patcher.messages.text import SEMICOLON, Text, joined
 from patcher.traces.analysis.attribution import EARLY_NS, Attribution, Launches
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import Check, RankProfile, RecordedUnit
@@ -44,27 +45,31 @@ def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | 
     chosen_profile = dataclasses.replace(profile, units=tuple(chosen), collectives=collectives)
     if len(chosen) < len(profile.units):
         chosen_profile = dataclasses.replace(chosen_profile, kernels=(), kernel_uses=())
-    unknown = "the tables hold no launch, and their Free counts copies: why the device was free is unknown"
+    unknown = Text("the tables hold no launch, and their Free counts copies: why the device was free is unknown")
     checks = [Check("launches", False, unknown, HOST), _exposed_check(chosen_profile)]
     if chosen_profile.facts or doubts:
-        checks.append(_check("facts", "; ".join(doubts), "they agree with the trace"))
+        checks.append(_check("facts", joined(SEMICOLON, doubts), Text("they agree with the trace")))
     return dataclasses.replace(chosen_profile, checks=tuple(checks))
 
 
 def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     profile, units = attribution.profile, attribution.profile.units
-    unread = f"{trace.lost:,} events could not be read" if trace.lost else ""
-    lost = "; ".join(filter(None, (trace.cut, unread)))
-    yield _check("whole", lost and f"{lost}: what came before was read", "read to its end", ("outlier",))
-    missing = (
-        "" if profile.marks else "no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken as one"
+    unread = Text("{lost:,} events could not be read", trace.lost) if trace.lost else ""
+    lost = joined(SEMICOLON, (trace.cut, unread))
+    yield _check(
+        "whole", lost and Text("{lost}: what came before was read", lost), Text("read to its end"), ("outlier",)
     )
-    yield _check("marks", missing, f"marked by {mark_name(profile.marks)}", ("outlier",))
+    missing = (
+        ""
+        if profile.marks
+        else Text("no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken as one")
+    )
+    yield _check("marks", missing, Text("marked by {mark_name}", mark_name(profile.marks)), ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]
-    wrong = "" if units else "there is no unit"
+    wrong = "" if units else Text("there is no unit")
     if idle:
-        wrong = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
-    yield _check("kernels", wrong, "every unit has some", ON_DEVICE if profile.on_host else EVERY)
+        wrong = Text("{count} of {total} units launched no kernel: {numbers}", len(idle), len(units), _numbers(idle))
+    yield _check("kernels", wrong, Text("every unit has some"), ON_DEVICE if profile.on_host else EVERY)
     yield _count_check(units)
     yield _launches_check(attribution.launches)
     yield _clock_check(attribution)
@@ -73,10 +78,10 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     yield _exposed_check(profile)
     yield _overlap_check(attribution.segments)
     if profile.facts or trace.doubts:
-        yield _check("facts", "; ".join(trace.doubts), "they agree with the trace")
+        yield _check("facts", joined(SEMICOLON, trace.doubts), Text("they agree with the trace"))
     if trace.unknown:
         types = ", ".join(map(short, sorted(trace.unknown)[:5]))
-        yield Check("types", False, f"tasks of unknown type were taken for computing: {types}", ())
+        yield Check("types", False, Text("tasks of unknown type were taken for computing: {types}", types), ())
 
 
 def _check(name: str, wrong: str, fine: str, withdraws: tuple[str, ...] = ()) -> Check:
@@ -92,28 +97,46 @@ def mark_name(family: str) -> str:
 def _count_check(units: Sequence[RecordedUnit]) -> Check:
     median = statistics.median(unit.kernels for unit in units) if units else 0
     far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
-    wrong = f"{len(far)} of {len(units)} units are far off the median of {median:,.0f} kernels: {_numbers(far)}"
+    wrong = Text(
+        "{count} of {total} units are far off the median of {median:,.0f} kernels: {numbers}",
+        len(far),
+        len(units),
+        median,
+        _numbers(far),
+    )
     return _check(
-        "count", wrong if far and len(units) > 2 else "", f"the median unit launched {median:,.0f}", ("outlier",)
+        "count",
+        wrong if far and len(units) > 2 else "",
+        Text("the median unit launched {median:,.0f}", median),
+        ("outlier",),
     )
 
 
 def _launches_check(launches: Launches) -> Check:
     share = launches.linked / launches.tasks if launches.tasks else 1.0
-    evidence = f"{percent(share)} of {launches.tasks:,} kernels and copies have a launch"
-    return Check("launches", share >= LINKED, evidence if launches.tasks else "there is no kernel and no copy", HOST)
+    evidence = Text("{share} of {tasks:,} kernels and copies have a launch", percent(share), launches.tasks)
+    return Check(
+        "launches", share >= LINKED, evidence if launches.tasks else Text("there is no kernel and no copy"), HOST
+    )
 
 
 def _clock_check(attribution: Attribution) -> Check:
     """Some µs are normal on NPUs; it matters where that could move a notable share from one kind of free to another."""
     tasks, _, early, lead = attribution.launches
     if not early:
-        return Check("clocks", True, f"no kernel begins more than {EARLY_NS // 1000} µs before its launch", HOST)
+        return Check(
+            "clocks", True, Text("no kernel begins more than {limit} µs before its launch", EARLY_NS // 1000), HOST
+        )
     moved = lead / early * tasks / max(attribution.profile.total_ns, 1)
-    evidence = (
-        f"{early:,} of {tasks:,} kernels begin more than {EARLY_NS // 1000} µs before their launch: the clocks of host"
-        f" and device differ by some {lead / early / 1000:.0f} µs, which moves at most {percent(min(moved, 1))}"
-        " of the time"
+    evidence = Text(
+        "{early:,} of {tasks:,} kernels begin more than {limit} µs before their launch: the clocks of host"
+        " and device differ by some {lead:.0f} µs, which moves at most {moved}"
+        " of the time",
+        early,
+        tasks,
+        EARLY_NS // 1000,
+        lead / early / 1000,
+        percent(min(moved, 1)),
     )
     return Check("clocks", early < EARLY * tasks or moved < NOTABLE / 2, evidence, HOST)
 
@@ -125,8 +148,13 @@ def _alone_check(attribution: Attribution) -> Check:
         if unit.device_ns and segment.longest_ns > ALONE * unit.device_ns
     }  # fmt: skip
     kernel = short(next(iter(alone.values()), ""))
-    wrong = f"one kernel takes over {percent(ALONE, 0)} of its unit in {_numbers([*alone])}: {kernel}"
-    return _check("alone", wrong if alone else "", "no kernel takes most of its unit", DEVICE)
+    wrong = Text(
+        "one kernel takes over {alone} of its unit in {numbers}: {kernel}",
+        percent(ALONE, 0),
+        _numbers([*alone]),
+        kernel,
+    )
+    return _check("alone", wrong if alone else "", Text("no kernel takes most of its unit"), DEVICE)
 
 
 def _host_check(units: Sequence[RecordedUnit]) -> Check:
@@ -136,12 +164,19 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
     wrong = ""
     if longer and beside > NOTABLE * sum(unit.device_ns for unit in units):
         unit = max(longer, key=lambda candidate: candidate.host_ns - candidate.stage_ns)
-        wrong = (
-            f"{_numbers([candidate.number for candidate in longer])} took much longer on the host than on the device:"
-            f" #{unit.number} {in_ms(unit.host_ns)}, and {in_ms(unit.stage_ns)} from its first kernel on"
+        wrong = Text(
+            "{numbers} took much longer on the host than on the device:"
+            " #{number} {host_time}, and {stage_time} from its first kernel on",
+            _numbers([candidate.number for candidate in longer]),
+            unit.number,
+            in_ms(unit.host_ns),
+            in_ms(unit.stage_ns),
         )
     return _check(
-        "host", wrong, f"no unit is over {LONGER:.0f} times as long on the host as on the device", ("compute",)
+        "host",
+        wrong,
+        Text("no unit is over {longer:.0f} times as long on the host as on the device", LONGER),
+        ("compute",),
     )
 
 
@@ -149,10 +184,17 @@ def _exposed_check(profile: RankProfile) -> Check:
     for step, row in (profile.vendor or {}).items():
         exposed, whole = row.get("communication_not_overlapped_ns", 0), row.get("communication_ns", 0)
         if exposed > whole:
-            evidence = f"the vendor's step {step or '?'} has more communication not overlapped ({in_ms(exposed)}) than"
-            return Check("exposed", False, f"{evidence} communication ({in_ms(whole)})", _COMMUNICATION)
-    unknown = "" if profile.vendor else ": the vendor does not say"
-    return Check("exposed", True, f"exposed communication is not above communication{unknown}", ("communication",))
+            evidence = Text(
+                "the vendor's step {step} has more communication not overlapped ({exposed}) than communication ({all})",
+                step or "?",
+                in_ms(exposed),
+                in_ms(whole),
+            )
+            return Check("exposed", False, evidence, _COMMUNICATION)
+    fine = Text("exposed communication is not above communication")
+    if not profile.vendor:
+        fine = Text("exposed communication is not above communication: the vendor does not say")
+    return Check("exposed", True, fine, ("communication",))
 
 
 def _overlap_check(segments: Sequence[Segment]) -> Check:
@@ -160,11 +202,11 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
     for segment, following in itertools.pairwise(segments):
         marks += segment.mark is not None and segment.mark.end > following.begin
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
-    wrong = f"{marks} marks overlap on the host" if marks else ""
-    wrong = f"{device} units begin on the device before the one in front of them" if device else wrong
-    return _check("overlap", wrong, "no unit overlaps another one", EVERY)
+    wrong = Text("{marks} marks overlap on the host", marks) if marks else ""
+    wrong = Text("{device} units begin on the device before the one in front of them", device) if device else wrong
+    return _check("overlap", wrong, Text("no unit overlaps another one"), EVERY)
 
 
 def _numbers(numbers: Sequence[int]) -> str:
     shown = ", ".join(f"#{number}" for number in numbers[:5])
-    return shown + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
+    return Text("{name} and {count} more", shown, len(numbers) - 5) if len(numbers) > 5 else shown

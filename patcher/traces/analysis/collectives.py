@@ -11,6 +11,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from patcher.messages.text import Text, sentences
 from patcher.traces.analysis.ranks import Key
 from patcher.traces.messages import LinkPiece
 from patcher.traces.model import Collective, Diagnosis, RankProfile, lower_median
@@ -25,7 +26,7 @@ FEWEST, NEAREST = 3, 9
 NOTABLE = 0.05
 """The share of the time from which on it is worth a finding."""
 
-TITLE = "A collective takes much longer than its neighbours"
+TITLE = Text("A collective takes much longer than its neighbours")
 
 ALIGNED = 512
 """Bytes of which the size of a piece should be a multiple, by the limit of msprof-analyze's advisor."""
@@ -33,7 +34,7 @@ ALIGNED = 512
 SLOWER = 0.8
 """The rate of unaligned pieces, by that of the others, below which they cost something."""
 
-UNALIGNED = "Collectives move pieces of odd sizes"
+UNALIGNED = Text("Collectives move pieces of odd sizes")
 
 
 def sized(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) -> list[RankProfile]:
@@ -100,52 +101,60 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
     if saving < NOTABLE * profile.total_ns or not slow:
         return None
     worst = max(slow, key=lambda collective: collective.excess_ns)
-    evidence = (
-        f"{short(worst.kind or worst.name)} of {size(worst.size or 0)} in unit {worst.unit} took {duration(worst.ns)}"
-        f"{_neighbour(profile.collectives, worst)}.{_split(worst)} At the rate of its neighbours it would be"
-        f" {duration(worst.excess_ns)} less."
-    )
+    values = short(worst.kind or worst.name), size(worst.size or 0), worst.unit, duration(worst.ns)
+    took = Text("{kind} of {size} in unit {unit} took {time}.", *values)
+    if (neighbour := _neighbour(profile.collectives, worst)) is not None:
+        took = Text(
+            "{kind} of {size} in unit {unit} took {time}, one of {other_size} {other_time}.",
+            *values,
+            size(neighbour.size or 0),
+            duration(neighbour.ns),
+        )
+    less = Text("At the rate of its neighbours it would be {time} less.", duration(worst.excess_ns))
+    evidence = sentences(took, _split(worst), less)
     if others := len(slow) - 1:
-        evidence += f" {others:,} more of {len(profile.collectives):,} stand{'s' * (others == 1)} out."
+        several = Text("{count:,} more of {total:,} stand out.", others, len(profile.collectives))
+        if others == 1:
+            several = Text("1 more of {total:,} stands out.", len(profile.collectives))
+        evidence = sentences(evidence, several)
     return Diagnosis(
-        "collective-outlier", "warning", evidence, saving // len(profile.units), "upper bound; by its neighbours",
+        "collective-outlier", "warning", evidence, saving // len(profile.units), Text("upper bound; by its neighbours"),
         TITLE, _advice(worst), profile.source,
     )  # fmt: skip
 
 
-def _neighbour(every: Iterable[Collective], worst: Collective) -> str:
-    """Return the fastest one of its kind that carries no less, as an example."""
+def _neighbour(every: Iterable[Collective], worst: Collective) -> Collective | None:
+    """Return the fastest one of its kind that carries no less, as an example; None if that is ``worst`` itself."""
     alike = [
         collective
         for collective in every
         if _kind(collective) == _kind(worst) and (collective.size or 0) >= (worst.size or 0)
     ]
     best = min(alike, key=lambda collective: (collective.ns, -(collective.size or 0)), default=worst)
-    return f", one of {size(best.size or 0)} {duration(best.ns)}" if best is not worst else ""
+    return None if best is worst else best
 
 
 def _split(collective: Collective) -> str:
     """Return how much of it is waiting for the last rank, and how much transfer, by the ranks or by the vendor."""
     if collective.transit_ns is not None:
-        parts = (
-            (collective.transit_ns, "transit"),
-            (collective.wait_ns or 0, "waiting"),
-            (collective.idle_ns or 0, "idle"),
+        return Text(
+            "Of that {transit} transit, {waiting} waiting, {idle} idle, according to the vendor.",
+            in_ms(collective.transit_ns),
+            in_ms(collective.wait_ns or 0),
+            in_ms(collective.idle_ns or 0),
         )
-        shown = ", ".join(f"{in_ms(ns)} {what}" for ns, what in parts)
-        return f" Of that {shown}, according to the vendor."
     if collective.waits_ns is not None:
         waited, moved = in_ms(collective.waits_ns), in_ms(collective.moving_ns)
-        return f" Of that it waited {waited} for the last rank; {moved} is transfer."
-    return " Whether it waited for another rank cannot be told from this one."
+        return Text("Of that it waited {waiting} for the last rank; {transfer} is transfer.", waited, moved)
+    return Text("Whether it waited for another rank cannot be told from this one.")
 
 
 def _advice(collective: Collective) -> str:
     if collective.waits_ns is None and collective.transit_ns is None:
-        return "report all ranks, which tells waiting from transfer; then look at what shares the link"
+        return Text("report all ranks, which tells waiting from transfer; then look at what shares the link")
     if 2 * (collective.idle_ns or 0) > collective.ns:
-        return "the network is not what takes the time: look at what the device and the other ranks do meanwhile"
-    return "look at what shares the link then: another collective, a copy, another job"
+        return Text("the network is not what takes the time: look at what the device and the other ranks do meanwhile")
+    return Text("look at what shares the link then: another collective, a copy, another job")
 
 
 def is_unaligned(collective: Collective) -> bool:
@@ -174,16 +183,22 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     largest = max(filter(_is_odd, most.pieces), key=lambda piece: piece.ns)
     whole = sum(piece.ns for piece in pieces) or 1
     share = sum(piece.ns for piece in odd) / whole
-    example = f"{largest.bytes:,} bytes of {short(most.kind or most.name)} in unit {most.unit}"
-    evidence = (
-        f"{len(odd_collectives):,} of {len(profile.collectives):,} collectives move pieces whose size is no multiple"
-        f" of {ALIGNED} bytes, such as {example}: {percent(share)} of the time on links within the node."
+    example = Text("{bytes:,} bytes of {kind} in unit {unit}", largest.bytes, short(most.kind or most.name), most.unit)
+    evidence = Text(
+        "{count:,} of {total:,} collectives move pieces whose size is no multiple"
+        " of {aligned} bytes, such as {example}: {share} of the time on links within the node.",
+        len(odd_collectives),
+        len(profile.collectives),
+        ALIGNED,
+        example,
+        percent(share),
     )
     beside, slower = _beside(_rate(odd), _rate(even))
-    advice = f"pad what each rank sends to a multiple of {ALIGNED} bytes: buckets, shards, vocabularies" * slower
+    advice = Text("pad what each rank sends to a multiple of {aligned} bytes: buckets, shards, vocabularies", ALIGNED)
     return Diagnosis(
-        "collective-unaligned", "note", evidence + beside, None, "exact", UNALIGNED, advice, profile.source
-    )
+        "collective-unaligned", "note", sentences(evidence, beside), None, "exact", UNALIGNED, advice if slower else "",
+        profile.source,
+    )  # fmt: skip
 
 
 def _beside(own: float, other: float) -> tuple[str, bool]:
@@ -191,8 +206,10 @@ def _beside(own: float, other: float) -> tuple[str, bool]:
     if not (own and other):
         return "", True
     slower = own < SLOWER * other
-    told = f" They moved at {own:,.1f} GB/s, the others at {other:,.1f} GB/s"
-    return told + ("." if slower else ": padding them would gain nothing."), slower
+    rates = Text("They moved at {rate:,.1f} GB/s, the others at {other:,.1f} GB/s", own, other)
+    if slower:
+        return Text("{rates}.", rates), True
+    return Text("{rates}: padding them would gain nothing.", rates), False
 
 
 def _is_odd(piece: LinkPiece) -> bool:

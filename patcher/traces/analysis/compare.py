@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
+from patcher.messages.text import AND, SEMICOLON, Text, joined
 from patcher.traces import model
 from patcher.traces.analysis.checks import mark_name
 from patcher.traces.analysis.loads import at_equal_load
@@ -99,13 +100,18 @@ def _settings(before: Profiles, after: Profiles) -> Iterator[str]:
         yield from _unlike(name, *([profile.settings.get(name, "") for profile in side] for side in (before, after)))
 
 
+def _release(profile: model.RankProfile) -> str:
+    """Return the target and its release as far as the metadata says."""
+    return f"{profile.metadata.target} {profile.metadata.release}".strip() if profile.metadata else ""
+
+
 def _places(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield in what else the sides differ: the device, the number of ranks, the ranks, and releases."""
     columns: dict[str, Callable[[model.RankProfile], object]] = {
-        "device": lambda profile: profile.device if profile.device not in UNNAMED else "",
-        "ranks of the run": operator.attrgetter("world"),
-        "rank": operator.attrgetter("rank"),
-        "release": lambda profile: profile.metadata and f"{profile.metadata.target} {profile.metadata.release}".strip(),
+        Text("device"): lambda profile: profile.device if profile.device not in UNNAMED else "",
+        Text("ranks of the run"): operator.attrgetter("world"),
+        Text("rank"): operator.attrgetter("rank"),
+        Text("release"): _release,
         **{name: operator.methodcaller("setting", name) for name in RELEASES},
     }  # fmt: skip
     for name, of in columns.items():
@@ -116,7 +122,7 @@ def _unlike(name: str, *sides: Sequence[object]) -> Iterator[str]:
     """Yield the values of both sides where they differ, and each side has some."""
     first, second = ({str(value) for value in side if value not in (None, "")} for side in sides)
     if first and second and first != second:
-        yield f"{name} {_joined(first)} before, {_joined(second)} after"
+        yield Text("{name} {before} before, {after} after", name, _joined(first), _joined(second))
 
 
 def _side(profiles: Profiles, times: Iterable[int]) -> model.Side:
@@ -129,22 +135,22 @@ def _side(profiles: Profiles, times: Iterable[int]) -> model.Side:
 
 
 def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
-    yield from _failed("before", before)
-    yield from _failed("after", after)
+    yield from _failed(Text("before"), before)
+    yield from _failed(Text("after"), after)
     stages = [{profile.stage for profile in side} - {""} for side in (before, after)]
     marks = [{mark_name(profile.marks) or "nothing" for profile in side} for side in (before, after)]
     windows = [{_window(profile) for profile in side} for side in (before, after)]
     if all(stages) and stages[0] != stages[1]:
-        yield "other stage: {} before, {} after".format(*map(_joined, stages))
+        yield Text("other stage: {before} before, {after} after", *map(_joined, stages))
     if marks[0] != marks[1]:
-        yield "other units: marked by {} before, by {} after".format(*map(_joined, marks))
+        yield Text("other units: marked by {before} before, by {after} after", *map(_joined, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
-        yield "other window: {} before, {} after".format(*map(_joined, windows))
+        yield Text("other window: {before} before, {after} after", *map(_joined, windows))
 
 
 def _failed(side: str, profiles: Profiles) -> Iterator[str]:
     failed = (check for profile in profiles for check in profile.failed)
-    return (f"{side}: {check.evidence}" for check in failed if _carries_none(check))
+    return (Text("{side}: {evidence}", side, check.evidence) for check in failed if _carries_none(check))
 
 
 def _carries_none(check: model.Check) -> bool:
@@ -163,26 +169,30 @@ def _window(profile: model.RankProfile) -> str:
 
 
 def _notes(before: Profiles, after: Profiles, steps: Captures) -> Iterator[str]:
-    few = [name for name, side in zip(("before", "after"), steps, strict=True) if len(side) < 2]
+    few = [name for name, side in zip((Text("Before"), Text("After")), steps, strict=True) if len(side) < 2]
     if few:
-        yield f"{' and '.join(few).capitalize()} there is one unit: a difference of two units has no interval."
+        yield Text("{sides} there is one unit: a difference of two units has no interval.", joined(AND, few))
     # The ranks of one window are one sample.
     if min(max(Counter(one.rank for one in side).values(), default=0) for side in (before, after)) == 1:
-        yield (
+        yield Text(
             "One capture a side is one sample: two windows of one run differ by up to 15 % in public data."
             " Compare several a side before you believe a small difference."
         )
     profilers = sorted({model.PROFILERS[profile.form] for profile in (*before, *after)})
     if len(profilers) > 1:
-        names = " and ".join(profilers)
-        yield f"The sides come from {names}: their kernels have other names, so compare parts, not kernels."
+        names = joined(AND, profilers)
+        yield Text("The sides come from {names}: their kernels have other names, so compare parts, not kernels.", names)
     yield from _loads(before, after)
-    for side, profiles in (("Before", before), ("After", after)):
+    for side, profiles in ((Text("Before"), before), (Text("After"), after)):
         for profile in profiles:
-            whose = f"{side}, {profile.label or profile.source}"
+            whose = Text("{side}, {profile}", side, profile.label or profile.source)
             if profile.uncounted:
-                yield f"{whose}: {uncounted_between(profile.uncounted)}."
-            yield from (f"{whose}: {check.evidence}." for check in profile.failed if not _carries_none(check))
+                yield Text("{side}: {sentence}.", whose, uncounted_between(profile.uncounted))
+            yield from (
+                Text("{side}: {sentence}.", whose, check.evidence)
+                for check in profile.failed
+                if not _carries_none(check)
+            )
 
 
 def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
@@ -194,9 +204,9 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
         if all(recorded):
             first, second = map(model.lower_median, recorded)
             if abs(second - first) > LOADED * max(first, second):
-                differing.append(f"{name} {first:,} before, {second:,} after")
+                differing.append(Text("{name} {first:,} before, {second:,} after", name, first, second))
     if differing:
-        yield f"The median units did not hold the same work: {'; '.join(differing)}."
+        yield Text("The median units did not hold the same work: {differing}.", joined(SEMICOLON, differing))
 
 
 # ---------------------------------------------------------------- how much
@@ -262,10 +272,10 @@ def _sums(rows: Iterable[model.Kernel | model.CallSums]) -> dict[tuple[str, str]
 def _state(calls: float, now: float, each: float, then: float) -> str:
     """Return how a name that both sides have changed: its calls per unit, and the time of one of them."""
     if abs(now - calls) > ALIKE * calls:
-        return "more often" if now > calls else "less often"
+        return Text("more often") if now > calls else Text("less often")
     if abs(then - each) > ALIKE * each:
-        return "slower" if then > each else "faster"
-    return "alike"
+        return Text("slower") if then > each else Text("faster")
+    return Text("alike")
 
 
 def _joined(names: set[str]) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 
+from patcher.messages.text import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import collectives, pipelines
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
@@ -24,28 +25,28 @@ SEVERITIES = ("problem", "warning", "note")
 """Of diagnoses, as they are ordered."""
 
 TITLES = {
-    "communication": "Communication that nothing hides",
-    "collective-idle": "The device is idle within collectives",
+    "communication": Text("Communication that nothing hides"),
+    "collective-idle": Text("The device is idle within collectives"),
     "collective-outlier": collectives.TITLE,
     "collective-unaligned": collectives.UNALIGNED,
     "pipeline-bubble": pipelines.TITLE,
-    "dispatch": "Dispatch: the device waits for the host",
-    "lead-in": "The device waits for the first kernel",
-    "waiting": "Launched, but not started",
-    "copies": "Copies that nothing hides",
-    "outlier": "One unit takes much longer than the others",
-    "slow-rank": "Ranks wait for each other",
-    "missing-ranks": "Not all ranks were reported",
-    "compute": "The device computes nearly all the time",
-    "host-operators": "No device: the operators on the host take the time",
+    "dispatch": Text("Dispatch: the device waits for the host"),
+    "lead-in": Text("The device waits for the first kernel"),
+    "waiting": Text("Launched, but not started"),
+    "copies": Text("Copies that nothing hides"),
+    "outlier": Text("One unit takes much longer than the others"),
+    "slow-rank": Text("Ranks wait for each other"),
+    "missing-ranks": Text("Not all ranks were reported"),
+    "compute": Text("The device computes nearly all the time"),
+    "host-operators": Text("No device: the operators on the host take the time"),
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
 
 _FASTER_LAUNCH = {
-    "torch.profiler": "CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators",
-    "torch_npu.profiler": "ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling",
+    "torch.profiler": Text("CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators"),
+    "torch_npu.profiler": Text("ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling"),
 }
-_EXACT = "exact; the saving is an upper bound"
+_EXACT = Text("exact; the saving is an upper bound")
 
 
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
@@ -58,7 +59,7 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
         return _stage(profiles, named=len(profiles) > 1)
     stages = [_stage([profile for profile in profiles if profile.part == part], named=True) for part in parts]
     findings = tuple(finding for stage in stages for finding in stage.findings)
-    verdict = model.Verdict(f"{len(stages)} stages, each by itself")
+    verdict = model.Verdict(Text("{count} stages, each by itself", len(stages)))
     return model.TraceReport(tuple(profiles), findings, verdict, stages=tuple(stages))
 
 
@@ -75,15 +76,20 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
     if slow is not None and not any(slow.id in profile.withdrawn for profile in profiles):
         diagnoses.append(slow)
     if len(profiles) > 1 and (gone := missing(profiles)):
-        there = f"{len(profiles)} of {len(profiles) + len(gone)} ranks were reported"
-        evidence = f"{there}, without {listed(gone)}: who waits for those is not known."
+        there = Text("{count} of {total} ranks were reported", len(profiles), len(profiles) + len(gone))
+        evidence = Text("{reported}, without {ranks}: who waits for those is not known.", there, listed(gone))
         diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact", TITLES["missing-ranks"]))
-    whose = {profile.source: f"{profile.label or profile.source}: " * named for profile in profiles}
+    whose = {profile.source: profile.label or profile.source for profile in profiles} if named else {}
     ordered = [
-        dataclasses.replace(diagnosis, evidence=whose.get(diagnosis.source, "") + diagnosis.evidence)
+        dataclasses.replace(diagnosis, evidence=_of(whose.get(diagnosis.source), diagnosis.evidence))
         for diagnosis in _ordered(diagnoses)
     ]
     return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), ranks)
+
+
+def _of(profile: str | None, evidence: str) -> str:
+    """Return the evidence, after the name of the profile that it is of, if there is one."""
+    return Text("{profile}: {evidence}", profile, evidence) if profile else evidence
 
 
 def _ordered(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
@@ -100,39 +106,17 @@ def _ordered(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
 
 
 def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Iterator[model.Diagnosis]:
-    """The parts of the time that weigh, with {} for their share in the evidence; then the outlier, and computing."""
-    texts = (
-        ("communication", "communication_ns", *_communication(profile, ranks), _EXACT),
-        (
-            "collective-idle", "communication_ns",
-            "For up to {} of the time the device was idle in collectives that nothing hides, according to the vendor.",
-            "the network is not what takes the time: look at what the device and the other ranks do meanwhile",
-            "upper bound; the vendor's own parts",
-        ),
-        ("dispatch", "free_host_late_ns", *_dispatch(profile)),
-        (
-            "waiting", "free_waiting_ns",
-            "For {} of the time the device was free although its next kernel had been launched.",
-            "look at what streams wait for: events between them, copies, the start of a graph, synchronisation",
-            "upper bound",
-        ),
-        ("lead-in", "lead_in_ns", *_lead_in(profile), "upper bound; what ran before the recording is not in it"),
-        (
-            "copies", "copy_ns",
-            "{} of the time is copies that neither computing nor communication hides.",
-            "pinned memory, copies that do not block, a stream of their own, fewer transfers of tensors to the host",
-            _EXACT,
-        ),
-    )  # fmt: skip
+    """Yield what is to be said of the parts of the time that weigh; then of the outlier, and of computing."""
     bounds = _bounds(profile)
-    for name, part, evidence, advice, certainty in texts:
+    for name, part in _WEIGHED.items():
         saving = min(profile.sum_ns(part), bounds.get(name, profile.total_ns))
         share = (saving if name == "collective-idle" else profile.sum_ns(part)) / (profile.total_ns or 1)
         if share >= (COPIES if name == "copies" else NOTABLE):
-            shown, saving = evidence.format(percent(share)), saving // len(profile.units)
+            evidence, advice, certainty = _said_of(name, profile, ranks, percent(share))
             if first := first_place(profile, part):
-                advice = f"{advice}; the largest share is {first}"
-            yield model.Diagnosis(name, "warning", shown, saving, certainty, TITLES[name], advice, profile.source)
+                advice = Text("{advice}; the largest share is {first}", advice, first)
+            saving //= len(profile.units)
+            yield model.Diagnosis(name, "warning", evidence, saving, certainty, TITLES[name], advice, profile.source)
     yield from filter(
         None,
         (
@@ -142,20 +126,68 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
     )  # fmt: skip
 
 
-def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> tuple[str, str]:
+_WEIGHED = {
+    "communication": "communication_ns",
+    "collective-idle": "communication_ns",
+    "dispatch": "free_host_late_ns",
+    "waiting": "free_waiting_ns",
+    "lead-in": "lead_in_ns",
+    "copies": "copy_ns",
+}
+"""Diagnosis → the part of the time that it is of."""
+
+
+def _said_of(name: str, profile: model.RankProfile, ranks: Sequence[model.Rank], share: str) -> tuple[Text, Text, Text]:
+    """Return the evidence, the advice and the certainty of a diagnosis whose part is ``share`` of the time."""
+    if name == "communication":
+        return (*_communication(profile, ranks, share), _EXACT)
+    if name == "collective-idle":
+        return (
+            Text(
+                "For up to {share} of the time the device was idle in collectives that nothing hides, according to the"
+                " vendor.",
+                share,
+            ),
+            Text("the network is not what takes the time: look at what the device and the other ranks do meanwhile"),
+            Text("upper bound; the vendor's own parts"),
+        )
+    if name == "dispatch":
+        return _dispatch(profile, share)
+    if name == "waiting":
+        return (
+            Text("For {share} of the time the device was free although its next kernel had been launched.", share),
+            Text("look at what streams wait for: events between them, copies, the start of a graph, synchronisation"),
+            Text("upper bound"),
+        )
+    if name == "lead-in":
+        return (*_lead_in(profile, share), Text("upper bound; what ran before the recording is not in it"))
+    return (
+        Text("{share} of the time is copies that neither computing nor communication hides.", share),
+        Text("pinned memory, copies that do not block, a stream of their own, fewer transfers of tensors to the host"),
+        _EXACT,
+    )
+
+
+def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank], share: str) -> tuple[Text, Text]:
     """Evidence and advice: transit, waiting and idle times come before the network is blamed."""
     hidden = percent(profile.share("overlap_ns"))
-    evidence = f"{{}} of the time is communication that nothing hides, {hidden} is hidden behind computing."
-    advice = "look at the slowest rank, and at overlap with computing; then at sizes and links"
+    evidence = Text(
+        "{share} of the time is communication that nothing hides, {hidden} is hidden behind computing.", share, hidden
+    )
+    advice = Text("look at the slowest rank, and at overlap with computing; then at sizes and links")
     timed = [collective for collective in profile.collectives if collective.transit_ns is not None]
-    evidence += _transit(timed)
+    evidence = sentences(evidence, _transit(timed))
     own = next((rank for rank in ranks if rank.source == profile.source and rank.collectives), None)
     if own is not None:
         whole = sum(collective.ns for collective in profile.collectives) or 1
-        evidence += f" {percent(own.waits_ns / whole)} of it waits for ranks that come later."
+        waits = Text("{share} of it waits for ranks that come later.", percent(own.waits_ns / whole))
+        evidence = sentences(evidence, waits)
     elif not timed:
-        every = f"all {profile.world:,} ranks" if profile.world else "all ranks"
-        evidence += f" Waiting for a slow rank counts as communication: report {every} before you blame the network."
+        every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
+        waits = Text(
+            "Waiting for a slow rank counts as communication: report {ranks} before you blame the network.", every
+        )
+        evidence = sentences(evidence, waits)
     return evidence, advice
 
 
@@ -169,7 +201,12 @@ def _transit(timed: Sequence[model.Collective]) -> str:
         strict=True,
     )
     transit, wait, idle = (percent(sum(column) / whole) for column in columns)
-    return f" Within the collectives {transit} is transit, {wait} waiting, {idle} idle, according to the vendor."
+    return Text(
+        "Within the collectives {transit} is transit, {wait} waiting, {idle} idle, according to the vendor.",
+        transit,
+        wait,
+        idle,
+    )
 
 
 def _bounds(profile: model.RankProfile) -> dict[str, int]:
@@ -184,20 +221,24 @@ def _bounds(profile: model.RankProfile) -> dict[str, int]:
     return bounds
 
 
-def _dispatch(profile: model.RankProfile) -> tuple[str, str, str]:
-    evidence = "For {} of the time the device was free and its next kernel had not been launched."
+def _dispatch(profile: model.RankProfile, share: str) -> tuple[Text, Text, Text]:
+    evidence = Text("For {share} of the time the device was free and its next kernel had not been launched.", share)
     if profile.prompt_share is not None:
-        evidence += f" {percent(profile.prompt_share, 0)} of the kernels start within 20 µs of their launch."
+        prompt = Text("{share} of the kernels start within 20 µs of their launch.", percent(profile.prompt_share, 0))
+        evidence = sentences(evidence, prompt)
     advice = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
-    return evidence, advice, "upper bound; the profiler's own cost is in it"
+    return evidence, advice, Text("upper bound; the profiler's own cost is in it")
 
 
-def _lead_in(profile: model.RankProfile) -> tuple[str, str]:
-    evidence = "{} of the time lies before the first kernel of the first unit."
+def _lead_in(profile: model.RankProfile, share: str) -> tuple[Text, Text]:
+    evidence = Text("{share} of the time lies before the first kernel of the first unit.", share)
     longest = max(profile.operators, key=lambda operator: operator.host_ns, default=None)
     if longest and len(profile.units) == 1:
-        evidence += f" On the host {short(longest.name)} took {in_ms(longest.host_ns)}."
-    return evidence, "look at what the host waits for there: a copy that blocks, a synchronisation, another process"
+        on_host = Text("On the host {name} took {time}.", short(longest.name), in_ms(longest.host_ns))
+        evidence = sentences(evidence, on_host)
+    return evidence, Text(
+        "look at what the host waits for there: a copy that blocks, a synchronisation, another process"
+    )
 
 
 def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -211,14 +252,14 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
         return None
     if time(slowest) <= SLOW * time(usual):
         return None
-    evidence = (
-        f"Unit {slowest.number} took {in_ms(time(slowest))}{' on the host' * profile.on_host},"
-        f" {time(slowest) / max(time(usual), 1):.1f} times the median.{_excess(profile, slowest, usual)}"
-    )
-    if slowest.number in profile.cold:
-        evidence += f" {cold_units([slowest.number])}."
+    values = slowest.number, in_ms(time(slowest)), time(slowest) / max(time(usual), 1)
+    evidence = Text("Unit {number} took {time}, {times:.1f} times the median.", *values)
+    if profile.on_host:
+        evidence = Text("Unit {number} took {time} on the host, {times:.1f} times the median.", *values)
+    cold = Text("{sentence}.", cold_units([slowest.number])) if slowest.number in profile.cold else ""
+    evidence = sentences(evidence, _excess(profile, slowest, usual), cold)
     late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
-    advice = "look at what this unit held: its requests, a copy, a garbage collection, another process"
+    advice = Text("look at what this unit held: its requests, a copy, a garbage collection, another process")
     saving = sum(late) // len(profile.units)
     return model.Diagnosis("outlier", "warning", evidence, saving, _EXACT, TITLES["outlier"], advice, profile.source)
 
@@ -230,10 +271,11 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
     more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS if part != "lead_in_ns"}
     part = max(more, key=lambda name: more[name])
     excess = slowest.stage_ns - usual.stage_ns
-    sentences = f" {percent(min(more[part] / excess, 1), 0)} of the difference is {model.PARTS[part]}."
-    if slowest.kernels != usual.kernels:
-        sentences += f" It launched {slowest.kernels:,} kernels, the median unit {usual.kernels:,}."
-    return sentences
+    most = Text("{share} of the difference is {part}.", percent(min(more[part] / excess, 1), 0), model.PARTS[part])
+    if slowest.kernels == usual.kernels:
+        return most
+    kernels = Text("It launched {count:,} kernels, the median unit {median:,}.", slowest.kernels, usual.kernels)
+    return sentences(most, kernels)
 
 
 def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -243,9 +285,11 @@ def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:
         return None
     whole = sum(call.host_ns for call in calls) or 1
     longest = ", ".join(f"{short(call.name)} ({percent(call.host_ns / whole, 0)})" for call in calls[:3])
-    spent = f"{in_ms(whole // len(profile.units))} of a unit are operators' own time, on all threads"
-    evidence = f"Nothing ran on a device, so this is the host's time: {spent}. The longest: {longest}."
-    advice = "more threads (OMP_NUM_THREADS), cores of their own, fewer and larger operators, another precision"
+    spent = Text("{whole} of a unit are operators' own time, on all threads", in_ms(whole // len(profile.units)))
+    evidence = Text(
+        "Nothing ran on a device, so this is the host's time: {spent}. The longest: {longest}.", spent, longest
+    )
+    advice = Text("more threads (OMP_NUM_THREADS), cores of their own, fewer and larger operators, another precision")
     title = TITLES["host-operators"]
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", title, advice, profile.source)
 
@@ -258,12 +302,15 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
     whole = sum(kernel.ns for kernel in kernels) or 1
     shown = zip(kernels[:3], apart([kernel.name for kernel in kernels[:3]]), strict=True)
     longest = ", ".join(f"{name} ({percent(kernel.ns / whole, 0)})" for kernel, name in shown)
-    advice = "faster or fewer kernels: fusion, another precision, larger batches"
-    evidence = f"{percent(share)} of the time is computing. The longest kernels: {longest}."
+    advice = Text("faster or fewer kernels: fusion, another precision, larger batches")
+    evidence = Text("{share} of the time is computing. The longest kernels: {longest}.", percent(share), longest)
     above = sum(max(rate.ns - rate.least_ns, 0) for rate in profile.rates if rate.least_ns is not None)
     if above:
         less = min(above, profile.sum_ns("compute_ns", "overlap_ns")) // len(profile.units)
-        evidence += f" At the roofline of the device, operators of known work would take {in_ms(less)} less per unit."
+        roofline = Text(
+            "At the roofline of the device, operators of known work would take {time} less per unit.", in_ms(less)
+        )
+        evidence = sentences(evidence, roofline)
     return model.Diagnosis("compute", "note", evidence, None, "exact", TITLES["compute"], advice, profile.source)
 
 
@@ -275,20 +322,38 @@ def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis |
     slow, second, *_ = sorted(ranks, key=lambda rank: -rank.awaited_per_unit)
     if not per_unit or per_unit < COPIES / 2 * waits.median_ns:
         return None
-    last, other, first = (rank.source if rank.rank is None else f"rank {rank.rank}" for rank in (slow, second, waits))
-    evidence = f"{first} waits longest, {in_ms(per_unit)} per unit"
+    last, other = _rank(slow), _rank(second)
+    first = waits.source if waits.rank is None else Text("Rank {rank}", waits.rank)
+    evidence = Text("{first} waits longest, {per_unit} per unit", first, in_ms(per_unit))
     awaited, less = in_ms(slow.awaited_per_unit), in_ms(second.awaited_per_unit)
     if slow.awaited_per_unit and slow.awaited_per_unit >= BLAMED * second.awaited_per_unit:
-        evidence += f", and {last} comes last in {slow.last} of {slow.collectives} collectives:"
-        evidence += f" the others wait {awaited} per unit for it."
-        advice = f"look at what {last} does before: its load, its host, its cores"
+        evidence = Text(
+            "{first} waits longest, {time} per unit, and {last} comes last in {times} of {count} collectives: the"
+            " others wait {awaited} per unit for it.",
+            first,
+            in_ms(per_unit),
+            last,
+            slow.last,
+            slow.collectives,
+            awaited,
+        )
+        advice = Text("look at what {last} does before: its load, its host, its cores", last)
     else:
-        whom = f"the others wait {awaited} per unit for {last}, {less} for {other}"
-        evidence += f", and no rank is the slow one: {whom if slow.awaited_per_unit else 'several come last together'}."
-        advice = "look at what differs between the ranks from one collective to the next: lengths, experts, stages"
-    evidence = evidence[:1].upper() + evidence[1:]
-    certainty = "exact" if exact else "heuristic: the trace names no groups"
+        whom = Text("the others wait {awaited} per unit for {last}, {less} for {other}", awaited, last, less, other)
+        if not slow.awaited_per_unit:
+            whom = Text("several come last together")
+        evidence = Text(
+            "{first} waits longest, {time} per unit, and no rank is the slow one: {whom}.", first, in_ms(per_unit), whom
+        )
+        advice = Text(
+            "look at what differs between the ranks from one collective to the next: lengths, experts, stages"
+        )
+    certainty = "exact" if exact else Text("heuristic: the trace names no groups")
     return model.Diagnosis("slow-rank", "warning", evidence, per_unit, certainty, TITLES["slow-rank"], advice)
+
+
+def _rank(rank: model.Rank) -> str:
+    return rank.source if rank.rank is None else Text("rank {rank}", rank.rank)
 
 
 # ---------------------------------------------------------------- the verdict
@@ -300,14 +365,14 @@ def _verdict(
     withdrawn = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
     if not profiles or set(DEVICE) <= withdrawn:
-        title = "No verdict: the data does not support one"
+        title: str = Text("No verdict: the data does not support one")
     else:
         titles = (
             diagnosis.title
             for diagnosis in diagnoses
             if diagnosis is first or diagnosis.id in ("compute", "host-operators")
         )
-        title = next(titles, "Nothing stands out")
+        title = next(titles, Text("Nothing stands out"))
     return model.Verdict(title, *_guide(profiles, first), tuple(_withdrawals(profiles, whose)))
 
 
@@ -316,14 +381,14 @@ def _withdrawals(profiles: Sequence[model.RankProfile], whose: Mapping[str, str]
     for profile in profiles:
         for check in profile.failed:
             if not (profile.on_host and check.id == "kernels"):  # there is nothing that could launch one
-                yield f"{whose[profile.source]}{_withdrawal(check)}"
+                yield _of(whose.get(profile.source), _withdrawal(check))
 
 
 def _withdrawal(check: model.Check) -> str:
     """Return the evidence of a failed check, and the diagnoses that it withdraws."""
     names = [name for name in check.withdraws if name in TITLES]
-    rests = "every verdict" if set(EVERY) <= set(names) else ", ".join(names)
-    return f"{check.evidence} (withdrawn: {rests})" if names else check.evidence
+    rests = Text("every verdict") if set(EVERY) <= set(names) else ", ".join(names)
+    return Text("{evidence} (withdrawn: {rests})", check.evidence, rests) if names else check.evidence
 
 
 def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
@@ -334,15 +399,19 @@ def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None)
     reasons = {**model.FREE, "copy_ns": model.PARTS["copy_ns"]}
     profile = max(timed, key=lambda candidate: candidate.free_share)
     free = profile.free_share
-    rule = f"The guide's rule: Free{f' of {profile.label}' if len(profiles) > 1 else ''} is {percent(free)}, "
+    rule = Text("The guide's rule: Free is {share}", percent(free))
+    if len(profiles) > 1:
+        rule = Text("The guide's rule: Free of {profile} is {share}", profile.label, percent(free))
     if free <= NOTABLE:
-        return f"{rule}not above 10 %: computing first, then communication.", ""
-    rule += "above 10 %: dispatch."
+        return Text("{rule}, not above 10 %: computing first, then communication.", rule), ""
+    rule = Text("{rule}, above 10 %: dispatch.", rule)
     if first is not None and first.id == "dispatch":
         return rule, ""
     shares = ((reason, profile.share(part)) for part, reason in reasons.items())
-    shown = ", ".join(f"{percent(share)} {reason}" for reason, share in shares if share >= 0.0005)
-    difference = f"That Free counts copies and every wait: {shown}."
+    shown = joined(
+        COMMA, (Text("{share} {reason}", percent(share), reason) for reason, share in shares if share >= 0.0005)
+    )
+    difference = Text("That Free counts copies and every wait: {shares}.", shown)
     if first is not None and first.saving_ns:
-        difference += f" Something else weighs more: {first.title[0].lower()}{first.title[1:]}."
+        difference = sentences(difference, Text("Something else weighs more: {title}.", first.title))
     return rule, difference

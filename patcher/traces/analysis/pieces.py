@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from patcher.messages.text import Text
 from patcher.traces import model, sidecar
 from patcher.traces.measured import KernelUse, bound_of
 from patcher.traces.model import Check, FreeGap, Lanes, RankProfile, RecordedUnit, ReplayJoin
@@ -153,8 +154,10 @@ def _checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
     for group in _alike(pieces, "checks", ("id",)):
         failed = next((check for check in group if not check.ok), group[0])
         count = sum(not check.ok for check in group)
-        where = f" (failed in {count} of {len(group)} pieces)" if count else f" (in the first of {len(group)} pieces)"
-        yield dataclasses.replace(failed, evidence=failed.evidence + where)
+        evidence = Text("{evidence} (in the first of {count} pieces)", failed.evidence, len(group))
+        if count:
+            evidence = Text("{evidence} (failed in {count} of {total} pieces)", failed.evidence, count, len(group))
+        yield dataclasses.replace(failed, evidence=evidence)
 
 
 def _prompt_share(pieces: Sequence[RankProfile]) -> float | None:

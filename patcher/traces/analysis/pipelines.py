@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from patcher.messages.text import Text, sentences
 from patcher.traces.model import Collective, Diagnosis, RankProfile
 from patcher.traces.words import in_ms, percent
 
@@ -19,7 +20,7 @@ NOTABLE = 0.10
 UNEQUAL = 1.1
 """Stages are unequal where one computes so many times as long as another."""
 
-TITLE = "The bubble of the pipeline: a stage waits for another"
+TITLE = Text("The bubble of the pipeline: a stage waits for another")
 
 _KINDS = re.compile(r"send|recv|hcom_(?:send|receive|batchSendRecv)", re.ASCII)
 
@@ -38,16 +39,18 @@ def bubble(profile: RankProfile, profiles: Sequence[RankProfile]) -> Diagnosis |
     waits = sum(min(times[unit.number], unit.communication_ns) for unit in profile.units)
     if not own or waits < NOTABLE * profile.total_ns:
         return None
-    evidence = (
-        f"For up to {percent(waits / profile.total_ns)} of the time it is in sends and receives that nothing hides"
-        f" ({len(own) / len(profile.units):,.0f} per unit)."
+    evidence = Text(
+        "For up to {waits} of the time it is in sends and receives that nothing hides ({count:,.0f} per unit).",
+        percent(waits / profile.total_ns),
+        len(own) / len(profile.units),
     )
-    advice = "more micro-batches, or an interleaved schedule: the transfer itself is the smaller part"
+    advice = Text("more micro-batches, or an interleaved schedule: the transfer itself is the smaller part")
     stages = [(profile.sum_ns("compute_ns", "overlap_ns") // len(profile.units), profile) for profile in profiles]
     (least, fast), (most, slow) = (pick(stages, key=lambda stage: stage[0]) for pick in (min, max))
     if len(profiles) > 1 and most > UNEQUAL * least:
-        evidence += f" {slow.label} computes {in_ms(most)} per unit, {fast.label} {in_ms(least)}."
-        advice = "give the stage that computes longest fewer layers; then more micro-batches"
+        values = slow.label, in_ms(most), fast.label, in_ms(least)
+        evidence = sentences(evidence, Text("{slow} computes {most} per unit, {fast} {least}.", *values))
+        advice = Text("give the stage that computes longest fewer layers; then more micro-batches")
     saving = waits // len(profile.units)
-    certainty = "upper bound; the transfer is in it"
+    certainty = Text("upper bound; the transfer is in it")
     return Diagnosis("pipeline-bubble", "warning", evidence, saving, certainty, TITLE, advice, profile.source)

@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from patcher.messages.text import Text
 from patcher.traces.model import Collective, Rank, RankProfile
 
 Key = tuple[str, int, str, int]
@@ -94,9 +95,13 @@ def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
         return every
     ranks = [profile.rank_name for profile in every]
     paths = [profile.source.rstrip("/").split("/") for profile in every]
-    candidates = [["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1)]
+    candidates: list[list[str]] = [
+        ["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1)
+    ]
     if all(ranks):
-        spans = [f"{rank}, {profile.span}" for rank, profile in zip(ranks, every, strict=True)]
+        spans: list[str] = [
+            Text("{rank}, {units}", rank, profile.span) for rank, profile in zip(ranks, every, strict=True)
+        ]
         stages = [f"{profile.part} {rank}".strip() for rank, profile in zip(ranks, every, strict=True)]
         candidates = [ranks, stages, spans, *candidates]
     labels = next((labels for labels in candidates if len(set(labels)) == len(labels)), candidates[-1])

@@ -16,6 +16,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
+from patcher.messages.text import Text
 from patcher.traces.analysis.nested import HostThread, host_thread
 from patcher.traces.analysis.segments import Split
 from patcher.traces.model import COPY, KINDS, ReplayJoin
@@ -158,7 +159,7 @@ def replayed(
             (captured_set.size for captured_set in sets if captured_set.size >= (tokens[segment] or _NEVER)),
             default=None,
         )
-        why = "no graph was captured for as many tokens"
+        why: str = Text("no graph was captured for as many tokens")
         for graphs in (captured_set.graphs for captured_set in sets if captured_set.size == size):
             why = _difference(trace, replays, graphs)
             if not why:
@@ -190,15 +191,23 @@ def _replays(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> dict[int
 def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequence[Sequence[CapturedCall]]) -> str:
     """Say in what replays differ from captured graphs; "" where they do not."""
     if len(replays) != len(graphs):
-        return f"replays in a unit and captured graphs of its size differ in number: {len(replays)} and {len(graphs)}"
+        return Text(
+            "replays in a unit and captured graphs of its size differ in number: {count} and {captured}",
+            len(replays),
+            len(graphs),
+        )
     tasks, texts = trace.tasks, trace.names.texts
     for replay, graph in zip(replays, graphs, strict=True):
         if len(replay) != len(graph):
-            return f"kernels of a replay and of its capture differ in number: {len(replay):,} and {len(graph):,}"
+            return Text(
+                "kernels of a replay and of its capture differ in number: {count:,} and {captured:,}",
+                len(replay),
+                len(graph),
+            )
         for task, call in zip(replay, graph, strict=True):
             if call.copy != (tasks.kind[task] == _COPY) or (call.kernel and call.kernel != texts[tasks.name[task]]):
-                return "the kernels of a replay are others than those captured, or in another order"
+                return Text("the kernels of a replay are others than those captured, or in another order")
         named = all(call.kernel for call in graph if not call.copy)
         if not named and any(tasks.end[task] > tasks.begin[following] for task, following in pairwise(replay)):
-            return "kernels of a replay overlap, so their order tells nothing without their names"
+            return Text("kernels of a replay overlap, so their order tells nothing without their names")
     return ""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from patcher.messages.text import Text
 from patcher.traces.marks import FAMILIES, UNCOUNTED, WANTED, Mark
 from patcher.traces.model import COMPUTE, KINDS
 from patcher.traces.rank_trace import RankTrace
@@ -128,7 +129,7 @@ def _whole(trace: RankTrace) -> list[Mark]:
     times = list(trace.spans())
     first = min((time for time in trace.tasks.enqueued if time != UNKNOWN), default=None)
     times += [(first, max(trace.tasks.enqueued) + 1)] if first is not None else []
-    return [Mark("", "the whole trace", min(b for b, _ in times), max(e for _, e in times), 0)] if times else []
+    return [Mark("", Text("the whole trace"), min(b for b, _ in times), max(e for _, e in times), 0)] if times else []
 
 
 def _own_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:

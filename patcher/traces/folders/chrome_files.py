@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from patcher.messages.text import Text
 from patcher.processes import alive
 from patcher.progress import Progress, ignore
 from patcher.traces import names
@@ -19,13 +20,15 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     """Return the state of a trace of torch.profiler, with all that its name and one pass over it contain."""
     name = names.of(path)
     size, written = path.stat().st_size, changed(path)
-    trace = RecordedTrace(path, "torch", EMPTY, size, "it has 0 bytes", ended=name.ended or written, **name.fields)
+    trace = RecordedTrace(
+        path, "torch", EMPTY, size, Text("it has 0 bytes"), ended=name.ended or written, **name.fields
+    )
     if not size:
         return trace
     try:
         content = scan(path, progress)
     except OSError as error:
-        return replace(trace, state=CUT, why=f"it cannot be read: {error.strerror}")
+        return replace(trace, state=CUT, why=Text("it cannot be read: {strerror}", error.strerror))
     rank = content.distributed("rank") if trace.rank is None else trace.rank
     trace = replace(trace, steps=content.steps, rank=rank, world=content.distributed("world_size"))
     state, why = _state(content, trace, name, written)
@@ -34,13 +37,13 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
 
 def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float) -> tuple[str, str]:
     if not content.is_json:
-        return EMPTY, "it holds no JSON"
+        return EMPTY, Text("it holds no JSON")
     if content.cut:
         recent = time.time() - written < _RECENT_S
         writes = trace.pid and name.here and alive(trace.pid, written)
         if (name.temporary and writes) or (recent and (writes or (trace.pid and not name.here))):
-            return WRITING, f"process {trace.pid} writes it"
+            return WRITING, Text("process {pid} writes it", trace.pid)
         return CUT, content.cut
     if not content.events:
-        return EMPTY, "it holds no event"
-    return (WHOLE, "") if trace.ours else (FOREIGN, "torch.profiler recorded it, not a probe of rlpatch")
+        return EMPTY, Text("it holds no event")
+    return (WHOLE, "") if trace.ours else (FOREIGN, Text("torch.profiler recorded it, not a probe of rlpatch"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.messages.text import Text
 from patcher.store.filesystem.opened import reading
 from patcher.traces.formats import database
 
@@ -16,19 +17,20 @@ class Foreign(NamedTuple):
     hint: str
 
 
-_NSYS = Foreign("a trace of Nsight Systems", "nsys-ui, or `nsys stats`, reads it")
+_NSYS = Foreign(Text("a trace of Nsight Systems"), Text("nsys-ui, or `nsys stats`, reads it"))
 _SNAPSHOT = Foreign(
-    "a memory snapshot of torch", "`python -m torch.cuda._memory_viz trace_plot FILE -o memory.html` draws it"
+    Text("a memory snapshot of torch"),
+    Text("`python -m torch.cuda._memory_viz trace_plot FILE -o memory.html` draws it"),
 )
-_ZIP = Foreign("a zip archive", "unpack it, and type the same with the folder")
-_PERFETTO = Foreign("a trace of Perfetto", "ui.perfetto.dev reads it")
+_ZIP = Foreign(Text("a zip archive"), Text("unpack it, and type the same with the folder"))
+_PERFETTO = Foreign(Text("a trace of Perfetto"), Text("ui.perfetto.dev reads it"))
 
 _ENDS = {
     ".nsys-rep": _NSYS, ".qdrep": _NSYS,
-    ".ncu-rep": Foreign("a trace of Nsight Compute", "ncu-ui, or `ncu --import FILE`, reads it"),
+    ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("ncu-ui, or `ncu --import FILE`, reads it")),
     ".pftrace": _PERFETTO, ".perfetto-trace": _PERFETTO,
-    ".rpd": Foreign("a trace of rocmProfileData", "its own tools read it"),
-    ".xplane.pb": Foreign("a trace of XLA", "TensorBoard reads it"),
+    ".rpd": Foreign(Text("a trace of rocmProfileData"), Text("its own tools read it")),
+    ".xplane.pb": Foreign(Text("a trace of XLA"), Text("TensorBoard reads it")),
     "snapshot.pickle": _SNAPSHOT, "memory.pickle": _SNAPSHOT, ".zip": _ZIP,
 }  # fmt: skip
 """End of the name → what it is, where the name alone says so."""

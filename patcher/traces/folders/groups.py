@@ -12,9 +12,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from patcher.messages.text import Text
 from patcher.progress import Display, silent
 from patcher.traces.folders import walk
 from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, STATES, WHOLE, WRITING, RecordedTrace
+from patcher.traces.words import spread
 
 _COMMON = ("target", "release", "stage", "role", "rollout", "step", "sync", "form", "ours")
 
@@ -42,7 +44,7 @@ class TraceGroup:
     @property
     def state(self) -> str:
         """The worst of its traces."""
-        return min((trace.state for trace in self.traces), key=[*STATES].index)
+        return min((trace.state for trace in self.traces), key=list[str](STATES).index)
 
     @property
     def size(self) -> int:
@@ -80,7 +82,7 @@ class TraceGroup:
         if len(by_worker) < 2 or not window or not window.conditions:
             return got(self.steps, window.length if window else None)
         counts = sorted(map(len, by_worker))
-        return f"{' to '.join(map(str, sorted({counts[0], counts[-1]})))} units each"
+        return Text("{count} units each", spread(counts[0], counts[-1]))
 
     @property
     def closed(self) -> str:
@@ -103,14 +105,15 @@ class TraceGroup:
         folder = shlex.quote(str(common(trace.path for trace in self.traces)))
         parse = f"rlpatch analyse {folder}" if any(trace.raw for trace in self.traces) else ""
         report = f"rlpatch report {shlex.join(str(trace.path) for trace in self.traces)}"
-        return {
+        commands: dict[str, str] = {
             NOT_PARSED: parse,
             HALF_PARSED: parse,
             WRITING: f"rlpatch traces {folder}",
             WHOLE: report,
             CUT: report if self.first.form == "torch" and self.first.size else "",
             FOREIGN: report if self.first.form != "other" else "",
-        }.get(self.state, "")
+        }
+        return commands.get(self.state, "")
 
 
 def got(units: Iterable[int] | None, requested: int | None) -> str:
@@ -119,12 +122,14 @@ def got(units: Iterable[int] | None, requested: int | None) -> str:
         return ""
     numbers = sorted(units)
     if not numbers:
-        return "none"
+        return Text("none")
     first, end = numbers[0], numbers[-1] + 1
     text = f"{first}:{end}"
     if len(numbers) < end - first:
-        return f"{text} ({len(numbers)} units)"
-    return f"{text} ({len(numbers)} of {requested})" if requested and len(numbers) < requested else text
+        return Text("{window} ({count} units)", text, len(numbers))
+    if requested and len(numbers) < requested:
+        return Text("{window} ({count} of {total})", text, len(numbers), requested)
+    return text
 
 
 def ranks(group: TraceGroup) -> str:
@@ -137,7 +142,7 @@ def ranks(group: TraceGroup) -> str:
         complete = {rank for rank in listed if not world or rank < world} <= set(group.ranks)
     else:
         expected, complete = str(world), not world or world <= len(group.ranks)
-    return text if complete else f"{text or 'none'} of {expected}"
+    return text if complete else Text("{ranks} of {expected}", text or Text("none"), expected)
 
 
 def _spans(ranks: Iterable[int]) -> str:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from patcher.messages.text import Text
 from patcher.processes import alive
 from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import opened
@@ -38,7 +39,7 @@ def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
             fields["rank"] = max(settings["rank_id"], 0)
     state, why = _state(path, name, info, settings, steps)
     if state == states.WHOLE and not fields["ours"]:
-        state, why = states.FOREIGN, "torch_npu recorded it, not a probe of rlpatch"
+        state, why = states.FOREIGN, Text("torch_npu recorded it, not a probe of rlpatch")
     return states.RecordedTrace(
         path, "npu", state, states.size(path), why, exports=exported(path), raw=has_raw(path), steps=steps,
         ended=name.ended or states.changed(path), **fields,
@@ -54,30 +55,30 @@ def _state(
     path: Path, name: names.Name, info: Path | None, settings: Any, steps: tuple[int, ...] | None
 ) -> tuple[str, str]:
     if parsing(path):
-        return states.WRITING, "it is being parsed"
+        return states.WRITING, Text("it is being parsed")
     if info is None and not exported(path) and not tables(path):
         return _without_info(path, name)
     if info is not None and settings is None:
         if not info.stat().st_size:
-            return states.EMPTY, f"{info.name} has 0 bytes"
-        return states.CUT, f"{info.name} is incomplete"
+            return states.EMPTY, Text("{name} has 0 bytes", info.name)
+        return states.CUT, Text("{name} is incomplete", info.name)
     if (path / BEFORE).is_dir():
-        return states.HALF_PARSED, f"an `analyse` was killed; {BEFORE} has the earlier result"
+        return states.HALF_PARSED, Text("an `analyse` was killed; {before} has the earlier result", BEFORE)
     if (path / OUTPUT).is_dir():
         why = missing(path)
         return (states.HALF_PARSED, why) if why else (states.WHOLE, "")
     if not steps and not _device_data(path):
-        return states.EMPTY, "it has no step and no device data"
+        return states.EMPTY, Text("it has no step and no device data")
     return states.NOT_PARSED, ""
 
 
 def _without_info(path: Path, name: names.Name) -> tuple[str, str]:
     pid = name.fields["pid"]
     if pid and name.here and alive(pid, states.changed(path)):
-        return states.WRITING, f"process {pid} records it"
+        return states.WRITING, Text("process {pid} records it", pid)
     if not any((path / "FRAMEWORK").glob("*")) and not any(path.glob("PROF_*/*/*")):
-        return states.EMPTY, "there is neither FRAMEWORK nor PROF_ in it"
-    return states.KILLED, "there is no profiler_info.json"
+        return states.EMPTY, Text("there is neither FRAMEWORK nor PROF_ in it")
+    return states.KILLED, Text("there is no profiler_info.json")
 
 
 def _device_data(path: Path) -> bool:
@@ -105,15 +106,15 @@ def missing(path: Path) -> str:
     output = path / OUTPUT
     view, databases = output / "trace_view.json", database.parsed_into(output)
     if not view.is_file() and not databases:
-        return "" if tables(path) else "there is neither trace_view.json nor ascend_pytorch_profiler.db"
+        return "" if tables(path) else Text("there is neither trace_view.json nor ascend_pytorch_profiler.db")
     if view.is_file() and not closed(view):
-        return "trace_view.json ends in the middle"
+        return Text("trace_view.json ends in the middle")
     if any((output / f"{file.name}-journal").exists() for file in databases):
-        return f"{databases[0].name} was not closed"
+        return Text("{name} was not closed", databases[0].name)
     if any(database.broken(file) for file in databases):
-        return f"{databases[0].name} is not a database"
+        return Text("{name} is not a database", databases[0].name)
     if _device_data(path) and view.is_file() and not any(output.glob("kernel_details*.csv")):
-        return "the device left data, and there is no kernel_details.csv"
+        return Text("the device left data, and there is no kernel_details.csv")
     return ""
 
 

@@ -9,26 +9,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from patcher.messages.text import Text
 from patcher.traces.model import Payload
 from patcher.traces.sidecar import Metadata, TraceOrigin
 
-WHOLE = "whole"
-CUT = "cut off"
-EMPTY = "empty"
-WRITING = "still written"
-KILLED = "killed"
-NOT_PARSED = "not parsed"
-HALF_PARSED = "half parsed"
-FOREIGN = "of another tool"
-STATES = {
-    CUT: "it ends in the middle: a full disk, or a process that ended while writing",
-    KILLED: "torch_npu left no profiler_info: the process ended inside the window, and the data is lost",
-    HALF_PARSED: "its parsing was interrupted, or failed",
-    EMPTY: "it is empty",
-    WRITING: "the process that records or parses it is at work",
-    NOT_PARSED: "it was recorded, and has to be parsed before it can be read",
-    FOREIGN: "another tool recorded it",
-    WHOLE: "it has everything that a report needs",
+WHOLE = Text("whole")
+CUT = Text("cut off")
+EMPTY = Text("empty")
+WRITING = Text("still written")
+KILLED = Text("killed")
+NOT_PARSED = Text("not parsed")
+HALF_PARSED = Text("half parsed")
+FOREIGN = Text("of another tool")
+STATES: Mapping[str, Text] = {
+    CUT: Text("it ends in the middle: a full disk, or a process that ended while writing"),
+    KILLED: Text("torch_npu left no profiler_info: the process ended inside the window, and the data is lost"),
+    HALF_PARSED: Text("its parsing was interrupted, or failed"),
+    EMPTY: Text("it is empty"),
+    WRITING: Text("the process that records or parses it is at work"),
+    NOT_PARSED: Text("it was recorded, and has to be parsed before it can be read"),
+    FOREIGN: Text("another tool recorded it"),
+    WHOLE: Text("it has everything that a report needs"),
 }
 """What each state means, worst first: a group is in the worst state of its traces."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.progress import Progress, ignore
 from patcher.traces import names, sidecar
 from patcher.traces.folders import chrome_files, foreign, npu_folders
@@ -81,7 +82,7 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
-        trace = RecordedTrace(path, "other", FOREIGN, size(path), "a trace of CANN, without torch_npu")
+        trace = RecordedTrace(path, "other", FOREIGN, size(path), Text("a trace of CANN, without torch_npu"))
     elif other := foreign.named(path):
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
@@ -107,12 +108,17 @@ def readable(path: Path) -> list[Path]:
     if not path.exists() and (packed := path.with_name(f"{path.name}.gz")).is_file():  # compressed since
         return [packed]
     if not path.exists():
-        raise Problem(Kind.NO_TRACE, f"{path} does not exist", hint="rlpatch traces shows what was recorded")
+        raise Problem(
+            Kind.NO_TRACE, Text("{path} does not exist", path), hint=Text("rlpatch traces shows what was recorded")
+        )
     if not path.is_dir():
         trace = sidecar.trace_of(path)
         if trace == path and (other := foreign.known(path)):
             raise Problem(
-                Kind.TRACE, f"{path.name} is {other.what}, which rlpatch does not read", str(path), other.hint
+                Kind.TRACE,
+                Text("{name} is {what}, which rlpatch does not read", path.name, other.what),
+                str(path),
+                other.hint,
             )
         return [path] if trace == path else readable(trace)
     if own := _export(path) or _msprof(path):
@@ -129,24 +135,27 @@ def _nothing(path: Path, first: Path | None, others: Sequence[Path]) -> Problem:
     hint = f"rlpatch analyse {shlex.quote(str(path))}"
     if first is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
         if other := next(filter(None, map(foreign.named, others)), None):
-            cause = f"{path.name or path} holds {other.what}, which rlpatch does not read"
+            cause = Text("{name} holds {what}, which rlpatch does not read", path.name or path, other.what)
             return Problem(Kind.NO_TRACE, cause, str(path), other.hint)
         return empty(path)
     first = first or path
-    cause = f"{first.name} has not been parsed"
+    cause = Text("{name} has not been parsed", first.name)
     if (first / OUTPUT).is_dir():
-        cause = f"{first.name} holds tables of torch_npu, but neither trace_view.json nor a database"
+        cause = Text("{name} holds tables of torch_npu, but neither trace_view.json nor a database", first.name)
         if not npu_folders.has_raw(first):
-            hint = f"get one of them, or {ascend_tables.STEPS}: the raw data is gone"
+            hint = Text("get one of them, or {steps}: the raw data is gone", ascend_tables.STEPS)
     elif _folder_kind(first) == CANN:
-        cause, hint = f"msprof has not exported {first.name}", f"msprof --export=on --output={shlex.quote(str(first))}"
+        cause, hint = (
+            Text("msprof has not exported {name}", first.name),
+            f"msprof --export=on --output={shlex.quote(str(first))}",
+        )
     return Problem(Kind.NO_TRACE, cause, str(first), hint)
 
 
 def empty(folder: Path) -> Problem:
     """That no trace of any tool is in a folder."""
-    hint = "the log of the run and `rlpatch status` name the folder of the traces"
-    return Problem(Kind.NO_TRACE, f"no traces found in {folder.name or folder}", str(folder), hint)
+    hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
+    return Problem(Kind.NO_TRACE, Text("no traces found in {name}", folder.name or folder), str(folder), hint)
 
 
 def _raised(error: OSError) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher.messages.text import Text
 from patcher.store.filesystem.opened import reading
 from patcher.traces.formats.chrome import nanoseconds
 from patcher.traces.formats.csv_tables import rows
@@ -101,7 +102,8 @@ def parted(name: str) -> tuple[str, str]:
 
 
 _SETTINGS = {
-    "_profiler_level": "level", "_aic_metrics": "AI Core metrics", "_l2_cache": "L2 cache", "activities": "activities",
+    "_profiler_level": "level", "_aic_metrics": Text("AI Core metrics"), "_l2_cache": "L2"
+    " cache", "activities": "activities",
     "record_shapes": "shapes", "profile_memory": "memory", "with_stack": "stacks", "with_modules": "modules",
     "torch_npu_version": "torch_npu", "cann_version": "CANN",
 }  # fmt: skip

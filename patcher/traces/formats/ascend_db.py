@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.traces.formats import ascend, database
 from patcher.traces.formats.ascend_db_kernels import AlikeTasks
 from patcher.traces.marks import NUMBERED
@@ -34,7 +35,7 @@ _TABLES = _NEEDED.keys() | {
     "CANN_API", "COMMUNICATION_OP", "COMPUTE_TASK_INFO", "CONNECTION_IDS", "ENUM_HCCL_DATA_TYPE", "MSTX_EVENTS",
     "NPU_INFO", "PYTORCH_API", "RANK_DEVICE_MAP", "STEP_TIME", "TASK_PMU_INFO",
 }  # fmt: skip
-_PARSE_AGAIN = "parse the folder again with `rlpatch analyse`, if PROF_… is still there"
+_PARSE_AGAIN = Text("parse the folder again with `rlpatch analyse`, if PROF_… is still there")
 _COMPUTING = "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId"
 _OPERATOR, _TRACE = 50001, 50003  # of ENUM_API_TYPE: op, and functions of Python
 _LAUNCHES = """SELECT connectionId, MIN(startNs), globalTid FROM CANN_API
@@ -79,8 +80,8 @@ class DatabaseTrace(RankTrace):
             with database.opened(self.file) as db:
                 yield db
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-            what = error if isinstance(error, sqlite3.Error) else "a column has values of another type"
-            cause = f"{self.file.name} cannot be read: {what}"
+            what = error if isinstance(error, sqlite3.Error) else Text("a column has values of another type")
+            cause = Text("{name} cannot be read: {what}", self.file.name, what)
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
     def kernel_uses(self, owner: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
@@ -124,7 +125,11 @@ class DatabaseTrace(RankTrace):
     def _check(self, db: sqlite3.Connection) -> None:
         names = {name.upper() for name in _column(db, "SELECT name FROM sqlite_master")}
         if computed := sorted((_TABLES & names) - self.tables.keys()):
-            cause = f"{self.file.name} cannot be read: {computed[0]} is computed, and torch_npu writes a plain table"
+            cause = Text(
+                "{name} cannot be read: {computed} is computed, and torch_npu writes a plain table",
+                self.file.name,
+                computed[0],
+            )
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN)
         for table, columns in _NEEDED.items():
             if table == "TASK" and table not in self.tables and "PYTORCH_API" in self.tables:
@@ -132,9 +137,13 @@ class DatabaseTrace(RankTrace):
             missing = columns - self.tables.get(table, set())
             if missing:
                 lacking = ", ".join(sorted(missing))
-                what = f"{lacking} in the table {table}" if table in self.tables else f"the table {table}"
-                cause = f"{self.file.name} is a database of another schema: it lacks {what}"
-                hint = "a report reads ascend_pytorch_profiler_<rank>.db of torch_npu.profiler"
+                what = (
+                    Text("{lacking} in the table {table}", lacking, table)
+                    if table in self.tables
+                    else Text("the table {table}", table)
+                )
+                cause = Text("{name} is a database of another schema: it lacks {what}", self.file.name, what)
+                hint = Text("a report reads ascend_pytorch_profiler_<rank>.db of torch_npu.profiler")
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)
 
     def _rank(self, db: sqlite3.Connection) -> int | None:

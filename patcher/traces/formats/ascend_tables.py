@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.traces.formats import ascend
 from patcher.traces.formats.ascend_kernels import KernelSums, KernelTable, nanoseconds_in
 from patcher.traces.formats.csv_tables import rows
@@ -42,7 +43,12 @@ def read(file: Path) -> RankProfile:
         if row
     ]
     if not units:
-        raise Problem(Kind.TRACE, f"{file.name} holds no step", str(file), "parse the folder again, if PROF_… is there")
+        raise Problem(
+            Kind.TRACE,
+            Text("{name} holds no step", file.name),
+            str(file),
+            Text("parse the folder again, if PROF_… is there"),
+        )
     units.sort(key=lambda unit: unit.number)
     rank, world, settings = ascend.rank_folder(folder)
     return RankProfile(

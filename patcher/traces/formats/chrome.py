@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
 
@@ -189,7 +190,7 @@ def times(event: Event) -> tuple[int, int]:
     begin = nanoseconds(event.ts)
     end = begin + round(event.dur * 1000)
     if abs(end) >= BEYOND:
-        raise OverflowError(f"no duration: {event.dur}")
+        raise OverflowError(Text("no duration: {dur}", event.dur))
     return begin, end
 
 
@@ -233,7 +234,7 @@ class ChromeEvents:
             if ended:
                 rest = b"".join((rest, *iter(lambda: file.read(self.block), b""))).strip()
                 self.header.update(_loaded(b"{" + rest.removesuffix(b"}") + b"}") or {})
-            self.cut = file.cut or ("" if ended else "the file ends before the list of its events does")
+            self.cut = file.cut or ("" if ended else Text("the file ends before the list of its events does"))
 
     def _begin(self, file: _Stream) -> bytes:
         """Return the text behind the opening of the list of events; the header is taken."""
@@ -241,7 +242,9 @@ class ChromeEvents:
         if rest.startswith(b"["):
             return rest[1:]
         if not rest.startswith(b"{"):
-            raise self._problem("holds no JSON" if rest else "is empty", file)
+            raise self._problem(
+                Text("{name} holds no JSON", self.path.name) if rest else Text("{name} is empty", self.path.name), file
+            )
         while True:
             for head in islice(_HEAD.finditer(rest), _MOST_HEADS):
                 header = _loaded(rest[: head.end()] + b"]}")
@@ -250,12 +253,18 @@ class ChromeEvents:
                     return rest[head.end() :]
             more = file.read(max(self.block, len(rest))) if len(rest) < LARGEST else b""
             if not more:
-                raise self._problem(f"holds no list traceEvents within its first {len(rest):,} bytes", file)
+                raise self._problem(
+                    Text(
+                        "{name} holds no list traceEvents within its first {count:,} bytes", self.path.name, len(rest)
+                    ),
+                    file,
+                )
             rest += more
 
-    def _problem(self, what: str, file: _Stream) -> Problem:
-        cause = f"{self.path.name} {what}{f': {file.cut}' if file.cut else ''}"
-        hint = f"rlpatch traces {shlex.quote(str(self.path.parent))} shows which traces are whole"
+    def _problem(self, cause: str, file: _Stream) -> Problem:
+        if file.cut:
+            cause = Text("{cause}: {reason}", cause, file.cut)
+        hint = Text("rlpatch traces {parent} shows which traces are whole", shlex.quote(str(self.path.parent)))
         return Problem(Kind.TRACE, cause, str(self.path), hint)
 
     def _decoded(self, rest: bytes) -> tuple[list[Event], int, bool]:
@@ -343,11 +352,11 @@ class _Stream:
                 missing -= len(part)
                 self.total += len(part)
                 if self.total > _LEAST_UNPACKED + _MOST_PACKED * self.raw.tell():
-                    self.cut = f"the gzip file unpacks to more than {_MOST_PACKED} times its size"
+                    self.cut = Text("the gzip file unpacks to more than {most_packed} times its size", _MOST_PACKED)
         except EOFError:
-            self.cut = "the gzip file ends before its end"
+            self.cut = Text("the gzip file ends before its end")
         except (gzip.BadGzipFile, zlib.error) as error:
-            self.cut = f"the gzip file is damaged ({error})"
+            self.cut = Text("the gzip file is damaged ({error})", error)
         return b"".join(parts)
 
 
@@ -392,7 +401,7 @@ def scan(path: Path, progress: Progress = ignore) -> Scan:
             steps.update(int(found[1]) for found in _STEP.finditer(text) if found.end() < len(text))
             rest = text[-_LONGEST_STEP:]
     steps.update(int(found[1]) for found in _STEP.finditer(rest))
-    cut = stream.cut or ("" if _is_ended(head, tail) else "its JSON ends in the middle")
+    cut = stream.cut or ("" if _is_ended(head, tail) else Text("its JSON ends in the middle"))
     return Scan(tuple(sorted(steps)), events, head, cut)
 
 

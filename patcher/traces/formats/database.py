@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from patcher.messages.text import Text
 from patcher.store.filesystem.opened import reading
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ class _Budget:
 
         self.bytes -= len(data)
         if self.bytes < 0:
-            raise sqlite3.DataError(f"it holds more than {self.most:,} bytes of text, more than its size explains")
+            raise sqlite3.DataError(
+                Text("it holds more than {most:,} bytes of text, more than its size explains", self.most)
+            )
         return data.decode("utf-8", "replace")
 
 
@@ -82,7 +85,7 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
     import sqlite3
 
     if not file.is_file():  # SQLite would wait for a pipe
-        raise sqlite3.OperationalError("not a regular file")
+        raise sqlite3.OperationalError(Text("not a regular file"))
     beside = [file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm", "-journal")]
     log = (
         beside[0].stat().st_size
@@ -103,7 +106,7 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
         except sqlite3.OperationalError:
             if budget.steps >= 0:
                 raise
-            cause = f"reading it takes more than {budget.most:,} steps, more than its size explains"
+            cause = Text("reading it takes more than {most:,} steps, more than its size explains", budget.most)
             raise sqlite3.OperationalError(cause) from None
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher.messages.text import Text
 from patcher.progress import Progress, ignore
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.messages import message
@@ -144,7 +145,7 @@ class _Reader:
                 thread = self._thread(event)
                 add_begin, add_end, add_name = thread.add_begin, thread.add_end, thread.add_name
             if not low < end < high:  # before anything is added: the columns stay as long as each other
-                raise OverflowError(f"no duration: {event.dur}")
+                raise OverflowError(Text("no duration: {dur}", event.dur))
             add_begin(begin)
             add_end(end)
             args = event.args

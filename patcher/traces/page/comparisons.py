@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from patcher.messages.text import AND, Text, joined
 from patcher.page.markup import Content, alert, faint, tag
 from patcher.traces.model import ALIKE, FEW, OTHER, Comparison, TimeChange
 from patcher.traces.page.drawings import waterfall
@@ -11,24 +12,28 @@ from patcher.traces.page.profiles import described, origin
 from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
 from patcher.traces.words import cut, duration, percent, sign, signed
 
+_BEFORE, _AFTER = Text("before"), Text("after")
+
 
 def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
     """The title and the body of the page of ``comparison``."""
-    sides = {"before": comparison.before, "after": comparison.after}
+    sides = {_BEFORE: comparison.before, _AFTER: comparison.after}
     body = (
         tag(
             "header",
             tag("h1", "rlpatch compare"),
-            [faint(f"{name}: {origin(', '.join(one.sources), one)}") for name, one in sides.items()],
+            [faint(Text("{side}: {origin}", name, origin(", ".join(one.sources), one))) for name, one in sides.items()],
         ),
-        alert("These two cannot be compared as they are. What follows was forced:", comparison.refused),
+        alert(Text("These two cannot be compared as they are. What follows was forced:"), comparison.refused),
         tag("p", _verdict(comparison), class_="verdict"),
-        [tag("p", f"Not the same: {difference}.") for difference in comparison.differs],
+        [tag("p", Text("Not the same: {difference}.", difference)) for difference in comparison.differs],
         [tag("p", note) for note in comparison.notes],
         tiled(_tiles(comparison)),
         waterfall(comparison),
-        _changes("Kernels", comparison.kernels, limits, "Per unit, by what each adds to the difference."),
-        _changes("Modules and ranges", comparison.modules, limits, "Including everything called within one."),
+        _changes(Text("Kernels"), comparison.kernels, limits, Text("Per unit, by what each adds to the difference.")),
+        _changes(
+            Text("Modules and ranges"), comparison.modules, limits, Text("Including everything called within one.")
+        ),
         [
             described(one, limits, opened=False, side=side)
             for side, profiles in zip(sides, comparison.reports, strict=True)
@@ -40,32 +45,34 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
 
 def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
     first, second = comparison.median_ns
-    clock = " on the host" if comparison.clock == "host" else ""
-    yield duration(first), f"median unit{clock} before, of {len(comparison.before.units_ns)}"
-    yield duration(second), f"median unit{clock} after, of {len(comparison.after.units_ns)}"
+    median = Text("median unit on the host") if comparison.clock == "host" else Text("median unit")
+    yield duration(first), Text("{median} before, of {count}", median, len(comparison.before.units_ns))
+    yield duration(second), Text("{median} after, of {count}", median, len(comparison.after.units_ns))
     if comparison.change:
         low, estimate, high = comparison.change
-        yield signed(estimate), "change of the median unit"
-        yield f"{signed(low)} to {signed(high)}", "95 % interval of the change"
+        yield signed(estimate), Text("change of the median unit")
+        yield Text("{low} to {high}", signed(low), signed(high)), Text("95 % interval of the change")
         if first:
-            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", "of the unit before"
+            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("of the unit before")
         if equal := comparison.equal_load:
             low, estimate, high = equal.change
-            about = f"at equal {' and '.join(equal.by)}; that fits {percent(equal.fit, 0)}"
-            yield f"{signed(estimate)} ({signed(low)} to {signed(high)})", about
+            about = Text("at equal {by}; that fits {fit}", joined(AND, equal.by), percent(equal.fit, 0))
+            yield Text("{change} ({low} to {high})", signed(estimate), signed(low), signed(high)), about
 
 
 def _verdict(comparison: Comparison) -> str:
     if not comparison.change:
-        return "There is nothing to compare: a side has fewer than two steps."
+        return Text("There is nothing to compare: a side has fewer than two steps.")
     _, estimate, _ = comparison.change
-    shown = f"{signed(estimate)} per unit"
-    known = {
-        FEW: f"Not enough data: {shown}", OTHER: f"The profiler recorded differently: {shown}",
-        ALIKE: f"No certain difference: {shown}",
+    shown = Text("{estimate} per unit", signed(estimate))
+    known: dict[str, Text] = {
+        FEW: Text("Not enough data: {change}", shown),
+        OTHER: Text("The profiler recorded differently: {change}", shown),
+        ALIKE: Text("No certain difference: {change}", shown),
     }  # fmt: skip
-    word = "Slower" if estimate > 0 else "Faster"
-    return known.get(comparison.verdict, f"{word} by {duration(abs(estimate))} per unit")
+    changed = duration(abs(estimate))
+    certain = Text("Slower by {time} per unit", changed) if estimate > 0 else Text("Faster by {time} per unit", changed)
+    return known.get(comparison.verdict, certain)
 
 
 def _changes(title: str, changes: Sequence[TimeChange], limits: PageLimits, about: str) -> Content:
@@ -79,5 +86,8 @@ def _changes(title: str, changes: Sequence[TimeChange], limits: PageLimits, abou
             Cell(f"{one.before_calls:,.1f}", one.before_calls), Cell(f"{one.after_calls:,.1f}", one.after_calls),
             one.kind,
         ))  # fmt: skip
-    heads = ("name", "what changed", "change", "before", "after", "calls before", "calls after", "kind")
+    heads = (
+        Text("name"), Text("what changed"), Text("change"), Text("before"), Text("after"), Text("calls before"),
+        Text("calls after"), Text("kind"),
+    )  # fmt: skip
     return table(title, heads, rows, limits, about)

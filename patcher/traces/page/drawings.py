@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+from patcher.messages.text import Text, joined, sentences
 from patcher.page.markup import Content, Markup, section, tag
 from patcher.traces.model import PARTS, Comparison, RankProfile, RecordedUnit
 from patcher.traces.page import svg
@@ -28,17 +29,19 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
         return None
     each = math.ceil(len(units) / limits.bars)
     groups = [units[at : at + each] for at in range(0, len(units), each)]
-    about = (
+    about = Text(
         "A bar reaches from the first kernel that the unit launched to the first one of the next unit, the last bar to"
         " the last kernel; the first bar begins with its lead-in. The parts add up to it."
     )
-    about = about if profile.total_ns else "Nothing ran on a device: the line is how long each was on the host."
+    about = about if profile.total_ns else Text("Nothing ran on a device: the line is how long each was on the host.")
     if each > 1:
-        about = f"Each bar is the average of {each} units: there are too many to draw one by one. {about}"
+        about = Text(
+            "Each bar is the average of {each} units: there are too many to draw one by one. {about}", each, about
+        )
     legend = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
-    legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), "time on the host"))
+    legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), Text("time on the host")))
     figure = tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about))
-    return section("Each unit", tag("ul", legend, class_="legend"), figure)
+    return section(Text("Each unit"), tag("ul", legend, class_="legend"), figure)
 
 
 def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
@@ -67,14 +70,15 @@ def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
         [svg.path(drawn, part) for part, drawn in boxes.items() if drawn],
         svg.path(marks, "host"), svg.rule(_LEFT, up(median), "median"), labels, titles,
     )  # fmt: skip
-    return svg.drawing(content, 250, f"The parts of {len(groups)} bars, one for each unit")
+    return svg.drawing(content, 250, Text("The parts of {count} bars, one for each unit", len(groups)))
 
 
 def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float) -> str:
     first, last = group[0].number, group[-1].number
-    name = f"#{first}" if len(group) == 1 else f"#{first} to #{last}"
-    parts = (f"{PARTS[part]} {duration(value)}" for part, value in mean.items() if value)
-    return "\n".join((f"{name}: {duration(sum(mean.values()))}", *parts, f"on the host {duration(host)}"))
+    name = f"#{first}" if len(group) == 1 else Text("#{first} to #{last}", first, last)
+    parts = (Text("{part} {time}", PARTS[part], duration(value)) for part, value in mean.items() if value)
+    head = Text("{units}: {time}", name, duration(sum(mean.values())))
+    return joined("\n", (head, *parts, Text("on the host {host}", duration(host))))
 
 
 def _axis(up: Scale) -> Iterator[Content]:
@@ -88,17 +92,24 @@ def load_charts(profile: RankProfile) -> Content:
     """The time of a unit against its requests and tokens, where marks or metadata have them."""
     drawn, before = [], []
     on_device = bool(profile.total_ns)  # once: it is a sum over all units
-    clock = "" if on_device else " on the host"
-    for name, about in (("requests", "requests"), ("context", "tokens of context"), ("tokens", "tokens scheduled")):
+    for name, about in (
+        ("requests", Text("requests")),
+        ("context", Text("tokens of context")),
+        ("tokens", Text("tokens scheduled")),
+    ):
         known = [unit for unit in profile.units if getattr(unit, name) is not None]
         values = [getattr(unit, name) for unit in known]
         if len(set(values)) > 1 and values not in before:  # each request that decodes has one token
             before.append(values)
             times = [unit.device_ns if on_device else unit.host_ns for unit in known]
             points = list(zip(values, times, (unit.number for unit in known), strict=True))
-            caption = f"Unit time{clock} against {about}{_explained(values, times)}"
+            caption = Text("Unit time against {load}", about)
+            if not on_device:
+                caption = Text("Unit time on the host against {load}", about)
+            if explained := _explained(values, times):
+                caption = Text("{caption}: {explained}", caption, explained)
             drawn.append(tag("figure", tag("figcaption", caption), _scatter(points, about)))
-    return section("What the units held", drawn) if drawn else None
+    return section(Text("What the units held"), drawn) if drawn else None
 
 
 def _explained(values: Sequence[int], times: Sequence[int]) -> str:
@@ -107,9 +118,9 @@ def _explained(values: Sequence[int], times: Sequence[int]) -> str:
         return ""
     slope = statistics.linear_regression(values, times).slope
     explains = percent(statistics.correlation(values, times) ** 2, 0)
-    return (
-        f": {duration(abs(slope))} {'less' if slope < 0 else 'more'} for each, which explains {explains} of the spread"
-    )
+    if slope < 0:
+        return Text("{time} less for each, which explains {share} of the spread", duration(-slope), explains)
+    return Text("{time} more for each, which explains {share} of the spread", duration(slope), explains)
 
 
 def _fit(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Markup | None:
@@ -131,7 +142,7 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
     across = Scale(low, high, _LEFT + 15, WIDTH - 15)
     dots = [
         svg.shape(
-            "circle", title=f"#{number}: {value:,} {about}, {duration(time)}",
+            "circle", title=Text("#{number}: {value:,} {load}, {time}", number, value, about, duration(time)),
             r=3.5, class_="dot", cx=across(value), cy=up(time),
         )
         for value, time, number in points[:: math.ceil(len(points) / 600)]
@@ -139,7 +150,9 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
     ends = [
         svg.shape("text", f"{value:,}", x=across(value), y=bottom + 16, text_anchor="middle") for value in (low, high)
     ]
-    return svg.drawing((_axis(up), _fit(points, across, up), dots, ends), bottom + 22, f"Unit time against {about}")
+    return svg.drawing(
+        (_axis(up), _fit(points, across, up), dots, ends), bottom + 22, Text("Unit time against {about}", about)
+    )
 
 
 def waterfall(comparison: Comparison) -> Content:
@@ -149,7 +162,10 @@ def waterfall(comparison: Comparison) -> Content:
         return None
     first, second = comparison.median_ns
     ends = [*itertools.accumulate((part.change_ns for part in parts), initial=first)]
-    bars = [("before", 0, first, "total"), ("after", 0, second, "total")]
+    bars: list[tuple[str, float, float, str]] = [
+        (Text("before"), 0, first, "total"),
+        (Text("after"), 0, second, "total"),
+    ]
     bars[1:1] = [
         (PARTS.get(part.name, part.name), begin, end, "slower" if end > begin else "faster")
         for part, (begin, end) in zip(parts, itertools.pairwise(ends), strict=True)
@@ -167,7 +183,8 @@ def waterfall(comparison: Comparison) -> Content:
         drawn.append(svg.shape("text", cut(name, 60), x=left - 8, y=y + 15, text_anchor="end", class_="strong"))
         drawn.append(svg.shape("rect", x=x, y=y + 3, width=wide, height=height - 6, class_=kind))
         drawn.append(svg.shape("text", shown, x=x + wide + 6, y=y + 15))
-    about = "The parts of the unit, from before to after; they add up to the difference."
-    about += f" The axis begins at {duration(low)}." if low > 0 else ""
-    figure = svg.drawing(drawn, len(bars) * height + 4, "Waterfall")
-    return section("Where the difference comes from", tag("figure", figure, tag("figcaption", about)))
+    about = Text("The parts of the unit, from before to after; they add up to the difference.")
+    if low > 0:
+        about = sentences(about, Text("The axis begins at {time}.", duration(low)))
+    figure = svg.drawing(drawn, len(bars) * height + 4, Text("Waterfall"))
+    return section(Text("Where the difference comes from"), tag("figure", figure, tag("figcaption", about)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
+from patcher.messages.text import Text
 from patcher.page.markup import Content, Markup, tag
 from patcher.traces.model import FreeGap, Lanes, RankProfile
 from patcher.traces.page import svg
@@ -27,20 +28,26 @@ def free_places(profile: RankProfile, limits: PageLimits) -> Content:
             Cell(percent(gap.ns / total), gap.ns, (gap.ns / total, gap.part)), gap.units,
             Cell(_seen(profile, at, gap), gap.unit), gap.count, timed(gap.longest_ns), reason_of(gap), cut(behind(gap)),
         ))  # fmt: skip
-    heads = ("place", "why", "ms per unit", "share of unit time", "units", "where", "gaps", "longest", "free", "")
-    about = (
+    heads = (
+        Text("place"), Text("why"), Text("ms per unit"), Text("share of unit time"), Text("units"), Text("where"),
+        Text("gaps"), Text("longest"), Text("free"), "",
+    )  # fmt: skip
+    about = Text(
         "Nothing ran on the device there. A row sums the gaps between the same kernels, with the same call, operator"
-        f" and module on the host. The first {MARKED} are framed in the units drawn above."
+        " and module on the host. The first {marked} are framed in the units drawn above.",
+        MARKED,
     )
-    return table("Where the device was free", heads, rows, limits, about, names=2)
+    return table(Text("Where the device was free"), heads, rows, limits, about, names=2)
 
 
 def _seen(profile: RankProfile, at: int, gap: FreeGap) -> Content:
     """The unit that has most of it, or the link to where it is drawn."""
     drawn = next((lanes.number for lanes in profile.lanes if lanes.number in gap.spots), None)
     if drawn is None or at >= MARKED:
-        return f"#{gap.unit} at {duration(gap.begin_ns)}"
-    return tag("a", f"#{drawn} at {duration(gap.spots[drawn][0])}", href=f"#{_name(profile, at, drawn)}")
+        return Text("#{number} at {time}", gap.unit, duration(gap.begin_ns))
+    return tag(
+        "a", Text("#{number} at {time}", drawn, duration(gap.spots[drawn][0])), href=f"#{_name(profile, at, drawn)}"
+    )
 
 
 def frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> Iterator[Markup]:
@@ -48,7 +55,14 @@ def frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> 
     for at, gap in enumerate(profile.gaps[:MARKED]):
         if lanes.number in gap.spots:
             begin, ns = gap.spots[lanes.number]
-            title = f"{at + 1}: {cut(place_of(gap))}\n{cut(why(gap))}\n{duration(ns)} at {duration(begin)}"
+            title = Text(
+                "{number}: {place}\n{why}\n{time} at {begin}",
+                at + 1,
+                cut(place_of(gap)),
+                cut(why(gap)),
+                duration(ns),
+                duration(begin),
+            )
             wide = max(across.length(ns), 1.0)
             name = _name(profile, at, lanes.number)
             yield svg.shape("rect", title=title, id=name, x=across(begin), y=0, width=wide, height=height, class_="gap")

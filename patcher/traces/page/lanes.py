@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from patcher.messages.text import Text
+from patcher.page import steering
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import CALL, COMMUNICATION, COMPUTE, COPY, KINDS, LAUNCH, MARK, Lanes, RankProfile, Span
 from patcher.traces.page import svg
@@ -24,8 +26,8 @@ LANE = 16
 """The height of a row, in pixels."""
 
 LEGEND = {
-    MARK: "the mark of a unit on the host", CALL: "long calls on the host", LAUNCH: "launches",
-    COMPUTE: "computing", COMMUNICATION: "communicating", COPY: "copying",
+    MARK: Text("the mark of a unit on the host"), CALL: Text("long calls on the host"), LAUNCH: Text("launches"),
+    COMPUTE: Text("computing"), COMMUNICATION: Text("communicating"), COPY: Text("copying"),
 }  # fmt: skip
 """Kind of a span → what its colour means, in the order of the rows."""
 
@@ -33,7 +35,7 @@ _BAR = 12
 _AXIS = 20
 _LABEL = 15  # characters of the name of a row
 _STREAMS = 16
-_HINT = (
+_HINT = Text(
     "Zoom with + and \N{MINUS SIGN}, two fingers, or Ctrl and the wheel (the wheel alone after a click); move it by"
     " dragging or with the arrows; 0 shows all of it."
 )
@@ -52,15 +54,21 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
         return None
     figures = []
     for at, lanes in enumerate(profile.lanes):
-        name = f"The {lanes.why} unit" if len(profile.units) > 1 else "The unit"
+        name = Text("The {why} unit", lanes.why) if len(profile.units) > 1 else Text("The unit")
         across = _across(lanes.device_ns)
         rows = _rows(lanes, across, limits)
         marked = frames(profile, lanes, across, LANE * len(rows))
-        drawn = picture(rows, lanes.device_ns, f"The streams in unit {lanes.number}", marked, hint=not at)
-        figures.append(tag("figure", tag("figcaption", f"{name}, #{lanes.number}: {duration(lanes.device_ns)}"), drawn))
+        drawn = picture(rows, lanes.device_ns, Text("The streams in unit {number}", lanes.number), marked, hint=not at)
+        figures.append(
+            tag(
+                "figure",
+                tag("figcaption", Text("{unit}, #{number}: {time}", name, lanes.number, duration(lanes.device_ns))),
+                drawn,
+            )
+        )
     spans = [span for one in profile.lanes for rows in (one.host, one.streams) for own in rows.values() for span in own]
-    about = "Paler: the mark and the launches of another unit, and what it launched." if _others(spans) else ""
-    return section("On the device", legend(spans), figures, about and faint(about))
+    about = Text("Paler: the mark and the launches of another unit, and what it launched.") if _others(spans) else ""
+    return section(Text("On the device"), legend(spans), figures, about and faint(about))
 
 
 def legend(spans: Iterable[Span]) -> Markup:
@@ -105,7 +113,7 @@ def strokes(spans: Iterable[tuple[float, float]], top: int, height: int, kind: s
     return drawn and tag("path", title and tag("title", title), d="".join(drawn), class_=kind)
 
 
-def joined(spans: Iterable[tuple[float, float]], near: float) -> list[tuple[int, int]]:
+def merged(spans: Iterable[tuple[float, float]], near: float) -> list[tuple[int, int]]:
     """Ranges in order of their begin, in whole ticks: those with less than ``near`` between them as one."""
     made: list[tuple[int, int]] = []
     for begin, end in spans:
@@ -146,22 +154,21 @@ def _spans(spans: Iterable[Span], across: Scale, y: int, named: int, near: float
         ends = (across(span.begin_ns), across(span.begin_ns + span.ns))
         kind = f"{_kind(span)}{'' if span.own else ' others'}"
         if span.ns >= named and span.kind != LAUNCH:
-            ((begin, end),) = joined([ends], 0)
-            count = f", {span.count} {'tasks' if span.kind in KINDS else 'of them'}" if span.count > 1 else ""
-            title = f"{cut(span.name)}\n{duration(span.ns)} at {duration(span.begin_ns)}{count}"
+            ((begin, end),) = merged([ends], 0)
+            values = cut(span.name), duration(span.ns), duration(span.begin_ns)
+            title = Text("{name}\n{time} at {begin}", *values)
+            if span.count > 1 and span.kind in KINDS:
+                title = Text("{name}\n{time} at {begin}, {count} tasks", *values, span.count)
+            elif span.count > 1:
+                title = Text("{name}\n{time} at {begin}, {count} of them", *values, span.count)
             yield svg.shape("rect", title=title, x=begin, y=y, width=max(end - begin, 1), height=_BAR, class_=kind)
         else:
             small.setdefault(kind, []).append(ends)
     for kind, drawn in small.items():
-        yield strokes(joined(drawn, near), y, _BAR, kind)
+        yield strokes(merged(drawn, near), y, _BAR, kind)
 
 
 def _controls() -> Markup:
     """Buttons for the script, which shows them."""
-    signs = {
-        "earlier": "\N{LEFTWARDS ARROW}", "later": "\N{RIGHTWARDS ARROW}", "farther": "\N{MINUS SIGN}", "closer": "+",
-    }  # fmt: skip
-    buttons = [
-        tag("button", sign, type="button", data_do=name, title=name, aria_label=name) for name, sign in signs.items()
-    ]
-    return tag("div", buttons, tag("button", "all", type="button", data_do="whole"), class_="controls", hidden=True)
+    whole = tag("button", Text("all"), type="button", data_do="whole")
+    return tag("div", steering(), whole, class_="controls", hidden=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from patcher.messages.text import Text, sentences
 from patcher.page.markup import Content
 from patcher.traces.measured import BUSY, TOGETHER, KernelUse, OperatorRate, pipe_name, states
 from patcher.traces.model import Collective, RankProfile
@@ -11,7 +12,7 @@ from patcher.traces.page.tables import Cell, PageLimits, table, timed
 from patcher.traces.words import cut, micros, millis, percent, size
 
 _TIMES = {
-    "usual_ns": "by its neighbours", "excess_ns": "longer by", "waits_ns": "waits for the last rank",
+    "usual_ns": Text("by its neighbours"), "excess_ns": Text("longer by"), "waits_ns": Text("waits for the last rank"),
     "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
 }  # fmt: skip
 """Time of a collective → the head of its column, which is there where one of them has it."""
@@ -25,12 +26,15 @@ def collectives(profile: RankProfile, limits: PageLimits) -> Content:
         (*_measured(one), *(_timed(getattr(one, name)) for name in times))
         for one in sorted(known, key=lambda one: (-one.excess_ns, -one.ns))
     ]
-    heads = ("name", "group", "unit", "n-th there", "size", "time", "GB/s", *times.values())
-    about = (
+    heads = (
+        Text("name"), Text("group"), Text("unit"), Text("n-th there"), Text("size"), Text("time"), "GB/s",
+        *times.values(),
+    )  # fmt: skip
+    about = Text(
         "GB/s is the size by the time without waiting, as far as that is known. By its neighbours: at the rate of those"
         " of its kind and group that are nearest in size."
     )
-    return table("Collectives", heads, rows, limits, about, names=2)
+    return table(Text("Collectives"), heads, rows, limits, about, names=2)
 
 
 def kernel_uses(profile: RankProfile, limits: PageLimits) -> Content:
@@ -38,21 +42,24 @@ def kernel_uses(profile: RankProfile, limits: PageLimits) -> Content:
     longest = max((one.ns for one in profile.kernel_uses), default=1) or 1
     rows = [_used(one, len(profile.units) or 1, longest) for one in profile.kernel_uses]
     heads = [
-        "name", "shapes", "types", "ms per unit", "bound by", "busiest pipes", "blocks", "core", "calls per unit",
-        "average µs", "compiled", "cube utilization",
+        Text("name"), Text("shapes"), Text("types"), Text("ms per unit"), Text("bound by"),
+        Text("busiest pipes"), Text("blocks"), Text("core"), Text("calls per unit"),
+        Text("average µs"), Text("compiled"), Text("cube utilization"),
     ]  # fmt: skip
     known = {
-        "compiled": bool(states(profile.kernel_uses)),
-        "cube utilization": any(one.cube_utilization for one in profile.kernel_uses),
+        Text("compiled"): bool(states(profile.kernel_uses)),
+        Text("cube utilization"): any(one.cube_utilization for one in profile.kernel_uses),
     }
     shown = [at for at, head in enumerate(heads) if known.get(head, True)]
-    about = (
+    about = Text(
         "In what share of a core's cycles its pipes worked, averaged over alike kernels. A pipe bounds a kernel from"
-        f" {percent(BUSY, 0)} on; where none does, those of a vector core that move data and compute take turns from"
-        f" {percent(TOGETHER, 0)} in sum on; else the kernel is too small for the core, or its pipes wait for others."
+        " {busy} on; where none does, those of a vector core that move data and compute take turns from"
+        " {together} in sum on; else the kernel is too small for the core, or its pipes wait for others.",
+        percent(BUSY, 0),
+        percent(TOGETHER, 0),
     )
     cells = [[row[at] for at in shown] for row in rows]
-    return table("Kernels by shape", [heads[at] for at in shown], cells, limits, about, names=2)
+    return table(Text("Kernels by shape"), [heads[at] for at in shown], cells, limits, about, names=2)
 
 
 def _used(one: KernelUse, units: int, longest: int) -> tuple[str | Cell, ...]:
@@ -77,16 +84,20 @@ def _distinct(types: Iterable[str]) -> str:
 def operator_rates(profile: RankProfile, limits: PageLimits) -> Content:
     """Operators of a GPU by shape, with what they reached of the roofline."""
     longest = max((one.ns for one in profile.rates), default=1) or 1
-    heads = ["name", "shapes", "types", "ms per unit", "TFLOPS", "TB/s", "calls per unit", "average µs"]
-    about = (
+    heads = [
+        Text("name"), Text("shapes"), Text("types"), Text("ms per unit"), "TFLOPS", "TB/s", Text("calls per unit"),
+        Text("average µs"),
+    ]  # fmt: skip
+    about = Text(
         "By shapes: two operations for each product, each tensor read or written once. Above 100 % data lay in a cache."
     )
     if any(one.bound for one in profile.rates):
-        heads += ["of the roofline", "at least, ms per unit", "bound by"]
+        heads += [Text("of the roofline"), Text("at least, ms per unit"), Text("bound by")]
     else:
-        about += f" No roofline is known for {profile.device or 'this device'}."
+        roofline = Text("No roofline is known for {device}.", profile.device or Text("this device"))
+        about = sentences(about, roofline)
     rows = [_rated(one, len(profile.units) or 1, longest)[: len(heads)] for one in profile.rates]
-    return table("Operators by shape", heads, rows, limits, about, names=2)
+    return table(Text("Operators by shape"), heads, rows, limits, about, names=2)
 
 
 def _rated(one: OperatorRate, units: int, longest: int) -> tuple[str | Cell, ...]:

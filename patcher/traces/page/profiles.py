@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from patcher.messages.text import COMMA, Text, joined
 from patcher.page.markup import Content, faint, section, tag
 from patcher.traces.model import FORMS, KINDS, PARTS, CallSums, RankProfile, RecordedUnit, Side
 from patcher.traces.page.drawings import load_charts, unit_bars
@@ -19,13 +20,15 @@ def described(
     profile: RankProfile, limits: PageLimits, *, opened: bool, alone: bool = False, side: str = ""
 ) -> Content:
     """All of one profile; of several, each but the first is closed until somebody opens it."""
-    operators = "Host time excludes the operators within."
+    operators = Text("Host time excludes the operators within.")
     if profile.total_ns:
-        operators = "Kernels count for the operator that launched them itself; host time excludes the operators within."
+        operators = Text(
+            "Kernels count for the operator that launched them itself; host time excludes the operators within."
+        )
     replays = profile.replays
     inner = (
-        profile.cold and faint(f"{cold_units(profile.cold)}."),
-        replays and faint(f"{joined_replays(replays.count, replays.joined, replays.why)}."),
+        profile.cold and faint(Text("{sentence}.", cold_units(profile.cold))),
+        replays and faint(Text("{sentence}.", joined_replays(replays.count, replays.joined, replays.why))),
         unit_bars(profile, limits),
         _only_unit(profile, limits),
         device_lanes(profile, limits),
@@ -36,17 +39,27 @@ def described(
         kernel_uses(profile, limits),
         operator_rates(profile, limits),
         collectives(profile, limits),
-        _callers("Operators", profile.operators, profile, limits, operators),
-        _callers("Modules and ranges", profile.modules, profile, limits, "Including everything called within one."),
+        _callers(Text("Operators"), profile.operators, profile, limits, operators),
+        _callers(
+            Text("Modules and ranges"),
+            profile.modules,
+            profile,
+            limits,
+            Text("Including everything called within one."),
+        ),
         _units(profile, limits),
         _checks(profile),
         _vendor(profile, limits),
     )
     if alone:
         return inner
-    name = ", ".join(filter(None, (side, named(profile) or profile.source)))
-    median = duration(profile.median_ns) if profile.total_ns else f"{duration(profile.host_median_ns)} on the host"
-    return tag("details", tag("summary", f"{name}: median unit {median}"), inner, open=opened)
+    name = joined(COMMA, (side, named(profile) or profile.source))
+    median = (
+        duration(profile.median_ns)
+        if profile.total_ns
+        else Text("{time} on the host", duration(profile.host_median_ns))
+    )
+    return tag("details", tag("summary", Text("{name}: median unit {median}", name, median)), inner, open=opened)
 
 
 def named(profile: RankProfile) -> str:
@@ -56,7 +69,9 @@ def named(profile: RankProfile) -> str:
 
 def origin(source: str, recorded: RankProfile | Side, *more: str | None) -> str:
     """Where something was recorded, by which profiler, on which device, and ``more`` that is known of it."""
-    return " · ".join(filter(None, (source, FORMS.get(recorded.form, recorded.form), recorded.device, *more)))
+    return joined(
+        " · ", (source, FORMS.get(recorded.form, recorded.form), recorded.device, *map(str, filter(None, more)))
+    )
 
 
 def _only_unit(profile: RankProfile, limits: PageLimits) -> Content:
@@ -68,8 +83,10 @@ def _only_unit(profile: RankProfile, limits: PageLimits) -> Content:
         (PARTS[part], timed(ns), Cell(percent(ns / total), ns, (ns / total, part)))
         for part, ns in unit.parts.items() if ns
     ]  # fmt: skip
-    about = f"They add up to its {duration(total)}; on the host it took {duration(unit.host_ns)}."
-    return table("The parts of the unit", ("part", "time", "share"), rows, limits, about)
+    about = Text(
+        "They add up to its {total}; on the host it took {host_time}.", duration(total), duration(unit.host_ns)
+    )
+    return table(Text("The parts of the unit"), (Text("part"), Text("time"), Text("share")), rows, limits, about)
 
 
 def _phases(profile: RankProfile) -> Content:
@@ -79,9 +96,9 @@ def _phases(profile: RankProfile) -> Content:
         (phase, Cell(millis(ns / count), ns), Cell(percent(ns / total), ns, (ns / total, "compute")))
         for phase, ns in sums.items() if total
     ]  # fmt: skip
-    heads = ("phase", "kernel ms per unit", "share of kernel time")
-    about = "By the thread and the operator that launched a kernel."
-    return table("Forward and backward", heads, rows, PAGE_LIMITS[0], about)
+    heads = (Text("phase"), Text("kernel ms per unit"), Text("share of kernel time"))
+    about = Text("By the thread and the operator that launched a kernel.")
+    return table(Text("Forward and backward"), heads, rows, PAGE_LIMITS[0], about)
 
 
 def _kernels(profile: RankProfile, limits: PageLimits) -> Content:
@@ -96,15 +113,21 @@ def _kernels(profile: RankProfile, limits: PageLimits) -> Content:
             Cell(f"{one.calls / count:,.1f}", one.calls), Cell(micros(average), average),
             Cell(micros(one.longest_ns) if one.longest_ns else "", one.longest_ns),
         ))  # fmt: skip
-    heads = ("name", "kind", "ms per unit", "share of unit time", "calls per unit", "average µs", "longest µs")
-    about = "Of the units that launched them. Kernels at the same time count each by itself."
-    return table("Kernels", heads, rows, limits, about)
+    heads = (
+        Text("name"), Text("kind"), Text("ms per unit"), Text("share of unit time"), Text("calls per unit"),
+        Text("average µs"), Text("longest µs"),
+    )  # fmt: skip
+    about = Text("Of the units that launched them. Kernels at the same time count each by itself.")
+    return table(Text("Kernels"), heads, rows, limits, about)
 
 
 def _callers(title: str, found: Sequence[CallSums], profile: RankProfile, limits: PageLimits, about: str) -> Content:
     count = len(profile.units) or 1
     widest = max((one.ns for one in found), default=1) or 1
-    heads = ["name", "ms of kernels per unit", "kernels per unit", "calls per unit", "ms on the host per unit"]
+    heads = [
+        Text("name"), Text("ms of kernels per unit"), Text("kernels per unit"), Text("calls per unit"),
+        Text("ms on the host per unit"),
+    ]  # fmt: skip
     rows = [
         [
             cut(one.name), Cell(millis(one.ns / count), one.ns, (one.ns / widest, "compute")),
@@ -118,19 +141,22 @@ def _callers(title: str, found: Sequence[CallSums], profile: RankProfile, limits
     return table(title, heads, rows, limits, about)
 
 
-_HEADS = {"longest": "longest context", "context": "context, summed", "uncounted": "uncounted before"}
+_HEADS = {"longest": Text("longest context"), "context": Text("context, summed"), "uncounted": Text("uncounted before")}
 
 
 def _units(profile: RankProfile, limits: PageLimits) -> Content:
     """The contents of each unit, where there is metadata beside the trace."""
     names = [name for name in (*CONTENTS, "uncounted") if any(getattr(unit, name) for unit in profile.units)]
-    padded = ["padded to"] if any(unit.padded for unit in profile.units) else []
+    padded = [Text("padded to")] if any(unit.padded for unit in profile.units) else []
     if not profile.facts or not (names or padded):
         return None
     rows = [_unit(unit, names, padded) for unit in profile.units]
-    heads = ["unit", "time", "host", "kernels", *(_HEADS.get(name, name) for name in names), *padded]
-    about = f"{uncounted_between(profile.uncounted)}." if profile.uncounted else ""
-    return table("Units one by one", heads, rows, limits, about, names=0)
+    heads = [
+        Text("unit"), Text("time"), Text("host"), Text("kernels"), *(_HEADS.get(name, name) for name in names),
+        *padded,
+    ]  # fmt: skip
+    about = Text("{sentence}.", uncounted_between(profile.uncounted)) if profile.uncounted else ""
+    return table(Text("Units one by one"), heads, rows, limits, about, names=0)
 
 
 def _unit(unit: RecordedUnit, names: Sequence[str], padded: Sequence[str]) -> list[object]:
@@ -144,10 +170,14 @@ def _checks(profile: RankProfile) -> Content:
     if not profile.checks:
         return None
     items = [
-        tag("li", tag("span", "ok") if one.ok else tag("span", "failed", class_="bad"), f" {one.id}: {one.evidence}")
-        for one in sorted(profile.checks, key=lambda check: check.ok)
+        tag(
+            "li",
+            tag("span", "ok") if check.ok else tag("span", "failed", class_="bad"),
+            Text(" {check}: {evidence}", check.id, check.evidence),
+        )
+        for check in sorted(profile.checks, key=lambda check: check.ok)
     ]
-    return section("Can this data be trusted?", tag("ul", items))
+    return section(Text("Can this data be trusted?"), tag("ul", items))
 
 
 def _vendor(profile: RankProfile, limits: PageLimits) -> Content:
@@ -157,4 +187,4 @@ def _vendor(profile: RankProfile, limits: PageLimits) -> Content:
         (step, *(timed(row[name]) if name in row else Cell("", 0) for name in heads)) for step, row in vendor.items()
     ]
     shown = [name.removesuffix("_ns").replace("_", " ") for name in heads]
-    return table("What the profiler's own step file says", ("step", *shown), rows, limits)
+    return table(Text("What the profiler's own step file says"), ("step", *shown), rows, limits)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from patcher.messages.text import Text, sentences
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, Lanes, RankProfile, RecordedUnit
 from patcher.traces.page import svg
-from patcher.traces.page.lanes import LANE, TICKS, LaneRow, joined, legend, picture, strokes
+from patcher.traces.page.lanes import LANE, TICKS, LaneRow, legend, merged, picture, strokes
 from patcher.traces.page.svg import WIDTH
 from patcher.traces.page.tables import PageLimits
 from patcher.traces.words import cut, duration, percent, sign
@@ -49,13 +50,14 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
         LaneRow(f"{_name(one)} #{lanes.number}", list(_bars(one, lanes, longest, at * LANE, near)))
         for at, (one, lanes) in enumerate(shown)
     ]
-    about = (
-        f"Unit #{number} of each rank, or its median unit where that one is not kept. Each begins where it begins on"
-        " that rank: clocks are not compared. Computing above, communication and copies below."
+    about = Text(
+        "Unit #{number} of each rank, or its median unit where that one is not kept. Each begins where it begins on"
+        " that rank: clocks are not compared. Computing above, communication and copies below.",
+        number,
     )
     spans = [span for _, lanes in shown for own in lanes.streams.values() for span in own]
-    figure = tag("figure", picture(rows, longest, "The ranks, one below the other"))
-    return section("Ranks below each other", legend(spans), figure, faint(about), _left_out(profiles))
+    figure = tag("figure", picture(rows, longest, Text("The ranks, one below the other")))
+    return section(Text("Ranks below each other"), legend(spans), figure, faint(about), _left_out(profiles))
 
 
 def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: float) -> Iterator[Content]:
@@ -65,8 +67,8 @@ def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: floa
             (span.begin_ns * each, (span.begin_ns + span.ns) * each)
             for spans in lanes.streams.values() for span in spans if span.kind == kind
         )  # fmt: skip
-        title = f"{_name(profile)}, #{lanes.number}: {duration(lanes.device_ns)}"
-        yield strokes(joined(found, near), top + below, 6, kind, title)
+        title = Text("{rank}, #{number}: {time}", _name(profile), lanes.number, duration(lanes.device_ns))
+        yield strokes(merged(found, near), top + below, 6, kind, title)
 
 
 class Measure(NamedTuple):
@@ -78,13 +80,13 @@ class Measure(NamedTuple):
 
 
 MEASURES = (
-    Measure("Unit time", "The time of each unit on the device.", lambda unit: unit.device_ns),
+    Measure(Text("Unit time"), Text("The time of each unit on the device."), lambda unit: unit.device_ns),
     Measure(
-        "Unit time on the host", "The time of each unit on the host: nothing ran on a device.",
+        Text("Unit time on the host"), Text("The time of each unit on the host: nothing ran on a device."),
         lambda unit: unit.host_ns,
     ),
     Measure(
-        "Computing", "How long each computed: no rank waits for another in that.",
+        Text("Computing"), Text("How long each computed: no rank waits for another in that."),
         lambda unit: unit.compute_ns + unit.overlap_ns,
     ),
 )  # fmt: skip
@@ -102,15 +104,17 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
     each = math.ceil(len(numbers) * len(chosen) / min(8 * limits.bars, _CELLS))
     columns = [numbers[at : at + each] for at in range(0, len(numbers), each)]
     figures = [
-        tag("figure", tag("figcaption", f"{one.title}. {one.about}"), _map(chosen, columns, one)) for one in measures
+        tag("figure", tag("figcaption", Text("{title}. {about}", one.title, one.about)), _map(chosen, columns, one))
+        for one in measures
     ]
-    about = (
+    about = Text(
         "A row for each rank, a column for each unit. The colour shows by how much, at least, a time differs from the"
         " median of all ranks in that unit; hover to see the numbers."
     )
     if each > 1:
-        about += f" A column stands for {each} units: of each rank for the one that differs most."
-    return section("Ranks and units", _legend(), figures, faint(about), _left_out(profiles))
+        several = Text("A column stands for {count} units: of each rank for the one that differs most.", each)
+        about = sentences(about, several)
+    return section(Text("Ranks and units"), _legend(), figures, faint(about), _left_out(profiles))
 
 
 def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
@@ -124,7 +128,8 @@ def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], meas
             number = max((one for one in numbers if one in own), key=lambda one: abs(changes[one]), default=None)
             if number is not None:
                 change = changes[number]
-                title = f"{_name(profile)}, #{number}: {duration(own[number])}, {sign(change)}{percent(abs(change))}"
+                values = _name(profile), number, duration(own[number]), f"{sign(change)}{percent(abs(change))}"
+                title = Text("{rank}, #{number}: {time}, {change}", *values)
                 drawn.append(svg.shape(
                     "rect", title=title, x=_LEFT + at * wide, y=row * _CELL, width=wide - min(1, wide / 5),
                     height=_CELL - 1, class_=shade(change),
@@ -139,7 +144,7 @@ def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], meas
         svg.shape("text", numbers[0], x=_LEFT + (every * at + 0.5) * wide, y=height + 14, text_anchor="middle")
         for at, numbers in enumerate(columns[::every])
     ]
-    label = f"{measure.title} of {len(profiles)} ranks, as far as it is from the median of each unit"
+    label = Text("{title} of {count} ranks, as far as it is from the median of each unit", measure.title, len(profiles))
     return tag("div", svg.drawing((drawn, names, below), height + 20, label), class_="heat")
 
 
@@ -157,7 +162,7 @@ def _legend() -> Markup:
     steps = [(step + 1, percent(least, 0)) for step, least in enumerate(STEPS)]
     shown = [
         *((f"less s{step}", f"\N{MINUS SIGN}{least}") for step, least in reversed(steps)),
-        ("s0", f"within {percent(STEPS[0], 0)}"),
+        ("s0", Text("within {share}", percent(STEPS[0], 0))),
         *((f"more s{step}", f"+{least}") for step, least in steps),
     ]
     items = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in shown]
@@ -172,7 +177,7 @@ def _chosen(profiles: Sequence[RankProfile]) -> list[RankProfile]:
 
 def _left_out(profiles: Sequence[RankProfile]) -> Content:
     left = len(profiles) - MOST
-    return left > 0 and faint(f"The {MOST} slowest ranks; {left} more are left out here.")
+    return left > 0 and faint(Text("The {count} slowest ranks; {more} more are left out here.", MOST, left))
 
 
 def _name(profile: RankProfile) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from patcher.messages.text import Text
 from patcher.page.markup import Content, alert, faint, section, tag
 from patcher.traces.model import Diagnosis, Rank, RankProfile, TraceReport
 from patcher.traces.page.profiles import described, named, origin
@@ -15,9 +16,13 @@ from patcher.traces.words import duration, percent
 def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
     """The title and the body of the page of ``report``."""
     profiles = report.captures
-    stages = ((tag("h2", one.captures[0].part or "No stage is known"), _stage(one, limits)) for one in report.stages)
+    stages = (
+        (tag("h2", one.captures[0].part or Text("No stage is known")), _stage(one, limits)) for one in report.stages
+    )
     body = (_head(profiles), list(stages) or _stage(report, limits))
-    return f"rlpatch report: {profiles[0].label or profiles[0].source}" if profiles else "rlpatch report", body
+    return Text(
+        "rlpatch report: {profile}", profiles[0].label or profiles[0].source
+    ) if profiles else "rlpatch report", body
 
 
 def _stage(report: TraceReport, limits: PageLimits) -> Content:
@@ -28,7 +33,7 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
     shown = ordered[: limits.profiles]
     rest = len(ordered) - len(shown)
     many = len(profiles) > 1
-    withdrawn = "This data does not support every verdict. What rests on a failed check was withdrawn:"
+    withdrawn = Text("This data does not support every verdict. What rests on a failed check was withdrawn:")
     return (
         alert(withdrawn, verdict.withdrawn),
         tag("p", verdict.title, class_="verdict"),
@@ -40,7 +45,7 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
         many and ranks_below_each_other(profiles, limits),
         many and _collectives(profiles, limits),
         [described(one, limits, opened=not at, alone=not many) for at, one in enumerate(shown)],
-        rest > 0 and faint(f"{rest} more are left out here: `rlpatch report` of one of them shows it."),
+        rest > 0 and faint(Text("{count} more are left out here: `rlpatch report` of one of them shows it.", rest)),
     )
 
 
@@ -50,28 +55,29 @@ def _head(profiles: Sequence[RankProfile]) -> Content:
         faint(origin(one.source, one, one.rank_name, *(one.metadata.identity if one.metadata else ())))
         for one in profiles[:4]
     ]
-    return tag("header", tag("h1", "rlpatch report"), shown, more > 0 and faint(f"and {more} more"))
+    return tag("header", tag("h1", "rlpatch report"), shown, more > 0 and faint(Text("and {count} more", more)))
 
 
 def _tiles(profile: RankProfile, many: bool) -> Content:
     units = profile.units
     if not units:
-        return faint("No unit was found.")
-    title = many and tag("h2", f"{named(profile)}, the slowest one")
-    count = (str(len(units)), f"unit{'s' * (len(units) > 1)}, {profile.span}")
-    median = "median unit time" if len(units) > 1 else "unit time"
+        return faint(Text("No unit was found."))
+    title = many and tag("h2", Text("{profile}, the slowest one", named(profile)))
+    about = Text("units, {numbers}", profile.span) if len(units) > 1 else Text("unit, {numbers}", profile.span)
+    count = (str(len(units)), about)
+    median = Text("median unit time") if len(units) > 1 else Text("unit time")
     if not profile.total_ns:
-        on_host = (duration(profile.host_median_ns), f"{median} on the host")
-        return (title, faint("Nothing ran on a device."), tiled([count, on_host]))
+        on_host = (duration(profile.host_median_ns), Text("{median} on the host", median))
+        return (title, faint(Text("Nothing ran on a device.")), tiled([count, on_host]))
     tiles = [count, (duration(profile.median_ns), median), *_spread(profile)]
     tiles += [
-        (percent(profile.share("compute_ns", "overlap_ns")), "computing"),
-        (percent(profile.share("communication_ns")), "communication, not hidden"),
-        (percent(profile.free_share), "free (copies counted in, as in step_trace_time)"),
-        (percent(profile.share("free_host_late_ns")), "free because the host was late"),
+        (percent(profile.share("compute_ns", "overlap_ns")), Text("computing")),
+        (percent(profile.share("communication_ns")), Text("communication, not hidden")),
+        (percent(profile.free_share), Text("free (copies counted in, as in step_trace_time)")),
+        (percent(profile.share("free_host_late_ns")), Text("free because the host was late")),
     ]
     if lead_in := profile.sum_ns("lead_in_ns"):
-        tiles.append((duration(lead_in), "before the first kernel"))
+        tiles.append((duration(lead_in), Text("before the first kernel")))
     return (title, tiled(tiles))
 
 
@@ -81,7 +87,7 @@ def _spread(profile: RankProfile) -> Iterator[tuple[str, str]]:
         slowest = profile.slowest_unit
         ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0
         yield duration(profile.percentile95_ns), "95th percentile"
-        yield f"{ratio:.2f} \N{MULTIPLICATION SIGN}", "slowest unit / median"
+        yield f"{ratio:.2f} \N{MULTIPLICATION SIGN}", Text("slowest unit / median")
 
 
 def _diagnoses(report: TraceReport) -> Content:
@@ -93,24 +99,33 @@ def _diagnoses(report: TraceReport) -> Content:
     def shown(one: Diagnosis) -> Content:
         profile = profiles.get(one.source)
         median = profile.median_ns if profile else overall
-        share = f" ({percent(one.saving_ns / median, 0)})" if one.saving_ns and median else ""
+        saving = one.saving_ns and Text("At most {time} per unit to gain.", duration(one.saving_ns))
+        if one.saving_ns and median:
+            saving = Text(
+                "At most {time} per unit to gain ({share}).",
+                duration(one.saving_ns),
+                percent(one.saving_ns / median, 0),
+            )
         whose = named(profile) if profile and len(report.captures) > 1 else ""
         severity = f" {one.severity}" if one.severity in ("problem", "warning") else ""
         return tag(
             "article",
-            tag("h3", ": ".join(filter(None, (whose, one.title or one.id)))),
+            tag("h3", Text("{profile}: {title}", whose, one.title or one.id) if whose else one.title or one.id),
             tag("p", one.evidence),
-            one.advice and tag("p", f"Try: {one.advice}"),
-            one.saving_ns and tag("p", tag("strong", f"At most {duration(one.saving_ns)} per unit to gain{share}.")),
+            one.advice and tag("p", Text("Try: {advice}", one.advice)),
+            saving and tag("p", tag("strong", saving)),
             one.certainty and faint(one.certainty),
             class_=f"finding{severity}",
         )
 
-    return section("First diagnosis", map(shown, report.findings))
+    return section(Text("First diagnosis"), map(shown, report.findings))
 
 
 def _ranks(ranks: Sequence[Rank], limits: PageLimits) -> Content:
-    heads = ("rank", "units", "median unit", "collectives", "waits per unit", "awaited per unit", "came last")
+    heads = (
+        Text("rank"), Text("units"), Text("median unit"), Text("collectives"), Text("waits per unit"),
+        Text("awaited per unit"), Text("came last"),
+    )  # fmt: skip
     rows = [
         (
             Cell("?" if one.rank is None else one.rank, one.rank), one.units, timed(one.median_ns), one.collectives,
@@ -118,11 +133,11 @@ def _ranks(ranks: Sequence[Rank], limits: PageLimits) -> Content:
         )
         for one in ranks
     ]  # fmt: skip
-    about = (
+    about = Text(
         "The n-th collective of a group is the same on all its ranks, and the rank that comes last spends the least"
         " time in it. Where several come last together, none is waited for."
     )
-    return table("Ranks", heads, rows, limits, about, names=0)
+    return table(Text("Ranks"), heads, rows, limits, about, names=0)
 
 
 def _collectives(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
@@ -140,5 +155,8 @@ def _collectives(profiles: Sequence[RankProfile], limits: PageLimits) -> Content
             shared, key=lambda one: (-one[0], one[1])
         )
     ]
-    heads = ("name", "group", "unit", "n-th there", "shortest", "longest", "waiting", "came last")
-    return table("Who waits for whom", heads, rows, limits, names=2)
+    heads = (
+        Text("name"), Text("group"), Text("unit"), Text("n-th there"), Text("shortest"), Text("longest"),
+        Text("waiting"), Text("came last"),
+    )  # fmt: skip
+    return table(Text("Who waits for whom"), heads, rows, limits, names=2)

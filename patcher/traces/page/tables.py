@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from patcher.messages.text import Text
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.page.svg import icon, swatch
 from patcher.traces.words import duration
@@ -49,7 +50,7 @@ def table(
     if not rows:
         return None
     left = len(rows) - limits.rows
-    search = (tag("input", type="search", placeholder="filter", aria_label=f"Filter {title}"), " ")
+    search = (tag("input", type="search", placeholder=Text("filter"), aria_label=Text("Filter {title}", title)), " ")
     name = {"class_": "name", "data_first": "ascending"}
     head = [
         tag("th", tag("button", word, type="button"), scope="col", **(name if at < names else {}))
@@ -59,9 +60,14 @@ def table(
     return section(
         title,
         about and faint(about),
-        len(rows) > 8 and tag("p", search, tag("output", class_="faint")),
+        len(rows) > 8
+        and tag(
+            "p",
+            search,
+            tag("output", class_="faint", data_shown=Text("{count} of {total}", "{0}", len(rows[: limits.rows]))),
+        ),
         tag("div", tag("table", tag("thead", tag("tr", head)), tag("tbody", body)), class_="table"),
-        left > 0 and faint(f"{left:,} more rows are left out here: `--json` has them."),
+        left > 0 and faint(Text("{count:,} more rows are left out here: `--json` has them.", left)),
     )
 
 

@@ -21,6 +21,7 @@ from typing import IO, TextIO
 
 from patcher import interrupts
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
 from patcher.store.filesystem.opened import opened, require_regular
 from patcher.traces.folders import npu_folders, states
 from patcher.traces.folders.npu_folders import BEFORE, LOCK, STORE
@@ -33,7 +34,7 @@ _GONE_S = 10.0  # a process that waits for a file system that hangs does not eve
 _GONE_PAUSE_S = 0.005
 _BUSY_S = 0.05  # of CPU between two looks: one that waits for a file in a loop takes less
 
-DONE, KEPT, BACK = "parsed", "not whole", "as before"
+DONE, KEPT, BACK = Text("parsed"), Text("not whole"), Text("as before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +119,22 @@ class Parser:
             if not self.child.idles(self.path, patience):
                 return None
             self.stop()
-            why = f"the parser neither computed nor wrote anything for {patience:g} s, and was ended"
+            why: str = Text(
+                "the parser neither computed nor wrote anything for {patience:g} s, and was ended", patience
+            )
             return self._result(BACK, why)
         self.child.stop()
         why = npu_folders.missing(self.path)
         if not why:
             shutil.rmtree(self.before, ignore_errors=True)
             return self._result(DONE, "")
-        died = f"the parser died of signal {-code}" if code < 0 else f"the parser failed (exit {code})" if code else ""
+        died = (
+            Text("the parser died of signal {code}", -code)
+            if code < 0
+            else Text("the parser failed (exit {code})", code)
+            if code
+            else ""
+        )
         if not died and not self.before.is_dir() and npu_folders.exported(self.path):
             return self._result(KEPT, why)
         self._restore()
@@ -203,11 +212,11 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
                 file = stack.enter_context(_lock_file(folder))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                cause = "another `rlpatch analyse` works in this folder"
-                raise Problem(Kind.ENVIRONMENT, cause, str(folder), "wait until it has ended") from None
+                cause = Text("another `rlpatch analyse` works in this folder")
+                raise Problem(Kind.ENVIRONMENT, cause, str(folder), Text("wait until it has ended")) from None
             except OSError as error:
-                cause = f"the folder of the traces cannot be written: {error.strerror}"
-                hint = "parse a copy, or run rlpatch as its owner"
+                cause = Text("the folder of the traces cannot be written: {strerror}", error.strerror)
+                hint = Text("parse a copy, or run rlpatch as its owner")
                 raise Problem(Kind.ENVIRONMENT, cause, error.filename or str(folder), hint) from None
             file.truncate(0)
             file.write("\n".join(path.name for path in paths if path.parent == folder))

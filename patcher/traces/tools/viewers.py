@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.messages.text import Text
 from patcher.traces.folders import RecordedTrace, common
 from patcher.traces.folders.states import FOREIGN, WHOLE
 from patcher.traces.formats.database import NAMED
@@ -37,15 +38,17 @@ class ExpectedFile(NamedTuple):
 
 EXPECTED = {
     "text": (
-        ExpectedFile("trace_view.json", "the timeline"),
-        ExpectedFile("kernel_details.csv", "the operators of the device", "nothing ran on a device"),
-        ExpectedFile("step_trace_time.csv", "the summary", "there is no ProfilerStep, or nothing ran on a device"),
-        ExpectedFile("communication.json", "communication", "no collective was recorded"),
-        ExpectedFile("communication_matrix.json", "the links between ranks", "no collective was recorded"),
+        ExpectedFile("trace_view.json", Text("the timeline")),
+        ExpectedFile("kernel_details.csv", Text("the operators of the device"), Text("nothing ran on a device")),
+        ExpectedFile(
+            "step_trace_time.csv", Text("the summary"), Text("there is no ProfilerStep, or nothing ran on a device")
+        ),
+        ExpectedFile("communication.json", "communication", Text("no collective was recorded")),
+        ExpectedFile("communication_matrix.json", Text("the links between ranks"), Text("no collective was recorded")),
     ),
     "db": (
         ExpectedFile(NAMED, "everything"),
-        ExpectedFile("analysis.db", "communication", "no collective was recorded"),
+        ExpectedFile("analysis.db", "communication", Text("no collective was recorded")),
     ),
 }
 """Export of torch_npu → the files that belong to it."""
@@ -80,11 +83,11 @@ def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
     if npu:
         files = tuple(file for trace in npu for file in _files(trace))
         where = common(trace.path for trace in npu)
-        yield Viewer(INSIGHT, where, "Import Data, and choose this folder", tuple(_missing(files)), files)
+        yield Viewer(INSIGHT, where, Text("Import Data, and choose this folder"), tuple(_missing(files)), files)
         yield _analyze(npu, where)
     for trace in traces:
         if trace.form == "torch" and trace.size:
-            yield Viewer(PERFETTO, trace.path, "ui.perfetto.dev, Open trace file", tuple(_limits(trace)))
+            yield Viewer(PERFETTO, trace.path, Text("ui.perfetto.dev, Open trace file"), tuple(_limits(trace)))
 
 
 def _files(trace: RecordedTrace) -> Iterator[FileCheck]:
@@ -99,8 +102,10 @@ def _missing(files: Sequence[FileCheck]) -> Iterator[str]:
         of = [file for file in files if file.name == name]
         missing = sum(not file.there for file in of)
         if missing:
-            where = f" in {missing} of {len(of)} traces" if len(of) > 1 else ""
-            yield f"no {name}{where}, for {shows}{f': right if {unless}' if unless else ''}"
+            lack = Text("no {file}, for {shows}", name, shows)
+            if len(of) > 1:
+                lack = Text("no {file} in {missing} of {count} traces, for {shows}", name, missing, len(of), shows)
+            yield Text("{lack}: right if {condition}", lack, unless) if unless else lack
 
 
 def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
@@ -114,16 +119,16 @@ def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
         own = [name[1] for name in names if name]
         numbers += own
         if not own:
-            unknown = "without torch.distributed torch_npu knows no rank"
-            lacks.append(f"{trace.path.name} has no profiler_info_RANK.json: {unknown}")
+            unknown = Text("without torch.distributed torch_npu knows no rank")
+            lacks.append(Text("{name} has no profiler_info_RANK.json: {unknown}", trace.path.name, unknown))
     if len(set(map(int, numbers))) < len(numbers):
-        lacks.append("the same rank is there more than once: several windows would be mixed, so name one of them")
+        lacks.append(Text("the same rank is there more than once: several windows would be mixed, so name one of them"))
     command = shlex.join([ANALYZE, "cluster", "-m", "all", "-d", str(where)])
     return Viewer(ANALYZE, where, command, tuple(lacks))
 
 
 def _limits(trace: RecordedTrace) -> Iterator[str]:
     if trace.state not in (WHOLE, FOREIGN):
-        yield f"it is {trace.state}: {trace.why}"
+        yield Text("it is {state}: {why}", trace.state, trace.why)
     if trace.size > PERFETTO_BYTES and trace.path.suffix != ".gz":
-        yield "it is larger than a browser can hold: trace_processor --httpd FILE opens it there"
+        yield Text("it is larger than a browser can hold: trace_processor --httpd FILE opens it there")

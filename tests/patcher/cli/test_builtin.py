@@ -170,8 +170,8 @@ def test_what_stays_is_held_against_what_is_asked_for(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--builtin", "--contents", "cpu"), "vllm has no --builtin"),
-        (("--stage", "nonsense"), "vllm has no stage nonsense"),
+        (("--builtin", "--contents", "cpu"), "no --builtin for vllm"),
+        (("--stage", "nonsense"), "no stage nonsense in vllm"),
     ],
 )
 @pytest.mark.parametrize("targets", [("vllm",), ("vllm-ascend", "vllm")])

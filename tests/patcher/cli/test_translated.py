@@ -11,7 +11,7 @@ from click.testing import Result
 
 from fixtures.timeline.small import small
 from patcher.cli import COMMANDS
-from patcher.messages.catalogue import width
+from patcher.messages.columns import width
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 ENGLISH = re.compile(r"[a-z]{3,} [a-z]{2,} [a-z]{3,}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import example, given, settings
@@ -17,13 +20,22 @@ from hypothesis import strategies as st
 
 from fixtures import browser
 from fixtures.timeline import made
-from patcher.timeline import page
+from fixtures.timeline.small import small
+from patcher.timeline import files, page, runs
+from patcher.timeline.join import join
 from patcher.timeline.model import Lane, LaneSpan, RunTimeline
 from patcher.timeline.page.picture import TICKS
 from patcher.timeline.page.rows import HUES
 from tests.alarms import at_most
 from tests.matrix import examples
 from tests.pages import HOSTILE, Seen, shape
+
+LANGUAGES = ("en", "zh")
+
+
+def in_language(language: str, found: RunTimeline) -> str:
+    with mock.patch.dict(os.environ, RLPATCH_LANG=language):
+        return page.page(found)
 
 
 def strokes(text: str, title: str) -> list[tuple[int, int, float]]:
@@ -42,7 +54,7 @@ def data(text: str) -> dict[str, list[object]]:
     return dict(json.loads(found))
 
 
-@pytest.mark.parametrize("language", page.LANGUAGES)
+@pytest.mark.parametrize("language", LANGUAGES)
 @settings(max_examples=examples(25))
 @given(name=st.text(max_size=40).filter(lambda name: not any(re.search(pattern, name) for _, pattern in HUES)))
 @example(name=HOSTILE[0])
@@ -55,9 +67,9 @@ def test_a_name_changes_no_element_and_no_attribute(language: str, name: str) ->
 
     But for names that choose another colour.
     """
-    text = page.page(made.run(name=f"~{name}"), language=language)
+    text = in_language(language, made.run(name=f"~{name}"))
     seen = Seen(text)
-    assert (seen.tags, seen.attributes) == shape(page.page(made.run(name="~"), language=language))
+    assert (seen.tags, seen.attributes) == shape(in_language(language, made.run(name="~")))
     assert not any(one.startswith("on") or one in ("style", "src") for _, one in seen.attributes)
     assert all(
         re.fullmatch(r"#step-\d+|file:///data/traces/rank0.json", one) for one in re.findall(r'href="([^"]*)"', text)
@@ -133,18 +145,29 @@ def test_what_stands_out_nowhere_is_said_calmly() -> None:
     assert "Not everything" not in text
 
 
-@pytest.mark.parametrize("language", page.LANGUAGES)
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_a_run_that_has_just_begun_is_a_page_too(language: str) -> None:
-    shape(page.page(made.empty(), language=language))
-    shape(page.page(replace(made.run(steps=0), lanes=()), language=language))
-    shape(page.page(replace(made.run(steps=2), requests=(), recorded=(), windows=(), steps=()), language=language))
+    shape(in_language(language, made.empty()))
+    shape(in_language(language, replace(made.run(steps=0), lanes=())))
+    shape(in_language(language, replace(made.run(steps=2), requests=(), recorded=(), windows=(), steps=())))
 
 
 def test_both_languages_say_the_same_of_the_same() -> None:
-    english, chinese = (page.page(made.run(), language=one) for one in page.LANGUAGES)
+    english, chinese = (in_language(one, made.run()) for one in LANGUAGES)
     assert shape(english) == shape(chinese)
     assert '<html lang="zh">' in chinese
     assert not set(re.findall(r"<h2>(.*?)</h2>", english)) & set(re.findall(r"<h2>(.*?)</h2>", chinese))
+
+
+def test_what_was_found_in_a_run_is_in_the_language_of_its_page(tmp_path: Path) -> None:
+    small(tmp_path, slow={4: 500}, ranks=1, world=2)
+    ((run, processes),) = runs.survey(files.paths(tmp_path)).runs
+    found = join(run, processes)
+    texts = [one.title for one in found.causes] + [one.advice for one in found.causes]
+    texts += [*found.missing, *(one.why for one in found.windows), *(step.why for step in found.steps)]
+    texts = [text for text in texts if text]
+    assert len(texts) > 5
+    assert [text for text in texts if html.escape(text) in in_language("zh", found)] == []
 
 
 # ---------------------------------------------------------------- the picture
@@ -272,7 +295,7 @@ def opened(
     tab.said.clear()
     tab.requests.clear()
     file = folder / "page.html"
-    file.write_text(page.page(found, language=language).encode("utf-8", "replace").decode(), encoding="utf-8")
+    file.write_text(in_language(language, found).encode("utf-8", "replace").decode(), encoding="utf-8")
     tab.open(file, width, dark=dark)
     return file
 

@@ -1,0 +1,93 @@
+"""Texts that can still be said in another language: English, with the template and the values it is made of."""
+
+from __future__ import annotations
+
+import functools
+import string
+from typing import Any, Iterable, Mapping
+
+
+class Text(str):
+    """An English sentence that keeps its ``template`` and ``values``, so that another language can be made of them.
+
+    The template is the key of the catalogue. It names its values in braces, as `str.format` does, and they follow in
+    the order in which it names them. A value that is a Text is translated, too; every other value (a path, a command, a
+    name, a number) stays as it is. Raises ValueError where names and values do not pair.
+    """
+
+    __slots__ = ("template", "values")
+    template: str
+    values: Mapping[str, Any]
+
+    def __new__(cls, template: str, *values: Any) -> Text:  # noqa: D102
+        if isinstance(template, Text):
+            values = (*template.values.values(), *values)
+            template = template.template
+        by_name: dict[str, Any] = {}
+        english = template
+        if values:
+            names = _names(template)
+            if len(names) != len(values):
+                raise ValueError(f"{len(values)} values for {template!r}")
+            by_name = dict(zip(names, values))
+            english = template.format(**by_name)
+        text = super().__new__(cls, english)
+        text.template, text.values = template, by_name
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.template, *self.values.values())
+
+    def rendered(self, translations: Mapping[str, str]) -> str:
+        """Return the text in the language of ``translations``, which has templates by the English ones."""
+        template = translations.get(self.template) or self.template
+        if not self.values:
+            return template
+        values = self.values.items()
+        return template.format(**{name: rendered(value, translations) for name, value in values})
+
+
+def rendered(value: Any, translations: Mapping[str, str]) -> Any:
+    """Return a Text in the language of ``translations``, and any other value as it is."""
+    return value.rendered(translations) if isinstance(value, Text) else value
+
+
+def _restored(kind: type[Text], template: str, *values: Any) -> Text:
+    return kind(template, *values)
+
+
+@functools.lru_cache(maxsize=None)
+def _names(template: str) -> tuple[str, ...]:
+    """Return the names of the values in a template, each once, in the order in which they first stand there."""
+    return tuple(dict.fromkeys(name for _, name, _, _ in string.Formatter().parse(template) if name))
+
+
+COMMA, SEMICOLON, AND, OR = Text(", "), Text("; "), Text(" and "), Text(" or ")
+"""Separators of `joined`; between paths, numbers and words to be typed a plain ``", "`` stays."""
+
+
+def lines(text: str) -> list[str]:
+    """Return the lines of a text; what `joined` has put on lines of their own can still be translated."""
+    if isinstance(text, Text) and "\n" in text.values.values():
+        return [value for value in text.values.values() if value != "\n"]
+    return text.splitlines() if "\n" in text else [text] if text else []
+
+
+def sentences(*texts: str) -> Text:
+    """Return ``texts`` as one Text, one sentence after the other; empty ones are left out."""
+    first, *others = filter(None, texts)
+    paragraph = Text("{sentence}", first)
+    for sentence in others:
+        paragraph = Text("{sentences} {sentence}", paragraph, sentence)
+    return paragraph
+
+
+def joined(separator: str, texts: Iterable[str]) -> Text:
+    """Return ``texts`` as one Text with ``separator`` between them; empty ones are left out."""
+    parts: dict[str, str] = {}
+    for text in filter(None, texts):
+        if parts:
+            parts[f"part{len(parts)}"] = separator
+        parts[f"part{len(parts)}"] = text
+    template = "".join(f"{{{name}}}" for name in parts)
+    return Text(template, *parts.values())

@@ -1,0 +1,21 @@
+"""Lengths and shares as the page shows them."""
+
+from __future__ import annotations
+
+
+def seconds(value: float) -> str:
+    """Return a length as people read it, to three digits."""
+    if value >= 3600:
+        return f"{int(value // 3600)} h {int(value % 3600 // 60):02} min"
+    if value >= 100:
+        return f"{value:,.0f} s"
+    if value >= 10:
+        return f"{value:.1f} s"
+    if value >= 0.995:
+        return f"{value:.2f} s"
+    return f"{1000 * value:.3g} ms" if value >= 1e-6 else "0 s"
+
+
+def share(value: float) -> str:
+    """Return a share of 0 to 1 in percent."""
+    return f"{100 * value:.0f} %"
