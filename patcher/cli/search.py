@@ -12,7 +12,8 @@ import click
 
 from patcher.cli.command import Group
 from patcher.cli.options import build, click_options, typed_words
-from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.finding import SearchOptions
+from patcher.commands.launching import LaunchOptions
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.text import Text

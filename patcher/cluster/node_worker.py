@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from patcher.changes.change import Change, Edit, Record
 from patcher.cluster.node_group import NodeEdit, NodeStatus, NodeSurvey, NodeTarget
-from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.finding import SearchOptions
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.notes import Note
 from patcher.messages.text import COMMA, Text, joined
@@ -105,12 +105,14 @@ class NodeWorker:
     def check(self, words: Sequence[str]) -> CommandResult:
         """Look for other profilers in the environment of this node, and in what is installed here."""
         from patcher.commands.guarding import check
+        from patcher.commands.launching import LaunchOptions
 
         return check(words, self._search, LaunchOptions(os.environ))
 
     def guard(self, word: str, profiler: str, force: bool) -> StepResult:
         """Look for other profilers beside the target of ``word``, where ``profiler`` is set up, as `apply` does."""
         from patcher.commands.guarding import guard
+        from patcher.commands.launching import LaunchOptions
 
         upstream, target = self._search.find(word, "apply")
         launch = LaunchOptions(os.environ)

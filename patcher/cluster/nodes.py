@@ -29,7 +29,8 @@ from patcher.targets.target import within
 from patches import projects
 
 if TYPE_CHECKING:
-    from patcher.commands.finding import LaunchOptions, Search, SearchOptions
+    from patcher.commands.finding import Search, SearchOptions
+    from patcher.commands.launching import LaunchOptions
     from patcher.commands.where import PatchedTargets, Work
     from patcher.processes import Processes, RunningProcess
     from patcher.recipe import Upstream

@@ -1,17 +1,15 @@
-"""Targets by their names: where to look for them, and how the run will be started."""
+"""Targets by their names, and where to look for them."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from patcher.guards.result import Launch
 from patcher.messages.command_line import CommandLine
 from patcher.options import option, words_of
-from patcher.options.headings import PLACE, PROFILERS
+from patcher.options.headings import PLACE
 from patcher.options.notations import AnyText, FilePath
 from patcher.targets import find as targets
 from patches import projects
@@ -102,23 +100,6 @@ class SearchOptions:
     def words(self) -> tuple[str, ...]:
         """See `Search`."""
         return words_of(self) if self.origin is None else self.origin
-
-
-@dataclass(frozen=True)
-class LaunchOptions(Launch):
-    """How the run will be started, as far as the user says."""
-
-    environ: Mapping[str, str]
-    script: Path | None = option(
-        FilePath("FILE"), PROFILERS, "The launch script to look for other profilers in.", default=None
-    )
-    command: tuple[str, ...] = ()
-    config: Path | None = option(
-        FilePath("FILE"),
-        PROFILERS,
-        "The YAML file that configures the run (verl), if it is not the installed one that the launch names.",
-        default=None,
-    )
 
 
 def parse_target(word: str) -> tuple[Upstream, str | None]:

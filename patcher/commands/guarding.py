@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from patcher.commands.finding import LaunchOptions, SearchOptions, parse_target
+from patcher.commands.finding import SearchOptions, parse_target
+from patcher.commands.launching import LaunchOptions
 from patcher.guards.detect import detect
 from patcher.guards.result import AGAIN, Checked, GuardResult
 from patcher.messages.errors import Kind, Problem

@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol
 from patcher import processes
 from patcher.changes.change import Edit
 from patcher.commands import elsewhere
-from patcher.commands.finding import LaunchOptions, Search, SearchOptions
+from patcher.commands.finding import Search, SearchOptions
+from patcher.commands.launching import LaunchOptions
 from patcher.messages.report import StepResult
 from patcher.recipe import Upstream
 from patcher.store import outcomes

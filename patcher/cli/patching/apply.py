@@ -5,7 +5,8 @@ from __future__ import annotations
 from patcher.cli import options
 from patcher.cli.profile import PROFILE
 from patcher.cli.search import CLUSTER, LAUNCH, SEARCH, ClusterOptions
-from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.finding import SearchOptions
+from patcher.commands.launching import LaunchOptions
 from patcher.commands.patching import applying
 from patcher.commands.where import Where
 from patcher.messages.report import CommandResult

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from patcher.cli import options
 from patcher.cli.search import CLUSTER, LAUNCH, SEARCH, ClusterOptions
-from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.finding import SearchOptions
 from patcher.commands.guarding import check
+from patcher.commands.launching import LaunchOptions
 from patcher.messages.report import CommandResult
 
 

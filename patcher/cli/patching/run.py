@@ -6,7 +6,8 @@ from patcher.cli import options
 from patcher.cli.patching.apply import FORCE, TARGETS
 from patcher.cli.profile import PROFILE
 from patcher.cli.search import LAUNCH, SEARCH
-from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.finding import SearchOptions
+from patcher.commands.launching import LaunchOptions
 from patcher.commands.patching import running
 from patcher.messages.report import CommandResult
 from patcher.options.headings import OUTPUT

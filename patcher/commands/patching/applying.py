@@ -11,7 +11,8 @@ from pathlib import Path
 
 from patcher import plan as planning
 from patcher.commands import applied, guarding
-from patcher.commands.finding import LaunchOptions, Search
+from patcher.commands.finding import Search
+from patcher.commands.launching import LaunchOptions
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import Attempted, Candidate, Planned, failures, find, plan, work

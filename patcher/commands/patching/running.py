@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from patcher import plan as planning
 from patcher.changes import edits
-from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.finding import SearchOptions
 from patcher.commands.guarding import guard
+from patcher.commands.launching import LaunchOptions
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import failures, find, plan

@@ -78,10 +78,13 @@ def test_a_field_of_the_configuration_is_shown_read_and_printed_again(
     assert "--made-up" not in default
 
 
-@pytest.mark.parametrize(("before", "heading"), [("    python: str", "PLACE"), ("    config: Path", "PROFILERS")])
+@pytest.mark.parametrize(
+    ("module", "before", "heading"),
+    [("finding", "    python: str", "PLACE"), ("launching", "    config: Path", "PROFILERS")],
+)
 def test_so_is_a_field_of_what_says_where_to_look_or_how_the_run_starts(
-    tmp_path: Path, before: str, heading: str
+    tmp_path: Path, module: str, before: str, heading: str
 ) -> None:
-    shown, values = answers(tmp_path, "patcher/commands/finding.py", before, FIELD.format(heading), PLACE)
+    shown, values = answers(tmp_path, f"patcher/commands/{module}.py", before, FIELD.format(heading), PLACE)
     assert shown == SHOWN
     assert values == ["9", "7"]

@@ -22,7 +22,8 @@ from patcher.cluster import connecting
 from patcher.cluster.connecting import choose, connect
 from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
-from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.finding import SearchOptions
+from patcher.commands.launching import LaunchOptions
 from patcher.messages.errors import Kind, Problem
 from tests.patcher.cli.conftest import release
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from patcher.commands.finding import LaunchOptions
 from patcher.commands.guarding import guard
+from patcher.commands.launching import LaunchOptions
 from patcher.messages.errors import Kind
 from patcher.messages.report import CommandResult
 from patcher.switches import Application, ConfigSwitch, Key, State

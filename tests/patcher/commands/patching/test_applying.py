@@ -9,7 +9,8 @@ import pytest
 
 from patcher import plan
 from patcher.commands import applied, guarding
-from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.finding import SearchOptions
+from patcher.commands.launching import LaunchOptions
 from patcher.commands.patching import applying
 from patcher.commands.where import Where
 from patcher.config import Window
