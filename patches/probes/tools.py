@@ -101,6 +101,8 @@ class TorchProfiler(ProfilerTool):
 
     TRACES: CompileTime[str] = ".*.pt.trace.json"
 
+    taken = False
+
     def open_window(self, at: int, first: int, end: int) -> None:
         super().open_window(at, first, end)
         self.stopping.pop_all()
@@ -115,11 +117,14 @@ class TorchProfiler(ProfilerTool):
         self.stopping.callback(setattr, profile, "start", start)
 
     def stop_untaken(self) -> None:
-        if not self.is_taken():
+        if self.unit < self.until:  # else the last step() has stopped the recording, which looks the same
+            self.taken = self.is_taken()
+        if not self.taken:
             self.prof.stop()
 
     def next_unit(self) -> None:
-        if self.is_taken():
+        self.taken = self.is_taken()
+        if self.taken:
             raise RuntimeError("another profiler took the data of this one")
         super().next_unit()
 

@@ -266,7 +266,7 @@ FRAMEWORK = (
         only="npu",
     ),
     Scenario("another one that is not seen to start", "add a 9 20; run 5; legacy; run", (),
-        (r"no profile, the run goes on: RuntimeError\('another profiler took its data, and the tool left no trace",),
+        (r"no profile, the run goes on: RuntimeError\('another profiler took the data of this one",),
         only="torch",
     ),
     Scenario("PROFILING_MODE", "add a 9 20; run", (), ("not recorded: PROFILING_MODE=true is set",), only="npu",
