@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.commands.launching import LaunchOptions
 from patcher.guards.detect import detect
-from patcher.guards.result import AGAIN, Checked, GuardResult
+from patcher.guards.result import AGAIN, Checked, GuardResult, Launch
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import WIDEST, Note
 from patcher.messages.report import CommandResult, Detail, StepResult
@@ -121,7 +121,7 @@ def _look(
     package = target.root / upstream.project.package if target else None
     release = Release(version, upstream.project.releases, package)
     checked = Checked(upstream.switches, release, target.root if target else None, application)
-    return detect(checked, launch, severe=severe), step
+    return detect(checked, Launch(launch.environ, launch.script, launch.command, launch.config), severe=severe), step
 
 
 def _grouped(found: Iterable[GuardResult]) -> list[list[GuardResult]]:

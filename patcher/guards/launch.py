@@ -34,15 +34,16 @@ def within_sentence(where: str) -> str:
 
 
 _LEVELS = 2  # the script, and the files that it names
+_NESTED = 8  # texts for a shell in texts for a shell …
 _LONGEST = 2000  # of the value of a variable
-_LARGEST = 1 << 18  # of a file that is read, in bytes
+_LARGEST = 1 << 17  # of a file that is read, in bytes
 _NONE = Command((), (), "", "")
 _KEYWORDS = ("if", "then", "elif", "else", "do", "while", "until", "!", "time", "-p", "{", "coproc")
 _DECLARES = ("export", "declare", "typeset", "local", "readonly", "unset")
 _SETS = ("read", "mapfile", "readarray", "getopts", "let", "unset")
 _PASSES_ON = ("set", "trap", INSIDE, *_DECLARES, *_SETS)  # to what a script starts or sets, whatever word they get
 _ASSIGNS = partial(re.match, r"(?a)([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
-_UNKNOWN = Word(0, "\00\0", ["$()"])
+_UNKNOWN = Word(0, OUTSIDE, [])
 _SAFE = (  # arguments, numbers, paths
     r"(?s)\$[0-9@*#?$!-]|\$\{([0-9]+|[@*](:\d+)*|#[^}]*)\}|\$\(\(.*\)\)|\$\{?(PWD|HOME|USER|HOSTNAME|RANDOM)\}?"
 )
@@ -64,7 +65,7 @@ _WRAPS = partial(  # what may stand before the program, or behind these
     r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|[\d.,:-]+[smhd]?$|\w+=",
 )
 _HARMLESS = (
-    r"|:|\[|test|true|echo|printf|cd|pushd|popd|ls|cat|cp|mv|rm|mkdir|touch|chmod|chown|ln|pip3?|uv|git|e?grep|sed|awk"
+    r"|:|\[|test|true|echo|printf|cd|pushd|popd|ls|cat|cp|mv|rm|mkdir|touch|chmod|chown|ln|pip3?|git|e?grep|sed|awk"
     r"|sort|head|tail|wc|sleep|date|tar|unzip|ulimit|tee|basename|dirname|realpath|hostname|nvidia-smi|npu-smi|which|type|pwd"
     r"|seq|tr|cut|find|df|du|free|uname|apt(-get)?|hf|huggingface-cli|ps|#\w+"
 )
@@ -73,9 +74,9 @@ _PASSED = rf"{_HARMLESS}|{_PROGRAM}|{_ASKS}|{_SHELL}|{'|'.join(_DECLARES)}|set|r
 _WRITES = r"cp|mv|ln|sed|tee|wget|curl|tar|unzip|git|install|rsync|envsubst|patch"
 _FED = (  # they start what they are fed with, unless that is harmless
     r"(?s)((xargs|parallel|find .* -(exec|ok)(dir)?)"
-    r"(?! ((-\S+|\d+|\{\S*\}) )*(echo|printf|rm|kill|ls|cat|mkdir|grep|wc)\b)|make|just|docker.* up)\b.*"
+    r"(?!( (-\S+|\d+|\{\S*\}))*( (echo|printf|rm|kill|ls|cat|mkdir|grep|wc)\b|$))|make|just|docker.* up)\b.*"
 )
-_FED_IN = r"(?:^|\s)(eval|source|\.|xargs|parallel|make)\s"  # in a text for another shell
+_RUNS_INPUT = rf"(?s)(ssh|pdsh) .*|[\0\1]|(.*[\s/])?{_SHELL}( -s.*| -)?"
 _FAILS = r"\s-\w*[eu]|\s(errexit|nounset)\b"  # then whatever fails ends the script
 _DIVERTS = (  # an option of `set`, an attribute, a value that is assigned where it is used; or what may never end
     r"^set .*([-+]\w*[akn]|allexport|noexec)|^(declare|typeset|export|unset) ([-+]\w*[^xgaAv\s]|\+)|\$\{\w+:?[=?]|^IFS="
@@ -207,10 +208,11 @@ class _Reader:
         self.cleared: dict[str, bool] = {}
         self.functions = set[str]()
         self.written = set[str]()
-        self.files = set[Path]()  # that were read
+        self.documents: dict[str, str] = {}  # of the files that here-documents are written to
+        self.files = set[str]()  # that were read
         self.folders = [Path()]
         self.path: Path | None = None
-        self.name, self.line, self.level = "", 1, 0
+        self.name, self.line, self.level, self.nested = "", 1, 0, 0
         self.plain, self.fails, self.has_arguments = True, False, False
 
     def place(self, line: int = 0) -> str:
@@ -226,35 +228,46 @@ class _Reader:
 
     # --- files ---
 
-    def script(self, text: str) -> None:
+    def script(self, text: str, line: int = 1, *, is_shell: bool = True) -> None:
+        """Read a script; what cannot be split is no script, unless it ``is_shell`` for certain."""
         try:
-            commands = split(text)
+            commands = split(text, line)
             for command in commands:
                 self.learn(command)
             for command, following in pairwise((*commands, _NONE)):
                 self.command(command, following)
         except (ValueError, RecursionError):
-            self.note(text, 1)
-            self.hide(Text("it cannot be split into commands"), self.name)
+            self.note(text, line)
+            if is_shell:
+                self.hide(Text("it cannot be split into commands"), self.name)
+
+    def inner(self, text: str, line: int, *, is_shell: bool = True) -> None:
+        """Read what an expansion or another shell runs: nothing of it is plain."""
+        reader = copy(self)
+        reader.plain, reader.nested = False, self.nested + 1
+        if reader.nested > _NESTED:
+            self.hide(Text("it stands in too many quotes and expansions"), text)
+        else:
+            reader.script(text, line, is_shell=is_shell)
 
     def file(self, word: str, *, plain: bool = False, has_arguments: bool = True) -> None:
         """Read a file that the launch names: a script, a program in Python, or settings."""
-        path = find(word, self.folders)
+        path, document = find(word, self.folders), self.documents.get(word)
         is_written = name_of(word) in self.written
-        if path is None or is_written:
+        if is_written or (path is None and document is None):
             if is_written or not re.fullmatch(_SETS_UP, word):
                 self.hide(_NOT_HERE, word)
-        elif self.level >= _LEVELS or path.stat().st_size > _LARGEST:
+        elif self.level >= _LEVELS or (path and path.stat().st_size > _LARGEST):
             self.hide(Text("it is too large, or named by a file that the launch names"), word)
-        elif plain or path not in self.files:
-            self.files.add(path)
-            text = text_of(path)
+        elif plain or word not in self.files:
+            self.files.add(word)
+            text = text_of(path) if path and document is None else document or ""
             reader = copy(self)
-            reader.name, reader.line, reader.level = shown(path), 1, self.level + 1
-            if path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text):
+            reader.name, reader.line, reader.level = shown(path or word), 1, self.level + 1
+            if Path(word).suffix in (".sh", ".bash", "") or re.match("#!.*sh", text):
                 reader.path, reader.plain, reader.has_arguments = path, plain, has_arguments
                 reader.variables = dict(self.variables)
-                reader.folders = [*self.folders, *path.absolute().parents]
+                reader.folders = [*self.folders, *Path(path or word).absolute().parents]
                 reader.fails = self.fails or bool(re.search(_FAILS, text.partition("\n")[0]))
                 reader.script(text)
             else:
@@ -292,7 +305,12 @@ class _Reader:
             self.functions.update(texts)
         elif re.fullmatch(_WRITES, name):
             self.written.update(map(name_of, texts[1:]))
-        self.written.update(name_of(word.text) for direction, word in command.redirects if ">" in direction)
+        document = "".join(word.text for direction, word in command.redirects if direction == "<<<")
+        for direction, word in command.redirects:
+            if direction == ">" and name == "cat" and document:
+                self.documents[word.text] = document
+            elif ">" in direction:
+                self.written.add(name_of(word.text))
 
     def value(self, raw: str) -> str:
         """Return what an expansion comes to: the text where only one is possible, or a mark.
@@ -358,6 +376,9 @@ class _Reader:
         values = dict(word.marked(self.value).split("=", 1) for word in assigned)
         marks = [mark for word in words[len(assigned) :] for mark in self.split_mark(word)]
         name = name_of(marks[0]) if marks else ""
+        for word in sources:
+            for text in word.commands():
+                self.inner(text, word.line)
         if values:
             self.result.starts.append(Start(self.place(), tuple(map("=".join, values.items())), {}, "", self.plain))
         for variable, value in values.items() if not marks else ():
@@ -404,6 +425,8 @@ class _Reader:
             return exports
         if name in (".", "source"):
             self.file("".join(marks[1:2]))
+        elif name == "eval":
+            self.inner(" ".join(word.text for word in command.words[1:]), self.line)
         elif name in ("set", "shift"):
             self.fails = self.fails or bool(re.search(_FAILS, text))
             self.has_arguments |= not re.match("set [-+][^-]", text)
@@ -420,50 +443,55 @@ class _Reader:
         values = {**values, **dict(word.split("=", 1) for word in before if _ASSIGNS(word))}
         emptied = {"env", "exec"} & set(map(name_of, before)) and any(word[:1] == "-" for word in before)
         name = name_of(own[0]) if own and not emptied else ""
-        if re.fullmatch(_SHELL, name) and not re.match(r"\S+( -\w+)* -\w*c", " ".join(own)):
+        documents = [word for direction, word in command.redirects if direction == "<<<"]
+        is_fed = command.before == "|" or any(direction in ("<", "<>") for direction, _ in command.redirects)
+        if re.fullmatch(_RUNS_INPUT, " ".join(own)):
+            for document in documents:
+                self.inner(document.text.replace("\\$", "$"), document.line)
+            if is_fed or (re.fullmatch(_SHELL, name) and not documents):
+                self.hide(_INPUT, " ".join(marks))
+        elif re.fullmatch(_SHELL, name) and not re.match(r"\S+( -\w+)* -\w*c", " ".join(own)):
             return self.shell(own[1:], values)
         program = name if re.fullmatch(_PROGRAM, name) else ""
         variables = {} if re.fullmatch(_ASKS, name) else {**self.variables, **values}
         self.result.starts.append(Start(self.place(), (*marks,), variables, program, self.plain, (*self.folders,)))
-        if program.startswith("py") and own[1:] in ([], ["-"]):
-            self.hide(_INPUT, " ".join(marks))
-        if not program and "/" in marks[0] and not marks[0].startswith(("/usr/", "/bin/", "/opt/")):
+        if "/" in marks[0] and not program and not marks[0].startswith(("/usr/", "/bin/", "/opt/")):
             self.file(marks[0])
         for word in command.words:
             if program and re.search(r"\w\s", word.coded):
                 copy(self).python(word.text, word.line)
-            elif re.search(r"\s", word.coded):
-                self.quoted(word)
+            elif not program and re.search(r"[\s<;&|]", word.coded):
+                self.inner(word.text, word.line, is_shell=re.fullmatch(_SHELL, name) is not None)
+        if re.match("python|pypy|torchrun|accelerate|deepspeed", program):
+            self.module(own, documents)
         for option, mark in pairwise(own if program else marks):
             if file := re.fullmatch(_FILE, f"{option} {mark}"):
                 self.file(file["file"])
-            is_module = option in ("-m", "--module") and mark.partition(".")[0] not in self.result.packages
-            if is_module and (module := find(f"{mark.replace('.', '/')}.py", self.folders)):
-                self.file(str(module))
         return bool(program)
 
-    def quoted(self, word: Word) -> None:
-        """Search a text that may be another shell's for what hides a text, and for files."""
-        pieces = re.split(r"[\s;&|()]+", word.marked(self.value))
-        if any(map(is_hidden, pieces)) or re.search(_FED_IN, word.text):
-            self.hide(_ONLY_RUN, word.text)
-        for piece in pieces:
-            if file := re.fullmatch(_FILE, f" {piece}"):
-                self.file(file["file"])
+    def module(self, words: Sequence[str], documents: Sequence[Word]) -> None:
+        """Read the module that Python runs, or its input."""
+        named = [mark for option, mark in pairwise(words) if option in ("-m", "--module", "-c") or mark.endswith(".py")]
+        if words[1:] in ([], ["-"]):
+            for document in documents:
+                copy(self).python(document.text, document.line)
+        if (not named and not documents and words[1:] in ([], ["-"])) or not is_known("".join(named or words)):
+            self.hide(_INPUT, " ".join(words))
+        for mark in named:
+            path = find(f"{mark.replace('.', '/')}.py", self.folders)
+            if path and mark.partition(".")[0] not in self.result.packages:
+                self.file(str(path))
 
     def shell(self, words: Sequence[str], values: dict[str, str]) -> bool:
-        """Take in what a shell reads: a script, or what only the run tells."""
+        """Read the script that a shell runs; return whether it is plain."""
         options = [*takewhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), words)]
         operands, flags = words[len(options) :], "".join(word for word in options if word[1:2] != "-")
-        if not operands or "s" in flags:
-            self.hide(_INPUT, " ".join(words))
-            return False
-        if self.level == 0 and not find(operands[0], self.folders):
-            text_of(Path(operands[0]))  # what the user names is there
+        if self.level + self.nested == 0 and not find("".join(operands[:1]), self.folders):
+            text_of(Path("".join(operands[:1])))  # what the user names is there
         reader = copy(self)
         reader.variables, reader.fails = {**self.variables, **values}, "e" in flags
         is_plain = self.plain and self.level == 0
-        reader.file(operands[0], plain=is_plain, has_arguments=len(operands) > 1)
+        reader.file("".join(operands[:1]), plain=is_plain, has_arguments=len(operands) > 1)
         return is_plain and len(words) == 1
 
 

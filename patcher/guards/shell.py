@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 
@@ -27,6 +27,10 @@ class Word(NamedTuple):
         """Return the word with a value for each expansion."""
         return _CODE.sub(lambda code: value(_written(code[0], self.expansions)), self.coded)
 
+    def commands(self) -> Iterator[str]:
+        """Yield the texts that are run to expand the word."""
+        return _substituted(self.coded, self.expansions)
+
 
 class Command(NamedTuple):
     """A simple command, the operators before and behind it, and its redirections: the operator and the file or text."""
@@ -45,9 +49,9 @@ _DOCUMENT = r"(?<!<)<<-?[ \t]*\\?(?P<quote>['\"]?)(?P<name>[A-Za-z_][\w.-]*)(?P=
 _EXPANSION = (  # the innermost; what a command in brackets or a test says is one, too
     r"""(?x)(?<!\\)(?:
         '(?:[^'\"`$\n]|\$\d){0,300}[()](?:[^'\"`$\n]|\$\d){0,300}'
-        | \$?\(\((?:[^()]|\([^()]*\))*\)\) | [$<>]\([^()]*\) | (?<==)\([^()]*\) | \$\{[^{}]*\} | `[^`]*`
+        | \$?\(\((?:[^()$]|\$(?!\()|\([^()]*\))*\)\) | [$<>]\([^()]*\) | (?<==)\([^()]*\) | \$\{[^{}]*\} | `[^`]*`
         | \$'(?:\\.|[^'\\])*' | \$(?:[A-Za-z_]\w*|[0-9@*\#?$!-])
-        | \{[^\s{}'\"$`]{0,200}(?:,|\.\.)[^\s{}'\"$`]{0,200}\} | \[\[\s[^\n;]{0,500}?\s\]\]
+        | \{[^\s{}'\"$`]{0,200}(?:,|\.\.)[^\s{}'\"$`]{0,200}\} | \[\[\s(?:[^\n;`$]|\$(?!\()){0,500}?\s\]\]
     )"""
 )
 # What a scheduler reads is no comment.
@@ -95,11 +99,6 @@ def split(text: str, line: int = 1) -> list[Command]:
 
 def _coded(text: str, expansions: list[str]) -> str:
     """Return a script with the numbers of its expansions and here-documents. Raises ValueError."""
-
-    def code(written: str) -> str:
-        expansions.append(written)
-        return f"\0{len(expansions) - 1}\0"
-
     text = re.sub(_COMMENT, _without_quotes, text.replace("\0", ""))
     pieces, at = list[str](), 0
     while head := re.compile(_DOCUMENT).search(text, at):
@@ -107,18 +106,39 @@ def _coded(text: str, expansions: list[str]) -> str:
         end = re.compile(rf"^\t*{re.escape(head['name'])}$", re.MULTILINE).search(text, begin)
         if end is None:
             raise ValueError("a here-document is not closed")
-        document = text[begin : end.start()]
-        pieces += [text[at : head.start()], f"<<<{code(document)}", text[head.end() : begin]]
-        pieces.append("\n" * document.count("\n"))
+        document = _expanded(text[begin : end.start()], expansions)
+        expansions.append(document)
+        pieces += [text[at : head.start()], f"<<<\0{len(expansions) - 1}\0", text[head.end() : begin]]
+        pieces.append("\n" * text.count("\n", begin, end.start()))
         at = end.end()
-    text = "".join(pieces) + text[at:]
+    return _expanded("".join(pieces) + text[at:], expansions)
+
+
+def _expanded(text: str, expansions: list[str]) -> str:
+    """Return a text with the numbers of its expansions. Raises ValueError."""
+
+    def code(match: re.Match[str]) -> str:
+        expansions.append(match[0])
+        return f"\0{len(expansions) - 1}\0" + "\\\n" * match[0].count("\n")
+
     for _ in range(_DEPTH):
-        text, count = re.subn(_EXPANSION, lambda match: code(match[0]) + "\\\n" * match[0].count("\n"), text)
+        text, count = re.subn(_EXPANSION, code, text)
         if not count:
             break
     if re.search(r"(?<!\\)(\$[({]|`)", text):
         raise ValueError("an expansion is not closed")
     return text
+
+
+def _substituted(coded: str, expansions: list[str]) -> Iterator[str]:
+    for code in _CODE.finditer(coded):
+        expansion = expansions[int(code[1])]
+        if re.match(r"\$\((?!\()|[<>]\(", expansion):
+            yield _written(expansion[2:-1], expansions)
+        elif expansion.startswith("`"):
+            yield _written(expansion[1:-1].replace("\\`", "`"), expansions)
+        else:
+            yield from _substituted(expansion, expansions)
 
 
 def _without_quotes(comment: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import failures, find, plan
 from patcher.guards.gaps import HookGap, hook_gaps
+from patcher.guards.result import Launch
 from patcher.hook import folder as folders
 from patcher.hook import parent
 from patcher.messages.errors import Kind, Problem
@@ -102,7 +103,7 @@ def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], St
     A command that would start does so, though its script cannot be read; one that the user names is a problem.
     """
     try:
-        return launch, hook_gaps(launch, folders.VARIABLE), StepResult()
+        return launch, hook_gaps(Launch(launch.environ, launch.script, launch.command), folders.VARIABLE), StepResult()
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
