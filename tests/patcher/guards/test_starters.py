@@ -12,6 +12,7 @@ from fixtures.cache import REPOSITORY
 from patcher.switches import State
 from patches.verl.profiling import PROFILING
 from patches.verl.switches import SWITCHES
+from tests.matrix import thinned
 from tests.patcher.guards.detecting import detect
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
@@ -110,9 +111,7 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     "shopt -s expand_aliases\nalias go=\"$(cat args)\"\ngo": ({UNKNOWN}, {"args": f"{VERL} {ARGS}"}),
     f"export BASH_ENV=./on\nbash -c '{VERL}'": ({UNKNOWN}, {"on": SET}),
     "bash < args": ({UNKNOWN}, {"args": f"{VERL} {ARGS}"}),
-    f"cp off edited.sh\nsed -i s/A/PROFILING_MODE/ edited.sh\n. ./edited.sh\n{VERL}": (
-        {UNKNOWN}, {"off": "export A=1", "edited.sh": "export A=1"},
-    ),
+    f"cp on copied.sh\n. ./copied.sh\n{VERL}": ({UNKNOWN}, {"on": SET, "copied.sh": "export A=1"}),
     f"pushd sub\n. ./off.sh\n{VERL}": ({UNKNOWN}, {"off.sh": "export A=1", "sub/off.sh": SET}),
     "python3 start.py   ": ({UNKNOWN}, {"start.py": "import subprocess\nsubprocess.run(open('args').read().split())\n"}),
     f"C=\"{VERL}\"\n$C $(cat args)": ({UNKNOWN}, {"args": ARGS}),
@@ -227,19 +226,19 @@ def test_many_branches_take_no_time(tmp_path: Path) -> None:
     assert time.process_time() - begin < 0.1
 
 
-# What a reader that looks ahead for each opened bracket, or reads a file each time that it is named, takes minutes for.
+# Just below 128 KiB. What a reader that looks ahead for each opened bracket, or reads a file each time that it is named, takes minutes for.
 HOSTILE = {
-    "brackets": "$(" * 100_000,
-    "backticks": "`" * 100_000,
-    "tests": "[[ " * 60_000,
-    "documents without an end": "<<A " * 60_000,
-    "functions": "".join(f"f{number}() {{ :; }}\n" for number in range(15_000)),
-    "names of names": "".join(f"A{number}=$A{number - 1}$A{number - 1}\n" for number in range(10_000)),
-    "itself": ". ./run.sh\n" * 20_000,
+    "brackets": "$(" * 60_000,
+    "backticks": "`" * 120_000,
+    "tests": "[[ " * 40_000,
+    "documents without an end": "<<A " * 30_000,
+    "functions": "".join(f"f{number}() {{ :; }}\n" for number in range(9_000)),
+    "names of names": "".join(f"A{number}=$A{number - 1}$A{number - 1}\n" for number in range(6_000)),
+    "itself": ". ./run.sh\n" * 10_000,
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", thinned([*HOSTILE], ("brackets", "itself")))
 def test_a_text_that_is_made_to_take_long_does_not(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run.sh").write_text(f"{HOSTILE[name]}\n")
     monkeypatch.chdir(tmp_path)
