@@ -343,12 +343,19 @@ def test_code_that_is_nested_too_deeply_is_patched_or_exit_4(
         assert (site / WORKER).read_bytes() == before
 
 
-@pytest.mark.parametrize("words", [("list",), ("completion", "bash"), ("status", "--path", "/tmp")], ids=" ".join)
-def test_a_full_device_is_the_environment_and_a_closed_stream_is_nothing(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [("list",), ("completion", "bash"), ("status", "--path", "FOLDER")], ids=" ".join)
+def test_a_full_device_is_the_environment_and_a_closed_stream_is_nothing(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
     code = "import os, sys; os.close(1) if sys.argv.pop(1) == '-' else os.dup2(os.open('/dev/full', 1), 1)"
     run = f"{code}\nfrom patcher.__main__ import main; main()"
     full, closed = (
-        subprocess.run([sys.executable, "-c", run, how, *words], capture_output=True, text=True) for how in "+-"
+        subprocess.run(
+            [sys.executable, "-c", run, how, *(str(tmp_path) if word == "FOLDER" else word for word in words)],
+            capture_output=True,
+            text=True,
+        )
+        for how in "+-"
     )
     assert (full.returncode, "No space left on device" in full.stderr) == (5, True)
     assert "Traceback" not in full.stderr + closed.stderr
