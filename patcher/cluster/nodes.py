@@ -42,7 +42,7 @@ _NAME = re.compile(r"\w+\.jsonl\.gz(\.old)?", re.ASCII)
 
 
 class Nodes:
-    """All nodes of ``group``, or none; see `patcher.commands.where.Nodes`.
+    """All nodes of ``group``, or none; see `patcher.commands.where.NodeCommands`.
 
     ``search`` is where each looks, ``words`` are typed again in what is shown, ``with_target`` leaves out the nodes
     that lack the targets, ``left_out`` is a note on those that the user has left out.
@@ -68,7 +68,7 @@ class Nodes:
         self.group.close()
 
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-        """See `patcher.commands.where.Nodes`. A node that does not answer, or has another release, stops all."""
+        """See `patcher.commands.where.NodeCommands`. A node that does not answer, or has another release, stops all."""
         surveys, step = self._surveyed(words, command)
         if writes and not step.problems and any(survey.unfinished for survey in surveys.values()):
             step += self._recovered()[0]
@@ -88,13 +88,13 @@ class Nodes:
     def guard(
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: LaunchOptions, *, force: bool
     ) -> StepResult:
-        """See `patcher.commands.where.Nodes`: the launch is read here, the environment and the target on each node."""
+        """See `patcher.commands.where.NodeCommands`: the launch is read here, environment and target on each node."""
         step = guard(upstream, target.version, launch, force=force, profiler=profiler)
         answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force))
         return step + summary.failures(answers) + summary.merge(values(answers))
 
     def carry_out(self, work: Work, verb: str, *, dry_run: bool) -> Committed:
-        """See `patcher.commands.where.Nodes`; nodes on which nothing would change take no part."""
+        """See `patcher.commands.where.NodeCommands`; nodes on which nothing would change take no part."""
         edits = self._edits(work)
         if dry_run:
             return Committed(check_all(self.group, edits))
@@ -148,7 +148,7 @@ class Nodes:
         return StepResult((line,) if contents else ()) + summary.failures(answers)
 
     def running(self, patched: PatchedTargets) -> Sequence[RunningProcess]:
-        """See `patcher.commands.where.Nodes`."""
+        """See `patcher.commands.where.NodeCommands`."""
         arguments: dict[str, tuple[list[Processes], list[str]]] = {}
         for search, upstream, root in patched:
             for node in search.nodes:

@@ -31,7 +31,7 @@ class Committed(NamedTuple):
     nodes: Mapping[str, Mapping[str, object]] | None = None
 
 
-class Nodes(Protocol):
+class NodeCommands(Protocol):
     """The nodes of a cluster as the commands need them; see `patcher.cluster.nodes.Nodes`."""
 
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
@@ -55,7 +55,7 @@ class Where:
 
     search: SearchOptions
     on_wait: store.OnWait
-    nodes: Nodes | None = None
+    nodes: NodeCommands | None = None
 
 
 def searches(where: Where, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:

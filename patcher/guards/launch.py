@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.guards.result import Hidden, Launch
-from patcher.guards.shell import Command, Word, split
+from patcher.guards.shell import ShellCommand, Word, split
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.text import Text
 from patcher.store.filesystem.opened import reading
@@ -37,7 +37,7 @@ _LEVELS = 2  # the script, and the files that it names
 _NESTED = 8  # texts for a shell in texts for a shell …
 _LONGEST = 2000  # of the value of a variable
 _LARGEST = 1 << 17  # of a file that is read, in bytes
-_NONE = Command((), (), "", "")
+_NONE = ShellCommand((), (), "", "")
 _KEYWORDS = ("if", "then", "elif", "else", "do", "while", "until", "!", "time", "-p", "{", "coproc")
 _DECLARES = ("export", "declare", "typeset", "local", "readonly", "unset")
 _SETS = ("read", "mapfile", "readarray", "getopts", "let", "unset")
@@ -141,7 +141,7 @@ def read(launch: Launch, packages: tuple[str, ...] = ()) -> Reading:
         typed.insert(0, ("python" if is_python else "bash", str(launch.script)))
     for words in typed:
         reader = _Reader(result, launch.environ)
-        reader.command(Command(tuple(Word(1, word.replace("\0", ""), []) for word in words), (), "\n", "\n"))
+        reader.command(ShellCommand(tuple(Word(1, word.replace("\0", ""), []) for word in words), (), "\n", "\n"))
     if not any(start.variables for start in result.starts):  # what may be started gets the environment
         result.starts.append(Start(ENVIRONMENT, ("",), {**launch.environ}, "python", sure=True))
     return result
@@ -286,7 +286,7 @@ class _Reader:
 
     # --- words ---
 
-    def learn(self, command: Command) -> None:
+    def learn(self, command: ShellCommand) -> None:
         """Take in what a command assigns, defines and writes, wherever it stands."""
         self.cleared.clear()
         texts = [word.text for word in _stripped(command)]
@@ -363,7 +363,7 @@ class _Reader:
 
     # --- commands ---
 
-    def command(self, command: Command, following: Command = _NONE) -> None:
+    def command(self, command: ShellCommand, following: ShellCommand = _NONE) -> None:
         """Take in a command: what it sets, what it starts, and the files that it names."""
         words, was_plain = _stripped(command), self.plain
         sources = [*words, *(word for _, word in command.redirects)]
@@ -405,7 +405,7 @@ class _Reader:
         changes = name in self.functions or any(map(is_hidden, marks)) or re.search(_DIVERTS, text)
         return not passes or bool(changes)
 
-    def run(self, name: str, marks: list[str], values: dict[str, str], command: Command, *, stays: bool) -> bool:
+    def run(self, name: str, marks: list[str], values: dict[str, str], command: ShellCommand, *, stays: bool) -> bool:
         """Take in the words of a command; return whether it exports a variable or starts Python."""
         text, own = " ".join(marks), [*marks[len([*takewhile(_WRAPS, marks)]) :]]
         passes_on = name in self.functions or name in _PASSES_ON or re.fullmatch(_SHELL, name)
@@ -437,7 +437,7 @@ class _Reader:
             return self.start(marks, own, values, command)
         return False
 
-    def start(self, marks: list[str], own: list[str], values: dict[str, str], command: Command) -> bool:
+    def start(self, marks: list[str], own: list[str], values: dict[str, str], command: ShellCommand) -> bool:
         """Take in a program: how it is started, and the files and texts that it names."""
         before = marks[: len(marks) - len(own)]
         values = {**values, **dict(word.split("=", 1) for word in before if _ASSIGNS(word))}
@@ -495,7 +495,7 @@ class _Reader:
         return is_plain and len(words) == 1
 
 
-def _stripped(command: Command) -> list[Word]:
+def _stripped(command: ShellCommand) -> list[Word]:
     """Return the words of a command behind the keywords before it."""
     words = [*command.words]
     while words and words[0].coded in _KEYWORDS:

@@ -32,7 +32,7 @@ class Word(NamedTuple):
         return _substituted(self.coded, self.expansions)
 
 
-class Command(NamedTuple):
+class ShellCommand(NamedTuple):
     """A simple command, the operators before and behind it, and its redirections: the operator and the file or text."""
 
     words: tuple[Word, ...]
@@ -62,12 +62,12 @@ _LEXICAL = r"""(?xs)(?P<space>(?:[ \t\r]|\\(?:\n|\Z))+|\#(?!SBATCH|PBS|BSUB)[^\n
 _QUOTES = r"(?s)'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\(.)"
 
 
-def split(text: str, line: int = 1) -> list[Command]:
+def split(text: str, line: int = 1) -> list[ShellCommand]:
     """Return the commands of a script that begins at a line. Raises ValueError where it cannot be split."""
     expansions = list[str]()
     coded = _coded(text, expansions)
     ends = [match.end() for match in re.finditer("\n", coded)]
-    commands = list[Command]()
+    commands = list[ShellCommand]()
     words, redirects = list[Word](), list[tuple[str, Word]]()
     before, direction, depth, at = "\n", "", 0, 0
     token = re.compile(_LEXICAL)
@@ -82,7 +82,7 @@ def split(text: str, line: int = 1) -> list[Command]:
                 while commands and commands[-1].after == "|":
                     commands.pop()
             elif words or redirects:
-                commands.append(Command((*words,), (*redirects,), before, match[0]))
+                commands.append(ShellCommand((*words,), (*redirects,), before, match[0]))
             depth = max(0, depth + {"(": 1, ")": -1}.get(match[0], 0))
             words, redirects, before = [], [], "(" if depth else match[0]
         elif match["direction"]:
@@ -93,7 +93,7 @@ def split(text: str, line: int = 1) -> list[Command]:
         elif match.lastgroup == "word":
             words.append(word)
     if words or redirects:
-        commands.append(Command((*words,), (*redirects,), before, "\n"))
+        commands.append(ShellCommand((*words,), (*redirects,), before, "\n"))
     return commands
 
 

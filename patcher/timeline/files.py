@@ -86,7 +86,7 @@ class _Version(msgspec.Struct, rename={"number": "rlpatch timeline"}):
     number: int
 
 
-class Who(msgspec.Struct):
+class ProcessIdentity(msgspec.Struct):
     """What a process says of itself, as soon as it knows."""
 
     rank: _Count | None = None
@@ -103,11 +103,11 @@ class Block(msgspec.Struct):
     at: tuple[_Count, _Number] | None = None
     spans: list[msgspec.Raw] = []
     iterations: msgspec.Raw = _NOTHING
-    who: Who | None = None
+    who: ProcessIdentity | None = None
     end: Any = None
 
 
-class Row(msgspec.Struct, array_like=True):
+class RecordRow(msgspec.Struct, array_like=True):
     """A span in a block; ``start`` and ``length`` are microseconds, from the time of the block on.
 
     ``amount`` is a number (of prompt tokens, or of a step), or a list of that and of how many steps older the weights
@@ -270,7 +270,7 @@ _T = TypeVar("_T")
 _decode_block = msgspec.json.Decoder(Block).decode
 _decode_header = msgspec.json.Decoder(Header).decode
 _decode_version = msgspec.json.Decoder(_Version).decode
-_decode_row = msgspec.json.Decoder(Row).decode
+_decode_row = msgspec.json.Decoder(RecordRow).decode
 _decode_columns = msgspec.json.Decoder(list[list[int]] | None).decode
 
 
@@ -391,7 +391,7 @@ class Reader:
                 self._take_iterations(_decoded(block.iterations, _decode_columns), now)
             self.upto = max(self.upto, now)
 
-    def _take_row(self, row: Row | None, now: int) -> None:
+    def _take_row(self, row: RecordRow | None, now: int) -> None:
         if row is None or row.kind not in KINDS or row.start + (row.length or 0) > _LATE_US:
             self.losses.lines += 1
             return
