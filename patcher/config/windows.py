@@ -39,7 +39,7 @@ ROLLOUT_UNITS = (
         "Decode steps A to B-1; step n produces response token n.",
         first=1,
         before=Text("there is no decode step 0, because prefill produces token 0"),
-        instead="--prefill, or --iterations",
+        instead="--iterations",
     ),
     WindowUnit("prefill", "Iterations that still prefill something, counted from 0."),
     WindowUnit("iterations", "Iterations of any kind, counted from 0."),

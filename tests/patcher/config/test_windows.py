@@ -36,7 +36,7 @@ def test_windows(unit: str, text: str, window: Window) -> None:
         ("prefill", "4:4", "is empty", "--prefill 4:5 records one unit"),
         ("decode", "0:30", "prefill produces token 0", "--decode 1:30"),
         ("decode", "0:1", "prefill produces token 0", "--decode 1:2"),
-        ("decode", "0:", "prefill produces token 0", "--decode 1:, or --prefill, or --iterations 0:"),
+        ("decode", "0:", "prefill produces token 0", "--decode 1:, or --iterations 0:"),
         ("decode", "10-20", "not a window", "--decode 10:20"),
         ("decode", "10,20", "not a window", "--decode 10:20"),
         ("decode", "10..20", "not a window", "--decode 10:20"),
