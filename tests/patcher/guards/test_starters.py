@@ -223,7 +223,7 @@ def test_many_branches_take_no_time(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(f"{text}{VERL}\n")
     begin = time.process_time()
     assert severest("bash", str(tmp_path / "run.sh")) is OFF
-    assert time.process_time() - begin < 0.1
+    assert time.process_time() - begin < 5, "not for each way through them"
 
 
 # Just below 128 KiB. What a reader that looks ahead for each opened bracket, or reads a file each time that it is named, takes minutes for.
