@@ -244,7 +244,7 @@ def test_a_text_that_is_made_to_take_long_does_not(name: str, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     begin = time.process_time()
     severest("bash", "run.sh")
-    assert time.process_time() - begin < 5
+    assert time.process_time() - begin < 20, "minutes, for a reader that looks ahead from each bracket"
 
 
 @pytest.mark.skipif(not STARTERS.is_dir(), reason=f"the starters are not here: {STARTERS}")
