@@ -28,7 +28,7 @@ def test_nothing_that_is_installed_moves(target: str, tmp_path: Path) -> None:
     there = resolved(tmp_path, [target], anyway=anyway)
     assert target in there
     assert len(there) > 50
-    extras = ("report", "verl") if target.startswith("verl") else ("report",)
+    extras = ("verl",) if target.startswith("verl") else ()
     words = [str(REPOSITORY / "pyproject.toml"), *(f"--extra={extra}" for extra in extras)]
     beside = resolved(tmp_path, there, *words, anyway=anyway)
     assert there < beside

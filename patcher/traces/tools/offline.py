@@ -10,8 +10,6 @@ import inspect
 import sys
 from typing import Any
 
-from patcher.messages.text import Text
-
 
 def main(folder: str, exports: str) -> None:
     """Parse with ``torch_npu.profiler.profiler.analyse``, into ``exports`` where its release has that option."""
@@ -23,7 +21,7 @@ def main(folder: str, exports: str) -> None:
         chosen = exports.split(",")
         words["export_type"] = chosen if len(chosen) > 1 else chosen[0]
     elif exports:
-        sys.stdout.write(Text("[rlpatch] this release of torch_npu has no export_type for analyse\n"))
+        sys.stdout.write("[rlpatch] this release of torch_npu has no export_type for analyse\n")
     analyse(folder, **words)
 
 
