@@ -26,7 +26,7 @@ class Tool(NamedTuple):
 
 TOOLS = {
     "npu": Tool(tools.NpuProfiler, ranges.NpuRanges, (StepMetadata,)),
-    "torch": Tool(tools.TorchProfiler, ranges.TorchRanges, (CompressedMetadata,), (tools.Compression,)),
+    "torch": Tool(tools.TorchProfiler, ranges.TorchRanges, (CompressedMetadata,), (tools.BareCompression,)),
 }
 """Word of ``--tool`` → the tool."""
 WINDOWS = {name: tool.window for name, tool in TOOLS.items()}

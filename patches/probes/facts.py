@@ -55,9 +55,8 @@ class StepMetadata(Recorder):
         import os
         import tempfile
 
-        data: dict[str, Any] = dict(self.ABOUT, stage=self.STAGE, state=state, why=why, number=self.unit)
-        data.update({key: getattr(self, key) for key in self.IDENTITY}, done=self.done, traces=[*traces])
-        data["at"] = self.clock() / 1e9
+        data: Any = dict(self.ABOUT, stage=self.STAGE, state=state, why=why, number=self.unit, done=self.done)
+        data.update({key: getattr(self, key) for key in self.IDENTITY}, traces=[*traces], at=self.clock() / 1e9)
         if traces:
             data["saving_s"] = round((self.clock() - self.closing_at) / 1e9, 3)
         self.add_facts(data)
@@ -90,17 +89,22 @@ class SavedTraces(StepMetadata):
 class CompressedMetadata(StepMetadata, Compression):
     """Names the compressed traces where the ones before were named."""
 
-    def rename_traces(self, traces: Sequence[str], new: str) -> None:
+    def after_saving(self, traces: Sequence[str]) -> None:
+        if traces and not self.exits:
+            # Here: by the time that they are compressed, this may be the worker of another role.
+            self.compress(traces, [self.watched(), *(trace + ".rlpatch.json" for trace in traces)])
+
+    def rename_traces(self, traces: Sequence[str], files: Sequence[str], new: str) -> None:
         import json
         import os
 
-        for path in [self.watched(), *(trace + ".rlpatch.json" for trace in traces)]:
+        for path in filter(os.path.exists, files):
             with open(path) as file:
                 data = json.load(file)
             if set(traces).issubset(data["traces"]):  # else the next window has begun
-                data["traces"] = [path + ".gz" if path in traces else path for path in data["traces"]]
+                data["traces"] = [trace + ".gz" if trace in traces else trace for trace in data["traces"]]
                 with open(new, "w") as file:
                     json.dump(data, file)
                 os.replace(new, path.replace(".json.rlpatch", ".json.gz.rlpatch"))
-        for trace in traces:
-            os.unlink(trace + ".rlpatch.json")
+            if path.endswith(".json.rlpatch.json"):
+                os.unlink(path)

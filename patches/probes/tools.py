@@ -174,16 +174,13 @@ class Compression(Recorder):
         self.exits = True  # a process that ends leaves no time for it
         super().exit()
 
-    def after_saving(self, traces: Sequence[str]) -> None:
-        if traces and not self.exits:
-            self.compress(traces)
-
-    def compress(self, traces: Sequence[str]) -> None:
+    def compress(self, traces: Sequence[str], files: Sequence[str] = ()) -> None:
+        """Begin to compress ``traces``, which the step metadata in ``files`` name."""
         import atexit
         from multiprocessing.util import Finalize
         from threading import Thread
 
-        packer = Thread(target=self.pack, args=(traces,), name="rlpatch-gzip", daemon=True)
+        packer = Thread(target=self.pack, args=(traces, files), name="rlpatch-gzip", daemon=True)
         packer.start()
         atexit.register(Finalize(None, self.stop_packing, [packer], exitpriority=100))
 
@@ -191,7 +188,7 @@ class Compression(Recorder):
         self.exits = True
         packer.join(10)
 
-    def pack(self, traces: Sequence[str]) -> None:
+    def pack(self, traces: Sequence[str], files: Sequence[str]) -> None:
         """Leave a trace as it is until its compressed one is whole: the process may end at any moment."""
         import contextlib
         import gzip
@@ -214,7 +211,7 @@ class Compression(Recorder):
                 if self.exits:
                     return
                 os.replace(new, trace + ".gz")
-            self.rename_traces(traces, new)
+            self.rename_traces(traces, files, new)
             for trace in traces:
                 os.unlink(trace)
             self.say("compressed: %s" % ", ".join(trace + ".gz" for trace in traces))
@@ -224,5 +221,13 @@ class Compression(Recorder):
             with contextlib.suppress(OSError):
                 os.unlink(new)
 
-    def rename_traces(self, traces: Sequence[str], new: str) -> None:
-        """Hook: tell the step metadata of the compressed ``traces``; ``new`` is a path for temporary files."""
+    def rename_traces(self, traces: Sequence[str], files: Sequence[str], new: str) -> None:
+        """Hook: name the compressed ``traces`` in the step metadata; ``new`` is a path for temporary files."""
+
+
+class BareCompression(Compression):
+    """Compresses traces beside which there are no step metadata."""
+
+    def after_saving(self, traces: Sequence[str]) -> None:
+        if traces and not self.exits:
+            self.compress(traces)
