@@ -122,14 +122,15 @@ def probe(
     members: tuple[type, ...] = (Calls,),
     traits: Traits = lambda _release: (),
     warm_ups: Traits = lambda _release: (),
+    metadata: tuple[type, ...] = (),
     aligned: type | None = None,
     relative: type | None = None,
 ) -> Probe:
     """The probe that counts what ``recorder`` observes.
 
-    ``traits`` are parts of it for a release, ``warm_ups`` the layer that leaves out its warm-up, ``contexts`` finds the
-    longest context. ``aligned`` goes on top where the ranks run in step, ``relative`` where units are counted from a
-    state on.
+    ``traits`` are parts of it for a release, ``metadata`` parts that go in with the step metadata. ``warm_ups`` is the
+    layer that leaves out its warm-up, ``contexts`` finds the longest context. ``aligned`` goes on top where the ranks
+    run in step, ``relative`` where units are counted from a state on.
     """
 
     def constants(config: ProfileConfig[RolloutStage], release: str) -> dict[str, object]:  # noqa: ARG001
@@ -141,7 +142,8 @@ def probe(
         return {**recording.constants(config), **counted, **least}
 
     def parts(config: ProfileConfig[RolloutStage], release: str) -> tuple[type, ...]:
-        return (*recording.parts(config), recording.replicas(config), *traits(release))
+        held = metadata if config.facts else ()
+        return (*recording.parts(config), recording.replicas(config), *traits(release), *held)
 
     def layers(config: ProfileConfig[RolloutStage], release: str) -> tuple[type, ...]:
         stage, states = config.stage, _states(config)

@@ -18,6 +18,7 @@ class SglangRollout(RolloutUnits):
     """
 
     running = near = False
+    held: Mapping[str, object]
     put: Any  # into the queue of the forward's thread, None where it has none
 
     def schedule(self, batch: Any) -> None:
@@ -28,12 +29,14 @@ class SglangRollout(RolloutUnits):
         if runs and not self.running and not self.done:
             self.running = True
             self.hand_over("begin_rollout")
-        held: Mapping[str, object] = {}
+        self.held = {}
         if runs:
             self.hand_over_load(kind, batch)
-            if self.open_at is not None and self.unit >= self.open_at:
-                held = self.contents_of(batch)
-        self.hand_over("step", (kind, held))
+            self.hold(batch)
+        self.hand_over("step", (kind, self.held))
+
+    def hold(self, batch: Any) -> None:
+        """Hook: note what a batch holds, before the forward's thread gets it."""
 
     def hand_over_load(self, kind: str, batch: Any) -> None:
         """Hook: a batch of so many requests runs, behind which a window may be placed."""
@@ -63,18 +66,6 @@ class SglangRollout(RolloutUnits):
         known = [len(request.origin_input_ids) + len(request.output_ids) for request in batch.reqs]
         late = 0 if batch.seq_lens_sum is None else (batch.seq_lens_sum - sum(known)) // len(known)
         return [tokens + late for tokens in known]
-
-    def contents_of(self, batch: Any) -> Mapping[str, object]:
-        try:
-            contexts = self.contexts(batch)
-            decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
-            tokens = len(contexts) if decodes else batch.extend_num_tokens
-            return {"requests": len(contexts), "tokens": tokens, "longest": max(contexts), "context": sum(contexts)}
-        except Exception:  # a batch of another form, which stops nothing
-            return {}
-
-    def contents(self, batch: Any) -> Mapping[str, object]:
-        return batch[1]  # type: ignore[no-any-return]
 
     def idle(self) -> None:
         if self.running and not self.scheduler.waiting_queue:
@@ -148,6 +139,26 @@ class SglangRollout(RolloutUnits):
 
     def serves(self, worker: Any) -> str:
         return str(getattr(getattr(worker, "disaggregation_mode", None), "value", ""))  # an enum
+
+
+class BatchMetadata(SglangRollout):
+    """What a batch holds, where there are step metadata."""
+
+    def hold(self, batch: Any) -> None:
+        if self.open_at is not None and self.unit >= self.open_at:
+            self.held = self.contents_of(batch)
+
+    def contents_of(self, batch: Any) -> Mapping[str, object]:
+        try:
+            contexts = self.contexts(batch)
+            decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
+            tokens = len(contexts) if decodes else batch.extend_num_tokens
+            return {"requests": len(contexts), "tokens": tokens, "longest": max(contexts), "context": sum(contexts)}
+        except Exception:  # a batch of another form, which stops nothing
+            return {}
+
+    def contents(self, batch: Any) -> Mapping[str, object]:
+        return batch[1]  # type: ignore[no-any-return]
 
 
 class AlignedBatches(SglangRollout):

@@ -7,7 +7,14 @@ from patcher.messages.text import Text
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import rollout
-from patches.probes.sglang import AlignedBatches, BatchContexts, ForwardThread, NamedReplica, SglangRollout
+from patches.probes.sglang import (
+    AlignedBatches,
+    BatchContexts,
+    BatchMetadata,
+    ForwardThread,
+    NamedReplica,
+    SglangRollout,
+)
 from patches.probes.states import RelativeBatches
 from patches.sglang import PROJECT, RELEASES, timeline, weights
 from patches.sglang.switches import SWITCHES
@@ -37,6 +44,7 @@ SCHEDULER = Recipe(
     probe=rollout.probe(
         SglangRollout,
         contexts=BatchContexts,
+        metadata=(BatchMetadata,),
         aligned=AlignedBatches,
         relative=RelativeBatches,
         logger="sglang.rlpatch",

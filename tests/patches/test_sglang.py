@@ -26,7 +26,7 @@ from tests.matrix import ends, of_releases, thinned
 from tests.patcher.guards.detecting import detect
 from tests.patches.command_line import install, run, there_and_back
 from tests.patches.sglang_schedulers import Scheduler
-from tests.patches.standin import Profiler
+from tests.patches.standin import Profiler, rendered
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -339,6 +339,12 @@ class Overlapped(Scheduler):
     def end(self) -> None:
         self.tp_worker.input_queue.put((None,))
         self.tp_worker.thread.join(60)
+
+
+@pytest.mark.parametrize("facts", [True, False])
+def test_what_a_batch_holds_is_looked_at_for_step_metadata_alone(facts: bool) -> None:
+    lines = rendered(sglang.SCHEDULER, {"METADATA": facts})
+    assert any("def contents_of" in line for line in lines) is facts
 
 
 def test_an_overlapped_forward_is_recorded_in_its_own_thread(monkeypatch: pytest.MonkeyPatch) -> None:
