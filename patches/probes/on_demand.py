@@ -37,9 +37,6 @@ class OnDemand(CountedUnits):
 
     def read_settings(self) -> None:
         super().read_settings()
-        ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
-        if self.window and ends != sorted(set(ends)):
-            raise ValueError("the window %s is empty, too early or not in order" % self.window)
         self.request = self.setting("RLPATCH_REQUEST", "", r"\w*")
         self.is_addressed = bool(self.window) and not {"all", str(self.rank)}.isdisjoint(self.ranks)
         self.done = self.setting("RLPATCH", "1", "[01]") == "0"
@@ -51,10 +48,11 @@ class OnDemand(CountedUnits):
         path = "%s/.rlpatch/%s.request" % (self.save_path, self.STAGE)
         if not os.path.isfile(path):  # a pipe would block
             return
-        before, self.request_time = self.request_time, os.stat(path).st_mtime_ns
-        if self.request_time == before:
-            return
+        before = self.request_time
         try:
+            self.request_time = os.stat(path).st_mtime_ns
+            if self.request_time == before:
+                return
             if os.path.islink(os.path.dirname(path)):
                 raise ValueError("%s is a link, and none is followed" % os.path.dirname(path))
             with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)) as file:

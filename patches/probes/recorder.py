@@ -21,7 +21,7 @@ class WindowTool(Steerable):
     save_path: str
     unit: int  # the number of the next unit
     first: int
-    until: int  # the end of what is recorded
+    until: int  # the end of what the tool records: that of the window, or less for a part of it
     thread: int  # that opened the window
 
     def interrupt(self, why: str) -> None:
@@ -48,7 +48,7 @@ class WindowTool(Steerable):
 class Recorder(WindowTool):
     """Opens its tool shortly before the window, tells it of each unit, and closes it where the window ends.
 
-    A counting class derives from it: it gives ``name`` and ``title`` of a recording, keeps ``unit`` and calls
+    A counting class derives from it: it gives the ``name`` of a recording, keeps ``unit`` and calls
     ``open``, ``tick``, ``pause`` and ``close``. The texts that the user chose have the form of the environment
     variables that replace them.
     """
@@ -62,7 +62,6 @@ class Recorder(WindowTool):
 
     open_at: int | None  # the unit before which the tool starts
     end: int
-    until: int  # the end of what the tool records: ``end``, or less for a part of the window
     window: str
     ranks: list[str]
     rank: int
@@ -91,13 +90,12 @@ class Recorder(WindowTool):
             return None if probe.done else probe
         except Exception as e:  # profiling must not stop the run
             import contextlib
-            import traceback
+            from traceback import format_exc
 
-            failure = traceback.format_exc()
             with contextlib.suppress(Exception):
                 probe.done = True
                 probe.close("failed")
-            cls.say(probe or worker, "%s: no profile, the run goes on: %r\n%s" % (cls.STAGE, e, failure), 40)
+            cls.say(probe or worker, "%s: no profile, the run goes on: %r\n%s" % (cls.STAGE, e, format_exc()), 40)
             with contextlib.suppress(Exception):
                 probe.prof = None
                 probe.note("failed", repr(e))
@@ -156,9 +154,8 @@ class Recorder(WindowTool):
     def close(self, why: str) -> None:
         import os
 
-        if self.pid != os.getpid():  # a child that was forked inside the window
+        if self.prof is None or self.pid != os.getpid():  # not open, or a child that was forked inside the window
             self.prof = None
-        if self.prof is None:
             return
         try:
             self.note("saving")
@@ -220,11 +217,13 @@ class CountedUnits(Recorder):
     def read_settings(self) -> None:
         super().read_settings()
         self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, self.WINDOWS)
+        ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
+        if ends[0] < self.LOWEST or ends != sorted(set(ends)):
+            told = self.window, self.window
+            raise ValueError("RLPATCH_WINDOW=%s fails: the window %s is empty, too early or not in order" % told)
 
     def place_window(self) -> None:
         self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
-        if not self.LOWEST <= self.first < self.end:
-            raise ValueError("RLPATCH_WINDOW=%s is empty or too early" % self.window)
         if self.end - self.first > self.LONGEST:
             self.say("this patch saves less than %s at once: apply the longer window" % self.window)
             self.end = self.first + self.LONGEST
@@ -246,6 +245,18 @@ class CountedUnits(Recorder):
         self.uncounted_range.close()
         self.uncounted += 1
         self.uncounted_range.enter_context(record_function("rlpatch:uncounted"))
+
+
+class OneWorld(Recorder):
+    """Counts the ranks of a process that ``torchrun``, or whatever sets the same variables, has started."""
+
+    def count_ranks(self, worker: Any) -> int:  # noqa: ARG002
+        import os
+
+        import torch.distributed as dist
+
+        in_a_world = dist.is_available() and dist.is_initialized()
+        return dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
 
 
 class ReplicaRecorder(Recorder):

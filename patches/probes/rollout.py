@@ -76,8 +76,8 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     def exit(self) -> None:
         self.end_rollout("the process ends")
         if not self.done:
-            before = max(self.rollout + 1, self.chosen_rollout)
-            self.finish("not recorded: the process ends before rollout %s" % before)
+            following = max(self.rollout + 1, self.chosen_rollout)
+            self.finish("not recorded: the process ends before rollout %s" % following)
 
     def yield_to(self, start: bool) -> None:
         self.foreign = "the framework's own profiler was started and not stopped" if start else ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from patches.probes.recorder import CountedUnits
+from patches.probes.recorder import CountedUnits, OneWorld
 
 
-class TrainingSteps(CountedUnits):
+class TrainingSteps(CountedUnits, OneWorld):
     """Counts the units of a stage in each of its calls; a call is a training step, or a part of one.
 
     ``enter`` and ``leave`` frame a call, ``start`` and ``stop`` a unit, ``loop`` tells that a loop over units has
@@ -42,14 +42,6 @@ class TrainingSteps(CountedUnits):
         self.name = "rank%s" % self.rank
         super().__init__(worker)
         self.calls: dict[str, int] = {}
-
-    def count_ranks(self, worker: Any) -> int:  # noqa: ARG002
-        import os
-
-        import torch.distributed as dist
-
-        in_a_world = dist.is_available() and dist.is_initialized()
-        return dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
 
     def read_settings(self) -> None:
         steps = self.setting("RLPATCH_TRAINING_STEPS", self.STEPS, r"[1-9]\d*(,[1-9]\d*)*").split(",")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from patches.probes.recorder import Recorder
+from patches.probes.recorder import OneWorld
 
 
-class WeightSync(Recorder):
+class WeightSync(OneWorld):
     """Records weight syncs from their beginning to their end, and marks their phases by ranges.
 
     There is nothing before a sync that could be a warm-up, so the profiler starts at once. The lines at the call
@@ -40,14 +40,6 @@ class WeightSync(Recorder):
         replicas = self.setting("RLPATCH_REPLICAS", self.REPLICAS, r"all|\d+(,\d+)*").split(",")
         self.done = self.done or (bool(replica) and {"all", replica}.isdisjoint(replicas))
         self.first, self.end = 0, 1
-
-    def count_ranks(self, worker: Any) -> int:  # noqa: ARG002
-        import os
-
-        import torch.distributed as dist
-
-        in_a_world = dist.is_available() and dist.is_initialized()
-        return dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
 
     def read_settings(self) -> None:
         self.chosen_sync = int(self.setting("RLPATCH_SYNC", self.SYNC, r"\d+"))

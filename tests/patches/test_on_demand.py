@@ -141,6 +141,19 @@ REFUSED = [
 ]
 
 
+def test_a_request_that_goes_while_it_is_looked_at_stops_nothing(
+    waiting: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = V1Worker(**waiting, **STATES)
+    ask(tmp_path)
+    with monkeypatch.context() as gone:
+        gone.setattr("os.path.isfile", lambda _: bool(next(tmp_path.rglob("*.request")).unlink()) or True)
+        rollout(worker)
+    ask(tmp_path, at=1, id="good")
+    rollout(worker)
+    assert numbers(worker) == [[2, 3]], "the next one is served"
+
+
 @pytest.mark.parametrize(("request_", "why"), REFUSED)
 def test_what_is_not_of_its_form_is_refused_in_one_line(
     request_: dict[str, Any], why: str, waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture

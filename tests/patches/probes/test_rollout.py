@@ -366,6 +366,18 @@ def test_a_bad_value_switches_the_probe_off_with_one_error(
     assert "Traceback" in error.message
 
 
+@pytest.mark.parametrize("window", ["5:3", "0:3"])
+def test_a_window_that_is_none_is_told_at_the_first_call_and_not_when_its_rollout_begins(
+    window: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RLPATCH_WINDOW", window)
+    monkeypatch.setenv("RLPATCH_ROLLOUT", "7")
+    worker = V1Worker(WINDOW="2:4")
+    rollout(worker, 1)
+    assert f"RLPATCH_WINDOW={window} " in caplog.text
+    assert worker._rlpatch_stage_probe is None
+
+
 @pytest.mark.parametrize("method", ["build", "start", "step", "stop", "traces"])
 def test_a_failure_is_logged_once_and_the_run_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
