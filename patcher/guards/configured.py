@@ -43,10 +43,8 @@ _NO_CONFIG = Text("its configuration is not here, or only known when it runs; --
 
 def configured(application: Application, checked: Checked, config: Path | None, reading: Reading) -> list[GuardResult]:
     """Return one result per profiler of the application. Raises Problem(USAGE) if ``config`` is no configuration."""
-    if config is not None and (config.suffix != ".yaml" or not config.is_file()):
-        reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("there is no such file")
-        hint = Text("name the YAML file that configures the run")
-        raise Problem(Kind.USAGE, Text("cannot read the configuration: {reason}", reason), str(config), hint)
+    if config is not None:
+        _check(config)
     reading = replace(reading, hidden=[*reading.hidden])  # an override hides nothing of the environment
     starts = [*_starts(application, checked.root, config, reading)]
     mentions = [
@@ -71,6 +69,14 @@ def configured(application: Application, checked: Checked, config: Path | None, 
             composed.append((start, content))
     profilers = dict.fromkeys(switch.profiler for switch in application.switches)
     return [result for name in profilers for result in _results(name, application, checked, composed, reading)]
+
+
+def _check(config: Path) -> None:
+    """Raise Problem(USAGE) for a file that Hydra does not read."""
+    if config.suffix != ".yaml" or not config.is_file():
+        reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("there is no such file")
+        hint = Text("name the YAML file that configures the run")
+        raise Problem(Kind.USAGE, Text("cannot read the configuration: {reason}", reason), str(config), hint)
 
 
 def _takes_others(application: Application, reading: Reading) -> bool:

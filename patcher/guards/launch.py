@@ -305,6 +305,10 @@ class _Reader:
             self.functions.update(texts)
         elif re.fullmatch(_WRITES, name):
             self.written.update(map(name_of, texts[1:]))
+        self.learn_redirects(command, name)
+
+    def learn_redirects(self, command: ShellCommand, name: str) -> None:
+        """Take in the files that a command writes by redirection, with the here-documents that ``cat`` writes."""
         document = "".join(word.text for direction, word in command.redirects if direction == "<<<")
         for direction, word in command.redirects:
             if direction == ">" and name == "cat" and document:
@@ -369,29 +373,41 @@ class _Reader:
         sources = [*words, *(word for _, word in command.redirects)]
         self.line = min((word.line for word in sources), default=self.line)
         is_tee = command.before == "|" and [word.text for word in words[:1]] == ["tee"]
-        goes_on = command.after in ("\n", ";", "&") or [word.text for word in following.words[:1]] == ["tee"]
-        self.plain &= len(words) == len(command.words) and command.before in ("\n", ";", "&") and goes_on
+        self.plain &= len(words) == len(command.words) and _stands_alone(command, following)
         stays = self.plain and command.after not in ("&", "|")
         assigned = [*takewhile(lambda word: _ASSIGNS(word.coded), words)]
         values = dict(word.marked(self.value).split("=", 1) for word in assigned)
         marks = [mark for word in words[len(assigned) :] for mark in self.split_mark(word)]
         name = name_of(marks[0]) if marks else ""
-        for word in sources:
-            for text in word.commands():
-                self.inner(text, word.line)
+        self.expansions(sources)
         if values:
             self.result.starts.append(Start(self.place(), tuple(map("=".join, values.items())), {}, "", self.plain))
-        for variable, value in values.items() if not marks else ():
+        if not marks:
+            self.assign(values, stays=stays)
+        is_plain = self.run(name, marks, values, command, stays=stays) and self.plain if marks else False
+        for word in sources:
+            self.note_word(word, plain=is_plain, is_operand=word in words)
+        self.plain = was_plain and (is_tee or (self.plain and not self.diverts(name, marks, words)))
+
+    def expansions(self, words: Iterable[Word]) -> None:
+        """Read the commands that stand in words."""
+        for word in words:
+            for text in word.commands():
+                self.inner(text, word.line)
+
+    def assign(self, values: Mapping[str, str], *, stays: bool) -> None:
+        """Take in the constants that a command assigns; they ``stay`` behind a plain one."""
+        for variable, value in values.items():
             if is_known(value) and len(value) < _LONGEST and variable not in self.environ:
                 self.constants[variable] = value
                 self.passed.update([variable] if stays else [])
-        is_plain = bool(marks) and self.run(name, marks, values, command, stays=stays) and self.plain
-        for word in sources:
-            mark = word.marked(self.value)
-            self.note(mark, word.line, plain=is_plain and word in words)
-            if mark != word.text:  # of what is plain, the mark says the name
-                self.note(word.text.partition("=")[2] if is_plain and "=" in mark else word.text, word.line)
-        self.plain = was_plain and (is_tee or (self.plain and not self.diverts(name, marks, words)))
+
+    def note_word(self, word: Word, *, plain: bool, is_operand: bool) -> None:
+        """Keep a word as it expands and as it stands there; of a ``plain`` command, the mark says the name."""
+        mark = word.marked(self.value)
+        self.note(mark, word.line, plain=plain and is_operand)
+        if mark != word.text:
+            self.note(word.text.partition("=")[2] if plain and "=" in mark else word.text, word.line)
 
     def diverts(self, name: str, marks: Sequence[str], words: Sequence[Word]) -> bool:
         """Return whether the script may not get behind a command, or means something else from there on."""
@@ -408,21 +424,10 @@ class _Reader:
     def run(self, name: str, marks: list[str], values: dict[str, str], command: ShellCommand, *, stays: bool) -> bool:
         """Take in the words of a command; return whether it exports a variable or starts Python."""
         text, own = " ".join(marks), [*marks[len([*takewhile(_WRAPS, marks)]) :]]
-        passes_on = name in self.functions or name in _PASSES_ON or re.fullmatch(_SHELL, name)
-        deciding = marks if passes_on else marks[: len(marks) - len(own) + 1]
-        is_computed = name == "eval" and any("\0" in word.coded for word in command.words)
-        is_computed |= name in ("trap", "alias") and OUTSIDE in text
-        hides = is_computed or any(map(is_hidden, deciding)) or re.fullmatch(_FED, " ".join(own)) or "BASH_ENV" in text
-        if hides and not re.fullmatch(_SETS_UP_BY, command.words[-1].text):
+        if self.is_computed(name, marks, own, command) and not re.fullmatch(_SETS_UP_BY, command.words[-1].text):
             self.hide(_ONLY_RUN, text)
         if name in _DECLARES:
-            options = "".join(word for word in marks[1:] if word[:1] in ("-", "+"))
-            exports = bool(re.fullmatch("(export|unset) (-v)?|[dlrt]\\w* -[gaA]*x[gaA]*", f"{name} {options}"))
-            for variable, equals, value in (word.partition("=") for word in marks[1:] if exports and stays):
-                if equals or name == "unset":
-                    self.variables[variable] = value if equals else None
-            self.result.starts.append(Start(self.place(), (*marks,), {}, "", self.plain))
-            return exports
+            return self.declare(name, marks, stays=stays)
         if name in (".", "source"):
             self.file("".join(marks[1:2]))
         elif name == "eval":
@@ -437,37 +442,71 @@ class _Reader:
             return self.start(marks, own, values, command)
         return False
 
+    def is_computed(self, name: str, marks: Sequence[str], own: Sequence[str], command: ShellCommand) -> bool:
+        """Return whether only the run knows what a command starts or sets."""
+        text = " ".join(marks)
+        if name == "eval" and any("\0" in word.coded for word in command.words):
+            return True
+        if name in ("trap", "alias") and OUTSIDE in text:
+            return True
+        passes_on = name in self.functions or name in _PASSES_ON or re.fullmatch(_SHELL, name)
+        deciding = marks if passes_on else marks[: len(marks) - len(own) + 1]
+        is_fed = re.fullmatch(_FED, " ".join(own)) is not None
+        return is_fed or "BASH_ENV" in text or any(map(is_hidden, deciding))
+
+    def declare(self, name: str, marks: Sequence[str], *, stays: bool) -> bool:
+        """Take in the variables that a command declares; return whether it exports them."""
+        options = "".join(word for word in marks[1:] if word[:1] in ("-", "+"))
+        exports = bool(re.fullmatch("(export|unset) (-v)?|[dlrt]\\w* -[gaA]*x[gaA]*", f"{name} {options}"))
+        for variable, equals, value in (word.partition("=") for word in marks[1:] if exports and stays):
+            if equals or name == "unset":
+                self.variables[variable] = value if equals else None
+        self.result.starts.append(Start(self.place(), (*marks,), {}, "", self.plain))
+        return exports
+
     def start(self, marks: list[str], own: list[str], values: dict[str, str], command: ShellCommand) -> bool:
         """Take in a program: how it is started, and the files and texts that it names."""
-        before = marks[: len(marks) - len(own)]
-        values = {**values, **dict(word.split("=", 1) for word in before if _ASSIGNS(word))}
-        emptied = {"env", "exec"} & set(map(name_of, before)) and any(word[:1] == "-" for word in before)
-        name = name_of(own[0]) if own and not emptied else ""
+        set_before, is_emptied = _environment_of(marks[: len(marks) - len(own)])
+        values = {**values, **set_before}
+        name = name_of(own[0]) if own and not is_emptied else ""
         documents = [word for direction, word in command.redirects if direction == "<<<"]
         is_fed = command.before == "|" or any(direction in ("<", "<>") for direction, _ in command.redirects)
+        is_shell = re.fullmatch(_SHELL, name) is not None
         if re.fullmatch(_RUNS_INPUT, " ".join(own)):
-            for document in documents:
-                self.inner(document.text.replace("\\$", "$"), document.line)
-            if is_fed or (re.fullmatch(_SHELL, name) and not documents):
-                self.hide(_INPUT, " ".join(marks))
-        elif re.fullmatch(_SHELL, name) and not re.match(r"\S+( -\w+)* -\w*c", " ".join(own)):
+            self.input(documents, " ".join(marks), is_hidden=is_fed or (is_shell and not documents))
+        elif is_shell and not re.match(r"\S+( -\w+)* -\w*c", " ".join(own)):
             return self.shell(own[1:], values)
         program = name if re.fullmatch(_PROGRAM, name) else ""
         variables = {} if re.fullmatch(_ASKS, name) else {**self.variables, **values}
         self.result.starts.append(Start(self.place(), (*marks,), variables, program, self.plain, (*self.folders,)))
         if "/" in marks[0] and not program and not marks[0].startswith(("/usr/", "/bin/", "/opt/")):
             self.file(marks[0])
-        for word in command.words:
-            if program and re.search(r"\w\s", word.coded):
-                copy(self).python(word.text, word.line)
-            elif not program and re.search(r"[\s<;&|]", word.coded):
-                self.inner(word.text, word.line, is_shell=re.fullmatch(_SHELL, name) is not None)
+        self.programs(command, is_python=bool(program), is_shell=is_shell)
         if re.match("python|pypy|torchrun|accelerate|deepspeed", program):
             self.module(own, documents)
-        for option, mark in pairwise(own if program else marks):
-            if file := re.fullmatch(_FILE, f"{option} {mark}"):
-                self.file(file["file"])
+        self.named_files(own if program else marks)
         return bool(program)
+
+    def named_files(self, words: Sequence[str]) -> None:
+        """Read the files that the words of a program name."""
+        for option, word in pairwise(words):
+            if file := re.fullmatch(_FILE, f"{option} {word}"):
+                self.file(file["file"])
+
+    def input(self, documents: Sequence[Word], text: str, *, is_hidden: bool) -> None:
+        """Read the here-documents that a shell runs; what else it reads may be hidden."""
+        for document in documents:
+            self.inner(document.text.replace("\\$", "$"), document.line)
+        if is_hidden:
+            self.hide(_INPUT, text)
+
+    def programs(self, command: ShellCommand, *, is_python: bool, is_shell: bool) -> None:
+        """Read the words of a command that are programs themselves, in Python or for a shell."""
+        for word in command.words:
+            if is_python and re.search(r"\w\s", word.coded):
+                copy(self).python(word.text, word.line)
+            elif not is_python and re.search(r"[\s<;&|]", word.coded):
+                self.inner(word.text, word.line, is_shell=is_shell)
 
     def module(self, words: Sequence[str], documents: Sequence[Word]) -> None:
         """Read the module that Python runs, or its input."""
@@ -493,6 +532,19 @@ class _Reader:
         is_plain = self.plain and self.level == 0
         reader.file("".join(operands[:1]), plain=is_plain, has_arguments=len(operands) > 1)
         return is_plain and len(words) == 1
+
+
+def _stands_alone(command: ShellCommand, following: ShellCommand) -> bool:
+    """Return whether a command is no part of a list or a pipe, but for a ``tee`` behind it."""
+    goes_on = command.after in ("\n", ";", "&") or [word.text for word in following.words[:1]] == ["tee"]
+    return command.before in ("\n", ";", "&") and goes_on
+
+
+def _environment_of(words: Sequence[str]) -> tuple[dict[str, str], bool]:
+    """Return the variables that the words before a program set, and whether they may empty its environment."""
+    values = dict(word.split("=", 1) for word in words if _ASSIGNS(word))
+    is_emptied = {"env", "exec"} & set(map(name_of, words)) and any(word[:1] == "-" for word in words)
+    return values, bool(is_emptied)
 
 
 def _stripped(command: ShellCommand) -> list[Word]:
