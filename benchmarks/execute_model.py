@@ -65,7 +65,7 @@ def main() -> None:
         shutil.copytree(release(version), site)
         pristine = shutil.copy(site / structure.file, Path(scratch) / "pristine.py")
         apply = [sys.executable, "-m", "patcher", "apply", f"vllm-ascend=={version}", "-q"]
-        chosen = ["--backend", "torch", "--save-path", f"{scratch}/rlpatch_traces", "--path", str(site)]
+        chosen = ["--tool", "torch", "--save-path", f"{scratch}/rlpatch_traces", "--path", str(site)]
         files = {"unpatched": str(pristine)}
         for number, (case, words) in enumerate({**CASES, **RECORDED}.items()):
             subprocess.run([*apply, *words, *chosen], check=True, cwd=REPOSITORY)

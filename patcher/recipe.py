@@ -135,7 +135,7 @@ class Structure(NamedTuple):
 class Probe(NamedTuple):
     """The code that goes into the class: classes of ``patches.probes``, which ``patcher.editing`` renders.
 
-    ``recorder`` is the class that counts; with that of the backend in ``backends`` it becomes one nested class. The
+    ``recorder`` is the class that counts; with that of the tool in ``tools`` it becomes one nested class. The
     classes in ``shared``, and all from which they derive, go into a class of their own below it, which the patches of
     a target class have in common. ``parts`` gives classes that become part of it for a configuration and a release.
     ``layers`` gives what goes on top: each becomes a class that derives from the one below, flattened with those of its
@@ -147,7 +147,7 @@ class Probe(NamedTuple):
 
     ``constants`` gives, for a configuration and a published release ("" for any other), the compile-time constants,
     ``settings`` what stands at the top as the user's choice; ``arguments`` maps (function, keyword) to the code of that
-    argument in the backend's calls, ``summary`` is one line for the reader.
+    argument in the tool's calls, ``summary`` is one line for the reader.
 
     A recipe with ``calls`` has a probe without code, whose ``arguments`` go into these calls instead. ``resulting``
     gets all arguments that they have then, and gives notes on them; it raises :class:`~patcher.messages.errors.Problem`
@@ -160,7 +160,7 @@ class Probe(NamedTuple):
     shared: tuple[type, ...] = ()
     beside: str = ""
     callers: tuple[str, ...] = ()
-    backends: Mapping[str, type] = MappingProxyType({})
+    tools: Mapping[str, type] = MappingProxyType({})
     constants: Callable[[ProfileConfig[Any], str], Mapping[str, object]] = lambda _config, _release: {}
     settings: Callable[[ProfileConfig[Any]], Mapping[str, object]] = lambda _config: {}
     arguments: Callable[[ProfileConfig[Any]], Mapping[tuple[str, str], str]] = lambda _config: {}
@@ -249,14 +249,14 @@ class Upstream(NamedTuple):
     what the project's own profiler can and cannot do there, ``neighbours`` maps packages to what has to be said if one
     lies in the same environment.
 
-    ``backend`` is the default where the environment does not tell, or does not matter: ``runs_on`` has a backend for
+    ``tool`` is the default where the environment does not tell, or does not matter: ``runs_on`` has a tool for
     each package whose presence decides, the first one wins.
     """
 
     project: Project
     recipes: tuple[Recipe, ...]
     switches: tuple[Switch, ...]
-    backend: str
+    tool: str
     processes: Processes = Processes()
     gaps: tuple[Gap, ...] = ()
     builtin: Mapping[str, str] = MappingProxyType({})

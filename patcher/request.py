@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from patcher.config import (
-    BACKENDS,
     KINDS,
     PROFILERS,
     STAGES,
+    TOOLS,
     WHOLE,
     BuiltinStage,
     NoProfiler,
@@ -56,14 +56,15 @@ OPTIONS: Mapping[str, OptionSpec] = {
         WINDOW,
         "Record what each process does and when, without a profiler: kilobytes a step, for `rlpatch timeline`.",
     ),
-    "backend": OptionSpec(
-        "backend",
-        Choice(BACKENDS),
+    "tool": OptionSpec(
+        "tool",
+        Choice(TOOLS),
         RECORDED,
         "Record with torch_npu.profiler or torch.profiler.",
         shown="the one of the target's environment",
+        aliases=("backend",),
     ),
-    **options_of(*KINDS, *PROFILERS, RangeOptions, ProfileConfig, TimelineStage),
+    **options_of(*KINDS, *PROFILERS.values(), RangeOptions, ProfileConfig, TimelineStage),
 }
 """Every option that says what to record, by its name, but for those of the windows."""
 BUILTIN, TIMELINE = BuiltinStage.NAMES[0], TimelineStage.NAMES[0]
@@ -150,10 +151,10 @@ class ProfileRequest(NamedTuple):
         chosen = [name for name in OPTIONS if name in self.choices and name not in fitting]
         return [*(f"--{window.unit}" for window in self.windows), *map(flag, chosen)]
 
-    def config(self, stage: str, unit: str, backend: str) -> ProfileConfig[Stage]:
+    def config(self, stage: str, unit: str, tool: str) -> ProfileConfig[Stage]:
         """The configuration of a stage in the window of ``unit``; :class:`Problem` (USAGE) where a choice does not fit.
 
-        ``backend`` is the one where none is chosen.
+        ``tool`` is the one where none is chosen.
         """
         if stage == BUILTIN:
             settings = self._chosen(TorchNpuSettings)
@@ -162,11 +163,10 @@ class ProfileRequest(NamedTuple):
         if stage == TIMELINE:
             return ProfileConfig(stage=TimelineStage(**self._chosen(TimelineStage)), profiler=NoProfiler(), **folder)
         part = self._stage(stage, unit)
-        backend = self.choices.get("backend", backend)
-        profiler = next(one for one in PROFILERS if backend == one.BACKEND)
+        profiler = PROFILERS[self.choices.get("tool", tool)]
         if unknown := self._changed(options_of(TorchNpuSettings).keys() - options_of(profiler).keys()):
             cause = Text("{flag} does not exist in {module}", flag(unknown[0]), profiler.MODULE)
-            hint = Text("leave {flag} out, or take --backend {backend}", flag(unknown[0]), TorchNpuSettings.BACKEND)
+            hint = Text("leave {flag} out, or take --tool {tool}", flag(unknown[0]), TorchNpuSettings.TOOL)
             raise Problem(Kind.USAGE, cause, hint=hint)
         return ProfileConfig(
             stage=part,
@@ -218,7 +218,7 @@ def resolve(
     """The configuration that the request comes to in ``target``: in the window that one of its stages counts.
 
     The stage is the one that is named, else the default of the kind of window, else the first that counts it; the
-    backend follows from the environment of the target. Raises :class:`Problem`: NO_RECIPE for a stage that the project
+    tool follows from the environment of the target. Raises :class:`Problem`: NO_RECIPE for a stage that the project
     does not have (``everyone`` gives the projects among which to say who has it), USAGE for what does not fit.
     """
     on_demand = [kind.UNITS[0].name for kind in KINDS if kind.UNITS and request.choices.get("on_demand")]
@@ -226,12 +226,12 @@ def resolve(
     # In a command of several targets the stage may be that of another one.
     if request.stage in {recipe.stage for recipe in recipes} or not (request.windows or on_demand):
         recipes = recipes_of(upstream, request.stage, everyone)
-    backend = next((one for package, one in upstream.runs_on.items() if target.beside(package)), upstream.backend)
+    tool = next((name for package, name in upstream.runs_on.items() if target.beside(package)), upstream.tool)
     for unit in [window.unit for window in request.windows] or on_demand or [WHOLE]:
         counting = [recipe.stage for recipe in recipes if unit in recipe.windows]
         if counting:
             usual = kind_of(unit).NAMES[0]
-            return request.config(usual if usual in counting else counting[0], unit, backend)
+            return request.config(usual if usual in counting else counting[0], unit, tool)
     raise _not_counted(request, upstream, recipes, everyone)
 
 

@@ -147,7 +147,7 @@ def probe(
         members=members,
         recorder=recorder,
         shared=shared,
-        backends=WINDOWS,
+        tools=WINDOWS,
         constants=lambda config, release: {"LOGGER": logger, **constants(config, release)},
         settings=settings,
         arguments=differing,

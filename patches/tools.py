@@ -34,7 +34,7 @@ WINDOWS = {name: tool.window for name, tool in TOOLS.items()}
 
 def tool(config: ProfileConfig[Any]) -> Tool:
     """Return the tool that was chosen."""
-    return TOOLS[config.profiler.BACKEND]
+    return TOOLS[config.profiler.TOOL]
 
 
 _LEVELS = {"level_none": "Level_none", "level0": "Level0", "level1": "Level1", "level2": "Level2"}

@@ -82,7 +82,7 @@ def recipes(
             members=more.members,
             beside="\n".join(filter(None, ("_rlpatch_stage = _RlpatchStage.Syncs(_RlpatchStage)", more.beside))),
             callers=(*(line for site in sites for one in site.insertions for line in one.lines), recording.INTERRUPT),
-            backends=WINDOWS,
+            tools=WINDOWS,
             constants=lambda config, _release: {"LOGGER": logger, **recording.repeated(config)},
             settings=settings,
             arguments=differing,

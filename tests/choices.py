@@ -22,13 +22,13 @@ def options(words: str | Sequence[str]) -> ProfileRequest:
         return PROFILE.made({str(option.name): context.params[str(option.name)] for option in PROFILE.options})
 
 
-def config(words: str | Sequence[str], backend: str = "npu") -> ProfileConfig[Any]:
+def config(words: str | Sequence[str], tool: str = "npu") -> ProfileConfig[Any]:
     """The configuration of `rlpatch apply TARGET` with ``words``, of a target that has every stage, in /tmp/traces."""
     request = options(words).checked()
     if request.stage != "builtin":
         request = request._replace(choices={"save_path": "/tmp/traces", **request.choices})
     unit = request.windows[0].unit if request.windows else WHOLE
-    return request.config(request.stage or kind_of(unit).NAMES[0], unit, backend)
+    return request.config(request.stage or kind_of(unit).NAMES[0], unit, tool)
 
 
 def typed(**choices: Any) -> tuple[str, ...]:

@@ -34,11 +34,19 @@ STARTERS = ("bash", "sh", "python", "python3", "torchrun", "ray")
 
 
 class Option(click.Option):
-    """An option that stands below a heading of the help."""
+    """An option that stands below a heading of the help, where its ``aliases`` are not shown."""
 
-    def __init__(self, words: Sequence[str], *, heading: str, **attributes: Any) -> None:
-        super().__init__(words, **attributes)
-        self.heading = heading
+    def __init__(self, words: Sequence[str], *, heading: str, aliases: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__([*words, *aliases], **attributes)
+        self.heading, self.aliases = heading, aliases
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """As click does, by the names that are shown."""
+        every, self.opts = self.opts, [name for name in self.opts if name not in self.aliases]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = every
 
 
 COLORS = {"auto": None, "always": True, "never": False}

@@ -44,7 +44,7 @@ _SEARCH = {flag(name) for name in options_of(SearchOptions)}
 _CHOOSING = {*(f"--{unit}" for unit in UNITS), *map(flag, ("stage", "timeline", "builtin"))}
 """The options that choose what is recorded: with one of them typed, no option of that heading is taken."""
 _WINDOWS = {*_CHOOSING, *(spec.flag for spec in OPTIONS.values() if spec.heading == WINDOW)}
-_KNOWN = {*_WINDOWS, *_SEARCH, *(spec.flag for spec in OPTIONS.values())}
+_KNOWN = {*_WINDOWS, *_SEARCH, *(flag(name) for spec in OPTIONS.values() for name in (spec.name, *spec.aliases))}
 _PATHS = {*_SEARCH, flag("save_path")}
 _SWITCHES = {spec.flag: spec.notation.negated for spec in OPTIONS.values() if isinstance(spec.notation, Flag)}
 """The options without a value, and whether they have an opposite."""

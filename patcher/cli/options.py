@@ -41,7 +41,7 @@ def click_option(spec: OptionSpec, **more: Any) -> Option:
         attributes = {"type": click.Path(readable=False, path_type=Path)}
     if isinstance(notation, AnyText) and notation.alone is not None:
         attributes |= {"is_flag": False, "flag_value": notation.alone}
-    attributes |= {"metavar": notation.metavar, "help": spec.help}
+    attributes |= {"metavar": notation.metavar, "help": spec.help, "aliases": [*map(flag, spec.aliases)]}
     return Option(names, heading=spec.heading, **attributes | more)
 
 

@@ -7,11 +7,11 @@ Each type declares its options once, as fields (``patcher.options``). What a com
 from patcher.config.profile import ProfileConfig
 from patcher.config.profilers import (
     AIC_METRICS,
-    BACKENDS,
     CONTENTS,
     EXPORT_TYPES,
     LEVELS,
     PROFILERS,
+    TOOLS,
     NoProfiler,
     RangeOptions,
     TorchNpuSettings,
@@ -33,8 +33,8 @@ from patcher.config.stages import (
 from patcher.config.windows import OPEN_END, UNITS, WHOLE, Window, typed_as
 
 __all__ = [
-    "AIC_METRICS", "BACKENDS", "CONTENTS", "EXPORT_TYPES", "KINDS", "LEVELS", "OPEN_END", "PROFILERS", "STAGES",
-    "UNITS", "WHOLE", "BuiltinStage", "NoProfiler", "ProfileConfig", "RangeOptions", "RolloutStage", "Stage",
+    "AIC_METRICS", "CONTENTS", "EXPORT_TYPES", "KINDS", "LEVELS", "OPEN_END", "PROFILERS", "STAGES",
+    "TOOLS", "UNITS", "WHOLE", "BuiltinStage", "NoProfiler", "ProfileConfig", "RangeOptions", "RolloutStage", "Stage",
     "SyncStage", "TimelineStage", "TorchNpuSettings", "TorchSettings", "TrainingStage", "WholeStage", "Window",
     "WindowedStage", "kind_of", "typed_as",
 ]  # fmt: skip

@@ -170,5 +170,5 @@ class ProfileConfig(Generic[StageT_co]):
         """
         if isinstance(self.stage, BuiltinStage):
             return (*self.stage.words, *words_of(self.profiler, always=self.stage.named))
-        backend = ("--backend", self.profiler.BACKEND) if self.profiler.BACKEND else ()
-        return (*self.stage.words, *backend, *words_of(self.profiler), *words_of(self.ranges), *words_of(self))
+        tool = ("--tool", self.profiler.TOOL) if self.profiler.TOOL else ()
+        return (*self.stage.words, *tool, *words_of(self.profiler), *words_of(self.ranges), *words_of(self))

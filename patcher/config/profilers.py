@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -72,9 +72,9 @@ def _contents() -> tuple[str, ...]:
 
 
 class ProfilerSettings:
-    """``BACKEND`` is its word for ``--backend``, ``MODULE`` its name, ``NEEDED`` the contents that hold ranges."""
+    """``TOOL`` is its word for ``--tool``, ``MODULE`` its name, ``NEEDED`` the contents that hold ranges."""
 
-    BACKEND: ClassVar[str]
+    TOOL: ClassVar[str]
     MODULE: ClassVar[str]
     NEEDED: ClassVar[str]
     contents: tuple[str, ...]
@@ -128,7 +128,7 @@ class TorchNpuSettings(ProfilerSettings):
     "" and () are the defaults that follow from others: see :meth:`exports` and ``patches.tools``.
     """
 
-    BACKEND: ClassVar = "npu"
+    TOOL: ClassVar = "npu"
     MODULE: ClassVar = "torch_npu.profiler"
     NEEDED: ClassVar = "npu"
     level: str = option(Choice(LEVELS), RECORDED, "", default="", shown="level1 on NPUs")
@@ -206,7 +206,7 @@ class TorchNpuSettings(ProfilerSettings):
 class TorchSettings(ProfilerSettings):
     """torch.profiler, for CUDA and CPU; ``npu`` in its contents is the device, whatever it is."""
 
-    BACKEND: ClassVar = "torch"
+    TOOL: ClassVar = "torch"
     MODULE: ClassVar = "torch.profiler"
     NEEDED: ClassVar = "cpu"
     contents: tuple[str, ...] = _contents()
@@ -216,11 +216,14 @@ class TorchSettings(ProfilerSettings):
 class NoProfiler(ProfilerSettings):
     """Of what is kept without a profiler."""
 
-    BACKEND: ClassVar = ""
+    TOOL: ClassVar = ""
     MODULE: ClassVar = ""
     NEEDED: ClassVar = "cpu"
     contents: tuple[str, ...] = ("cpu",)
 
 
-PROFILERS: tuple[type[TorchNpuSettings | TorchSettings], ...] = (TorchNpuSettings, TorchSettings)
-BACKENDS = tuple(profiler.BACKEND for profiler in PROFILERS)
+PROFILERS: Mapping[str, type[TorchNpuSettings | TorchSettings]] = {
+    kind.TOOL: kind for kind in (TorchNpuSettings, TorchSettings)
+}
+"""Word of ``--tool`` → the class of its settings."""
+TOOLS = tuple(PROFILERS)

@@ -156,12 +156,12 @@ class _Layer(NamedTuple):
 def _layers(probe: Probe, config: ProfileConfig[Stage], release: str) -> tuple[type, list[_Layer]]:
     """The class that Python makes of the parts, and its layers from the bottom up."""
     assert probe.recorder is not None  # noqa: S101  (the caller looked)
-    backends = [probe.backends[config.profiler.BACKEND]] if config.profiler.BACKEND else []
+    tools = [probe.tools[config.profiler.TOOL]] if config.profiler.TOOL else []
     parts, above = probe.parts(config, release), probe.layers(config, release)
-    lowest = type("Lowest", (*parts, probe.recorder, *backends), {})
+    lowest = type("Lowest", (*parts, probe.recorder, *tools), {})
     composed = type("Composed", (*reversed(above), lowest), {})
     linear = tuple(kind for kind in composed.__mro__[1:-1] if kind is not lowest)
-    shared = {base for kind in (*probe.shared, *(backends if probe.shared else ())) for base in kind.__mro__}
+    shared = {base for kind in (*probe.shared, *(tools if probe.shared else ())) for base in kind.__mro__}
     flat = {*lowest.__mro__[1:]}
     for kind in reversed(linear):  # a part that stands on what is shared is shared, too
         if shared and kind in flat and kind is not probe.recorder and shared.issuperset(kind.__mro__[1:]):

@@ -16,7 +16,10 @@ D = TypeVar("D")
 
 
 class OptionSpec(NamedTuple):
-    """An option: ``name`` is that of its field, ``shown`` what the help says of the default."""
+    """An option: ``name`` is that of its field, ``shown`` what the help says of the default.
+
+    ``aliases`` are older names, which stay valid and are not shown.
+    """
 
     name: str
     notation: Notation[Any]
@@ -24,6 +27,7 @@ class OptionSpec(NamedTuple):
     about: str
     default: object = None
     shown: str = ""
+    aliases: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:

@@ -132,7 +132,7 @@ UPSTREAM = Upstream(
         *timeline.RECIPES,
     ),
     switches=SWITCHES,
-    backend="torch",
+    tool="torch",
     processes=Processes(modules=("areal.infra.rpc.rpc_server",), titles=("ray::RayRPCServer",)),
     gaps=(
         Gap(

@@ -277,7 +277,7 @@ UPSTREAM = Upstream(
     PROJECT,
     recipes=(*_RECIPES, *timeline.RECIPES),
     switches=SWITCHES,
-    backend="npu",
+    tool="npu",
     runs_on={},  # nowhere else
     application=PROFILING,
     processes=Processes(

@@ -146,7 +146,7 @@ UPSTREAM = Upstream(
         *timeline.RECIPES,
     ),
     switches=SWITCHES,
-    backend="torch",
+    tool="torch",
     processes=Processes(
         modules=("openrlhf.cli",), titles=("ray::PolicyModelActor", "ray::ReferenceModelActor", "ray::CriticModelActor")
     ),

@@ -223,7 +223,7 @@ UPSTREAM = Upstream(
     PROJECT,
     recipes=(SCHEDULER, FORWARD_THREAD, REPLICA, *timeline.RECIPES, *weights.RECIPES),
     switches=SWITCHES,
-    backend="torch",
+    tool="torch",
     processes=Processes(modules=("sglang",), scripts=("sglang",), titles=("sglang::",)),
     builtin={
         "<0.4.3.post3": Text(

@@ -162,7 +162,7 @@ UPSTREAM = Upstream(
         _stage("compute-values"),
     ),
     switches=SWITCHES,
-    backend="torch",
+    tool="torch",
     processes=Processes(titles=("ray::MegatronTrainRayActor",)),
     builtin={
         ">=0.2.1": Text(

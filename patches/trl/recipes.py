@@ -213,7 +213,7 @@ UPSTREAM = Upstream(
         *timeline.RECIPES,
     ),
     switches=SWITCHES,
-    backend="torch",
+    tool="torch",
     processes=Processes(modules=("trl",), scripts=("trl",)),
     builtin={
         ">=0.26.0": Text(

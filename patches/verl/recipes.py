@@ -276,7 +276,7 @@ UPSTREAM = Upstream(
         *weights.RECIPES,
     ),
     switches=SWITCHES,
-    backend="npu",
+    tool="npu",
     application=PROFILING,
     processes=Processes(modules=("verl.trainer",), titles=("ray::WorkerDict",)),
     builtin={

@@ -307,7 +307,7 @@ UPSTREAM = Upstream(
         *weights.RECIPES,
     ),
     switches=SWITCHES,
-    backend="torch",
+    tool="torch",
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     neighbours={
         "vllm_ascend": Note(

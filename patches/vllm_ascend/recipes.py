@@ -243,7 +243,7 @@ UPSTREAM = Upstream(
     PROJECT,
     recipes=(V1, V0, CAPTURE, *builtin.RECIPES, *timeline.RECIPES, *weights.RECIPES),
     switches=SWITCHES,
-    backend="npu",
+    tool="npu",
     runs_on={},  # nowhere else
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     builtin={

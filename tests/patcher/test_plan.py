@@ -50,7 +50,7 @@ RECIPES = (
 )
 GAP = Gap("megatron", "micro-batch", ("update",), "", Note("its schedule has them", "and interleaves them"))
 GAPS = (GAP, GAP._replace(strategy="newer", releases=">=2"), GAP._replace(strategy="speed"))
-UPSTREAM = Upstream(PROJECT, RECIPES, (), backend="npu", gaps=GAPS)
+UPSTREAM = Upstream(PROJECT, RECIPES, (), tool="npu", gaps=GAPS)
 
 
 @pytest.fixture

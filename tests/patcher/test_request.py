@@ -209,7 +209,7 @@ def test_the_stages_of_the_help_are_those_of_the_recipes() -> None:
         ("--aic-metrics pipe-utilization", "--aic-metrics pipe_utilization"),
         ("--aic-metrics AiCoreNone", "--aic-metrics none"),
         ("--aic-metrics L2Cache", "--aic-metrics l2_cache"),
-        ("--backend NPU", "--backend npu"),
+        ("--tool NPU", "--tool npu"),
         ("--ranks ALL", "--ranks all"),
     ],
 )

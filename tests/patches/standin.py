@@ -89,7 +89,7 @@ def of_its_stage(recipe: Recipe, constants: Mapping[str, Any]) -> Any:
     if not any(constants.get(name) for name in ("METADATA", "LIVE", "ON_DEMAND", "EVERY_RANK")):
         asked.append("--no-facts")
     backend = constants.get("backend", "npu")
-    return recorded(f"--stage {recipe.stage} {window} --backend {backend} {' '.join(asked)}")
+    return recorded(f"--stage {recipe.stage} {window} --tool {backend} {' '.join(asked)}")
 
 
 class _Unnamed(PatchId):

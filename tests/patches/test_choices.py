@@ -167,7 +167,7 @@ def test_what_is_settled_is_no_question_any_more(words: str) -> None:
         ("--markers", ["NpuRanges", "RolloutMarkers"]),
         ("--module-ranges", ["NpuRanges", "ModuleRanges"]),
         ("--markers --module-ranges", ["NpuRanges", "ModuleRanges", "RolloutMarkers"]),
-        ("--markers --backend torch", ["TorchRanges", "RolloutMarkers"]),
+        ("--markers --tool torch", ["TorchRanges", "RolloutMarkers"]),
     ],
 )
 def test_ranges_go_on_top_of_the_recorder(words: str, layers: list[str]) -> None:

@@ -32,7 +32,7 @@ from tests.matrix import MATRIX, thinned
 NEWEST = thinned(releases.TORCH_NPU, releases.TORCH_NPU[-1:])
 STAGES = ("rollout", "graph-capture")
 RECIPES = [recipe for upstream in upstreams() for recipe in upstream.recipes if recipe.stage in STAGES]
-CASES = [pytest.param(r, b, id=f"{r.name}-{b}") for r in RECIPES for b in r.probe.backends]
+CASES = [pytest.param(r, b, id=f"{r.name}-{b}") for r in RECIPES for b in r.probe.tools]
 
 
 def subsets(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -113,7 +113,7 @@ CASES = (
 def test_every_bit_is_as_before_and_the_trace_holds_the_window(release: str, tmp_path: Path) -> None:
     published, tree = releases.release(release, "areal"), tmp_path / "tree"
     shutil.copytree(published, tree)
-    common = ("--backend", "torch", "--contents", "cpu", "--path", tree, "--save-path", tmp_path / "elsewhere")
+    common = ("--tool", "torch", "--contents", "cpu", "--path", tree, "--save-path", tmp_path / "elsewhere")
     for stage, window in WINDOWS.items():
         rlpatch("apply", f"areal=={release}", "--stage", stage, window, "0:1", *common)
     rlpatch("apply", f"areal=={release}", "--timeline", *common[-4:])

@@ -185,7 +185,7 @@ class Patched(NamedTuple):
         """Patch every stage of the checkout and return the unit of each."""
         found = {stage: unit for stage, unit in self.units.items() if tree.critic or "log" in stage or "pol" in stage}
         target = f"mindspeed-rl=={tree.version}" if tree.version else "mindspeed-rl"
-        backend = ("--backend", "npu") if self.npu else ("--backend", "torch", "--contents", "cpu")
+        backend = ("--tool", "npu") if self.npu else ("--tool", "torch", "--contents", "cpu")
         for stage, unit in {"rollout": "decode", **found}.items():
             words = ("--stage", stage, f"--{unit}", "1:2", *backend, "--save-path", root.parent / "elsewhere")
             rlpatch("apply", target, "--path", root, *words)

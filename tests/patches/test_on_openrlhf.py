@@ -98,7 +98,7 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(release: str, uni
     cases, tree = MINI if unit == "mini-batch" else MICRO, tmp_path / "tree"
     published = releases.release(release, "openrlhf")
     shutil.copytree(published, tree)
-    common = ("--backend", "torch", "--contents", "cpu", "--path", tree, "--save-path", tmp_path / "elsewhere")
+    common = ("--tool", "torch", "--contents", "cpu", "--path", tree, "--save-path", tmp_path / "elsewhere")
     for stage in STAGES:
         if unit == "micro-batch" or stage not in INFERENCE:
             rlpatch("apply", f"openrlhf=={release}", "--stage", stage, f"--{unit}", "0:1", *common)

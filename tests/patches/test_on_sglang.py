@@ -204,7 +204,7 @@ def _drive(driven: Run, folder: Path, python: Path) -> None:
     sites = {}
     for name, options in OPTIONS.items():
         sites[name] = str(shutil.copytree(releases.release(driven.release, "sglang"), folder / "sites" / name))
-        words = ["apply", f"sglang=={driven.release}", *options, "--backend", driven.backend, "--path", sites[name]]
+        words = ["apply", f"sglang=={driven.release}", *options, "--tool", driven.backend, "--path", sites[name]]
         applied = CliRunner().invoke(rlpatch, words)
         assert applied.exit_code == 0, applied.output
     scenarios = [scenario.as_job(folder) for scenario in SCENARIOS if driven.has(scenario)]

@@ -128,7 +128,7 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(
 ) -> None:
     root, units = trees.checkout(tmp_path / "checkout"), PATCHED[unit]
     for stage, one in units.items():
-        words = ("--stage", stage, f"--{one}", "1:2", "--backend", "torch", "--contents", "cpu")
+        words = ("--stage", stage, f"--{one}", "1:2", "--tool", "torch", "--contents", "cpu")
         rlpatch("apply", "slime", *words, "--path", root)
     cases = [case for case in CASES if unit == MICRO or case.name in BRIEF]
     runs = [{"calls": case.calls, **case.settings, "env": case.environment(tmp_path)} for case in cases]

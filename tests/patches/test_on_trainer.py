@@ -195,7 +195,7 @@ def _train(scenario: Scenario, folder: Path) -> None:
     before = _files(site)
     lend: list[str] = []
     for targets, options in scenario.applied:
-        words = (*options.split(), "--backend", "torch", "--save-path", folder / "traces", "--path", site)
+        words = (*options.split(), "--tool", "torch", "--save-path", folder / "traces", "--path", site)
         if scenario.lent:
             lend = [sys.executable, "-m", "patcher", "run", *targets.split(), *map(str, words), "--require", "--"]
         else:

@@ -161,7 +161,7 @@ def patch(release: str, unit: str, folder: Path) -> Path:
     """A copy of the release in which update-policy is recorded in this unit, and compute-log-prob in its only one."""
     tree = folder / "tree"
     shutil.copytree(releases.release(release, "trl"), tree)
-    common = ("--backend", "torch", "--contents", "cpu", "--path", tree, "--save-path", folder / "elsewhere")
+    common = ("--tool", "torch", "--contents", "cpu", "--path", tree, "--save-path", folder / "elsewhere")
     rlpatch("apply", f"trl=={release}", "--stage", "update-policy", f"--{unit}", "0:1", *common)
     if unit == "micro-batch":
         rlpatch("apply", f"trl=={release}", "--stage", "compute-log-prob", "--micro-batch", "0:1", *common)

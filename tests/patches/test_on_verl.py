@@ -103,7 +103,7 @@ def test_mini_batches_hold_their_micro_batches_and_those_their_modules(
         "update-critic --call 0:1 --markers",
     ):
         words = (
-            "apply", f"verl=={release}", "--path", str(tree), "--stage", *stage.split(), "--backend", "torch",
+            "apply", f"verl=={release}", "--path", str(tree), "--stage", *stage.split(), "--tool", "torch",
             "--contents", "cpu", "--save-path", str(tmp_path / "traces"),
         )  # fmt: skip
         done = CliRunner().invoke(rlpatch, words)

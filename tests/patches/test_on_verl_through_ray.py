@@ -51,7 +51,7 @@ def test_a_mini_batch_in_an_actor_of_ray(version: str, tmp_path: Path, pytestcon
         capture = (
             "--mini-batch",
             "0:1",
-            "--backend",
+            "--tool",
             "torch",
             "--contents",
             "cpu",

@@ -40,7 +40,7 @@ def test_each_side_records_the_sync_that_was_chosen(tmp_path: Path, pytestconfig
     if not pytestconfig.getoption("--thorough"):
         pytest.skip("--thorough: nothing else in the run needs this environment of 3.5 GB")
     packages = training.site(tmp_path / "site")
-    chosen = ("--stage", "weight-sync", "--sync", "1", "--backend", "torch", "--save-path", tmp_path / "traces")
+    chosen = ("--stage", "weight-sync", "--sync", "1", "--tool", "torch", "--save-path", tmp_path / "traces")
     rlpatch("apply", "verl", *chosen, "--path", packages)
     path = os.pathsep.join(map(str, (packages, REPOSITORY)))
     more = {"PYTHONPATH": path, "VERL_USE_EXTERNAL_MODULES": "fixtures.trainer.cpu"}

@@ -43,7 +43,7 @@ LOOP = Recipe(
     structures=(Structure("A", RELEASES.since("1.0"), "toy_engine/loop.py", (), "one loop"),),
     why="w", how="h", upstream="u", remove_when="r",
 )
-UPSTREAM = Upstream(PROJECT, recipes=(LOOP,), switches=TORCH_NPU, backend="npu")
+UPSTREAM = Upstream(PROJECT, recipes=(LOOP,), switches=TORCH_NPU, tool="npu")
 """
 LOOP = "class Trainer:\n    def train(self, batches):\n        for batch in batches:\n            step(batch)\n"
 

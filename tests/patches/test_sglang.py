@@ -99,7 +99,7 @@ def called(file: Path) -> str:
 def test_both_profilers_can_be_had(profiler: str, tmp_path: Path) -> None:
     root = install(sglang.UPSTREAM, "0.5.5", tmp_path / "site")
     backend = {"torch": "torch", "torch_npu": "npu"}[profiler]
-    run("apply", "sglang", "--decode", "30:60", "--backend", backend, "--path", root)
+    run("apply", "sglang", "--decode", "30:60", "--tool", backend, "--path", root)
     text = (root / "sglang/srt/managers/scheduler.py").read_text()
     assert f"return {profiler}.profiler.profile(" in text
 

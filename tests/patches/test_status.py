@@ -31,7 +31,7 @@ def choices(name: str) -> Iterator[str]:
             continue
         for role in recipe.roles if len(recipe.roles) > 1 else [""]:
             window = "" if recipe.windows[0] == WHOLE else f"--{recipe.windows[0]} 2:4 --warmup 0"
-            yield f"--stage {stage} {window} {f'--role {role}' if role else ''} --ranks 0,3 --backend torch"
+            yield f"--stage {stage} {window} {f'--role {role}' if role else ''} --ranks 0,3 --tool torch"
 
 
 @pytest.mark.parametrize("name", thinned([*RELEASES], ["vllm-ascend"]))

@@ -177,7 +177,7 @@ def test_the_default_is_torch_and_npu_can_be_had(unit: str, tmp_path: Path) -> N
     file = root / "vllm" / "v1" / "worker" / "gpu_worker.py"
     run("apply", "vllm", f"--{unit}", "30:60", "--path", root)
     assert "torch.profiler.profile(" in file.read_text()
-    run("apply", "vllm", f"--{unit}", "30:60", "--backend", "npu", "--level", "level2", "--path", root)
+    run("apply", "vllm", f"--{unit}", "30:60", "--tool", "npu", "--level", "level2", "--path", root)
     assert "torch_npu.profiler.ProfilerLevel.Level2" in file.read_text()
     assert "torch.profiler.profile(" not in file.read_text().replace("torch_npu.profiler.profile(", "")
 

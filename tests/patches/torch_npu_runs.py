@@ -505,7 +505,7 @@ def patched(worker: Worker, folder: Path, captures: Mapping[str, str] = CAPTURES
         if name.startswith("graphs") and not has_graphs(worker):
             continue
         light = LIGHT if name == "markers" and worker.backend == "npu" else ()
-        words = [*options.split(), *light, "--backend", worker.backend, "--save-path", str(folder / "traces")]
+        words = [*options.split(), *light, "--tool", worker.backend, "--save-path", str(folder / "traces")]
         apply = CliRunner().invoke(rlpatch, ["apply", f"vllm-ascend=={worker.release}", "--path", str(site), *words])
         assert apply.exit_code == 0, apply.output
         files[name] = folder / f"{name.replace(' ', '_')}.py"

@@ -138,7 +138,7 @@ class Tree(NamedTuple):
             role = ("--role", self.role) if stage == "compute-log-prob" else ()
             words = (
                 "apply", f"verl=={workers[0]}", "--path", str(tree), "--stage", stage, f"--{unit}", "0:1", *role,
-                "--backend", backend, *(("--contents", "cpu") if backend == "torch" else ()),
+                "--tool", backend, *(("--contents", "cpu") if backend == "torch" else ()),
                 "--save-path", str(folder / "elsewhere"),
             )  # fmt: skip
             done = CliRunner().invoke(rlpatch, words)

@@ -233,7 +233,7 @@ RUNS = {
         (Engine("ranges", "generate 65 6", (Recorded(0, 7),), "the process ends, recorded 7 units with 0"),),
     ),
     "npu": Run(
-        ("--decode", "30:60", "--backend", "npu"),
+        ("--decode", "30:60", "--tool", "npu"),
         (Engine("npu", "generate 100,7,65 70", (Recorded(30, 60),), COMPLETE),),
         npu=True,
     ),

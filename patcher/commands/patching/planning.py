@@ -142,7 +142,7 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
 def _candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
     config, notes = _config(request, upstream, target), list[Note]()
     profiler, decisive = config.profiler.MODULE, upstream.runs_on
-    if profiler and decisive and "backend" not in request.choices and not any(map(target.beside, decisive)):
+    if profiler and decisive and "tool" not in request.choices and not any(map(target.beside, decisive)):
         text = Text(
             "{profiler} is a guess: {decisive} are not installed beside {name}",
             profiler,
@@ -151,7 +151,7 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
         )
         detail = Text(
             "{options} decides, or --python EXE of the run",
-            joined(OR, (f"--backend {backend}" for backend in decisive.values())),
+            joined(OR, (f"--tool {tool}" for tool in decisive.values())),
         )
         notes = [Note(text, detail)]
     return Candidate(search, upstream, target, config, tuple(notes))

@@ -24,7 +24,7 @@ __all__ = ["_quiet_environment"]
 
 OLDER = "0.10.2rc1"
 OLD_SOURCE = SOURCE.replace('"""Our own few lines', '"""Fewer lines of our own,')
-WINDOW = ("--decode", "30:60", "--save-path", "/traces", "--backend", "npu")
+WINDOW = ("--decode", "30:60", "--save-path", "/traces", "--tool", "npu")
 WORDS = "python3 patch.pyz"
 
 

@@ -58,7 +58,7 @@ def test_rlpatch_takes_out_what_a_bundle_has_applied(machine: Machine, site: Pat
     assert "patch.pyz diff" in said[0]
     assert "restart the engine" in said[1]
     status = rlpatch("status", "--path", site).stdout
-    assert f"rlpatch apply vllm-ascend --decode 30:60 --backend npu --save-path /traces --path {site}" in status
+    assert f"rlpatch apply vllm-ascend --decode 30:60 --tool npu --save-path /traces --path {site}" in status
     assert f"  intact {WORKER}\n" in status
     assert rlpatch("diff", "--path", site).stdout_bytes == well(steps.diff(machine, planned=False)).raw
     assert "unchanged" in rlpatch(*APPLY, "--path", site).stdout

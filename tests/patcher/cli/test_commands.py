@@ -69,7 +69,7 @@ def test_what_another_window_replaces_is_said(run, site: Path) -> None:
         patch["since"] for patch in json.loads(run("status", "--path", "site", "--json").stdout)["result"]["patches"]
     }
     other = ("apply", "vllm-ascend", "--decode", "5:9", "--path", "site")
-    replaced = f"--decode 30:60 --backend npu --save-path {Path.cwd()}/rlpatch_traces"
+    replaced = f"--decode 30:60 --tool npu --save-path {Path.cwd()}/rlpatch_traces"
     assert f"  replaces: {replaced} (since {since})\n" in run(*other, "-n").stdout
     second = json.loads(run(*other, "--json").stdout)["result"]["targets"][0]
     assert second["replaces"] == {"options": first["options"], "version": "0.11.0rc1", "since": since}
@@ -135,7 +135,7 @@ ERRORS = {
     "negative ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "-1", "--path", "site"), 2, "--ranks -1: not a whole number", "--ranks 1"),
     "metrics of later releases": (("apply", "vllm-ascend", "--decode", "1:2", "--aic-metrics", "memory_access", "--path", "site"), 2, "which torch_npu 2.1 does not have", "one of none"),
     "metrics at level 0": (("apply", "vllm-ascend", "--decode", "1:2", "--level", "level0", "--aic-metrics", "memory", "--path", "site"), 2, "from level1 on", "--level level1"),
-    "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--backend", "torch", "--mstx", "--path", "site"), 2, "does not exist in torch.profiler", "--backend npu"),
+    "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--tool", "torch", "--mstx", "--path", "site"), 2, "does not exist in torch.profiler", "--tool npu"),
     "an odd save path": (("apply", "vllm-ascend", "--decode", "1:2", "--save-path", 'x"; import os', "--path", "site"), 2, "torch_npu refuses this path", "--save-path /tmp"),
     "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "no stage update-policy in vllm-ascend; it is one of areal, mindspeed-rl, openrlhf, slime, trl, verl", "one of: rollout, graph-capture, builtin"),
     "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "no stage rolout in vllm-ascend: no target has this stage", "--stage rollout"),

@@ -167,6 +167,7 @@ def test_that_of_another_user_is_not_read(team: Path, run: Run) -> None:
         ("facts = false", ("--no-facts",)),
         ("python = 'python3'", ("--python", "python3")),
         ("python = 'bin/python'", ("--python", "/team/bin/python")),
+        ("backend = 'npu'", ("--backend", "npu")),  # an older name
         ("training-steps = [2, 5]", ("--training-steps", "2,5")),
         ("decode = ['30:60', '90:91']", ("--decode", "30:60,90:91")),
     ],
@@ -249,4 +250,4 @@ def test_the_reference_lists_the_keys() -> None:
     (listed,) = re.findall(r"^- \*\*Keys\*\* are (.*?), and the options", page, re.M | re.S)
     named = {f"--{key}" for key in re.findall(r"`([\w-]+)`", listed)} - {"--targets", "--presets"}
     below = {spec.flag for spec in OPTIONS.values() if spec.heading in (WINDOW, RECORDED, WHOSE)}
-    assert {*named, *below, *(f"--{unit}" for unit in UNITS)} == configured._KNOWN
+    assert {*named, *below, *(f"--{unit}" for unit in UNITS), "--backend"} == configured._KNOWN

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from fixtures.cache import REPOSITORY
+from patcher.cli import rlpatch
+from tests.choices import config
 
 PROFILE = """
 from tests.choices import config
@@ -61,9 +64,9 @@ def answers(folder: Path, file: str, before: str, field: str, program: str) -> l
 @pytest.mark.parametrize(
     ("file", "before", "heading", "words"),
     [
-        ("profile", "    live: bool", "OUTPUT", "--decode 30:60 --backend npu --save-path /tmp/traces --made-up 9"),
-        ("stages", "    at_load: int", "WHOSE", "--decode 30:60 --made-up 9 --backend npu --save-path /tmp/traces"),
-        ("profilers", "    mstx: bool", "RECORDED", "--decode 30:60 --backend npu --made-up 9 --save-path /tmp/traces"),
+        ("profile", "    live: bool", "OUTPUT", "--decode 30:60 --tool npu --save-path /tmp/traces --made-up 9"),
+        ("stages", "    at_load: int", "WHOSE", "--decode 30:60 --made-up 9 --tool npu --save-path /tmp/traces"),
+        ("profilers", "    mstx: bool", "RECORDED", "--decode 30:60 --tool npu --made-up 9 --save-path /tmp/traces"),
     ],
 )
 def test_a_field_of_the_configuration_is_shown_read_and_printed_again(
@@ -76,6 +79,15 @@ def test_a_field_of_the_configuration_is_shown_read_and_printed_again(
     assert printed == words.split()
     assert same
     assert "--made-up" not in default
+
+
+def test_an_older_name_of_an_option_is_read_and_neither_shown_nor_printed() -> None:
+    tool, again = config("--decode 30:60 --backend torch"), config("--decode 30:60 --tool torch")
+    assert tool == again
+    assert "--backend" not in tool.words
+    shown = CliRunner().invoke(rlpatch, ["apply", "--help"]).output
+    assert "--tool" in shown
+    assert "--backend" not in shown
 
 
 @pytest.mark.parametrize(

@@ -38,15 +38,15 @@ def test_the_first_unit_is_cold_where_none_comes_before_it(words: str, cold: boo
         ("--decode 30:60 --warmup 0", "without warm-up"),
         ("--decode 1:100", "saving 99 units takes about 3.0 s, in pieces (--max-stall 2)"),
         ("--decode 1:200 --max-stall 9", "199 units: a trace of more than 128"),
-        ("--decode 30:60 --backend torch --contents cpu,stack", "saving 30 units takes about 4.0 s, in pieces"),
-        ("--mini-batch 0:1 --backend torch --contents cpu,stack,shapes", "saving one mini-batch takes about 2.3 s"),
+        ("--decode 30:60 --tool torch --contents cpu,stack", "saving 30 units takes about 4.0 s, in pieces"),
+        ("--mini-batch 0:1 --tool torch --contents cpu,stack,shapes", "saving one mini-batch takes about 2.3 s"),
         ("--decode 30:", "a window without an end: a trace of more than 128"),
         ("--decode 30:60 --ranks all", "every rank writes a trace"),
         ("--decode 30:60 --contents npu,cpu,stack --max-stall 5", "crash torch_npu 2.10.0.post4"),
         ("--decode 30:60 --analysis", "daemon processes"),
         ("--decode 30:60 --contents cpu", "ignores level"),
         ("--decode 30:60 --export-type db", "needs CANN's msprof"),
-        ("--decode 30:60 --module-ranges --backend torch", "call no modules when they run"),
+        ("--decode 30:60 --module-ranges --tool torch", "call no modules when they run"),
         ("--decode 30:60 --save-path /home/me/my-run", "documents only letters"),
     ],
 )
@@ -57,7 +57,7 @@ def test_what_is_worth_a_note(words: str, note: str) -> None:
 
 
 def test_what_torch_npu_says_of_a_path_concerns_no_other_profiler() -> None:
-    assert config("--decode 30:60 --backend torch --save-path /home/me/my-run").notes == ()
+    assert config("--decode 30:60 --tool torch --save-path /home/me/my-run").notes == ()
 
 
 def test_a_database_beside_text_is_worth_two() -> None:
@@ -95,34 +95,34 @@ def test_what_is_usual_is_worth_none(words: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ("--decode 30:60", "--decode 30:60 --backend npu"),
-        ("--decode 30:60 --ranks all", "--decode 30:60 --backend npu --ranks all"),
-        ("--decode 30:60 --ranks 8,0", "--decode 30:60 --backend npu --ranks 0,8"),
-        ("--decode 30:60 --warmup 0 --repeat 3 --rollout 2", "--decode 30:60 --repeat 3 --warmup 0 --rollout 2 --backend npu"),
-        ("--decode 30:60 --l2-cache --level level2", "--decode 30:60 --backend npu --level level2 --l2-cache"),
-        ("--decode 30:60 --contents cpu", "--decode 30:60 --backend npu --contents cpu"),
-        ("--decode 30:60 --backend torch", "--decode 30:60 --backend torch"),
-        ("--decode 30:60 --export-type db,text", "--decode 30:60 --backend npu --export-type text,db"),
-        ("--decode 30:60 --level level_none --markers", "--decode 30:60 --backend npu --level level_none --markers"),
+        ("--decode 30:60", "--decode 30:60 --tool npu"),
+        ("--decode 30:60 --ranks all", "--decode 30:60 --tool npu --ranks all"),
+        ("--decode 30:60 --ranks 8,0", "--decode 30:60 --tool npu --ranks 0,8"),
+        ("--decode 30:60 --warmup 0 --repeat 3 --rollout 2", "--decode 30:60 --repeat 3 --warmup 0 --rollout 2 --tool npu"),
+        ("--decode 30:60 --l2-cache --level level2", "--decode 30:60 --tool npu --level level2 --l2-cache"),
+        ("--decode 30:60 --contents cpu", "--decode 30:60 --tool npu --contents cpu"),
+        ("--decode 30:60 --tool torch", "--decode 30:60 --tool torch"),
+        ("--decode 30:60 --export-type db,text", "--decode 30:60 --tool npu --export-type text,db"),
+        ("--decode 30:60 --level level_none --markers", "--decode 30:60 --tool npu --level level_none --markers"),
         (
             "--decode 30:60 --module-ranges --module-pattern MLP$",
-            "--decode 30:60 --backend npu --module-ranges --module-pattern MLP$",
+            "--decode 30:60 --tool npu --module-ranges --module-pattern MLP$",
         ),
-        ("--decode 30:60 --replicas 3,0", "--decode 30:60 --replicas 0,3 --backend npu"),
-        ("--decode 30:60 --replicas Decode,3,0", "--decode 30:60 --replicas 0,3,decode --backend npu"),
-        ("--stage graph-capture --replicas ALL", "--stage graph-capture --replicas all --backend npu"),
-        ("--decode 0:9 --at-load 1 --at-tail 1 --at-context 1", "--decode 0:9 --at-load 1 --at-tail 1 --at-context 1 --backend npu"),
-        ("--decode 30:60 --facts", "--decode 30:60 --backend npu"),
-        ("--mini-batch 0:1 --strategy veomni", "--mini-batch 0:1 --strategy veomni --backend npu"),
-        ("--mini-batch 0:1 --rollout 0", "--mini-batch 0:1 --backend npu"),
-        ("--mini-batch 0:", "--mini-batch 0: --backend npu"),
-        ("--stage update-policy --mini-batch 0:1", "--mini-batch 0:1 --backend npu"),
+        ("--decode 30:60 --replicas 3,0", "--decode 30:60 --replicas 0,3 --tool npu"),
+        ("--decode 30:60 --replicas Decode,3,0", "--decode 30:60 --replicas 0,3,decode --tool npu"),
+        ("--stage graph-capture --replicas ALL", "--stage graph-capture --replicas all --tool npu"),
+        ("--decode 0:9 --at-load 1 --at-tail 1 --at-context 1", "--decode 0:9 --at-load 1 --at-tail 1 --at-context 1 --tool npu"),
+        ("--decode 30:60 --facts", "--decode 30:60 --tool npu"),
+        ("--mini-batch 0:1 --strategy veomni", "--mini-batch 0:1 --strategy veomni --tool npu"),
+        ("--mini-batch 0:1 --rollout 0", "--mini-batch 0:1 --tool npu"),
+        ("--mini-batch 0:", "--mini-batch 0: --tool npu"),
+        ("--stage update-policy --mini-batch 0:1", "--mini-batch 0:1 --tool npu"),
         (
             "--micro-batch 2:4 --stage compute-log-prob --role ref",
-            "--stage compute-log-prob --micro-batch 2:4 --role ref --backend npu",
+            "--stage compute-log-prob --micro-batch 2:4 --role ref --tool npu",
         ),
-        ("--stage graph-capture", "--stage graph-capture --backend npu"),
-        ("--stage graph-capture --ranks all", "--stage graph-capture --backend npu --ranks all"),
+        ("--stage graph-capture", "--stage graph-capture --tool npu"),
+        ("--stage graph-capture --ranks all", "--stage graph-capture --tool npu --ranks all"),
     ],
 )  # fmt: skip
 def test_the_words_repeat_the_choice(typed: str, words: str) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patcher.changes.change import SHARED, PatchId
-from patcher.config import BACKENDS, WHOLE, ProfileConfig
+from patcher.config import TOOLS, WHOLE, ProfileConfig
 from patcher.editing.rendering import Rendered, render, source_of
 from patches import probes
 from patches.probes.members import Loops
@@ -48,7 +48,7 @@ def rendered(
 RANGES: dict[str, Any] = {"markers": True, "module_ranges": True, "module_pattern": "it's"}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize(
     ("recipe", "ranges"),
     [
@@ -58,16 +58,14 @@ RANGES: dict[str, Any] = {"markers": True, "module_ranges": True, "module_patter
         if not (ranges and WHOLE in recipe.windows)  # which has none
     ],
 )
-def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(
-    recipe: Any, backend: str, ranges: dict[str, Any]
-) -> None:
+def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(recipe: Any, tool: str, ranges: dict[str, Any]) -> None:
     window = () if WHOLE in recipe.windows else (f"--{recipe.windows[0]}", "30:60")
-    code = rendered(recipe, recorded((*window, *typed(stage=recipe.stage, backend=backend, **ranges))))
+    code = rendered(recipe, recorded((*window, *typed(stage=recipe.stage, tool=tool, **ranges))))
     tree = ast.parse(code, feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     roots = {name.partition(".")[0] for name in imported}
-    assert roots - {"torch", *(["torch_npu"] if backend == "npu" else [])} <= sys.stdlib_module_names
+    assert roots - {"torch", *(["torch_npu"] if tool == "npu" else [])} <= sys.stdlib_module_names
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation]
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.returns]
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
@@ -109,10 +107,10 @@ def test_the_constants_read_like_the_command_line() -> None:
         ({"contents": ("npu", "cpu", "shapes")}, "record_shapes=True,"),
         ({"contents": ("npu", "cpu", "memory")}, "profile_memory=True,"),
         (
-            {"backend": "torch"},
+            {"tool": "torch"},
             "activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA],",
         ),
-        ({"backend": "torch", "contents": ("cpu",)}, "activities=[torch.profiler.ProfilerActivity.CPU],"),
+        ({"tool": "torch", "contents": ("cpu",)}, "activities=[torch.profiler.ProfilerActivity.CPU],"),
     ],
 )
 def test_the_choice_stands_where_the_guides_put_it(choice: dict[str, Any], line: str) -> None:

@@ -20,7 +20,7 @@ from tests.choices import options
         (f"--training-steps 1,{10**20}", "not a whole number from 1", "--training-steps 2"),
         ("--level level3", "--level level3 is not available", "one of level_none, level0"),
         ("--role boss", "--role boss is not available", "one of actor, ref, critic, all"),
-        ("--backend cpu", "--backend cpu is not available", "one of npu, torch"),
+        ("--tool cpu", "--tool cpu is not available", "one of npu, torch"),
         ("--strategy ''", "--strategy  is not available", "--strategy NAME"),
         ("--contents gpu", "gpu is not known", "of npu, cpu"),
         ("--aic-metrics memory_access", "which torch_npu 2.1 does not have", "one of none"),

@@ -67,7 +67,7 @@ class NPUWorker(WorkerBase):
         self.cache(worker_input)
 ''',
 }
-WINDOW = ("--decode", "1:2", "--backend", "npu", "--save-path", "/traces")
+WINDOW = ("--decode", "1:2", "--tool", "npu", "--save-path", "/traces")
 MODE = 0o640
 OLD = 1_500_000_000_123_456_789
 

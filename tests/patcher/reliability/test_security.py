@@ -46,7 +46,7 @@ OPTIONS = (
     ("--stage", "{text}"),
     ("--level", "{text}"),
     ("--export-type", "{text}"),
-    ("--backend", "{text}"),
+    ("--tool", "{text}"),
     ("--rollout", "{text}"),
     ("--repeat", "{text}"),
     ("--warmup", "{text}"),

@@ -412,7 +412,7 @@ def test_the_number_is_seen_live(told: dict[str, Any], tmp_path: Path) -> None:
 
 def lines(words: str) -> int:
     window = "" if "--decode" in words else "--decode 30:60"
-    asked = config(f"{window} --backend npu {words}")
+    asked = config(f"{window} --tool npu {words}")
     about = {"format": 1, "rlpatch": "0.1.0", "target": "vllm-ascend", "release": "0.11.0rc1"}
     text = render(vllm_ascend.V1, asked, "0.11.0rc1", PatchId("t", "rollout"), PatchId("t", SHARED), about)
     assert max(map(len, text.own)) <= 116, max(text.own, key=len)
@@ -439,7 +439,7 @@ def test_what_is_asked_for_takes_few_lines(words: str, without: str, most: int) 
 )
 def test_what_was_not_asked_for_does_not_go_in(words: str, names: tuple[str, ...]) -> None:
     window = "" if "--decode" in words else "--decode 30:60"
-    asked = config(f"{window} --backend npu {words}")
+    asked = config(f"{window} --tool npu {words}")
     text = render(vllm.WORKER, asked, "0.11.0", PatchId("target", "rollout"), PatchId("target", SHARED), {"format": 1})
     code = "\n".join(text.own)
     assert not [name for name in names if name in code]

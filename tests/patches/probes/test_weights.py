@@ -217,7 +217,7 @@ def test_a_run_that_ends_before_the_sync_says_so(
 
 @pytest.mark.parametrize("backend", ["npu", "torch"])
 def test_what_goes_in_compiles_on_python_3_8(backend: str) -> None:
-    chosen = config(f"--stage weight-sync --sync 2 --repeat 3 --ranks all --backend {backend}")
+    chosen = config(f"--stage weight-sync --sync 2 --repeat 3 --ranks all --tool {backend}")
     patch = PatchId("verl", "weight-sync")
     code = "\n".join(render(verl.RECIPES[0], chosen, "", patch, PatchId("verl", SHARED)).own)
     tree = ast.parse(code, feature_version=(3, 8))

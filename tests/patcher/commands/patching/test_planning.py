@@ -63,7 +63,7 @@ class Site(NamedTuple):
     [
         ("verl", (), {}, "torch_npu.profiler is a guess: torch_npu and torch are not installed beside verl"),
         ("vllm", (), {}, "torch.profiler is a guess: torch_npu and torch are not installed beside vllm"),
-        ("verl", (), {"backend": "npu"}, ""),
+        ("verl", (), {"tool": "npu"}, ""),
         ("verl", ("torch",), {}, ""),
         ("verl", ("torch", "torch_npu"), {}, ""),
         ("verl", (), {"timeline": True}, ""),
