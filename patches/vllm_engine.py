@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from patcher.messages.text import Text
+from patcher.recipe import Before, Head, Insertion
 from patches.probes import vllm
 
 
@@ -31,6 +32,23 @@ def warm_ups(release: str) -> tuple[type, ...]:
     return (vllm.WarmUps,) if not release or _number(release) >= (0, 17, 0) else ()
 
 
+SLEEP = Insertion(
+    "sleep",
+    where=Head(),
+    line='self._rlpatch_stage("end_rollout", "sleep()")',
+    why=Text(
+        "verl puts the engine to sleep after each rollout; in one process no empty batch follows the last request"
+    ),
+)
+PROFILE = Insertion(
+    "profile",
+    where=Before("if is_start: ..."),
+    line='self._rlpatch_stage("yield_to", is_start)',
+    parameters=("is_start",),
+    why=Text("two profilers at once lose data or crash: our window closes before the engine's own profiler starts"),
+)
+"""In the workers of the V1 engine, as ``SLEEP``."""
+
 V1: dict[str, Any] = {
     "contexts": vllm.OutputContexts,
     "aligned": vllm.AlignedOutputs,
@@ -46,7 +64,7 @@ def _number(release: str) -> tuple[int, ...]:
 
 
 def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
-    """What the timeline keeps of a class of workers, as ``patches.timeline.sites`` takes it."""
+    """What the timeline keeps of a class of workers, as ``patches.timeline.Timeline.sites`` takes it."""
     weights = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     kinds = {
         "sync": (weights, Text("new weights for the next rollout")),
@@ -60,7 +78,7 @@ def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
 
 
 def syncs(worker: str) -> tuple[tuple[str, str, str], ...]:
-    """The calls of a weight sync in a class of workers, as ``patches.weights.sites`` takes them."""
+    """The calls of a weight sync in a class of workers, as ``patches.weights.Weights.sites`` takes them."""
     goes_on = {"start_weight_update": ", True", "finish_weight_update": ", False"}
     calls = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     return tuple(

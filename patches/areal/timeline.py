@@ -6,26 +6,27 @@ from collections.abc import Iterable
 
 from patcher.messages.text import Text
 from patcher.recipe import Insertion, Recipe
-from patches import timeline
 from patches.areal import RELEASES
+from patches.package_stage import Site
+from patches.timeline import Timeline
 
-_PACKAGE = "areal"
+_TIMELINE = Timeline("areal")
 _RANK = Text("a trainer calls it on each of its ranks")
 _CALLED = Text("whatever the trainer calls of its workers goes through it")
 _STOP = Text("requests stop while the weights come")
 _SYNC = Text("the weights go from the trainer to the rollout")
 
 
-def _sites(name: str, file: str, *heads: timeline.Site, loops: Iterable[Insertion] = ()) -> Recipe:
-    return timeline.sites(_PACKAGE, name, f"areal/{file}", RELEASES, heads, *loops)
+def _sites(name: str, file: str, *heads: Site, loops: Iterable[Insertion] = ()) -> Recipe:
+    return _TIMELINE.sites(name, file, RELEASES, *heads, more=loops)
 
 
-def _spans(kind: str, owner: str, why: str, *methods: str) -> Iterable[timeline.Site]:
+def _spans(kind: str, owner: str, why: str, *methods: str) -> Iterable[Site]:
     for method in methods:
         yield f"{owner}.{method}", f'span("{kind}", "{method.lstrip("_")}")', why
 
 
-def _engine(name: str, *more: timeline.Site, loops: Iterable[Insertion] = ()) -> Recipe:
+def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
     owner = f"{name}Engine"
     return _sites(
         Text("works of the {name} engine", name),
@@ -39,8 +40,7 @@ def _engine(name: str, *more: timeline.Site, loops: Iterable[Insertion] = ()) ->
     )
 
 
-RECIPES = timeline.recipes(
-    _PACKAGE,
+RECIPES = _TIMELINE.recipes(
     RELEASES,
     _sites(
         Text("phases of the trainer"),
@@ -70,7 +70,7 @@ RECIPES = timeline.recipes(
         "trainer/ppo/critic.py",
         *_spans("work", "PPOCritic", _RANK, "compute_values", "ppo_update"),
     ),
-    _engine("FSDP", loops=(timeline.loop(_PACKAGE, "FSDPEngine.forward_backward_batch", "micro-batch", "mb_list"),)),
+    _engine("FSDP", loops=(_TIMELINE.loop("FSDPEngine.forward_backward_batch", "micro-batch", "mb_list"),)),
     _engine("Megatron"),
     _sites(
         Text("episodes of a rollout"),

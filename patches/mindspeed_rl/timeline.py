@@ -7,13 +7,14 @@ go on beside a stage is a phase here, and its waits are none: what it waits for 
 from __future__ import annotations
 
 from patcher.messages.text import Text
-from patcher.recipe import Insertion, Recipe
-from patches import timeline
+from patcher.recipe import Recipe
 from patches.mindspeed_rl import RELEASES
+from patches.package_stage import Site
 from patches.releases import Releases
+from patches.timeline import Timeline
 from patches.training import MINI
 
-_PACKAGE = "mindspeed_rl"
+_TIMELINE = Timeline("mindspeed_rl")
 _LATER = RELEASES.since("2.2.0")
 _METHODS = (
     "generate_sequences", "compute_image_embeds", "compute_log_prob", "compute_ref_log_prob", "compute_rm_score",
@@ -26,31 +27,21 @@ _MODES = ("enter_infer_mode", "exit_infer_mode", "enter_forward_mode", "exit_for
 _TRAINS = ("enter_train_mode", "exit_train_mode")
 
 
-def _sites(
-    name: str, file: str, releases: Releases, *heads: timeline.Site, loops: tuple[Insertion, ...] = ()
-) -> Recipe:
-    return timeline.sites(_PACKAGE, name, f"{_PACKAGE}/{file}", releases, heads, *loops)
-
-
-def _span(path: str, kind: str, why: str, name: str = "") -> timeline.Site:
+def _span(path: str, kind: str, why: str, name: str = "") -> Site:
     return path, f'span("{kind}", "{name or path.rpartition(".")[2]}")', why
 
 
 def _trainer(name: str, releases: Releases) -> Recipe:
     owner = f"Ray{name}Trainer"
-    mark = timeline.around(
-        _PACKAGE,
-        f"{owner}.fit",
-        "logger.info(metrics.metric, ...)",
-        "step(iteration)",
-        Text("each step is logged once"),
+    mark = _TIMELINE.around(
+        f"{owner}.fit", "logger.info(metrics.metric, ...)", "step(iteration)", Text("each step is logged once")
     )
-    return _sites(
+    return _TIMELINE.sites(
         Text("steps of {name}", name),
         f"trainer/{name.lower()}_trainer_hybrid.py",
         releases,
         _span(f"{owner}.compute_advantage", "phase", Text("the driver waits here, with all rewards there")),
-        loops=(mark,),
+        more=(mark,),
     )
 
 
@@ -61,24 +52,23 @@ def _worker(name: str, file: str, releases: Releases, *methods: str, update: str
         (f"{name}.{method}", f'span("work", "{work}", type(self).__name__)', Text("the driver calls it on every rank"))
         for method, work in works
     )
-    return _sites(Text("works in {file}", file), f"workers/{file}.py", releases, *heads)
+    return _TIMELINE.sites(Text("works in {file}", file), f"workers/{file}.py", releases, *heads)
 
 
 _OF_ACTOR = ("generate_sequences", "compute_log_prob", "compute_image_embeds", *_MODES[:2], "save_ckpt")
 
-RECIPES = timeline.recipes(
-    _PACKAGE,
+RECIPES = _TIMELINE.recipes(
     RELEASES,
     _trainer("GRPO", RELEASES),
     _trainer("PPO", _LATER),
     _trainer("DAPO", _LATER),
-    _sites(
+    _TIMELINE.sites(
         "prompts",
         "trainer/utils/transfer_dock.py",
         _LATER,
         _span("put_prompts_experience", "phase", Text("a step begins with its prompts")),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("calls of the driver"),
         "workers/scheduler/launcher.py",
         RELEASES,
@@ -94,7 +84,7 @@ RECIPES = timeline.recipes(
     _worker("RewardWorkerBase", "reward_worker", _LATER, "compute_rm_score"),
     _worker("CriticWorkerBase", "critic_worker", _LATER, "compute_values", "save_ckpt", update="critic"),
     _worker("VitWorkerBase", "vit_worker", _LATER, "compute_image_embeds"),
-    _sites(
+    _TIMELINE.sites(
         "resharding",
         "workers/resharding/megatron_sharding_manager.py",
         RELEASES,
@@ -106,7 +96,7 @@ RECIPES = timeline.recipes(
             )
         ),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("units of the training engine"),
         "models/base/base_training_engine.py",
         RELEASES,
@@ -116,7 +106,7 @@ RECIPES = timeline.recipes(
             Text("its schedule interleaves the micro-batches"),
             "forward-backward",
         ),
-        loops=(timeline.loop(_PACKAGE, "BaseTrainingEngine.update", MINI, "mini_batches"),),
+        more=(_TIMELINE.loop("BaseTrainingEngine.update", MINI, "mini_batches"),),
     ),
     logger="mindspeed_rl.rlpatch",
 )

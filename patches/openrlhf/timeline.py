@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from patcher.messages.text import Text
 from patcher.recipe import Insertion, Recipe
-from patches import timeline
 from patches.openrlhf import RELEASES
+from patches.package_stage import Site
 from patches.probes.timeline import GroupTimeline
 from patches.releases import Releases
+from patches.timeline import Timeline
 
-_PACKAGE = "openrlhf"
+_TIMELINE = Timeline("openrlhf")
 _MICRO = 'span("unit", "micro-batch")'
 _ONE = Text("one forward, of which a call has many")
 _CALLED = Text("whatever the driver calls of a group goes through it")
@@ -21,21 +22,21 @@ _STATES = ("reload_states", "offload_states", "broadcast_to_vllm", "save_checkpo
 
 
 def _sites(
-    name: str, file: str, *heads: timeline.Site, releases: Releases = RELEASES, loops: Sequence[Insertion] = ()
+    name: str, file: str, *heads: Site, releases: Releases = RELEASES, loops: Sequence[Insertion] = ()
 ) -> Recipe:
-    return timeline.sites(_PACKAGE, name, f"openrlhf/trainer/{file}", releases, heads, *loops)
+    return _TIMELINE.sites(name, f"trainer/{file}", releases, *heads, more=loops)
 
 
-def _phase(path: str, why: str, kind: str = "phase") -> timeline.Site:
+def _phase(path: str, why: str, kind: str = "phase") -> Site:
     return path, f'span("{kind}", "{path.rpartition(".")[2].lstrip("_")}")', why
 
 
-def _work(owner: str, *methods: str) -> Iterable[timeline.Site]:
+def _work(owner: str, *methods: str) -> Iterable[Site]:
     for method in methods:
         yield f"{owner}.{method}", f'works(self, "{method}")', Text("the driver calls it on every rank")
 
 
-def _engine(owner: str) -> Iterable[timeline.Site]:
+def _engine(owner: str) -> Iterable[Site]:
     yield (
         f"{owner}.generate",
         'requested("serve", "generate", None, prompt_token_ids)',
@@ -49,8 +50,7 @@ def _engine(owner: str) -> Iterable[timeline.Site]:
 
 _GENERATES = _phase("SamplesGenerator.generate_samples", _ROLLOUT)
 
-RECIPES = timeline.recipes(
-    _PACKAGE,
+RECIPES = _TIMELINE.recipes(
     RELEASES,
     _sites(
         Text("phases of the driver"),
@@ -70,11 +70,7 @@ RECIPES = timeline.recipes(
         "ppo_trainer_async.py",
         _phase("TrainingActor.broadcast_to_vllm", Text("the rollout is waited for before the weights go"), "sync"),
         _phase("GenerateSamplesActor._run_eval", Text("a rollout that nothing is learnt from")),
-        loops=(
-            timeline.around(
-                _PACKAGE, "TrainingActor.fit", "self.rollout_queue.get(...)", 'span("poll", "get")', _ROLLOUT
-            ),
-        ),
+        loops=(_TIMELINE.around("TrainingActor.fit", "self.rollout_queue.get(...)", 'span("poll", "get")', _ROLLOUT),),
     ),
     _sites(
         Text("phases of an experience"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from patcher.messages.text import Text
-from patches import timeline
 from patches.probes.timeline import SglangTimeline
 from patches.sglang import RELEASES
+from patches.timeline import Timeline
 
-_PACKAGE = "sglang"
-_MANAGERS = "sglang/srt/managers"
+_TIMELINE = Timeline("sglang")
+_MANAGERS = "srt/managers"
 _WEIGHTS = ("disk", "distributed", "tensor", "ipc")
 
 
@@ -26,37 +26,27 @@ def _requests(owner: str) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-RECIPES = timeline.recipes(
-    _PACKAGE,
+RECIPES = _TIMELINE.recipes(
     RELEASES,
-    timeline.sites(
-        _PACKAGE,
+    _TIMELINE.sites(
         Text("timeline of the scheduler"),
         f"{_MANAGERS}/scheduler.py",
         RELEASES,
-        (
-            (
-                "Scheduler.run_batch",
-                "iteration(self, batch)",
-                Text("once per engine iteration, never for a draft model"),
-            ),
-            *_requests("Scheduler"),
-        ),
+        ("Scheduler.run_batch", "iteration(self, batch)", Text("once per engine iteration, never for a draft model")),
+        *_requests("Scheduler"),
         needed="Scheduler.run_batch",
     ),
-    timeline.sites(
-        _PACKAGE,
+    _TIMELINE.sites(
         Text("weights of the scheduler"),
         f"{_MANAGERS}/scheduler_update_weights_mixin.py",
         RELEASES.between("0.5.3", "0.5.12.post1"),
-        _requests("SchedulerUpdateWeightsMixin"),
+        *_requests("SchedulerUpdateWeightsMixin"),
     ),
-    timeline.sites(
-        _PACKAGE,
+    _TIMELINE.sites(
         Text("weights of the scheduler's updater"),
         f"{_MANAGERS}/scheduler_components/weight_updater.py",
         RELEASES.since("0.5.13"),
-        _requests("SchedulerWeightUpdaterManager"),
+        *_requests("SchedulerWeightUpdaterManager"),
     ),
     logger="sglang.rlpatch",
     kind=SglangTimeline,

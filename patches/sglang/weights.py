@@ -4,48 +4,45 @@ from __future__ import annotations
 
 from patcher.messages.text import Text
 from patcher.recipe import Probe
-from patches import weights
+from patches.package_stage import Site
 from patches.probes.sglang import NamedReplica
 from patches.sglang import RELEASES
+from patches.weights import Weights
 
-_PACKAGE = "sglang"
-_MANAGERS = "sglang/srt/managers"
+_WEIGHTS = Weights("sglang")
+_MANAGERS = "srt/managers"
 _WHY = Text("one of the calls of a sync, which goes on until there is a batch")
 
 
-def _calls(owner: str) -> tuple[weights.Site, ...]:
+def _calls(owner: str) -> tuple[Site, ...]:
     loads = (f"update_weights_from_{source}" for source in ("disk", "distributed", "tensor", "ipc"))
     goes_on = {"begin_weight_update": True, **dict.fromkeys(loads, True), "end_weight_update": False}
     return tuple((f"{owner}.{call}", f'sync(self, "rollout", "{call}", {on})', _WHY) for call, on in goes_on.items())
 
 
-RECIPES = weights.recipes(
-    _PACKAGE,
+RECIPES = _WEIGHTS.recipes(
     RELEASES,
-    weights.sites(
-        _PACKAGE,
+    _WEIGHTS.sites(
         Text("weight syncs of the scheduler"),
         f"{_MANAGERS}/scheduler.py",
         RELEASES,
-        _calls("Scheduler"),
-        weights.ended(_PACKAGE, "Scheduler.run_batch", Text("what runs a batch has its weights")),
+        *_calls("Scheduler"),
+        more=[_WEIGHTS.ended("Scheduler.run_batch", Text("what runs a batch has its weights"))],
     ),
-    weights.sites(
-        _PACKAGE,
+    _WEIGHTS.sites(
         Text("weight syncs in the scheduler's mixin"),
         f"{_MANAGERS}/scheduler_update_weights_mixin.py",
         RELEASES.between("0.5.3", "0.5.12.post1"),
-        _calls("SchedulerUpdateWeightsMixin"),
+        *_calls("SchedulerUpdateWeightsMixin"),
     ),
-    weights.sites(
-        _PACKAGE,
+    _WEIGHTS.sites(
         Text("weight syncs of the scheduler's updater"),
         f"{_MANAGERS}/scheduler_components/weight_updater.py",
         RELEASES.since("0.5.13"),
-        _calls("SchedulerWeightUpdaterManager"),
+        *_calls("SchedulerWeightUpdaterManager"),
     ),
     logger="sglang.rlpatch",
     replica=Probe(
-        members=(NamedReplica,), beside="_rlpatch_stage_replica = _RlpatchStageReplica()", summary=weights.summary
+        members=(NamedReplica,), beside="_rlpatch_stage_replica = _RlpatchStageReplica()", summary=_WEIGHTS.summary
     ),
 )

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from patcher.messages.text import Text
 from patcher.recipe import Recipe
-from patches import timeline
 from patches.probes.timeline import TrainerTimeline
 from patches.releases import Releases
+from patches.timeline import Timeline
 from patches.trl import RELEASES
 
-_PACKAGE = "trl"
+_TIMELINE = Timeline("trl")
 _SYNC = Text("the weights go from the trainer to vLLM")
 _GENERATES = '"phase", "training_step"'  # in the first one of a rollout, so they are not alike
 _PHASES = (
@@ -42,30 +42,27 @@ def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"'
         *_phases(_PHASES),
     )
     owner = f"{name}Trainer"
-    return timeline.sites(
-        _PACKAGE,
+    return _TIMELINE.sites(
         Text("timeline of the {name} trainer", name),
-        f"trl/trainer/{name.lower()}_trainer.py",
+        f"trainer/{name.lower()}_trainer.py",
         releases,
-        ((f"{owner}.{method}", call, why) for method, call, why in heads),
+        *((f"{owner}.{method}", call, why) for method, call, why in heads),
         needed=f"{owner}.training_step",
     )
 
 
-RECIPES = timeline.recipes(
-    _PACKAGE,
+RECIPES = _TIMELINE.recipes(
     RELEASES,
     _trainer("GRPO", RELEASES, _GENERATES),
     _trainer("RLOO", RELEASES, _GENERATES),
     _trainer("SFT", RELEASES),
     _trainer("DPO", RELEASES.since("0.29.0")),
     _trainer("KTO", RELEASES.since("1.8.0")),
-    timeline.sites(
-        _PACKAGE,
+    _TIMELINE.sites(
         Text("weights to vLLM"),
-        "trl/generation/vllm_generation.py",
+        "generation/vllm_generation.py",
         RELEASES.since("0.28.0"),
-        (("VLLMGeneration.sync_weights", 'span("sync", "sync_weights")', _SYNC),),
+        ("VLLMGeneration.sync_weights", 'span("sync", "sync_weights")', _SYNC),
     ),
     logger="trl.rlpatch",
     kind=TrainerTimeline,

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from patcher.messages.text import Text
 from patcher.recipe import Insertion, Recipe
-from patches import timeline
 from patches.releases import Releases
+from patches.timeline import Timeline
 from patches.training import MICRO, MINI
 from patches.verl import RELEASES
 
-_PACKAGE = "verl"
+_TIMELINE = Timeline("verl")
 _SINCE = RELEASES.since("0.6.1")
 _LEGACY = RELEASES.between("0.6.1", "0.7.1")
 _ENGINES = RELEASES.since("0.7.0")
@@ -26,22 +26,10 @@ _SYNC = Text("the weights go from the trainer to the rollout")
 _MEMORY = Text("the engine gives its memory back, and takes it again")
 
 
-def _sites(name: str, file: str, releases: Releases, *sites: tuple[str, str, str]) -> Recipe:
-    return timeline.sites(_PACKAGE, name, f"verl/{file}", releases, sites)
-
-
 def _units(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
     """``steps`` is the path to the optimizer's step, where it has a function."""
     heads = [(steps, 'span("unit", "optimizer-step")', Text("it ends a mini-batch"))] if steps else []
-    return timeline.sites(_PACKAGE, name, f"verl/{file}", releases, heads, *loops)
-
-
-def _loop(method: str, unit: str, *names: str) -> Insertion:
-    return timeline.loop(_PACKAGE, method, unit, *names)
-
-
-def _wait(method: str, call: str) -> Insertion:
-    return timeline.wait(_PACKAGE, method, call)
+    return _TIMELINE.sites(name, file, releases, *heads, more=loops)
 
 
 def _sync(*methods: str, kind: str = "sync", why: str = _SYNC) -> Iterable[tuple[str, str, str]]:
@@ -63,28 +51,27 @@ def _server(cls: str) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-RECIPES = timeline.recipes(
-    _PACKAGE,
+RECIPES = _TIMELINE.recipes(
     _SINCE,
-    _sites(
+    _TIMELINE.sites(
         Text("phases of the driver"),
         "utils/profiler/performance.py",
         _SINCE,
         ("_timer", 'span("phase", name)', Text("simple_timer() and marked_timer() of every trainer yield from it")),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("steps of the driver"),
         "utils/tracking.py",
         _SINCE,
         ("Tracking.log", f'step(step, data, "{_STALE}")', Text("verl logs each step once, by its number")),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("calls of the driver"),
         "single_controller/ray/base.py",
         _SINCE,
         ("func_generator.Functor.__call__", 'span("call", method_name)', Text("each call of a group of workers")),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("calls of the workers"),
         "single_controller/base/decorator.py",
         _SINCE,
@@ -97,7 +84,7 @@ RECIPES = timeline.recipes(
             for inner in ("inner", "async_inner")
         ),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("agent loop"),
         "experimental/agent_loop/agent_loop.py",
         _SINCE,
@@ -111,19 +98,19 @@ RECIPES = timeline.recipes(
         ),
         ("AsyncLLMServerManager.generate", _REQUEST, Text("the trajectory's side of a request")),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("requests of trajectories"),
         "workers/rollout/llm_server.py",
         RELEASES.since("0.8.0"),
         ("LLMServerClient.generate", _REQUEST, Text("the trajectory's side of a request")),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("reward loop"),
         "experimental/reward_loop/reward_loop.py",
         _ENGINES,
         ("RewardLoopWorker.compute_score", _SCORE, Text("a worker of its own computes rewards")),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("replay buffer"),
         "trainer/ppo/v1/replay_buffer.py",
         RELEASES.since("0.9.0"),
@@ -132,20 +119,20 @@ RECIPES = timeline.recipes(
             for cls in ("ReplayBuffer", "ReplayBufferAsync")
         ),
     ),
-    _sites(
+    _TIMELINE.sites(
         "vLLM's server",
         "workers/rollout/vllm_rollout/vllm_async_server.py",
         _SINCE,
         *_server("vLLMHttpServerBase"),
         *_server("vLLMHttpServer"),
     ),
-    _sites(
+    _TIMELINE.sites(
         "SGLang's server",
         "workers/rollout/sglang_rollout/async_sglang_server.py",
         _SINCE,
         *_server("SGLangHttpServer"),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("weight sync"),
         "checkpoint_engine/base.py",
         RELEASES.since("0.7.1"),
@@ -164,20 +151,20 @@ RECIPES = timeline.recipes(
             why=_MEMORY,
         ),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("weights to vLLM"),
         "workers/rollout/vllm_rollout/vllm_rollout.py",
         _ENGINES,
         *_sync("ServerAdapter.update_weights", "vLLMAsyncRollout.update_weights"),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("weights to SGLang"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
         _SINCE,
         *_sync("ServerAdapter.update_weights"),
     ),
     *(
-        _sites(
+        _TIMELINE.sites(
             Text("rollout mode of {name} workers", name),
             f"workers/{file}",
             _LEGACY,
@@ -190,9 +177,9 @@ RECIPES = timeline.recipes(
             Text("units of the {name}", name),
             f"workers/{file}",
             _LEGACY,
-            _loop(f"{cls}.{update}", MINI, "mini_batches", "dataloader"),
-            _loop(f"{cls}.{update}", MICRO, "micro_batches"),
-            _loop(f"{cls}.{infer}", MICRO, "micro_batches"),
+            _TIMELINE.loop(f"{cls}.{update}", MINI, "mini_batches", "dataloader"),
+            _TIMELINE.loop(f"{cls}.{update}", MICRO, "micro_batches"),
+            _TIMELINE.loop(f"{cls}.{infer}", MICRO, "micro_batches"),
             steps=f"{cls}._optimizer_step",
         )
         for name, file, cls, update, infer in (
@@ -202,7 +189,10 @@ RECIPES = timeline.recipes(
     ),
     *(
         _units(
-            Text("units of the {name}", name), f"workers/{file}", _LEGACY, _loop(f"{cls}.{update}", MINI, "dataloader")
+            Text("units of the {name}", name),
+            f"workers/{file}",
+            _LEGACY,
+            _TIMELINE.loop(f"{cls}.{update}", MINI, "dataloader"),
         )
         for name, file, cls, update in (
             (Text("Megatron actor"), "actor/megatron_actor.py", "MegatronPPOActor", "update_policy"),
@@ -213,16 +203,16 @@ RECIPES = timeline.recipes(
         Text("mini-batches of the engine worker"),
         "workers/engine_workers.py",
         _ENGINES,
-        _loop("TrainingWorker.train_mini_batch", MINI, "dataloader"),
-        _wait("TrainingWorker.train_mini_batch", "torch.distributed.all_gather_object"),
+        _TIMELINE.loop("TrainingWorker.train_mini_batch", MINI, "dataloader"),
+        _TIMELINE.wait("TrainingWorker.train_mini_batch", "torch.distributed.all_gather_object"),
     ),
     *(
         _units(
             Text("micro-batches of {cls}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
-            _loop(f"{cls}.forward_backward_batch", MICRO, "micro_batches"),
-            _wait(f"{cls}.forward_backward_batch", "torch.distributed.all_reduce"),
+            _TIMELINE.loop(f"{cls}.forward_backward_batch", MICRO, "micro_batches"),
+            _TIMELINE.wait(f"{cls}.forward_backward_batch", "torch.distributed.all_reduce"),
             steps=f"{cls}.optimizer_step",
         )
         for cls, folder, first in (
@@ -232,7 +222,7 @@ RECIPES = timeline.recipes(
             ("AutomodelEngine", "automodel", "0.8.0"),
         )
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("units of MegatronEngine"),
         "workers/engine/megatron/transformer_impl.py",
         _SINCE,

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from patcher.messages.text import Text
 from patcher.recipe import Insertion, Recipe
-from patches import weights
+from patches.package_stage import Site
 from patches.releases import Releases
 from patches.verl import RELEASES
+from patches.weights import Weights
 
-_PACKAGE = "verl"
+_WEIGHTS = Weights("verl")
 _MANAGERS = RELEASES.until("0.6.1")
 _ADAPTERS = RELEASES.since("0.7.1")
 _ENGINES = RELEASES.since("0.7.0")
@@ -21,24 +22,18 @@ _SENDER = Text("what is not gathered or handed over meanwhile is spent on puttin
 _LOAD = Text("the engine takes the weights over")
 
 
-def _sites(name: str, file: str, releases: Releases, *heads: weights.Site, more: tuple[Insertion, ...] = ()) -> Recipe:
-    return weights.sites(_PACKAGE, name, f"verl/{file}", releases, heads, *more)
-
-
-def _sync(method: str, why: str = _WHOLE, role: str = "trainer") -> weights.Site:
+def _sync(method: str, why: str = _WHOLE, role: str = "trainer") -> Site:
     return method, f'sync(self, "{role}", "{method.rpartition(".")[2]}")', why
 
 
-def _phase(method: str, name: str, why: str) -> weights.Site:
+def _phase(method: str, name: str, why: str) -> Site:
     return method, f'phase("{name}")', why
 
 
-def _wrapped(*methods: str) -> tuple[Insertion, ...]:
-    return tuple(weights.weights(_PACKAGE, method) for method in methods)
-
-
-def _gather(method: str, call: str) -> Insertion:
-    return weights.around(_PACKAGE, method, call, "gather", Text("every rank gives its parts"))
+def _gathered(method: str, module: str) -> tuple[Insertion, ...]:
+    """The call by which FSDP gathers a module."""
+    call = f"{module}.state_dict()"
+    return (_WEIGHTS.around(method, call, 'phase("gather")', Text("every rank gives its parts")),)
 
 
 def _managers() -> Iterator[Recipe]:
@@ -50,7 +45,7 @@ def _managers() -> Iterator[Recipe]:
         ("Megatron", "SGLang", RELEASES.between("0.4.0", "0.6.1")),
     ):
         cls = f"{strategy}{engine.replace('vLLM', 'VLLM')}ShardingManager"
-        yield _sites(
+        yield _WEIGHTS.sites(
             Text("sharding manager of {strategy} and {engine}", strategy, engine),
             f"workers/sharding_manager/{strategy.lower()}_{engine.lower()}.py",
             releases,
@@ -58,7 +53,7 @@ def _managers() -> Iterator[Recipe]:
             _sync(f"{cls}.wake_up"),
             _phase(f"{cls}.update_params", "load", _LOAD),
             _phase(f"{cls}.update_weights", "send", Text("each tensor, or bucket, goes to the server")),
-            more=(_gather(f"{cls}.__enter__", "self.module.state_dict()"),) if cls == "FSDPVLLMShardingManager" else (),
+            more=_gathered(f"{cls}.__enter__", "self.module") if cls == "FSDPVLLMShardingManager" else (),
         )
 
 
@@ -71,7 +66,7 @@ def _checkpoint_engines() -> Iterator[Recipe]:
         ("kimi", "KIMICheckpointEngine", ("BroadcastOperation",)),
         ("mooncake", "MooncakeCheckpointEngine", ("MooncakeCheckpointEngine",)),
     ):
-        yield _sites(
+        yield _WEIGHTS.sites(
             Text("checkpoint engine {name}", name),
             f"checkpoint_engine/{name}_checkpoint_engine.py",
             _ADAPTERS,
@@ -80,38 +75,37 @@ def _checkpoint_engines() -> Iterator[Recipe]:
                 _phase(f"{one}.wait_for_complete", "send", Text("a bucket is on its way to the other side"))
                 for one in operations
             ),
-            more=_wrapped(f"{cls}.send_weights"),
+            more=_WEIGHTS.wrapped(f"{cls}.send_weights"),
         )
 
 
-RECIPES = weights.recipes(
-    _PACKAGE,
+RECIPES = _WEIGHTS.recipes(
     RELEASES,
     *_managers(),
     *(
-        _sites(
+        _WEIGHTS.sites(
             Text("rollout mode of {name} workers, weight sync", name),
             f"workers/{file}",
             RELEASES.between("0.6.0", "0.7.1"),
             _sync(f"{_ACTOR}.rollout_mode"),
-            more=(_gather(f"{_ACTOR}.rollout_mode", "self.actor_module_fsdp.state_dict()"),) if name == "FSDP" else (),
+            more=_gathered(f"{_ACTOR}.rollout_mode", "self.actor_module_fsdp") if name == "FSDP" else (),
         )
         for name, file in (("FSDP", "fsdp_workers.py"), ("Megatron", "megatron_workers.py"))
     ),
-    _sites(
+    _WEIGHTS.sites(
         Text("weight sync of the engine worker"),
         "workers/engine_workers.py",
         Releases(("0.7.0",)),
         _sync(f"{_ACTOR}.wake_up"),
     ),
-    _sites(
+    _WEIGHTS.sites(
         Text("weight sync of the engine workers"),
         "workers/engine_workers.py",
         _ADAPTERS,
         _sync(f"{_ACTOR}.update_weights"),
     ),
     *(
-        _sites(
+        _WEIGHTS.sites(
             Text("weights of {cls}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
@@ -126,46 +120,46 @@ RECIPES = weights.recipes(
         )
     ),
     *(
-        _sites(
+        _WEIGHTS.sites(
             Text("weights to vLLM in the worker, {release}", releases[0]),
             f"workers/rollout/vllm_rollout/{file}",
             releases,
             *(_phase(f"{cls}.update_weights", "load", _LOAD) for cls in ("vLLMRollout", "vLLMAsyncRollout")),
-            more=_wrapped("vLLMRollout.update_weights", "vLLMAsyncRollout.update_weights"),
+            more=_WEIGHTS.wrapped("vLLMRollout.update_weights", "vLLMAsyncRollout.update_weights"),
         )
         for file, releases in (
             ("vllm_rollout_spmd.py", RELEASES.between("0.6.0", "0.6.1")),
             ("vllm_rollout.py", Releases(("0.7.0",))),
         )
     ),
-    _sites(
+    _WEIGHTS.sites(
         Text("weights to vLLM's workers"),
         "workers/rollout/vllm_rollout/vllm_rollout.py",
         _ADAPTERS,
-        more=_wrapped("ServerAdapter.update_weights"),
+        more=_WEIGHTS.wrapped("ServerAdapter.update_weights"),
     ),
-    _sites(
+    _WEIGHTS.sites(
         Text("buckets for vLLM's workers"),
         "workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
         _ADAPTERS,
         _phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
         _phase("BucketedWeightReceiver.receive_weights", "receive", Text("the other side gathers the next bucket")),
-        more=(weights.socket(_PACKAGE, "BucketedWeightSender.async_send_weights", "self._init_buffer()"),),
+        more=(_WEIGHTS.socket("BucketedWeightSender.async_send_weights", "self._init_buffer()"),),
     ),
-    _sites(
+    _WEIGHTS.sites(
         Text("weights in vLLM's workers"),
         "workers/rollout/vllm_rollout/utils.py",
         _ADAPTERS,
         _sync("vLLMColocateWorkerExtension.update_weights_from_ipc", Text("the rollout's side of a sync"), "rollout"),
         _phase("vLLMColocateWorkerExtension._update_weights", "load", _LOAD),
     ),
-    _sites(
+    _WEIGHTS.sites(
         Text("weights to SGLang, weight sync"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
         RELEASES.since("0.6.0"),
-        more=_wrapped("ServerAdapter.update_weights", "SGLangRollout.update_weights"),
+        more=_WEIGHTS.wrapped("ServerAdapter.update_weights", "SGLangRollout.update_weights"),
     ),
-    _sites(
+    _WEIGHTS.sites(
         Text("checkpoint engine beside the rollout"),
         "checkpoint_engine/base.py",
         _ADAPTERS,

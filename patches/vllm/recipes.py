@@ -5,7 +5,7 @@ from __future__ import annotations
 from patcher.messages.notes import Note
 from patcher.messages.text import Text, joined
 from patcher.processes import Processes
-from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Upstream
+from patcher.recipe import Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
 from patches.probes.members import Inherited
 from patches.probes.vllm import VllmV1Rollout
@@ -33,14 +33,6 @@ _EXECUTE_MODEL = Insertion(
         " and its sampling although sample_tokens() is called later from 0.11.1 on"
     ),
 )
-_PROFILE = Insertion(
-    "profile",
-    where=Before("if is_start: ..."),
-    line='self._rlpatch_stage("yield_to", is_start)',
-    parameters=("is_start",),
-    why=Text("two profilers at once end in a segfault: our window closes before the engine's own profiler starts"),
-)
-
 WORKER = Recipe(
     name="V1 worker",
     stage="rollout",
@@ -51,16 +43,8 @@ WORKER = Recipe(
     insertions=(
         _EXECUTE_MODEL,
         rollout.DUMMIES,
-        Insertion(
-            "sleep",
-            where=Head(),
-            line='self._rlpatch_stage("end_rollout", "sleep()")',
-            why=Text(
-                "verl puts the engine to sleep after each rollout; in one process no empty batch follows the last"
-                " request"
-            ),
-        ),
-        _PROFILE,
+        vllm_engine.SLEEP,
+        vllm_engine.PROFILE,
     ),
     structures=(
         Structure(
@@ -140,7 +124,7 @@ CPU_PROFILE = Recipe(
     method="profile",
     windows=rollout.ALIGNED,
     probe=Probe(members=(Inherited,), summary=rollout.summary),
-    insertions=(_PROFILE,),
+    insertions=(vllm_engine.PROFILE,),
     structures=(
         Structure(
             "CPU",

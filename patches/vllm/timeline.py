@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from patcher.messages.text import Text
-from patches import timeline, vllm_engine
+from patches import vllm_engine
 from patches.probes.timeline import VllmTimeline
+from patches.timeline import Timeline
 from patches.vllm import RELEASES
 
-_PACKAGE = "vllm"
+_TIMELINE = Timeline("vllm")
 _CPU_WORKER = RELEASES.between("0.9.1", "0.10.2.post2")  # later ones inherit execute_model()
 
-RECIPES = timeline.recipes(
-    _PACKAGE,
+RECIPES = _TIMELINE.recipes(
     RELEASES,
-    timeline.sites(
-        _PACKAGE,
+    _TIMELINE.sites(
         Text("timeline of the V1 worker"),
-        "vllm/v1/worker/gpu_worker.py",
+        "v1/worker/gpu_worker.py",
         RELEASES,
-        vllm_engine.spans("Worker"),
+        *vllm_engine.spans("Worker"),
         needed="Worker.execute_model",
     ),
-    timeline.sites(
-        _PACKAGE,
+    _TIMELINE.sites(
         Text("timeline of the V1 worker for CPUs"),
-        "vllm/v1/worker/cpu_worker.py",
+        "v1/worker/cpu_worker.py",
         _CPU_WORKER,
-        vllm_engine.spans("CPUWorker"),
+        *vllm_engine.spans("CPUWorker"),
         needed="CPUWorker.execute_model",
     ),
     logger="vllm.rlpatch",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from patcher.messages.text import Text
-from patches import vllm_engine, weights
+from patches import vllm_engine
 from patches.vllm import RELEASES
+from patches.weights import Weights
 
-RECIPES = weights.recipes(
-    "vllm",
-    RELEASES.since("0.10.0"),
-    weights.sites(
-        "vllm", Text("weights of the V1 worker"), "vllm/v1/worker/gpu_worker.py", RELEASES.since("0.10.0"),
-        vllm_engine.syncs("Worker"),
-    ),
+_WEIGHTS = Weights("vllm")
+_SINCE = RELEASES.since("0.10.0")
+
+RECIPES = _WEIGHTS.recipes(
+    _SINCE,
+    _WEIGHTS.sites(Text("weights of the V1 worker"), "v1/worker/gpu_worker.py", _SINCE, *vllm_engine.syncs("Worker")),
     logger="vllm.rlpatch",
-)  # fmt: skip
+)

@@ -11,15 +11,7 @@ from patches.probes.vllm import InputContexts, PreparedInputs, VllmV0Rollout, Vl
 from patches.vllm_ascend import PROJECT, RELEASES, builtin, timeline, weights
 from patches.vllm_ascend.switches import SWITCHES
 
-_SLEEP = Insertion(
-    "sleep",
-    where=Head(),
-    line='self._rlpatch_stage("end_rollout", "sleep()")',
-    why=Text(
-        "verl puts the engine to sleep after each rollout; in one process no empty batch follows the last request"
-    ),
-    optional=True,
-)
+_SLEEP = vllm_engine.SLEEP._replace(optional=True)
 _LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show our lines
 
 
@@ -43,15 +35,7 @@ V1 = Recipe(
         ),
         rollout.DUMMIES,
         _SLEEP,
-        Insertion(
-            "profile",
-            where=Before("if is_start: ..."),
-            line='self._rlpatch_stage("yield_to", is_start)',
-            parameters=("is_start",),
-            why=Text(
-                "two profilers at once lose data or crash: our window closes before the engine's own profiler starts"
-            ),
-        ),
+        vllm_engine.PROFILE,
     ),
     structures=(
         Structure(
@@ -140,9 +124,7 @@ V0 = Recipe(
             "start_profile",
             where=Before("self.profiler.start()"),
             line='self._rlpatch_stage("yield_to", True)',
-            why=Text(
-                "two profilers at once lose data or crash: our window closes before the engine's own profiler starts"
-            ),
+            why=vllm_engine.PROFILE.why,
         ),
         Insertion(
             "stop_profile",

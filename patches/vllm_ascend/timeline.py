@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from patcher.messages.text import Text
-from patches import timeline, vllm_engine
+from patches import vllm_engine
 from patches.probes.timeline import VllmTimeline
+from patches.timeline import Timeline
 from patches.vllm_ascend import RELEASES
 
-_PACKAGE = "vllm_ascend"
+_TIMELINE = Timeline("vllm_ascend")
 _BESIDE_V0 = RELEASES.between("0.7.3rc2", "0.12.0rc1")  # worker.py is that of V0 as long as there is one
 
-RECIPES = timeline.recipes(
-    _PACKAGE,
+RECIPES = _TIMELINE.recipes(
     RELEASES.since("0.7.3rc2"),
     *(
-        timeline.sites(
-            _PACKAGE,
+        _TIMELINE.sites(
             Text("timeline of {name}", name),
-            f"vllm_ascend/worker/{name}",
+            f"worker/{name}",
             releases,
-            vllm_engine.spans("NPUWorker"),
+            *vllm_engine.spans("NPUWorker"),
             needed="NPUWorker.execute_model",
         )
         for name, releases in (("worker_v1.py", _BESIDE_V0), ("worker.py", RELEASES.since("0.13.0rc1")))

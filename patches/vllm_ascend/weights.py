@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from patcher.messages.text import Text
-from patches import vllm_engine, weights
+from patches import vllm_engine
 from patches.vllm_ascend import RELEASES
+from patches.weights import Weights
 
+_WEIGHTS = Weights("vllm_ascend")
 _SINCE = RELEASES.since("0.22.1rc1")
 
-RECIPES = weights.recipes(
-    "vllm_ascend",
+RECIPES = _WEIGHTS.recipes(
     _SINCE,
-    weights.sites(
-        "vllm_ascend", Text("weights of the V1 worker"), "vllm_ascend/worker/worker.py", _SINCE,
-        vllm_engine.syncs("NPUWorker"),
-    ),
+    _WEIGHTS.sites(Text("weights of the V1 worker"), "worker/worker.py", _SINCE, *vllm_engine.syncs("NPUWorker")),
     logger="vllm.rlpatch",
-)  # fmt: skip
+)

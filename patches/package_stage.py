@@ -1,0 +1,105 @@
+"""A stage whose recorder stands at the end of a package, and the lines in the package's modules that call it.
+
+A process imports the package first, whichever module it is after: so the recorder stands at the end of the package's
+``__init__.py``, and each line at a call site looks for it there. Some of these functions are pickled by value (verl
+makes classes of workers and sends them to others), and a name of the module would go with them. A process that imported
+the package before it was patched, and a module of it afterwards, has lines without a recorder: they do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from patcher.config import WHOLE, ProfileConfig
+from patcher.messages.notes import Note
+from patcher.messages.text import Text
+from patcher.recipe import Anchor, Around, Head, Insertion, Probe, Recipe, Structure
+from patches.releases import Releases
+
+Site = tuple[str, str, str]
+"""The path to a function, what of the recorder is called at its head, and why there."""
+
+
+@dataclass(frozen=True)
+class PackageStage:
+    """The recipes of one stage in ``package``; a class for each stage has what they have in common.
+
+    ``AT_HEAD`` and ``AROUND`` are the local names that keep what a call of the recorder returns: until the function
+    ends, and until the statement does. ``NOTES`` and ``RECORDER`` are about the recorder alone.
+    """
+
+    STAGE: ClassVar[str]
+    WHY: ClassVar[str]
+    HOW: ClassVar[str]
+    REMOVE_WHEN: ClassVar[str]
+    AT_HEAD: ClassVar[str]
+    AROUND: ClassVar[str]
+    RECORDER: ClassVar[tuple[str, str]]
+    NOTES: ClassVar[tuple[Note, ...]] = ()
+
+    package: str
+
+    @staticmethod
+    def summary(config: ProfileConfig[Any]) -> str:
+        """One line for the reader of the patched file."""
+        raise NotImplementedError
+
+    @property
+    def recorder(self) -> str:
+        """The expression for the recorder: None where there is none."""
+        return f'(_rlpatch := getattr(__import__("{self.package}"), "_rlpatch_stage", None))'
+
+    def with_recorder(self, releases: Releases, sites: Iterable[Recipe], probe: Probe) -> tuple[Recipe, ...]:
+        """Return the recipe of the recorder in ``probe``, and ``sites``: neither goes in without the other."""
+        sites, (name, how) = tuple(sites), self.RECORDER
+        calls = (line for site in sites for insertion in site.insertions for line in insertion.lines)
+        probe = probe._replace(summary=self.summary, callers=(*calls, *probe.callers))
+        shape = Text("imported before any other module")
+        recorder = self._recipe(name, "__init__.py", releases, shape, probe)._replace(
+            how=how, upstream=f"{self.package}/__init__.py", notes=self.NOTES, needs=tuple(site.name for site in sites)
+        )
+        return (recorder, *(site._replace(needs=(name,)) for site in sites))
+
+    def sites(
+        self, name: str, file: str, releases: Releases, *heads: Site, more: Iterable[Insertion] = (), needed: str = ""
+    ) -> Recipe:
+        """Return the recipe for the lines in one file; those of functions that a release does not have are left out.
+
+        But ``needed`` has to be there: without it the file is another one, such as that of an older engine.
+        """
+        calls = ((path, f"{self.AT_HEAD} = {self.recorder} and _rlpatch.{call}", why) for path, call, why in heads)
+        insertions = (*(line(*call)._replace(optional=call[0] != needed) for call in calls), *more)
+        beside = f"# What these lines call stands at the end of {self.package}/__init__.py."
+        probe = Probe(summary=self.summary, beside=beside)
+        return self._recipe(name, file, releases, Text("the function is there"), probe, insertions)
+
+    def around(self, method: str, statement: str, call: str, why: str) -> Insertion:
+        """Return what the recorder keeps of one statement, which is a call."""
+        where = Around(statement, f"del {self.AROUND}")
+        return line(method, f"{self.AROUND} = {self.recorder} and _rlpatch.{call}", why, where)
+
+    def _recipe(
+        self, name: str, file: str, releases: Releases, shape: str, probe: Probe, insertions: tuple[Insertion, ...] = ()
+    ) -> Recipe:
+        path = f"{self.package}/{file}"
+        return Recipe(
+            name=name,
+            stage=self.STAGE,
+            class_name="",
+            method=insertions[0].method if insertions else "",
+            insertions=insertions,
+            structures=(Structure("", releases, path, (), shape),),
+            probe=probe,
+            windows=(WHOLE,),
+            why=self.WHY,
+            how=self.HOW,
+            upstream=f"{path}, from {releases[0]} on",
+            remove_when=self.REMOVE_WHEN,
+        )
+
+
+def line(method: str, text: str, why: str, where: Anchor | None = None, parameters: tuple[str, ...] = ()) -> Insertion:
+    """Return a line at the head of a function, or elsewhere, which is left out in a release without that place."""
+    return Insertion(method, where=where or Head(), line=text, why=why, parameters=parameters, optional=True)
