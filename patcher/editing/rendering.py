@@ -2,7 +2,8 @@
 
 The classes that a recipe composes are flattened along Python's own order of resolution, specialised for one profile
 configuration and one release, and written in the order of reading: what the user chose, what the patched class calls,
-then what that calls. A method that nobody calls is left out.
+then what that calls. A method that nobody calls is left out, and a short one that is called once stands where it is
+called.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from patcher.changes.change import PatchId
 from patcher.config import ProfileConfig, Stage
 from patcher.editing.specialise import Specialiser, literal
 from patcher.recipe import Probe, Recipe
+
+_SHORT = 14
+"""Lines of a method that may go into its caller."""
 
 
 class Rendered(NamedTuple):
@@ -217,6 +221,20 @@ class _Recorder:
         self.order = self._reached(["__init__", *_referred(calls)])
         if missing := {*self.keywords} - self.used:
             raise ValueError(f"the probe has no {sorted(missing)}")
+        for number, name in [*self.text]:
+            self._put_into_its_caller(number, name, calls)
+
+    def _put_into_its_caller(self, number: int, name: str, calls: str) -> None:
+        """Write a method of one layer where it is called, if that is a statement, and nothing else refers to it."""
+        mention = re.compile(rf'\.{name}\b|"{name}"')
+        callers = [
+            key for key, lines in self.text.items() if key != (number, name) and mention.search("\n".join(lines))
+        ]
+        if len(callers) == len(self.defined[name]) == 1 and callers[0][0] == number and not mention.search(calls):
+            lines = _with_body(self.text[callers[0]], self.text[number, name], name)
+            if lines and not self.layers[number].shared:
+                self.text[callers[0]] = lines
+                del self.text[number, name]
 
     def _defined(self) -> dict[str, dict[int, list[_Definition]]]:
         """Name → number of a layer → how its classes define it; each but the first comes in by ``super()``.
@@ -324,6 +342,35 @@ def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
     rest = [line for line in body if line not in imports]
     above = [line for line in lines[1:at] if line not in imports]
     return [lines[0], *imports, *above, *rest, *lines[at + 1 :]]
+
+
+def _with_body(lines: list[str], called: list[str], name: str) -> list[str]:
+    """A method with the body of a short one in the place of the statement that calls it; [] where that cannot be.
+
+    The statement gives the parameters by their names, nothing returns but the last line, and no local name means two
+    things.
+    """
+    (head, *body), places = called, [at for at, line in enumerate(lines) if f"self.{name}(" in line]
+    given = re.fullmatch(rf"def {name}\(self(?:, )?(.*)\):", head)
+    if not given or len(places) != 1 or len(body) > _SHORT:
+        return []
+    call = re.fullmatch(rf"( +)(?:(\w+) = )?self\.{name}\({re.escape(given[1])}\)(  #.*)?", lines[places[0]])
+    returned = [line.strip() for line in body if line.lstrip().startswith("return")]
+    if not call or returned != ([body[-1].strip()] if call[2] else []):
+        return []
+    if call[2]:
+        value = body.pop().strip().replace("return ", "", 1)
+        body += [f"    {call[2]} = {value}"] if value != call[2] else []
+    stored = {node.id for node in _names(called) if isinstance(node.ctx, ast.Store)} - {call[2]}
+    if stored & {node.id for node in _names(lines)}:
+        return []
+    imported = {line for line in lines[1:] if line.startswith(("    import ", "    from "))}
+    put_in = (call[1][4:] + line for line in body if line not in imported)
+    return [*lines[: places[0]], *put_in, *lines[places[0] + 1 :]]
+
+
+def _names(lines: Sequence[str]) -> list[ast.Name]:
+    return [node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Name)]
 
 
 def _referred(text: str) -> list[str]:

@@ -35,8 +35,9 @@ class StepMetadata(Recorder):
 
     def begin_unit(self, number: int, batch: Any) -> None:
         if number >= self.first:
+            contents = self.contents(batch)
             unit = {"number": number, "begin": self.clock(), "uncounted": self.uncounted}
-            self.units.append({**unit, **self.contents(batch)})
+            self.units.append({**unit, **contents})
 
     def end_unit(self) -> None:
         if self.units:
@@ -61,9 +62,10 @@ class StepMetadata(Recorder):
             data["saving_s"] = round((self.clock() - self.closing_at) / 1e9, 3)
         self.add_facts(data)
         folder = self.save_path + "/.rlpatch"
+        watched = self.watched()
         try:
             os.makedirs(folder, exist_ok=not os.path.islink(folder))
-            for path in [self.watched(), *(trace + ".rlpatch.json" for trace in traces)]:
+            for path in [watched, *(trace + ".rlpatch.json" for trace in traces)]:
                 with tempfile.TemporaryDirectory(dir=folder) as new:  # goes, whatever fails
                     with open(new + "/data", "w") as file:
                         json.dump(data, file)

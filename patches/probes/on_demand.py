@@ -81,7 +81,7 @@ class OnDemandRollouts(OnDemand, RelativeWindow):
     def read_settings(self) -> None:
         super().read_settings()
         if self.is_addressed and int(self.window.partition(":")[0]) < self.FIRST and not any(self.at.values()):
-            raise ValueError("the window %s is empty, too early or not in order" % self.window)
+            raise ValueError("RLPATCH_WINDOW=%s is empty, too early or not in order" % self.window)
 
     def poll(self, number: int) -> None:
         super().poll(number)

@@ -95,8 +95,9 @@ class Recorder(WindowTool):
             with contextlib.suppress(Exception):
                 probe.done = True
                 probe.close("failed")
-            cls.say(probe or worker, "%s: no profile, the run goes on: %r\n%s" % (cls.STAGE, e, format_exc()), 40)
             with contextlib.suppress(Exception):
+                problem = "%s: no profile, the run goes on: %r\n%s" % (cls.STAGE, e, format_exc())
+                cls.say(probe or worker, problem, 40)
                 probe.prof = None
                 probe.note("failed", repr(e))
 
@@ -135,8 +136,7 @@ class Recorder(WindowTool):
         self.uncounted, self.uncounted_range = 0, ExitStack()
         torch.profiler._rlpatch_recording = self  # where all our patches of this process meet
         self.open_window(at, self.first, self.end)
-        if at >= self.first:
-            self.begin_unit(at, batch)
+        self.begin_unit(at, batch)
         self.note("armed" if at < self.first else "recording")
 
     def obstacle(self) -> str:
@@ -144,12 +144,15 @@ class Recorder(WindowTool):
 
         import torch.profiler
 
+        conflict = self.conflict()
+        obstacle = self.foreign or conflict
         other: Any = getattr(torch.profiler, "_rlpatch_recording", None)  # two at once lose data or crash
         if getattr(other, "prof", None):
-            return "%s is recording" % other.name
+            obstacle = "%s is recording" % other.name
         disk = os.statvfs(self.save_path)
-        is_full = disk.f_bavail * disk.f_frsize < 10**9
-        return "less than 1 GB is free in %s" % self.save_path if is_full else self.foreign or self.conflict()
+        if disk.f_bavail * disk.f_frsize < 10**9:
+            obstacle = "less than 1 GB is free in %s" % self.save_path
+        return obstacle
 
     def close(self, why: str) -> None:
         import os
@@ -163,14 +166,14 @@ class Recorder(WindowTool):
             self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
             self.end_unit()
             if self.unit == self.until:
-                self.until = 0  # once, whatever fails
                 self.next_unit()
         finally:
             traces = self.close_window()
         count = max(self.unit - self.first, 0)
         if count and not traces:
             raise RuntimeError("%s, and the tool left no trace in %s" % (why, self.save_path))
-        self.finish("%s, recorded%s: %s" % (why, self.measure(count), ", ".join(traces) or "no trace"), traces)
+        amount = self.measure(count)
+        self.finish("%s, recorded%s: %s" % (why, amount, ", ".join(traces) or "no trace"), traces)
 
     def measure(self, count: int) -> str:
         """Say how much ``count`` units are of the window, and what lies between them."""
@@ -219,8 +222,7 @@ class CountedUnits(Recorder):
         self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, self.WINDOWS)
         ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
         if ends[0] < self.LOWEST or ends != sorted(set(ends)):
-            told = self.window, self.window
-            raise ValueError("RLPATCH_WINDOW=%s fails: the window %s is empty, too early or not in order" % told)
+            raise ValueError("RLPATCH_WINDOW=%s is empty, too early or not in order" % self.window)
 
     def place_window(self) -> None:
         self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))

@@ -66,8 +66,8 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         if self.prof is not None:
             self.close(why)
         elif self.open_at is not None:
-            count = self.unit - self.FIRST
-            self.finish("not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another" % (why, count))
+            told = why, self.unit - self.FIRST
+            self.finish("not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another" % told)
         self.forget()
 
     def forget(self) -> None:

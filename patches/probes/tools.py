@@ -23,6 +23,7 @@ class ProfilerTool(WindowTool):
         self.traces_before, self.stopping = self.traces(), ExitStack()
         self.synchronize()
         self.prof = self.build(at, first - at, end - first)
+        self.stopping.callback(setattr, self, "prof", None)  # whatever fails
         self.stopping.callback(self.prof.stop)
         self.prof.step_num = max(at - 1, 0)  # as after so many steps: ProfilerStep#n carries the number of its unit
         self.prof.start()
@@ -33,8 +34,7 @@ class ProfilerTool(WindowTool):
         self.prof.step()
 
     def close_window(self) -> list[str]:
-        self.stopping.close()  # once, whatever has failed
-        self.prof = None
+        self.stopping.close()
         return sorted(self.traces() - self.traces_before)
 
     def traces(self) -> set[str]:
@@ -84,12 +84,13 @@ class NpuProfiler(ProfilerTool):
         import os
         import sys
 
-        for name in ("PROFILER_SAMPLECONFIG", "PROFILING_MODE"):  # with any value, torch_npu from 2.13 on is mute
-            if os.environ.get(name):
-                return "%s=%s is set" % (name, os.environ[name])
         creator = sys.modules.get("torch_npu.profiler._profiler_path_creator")  # private, in 2.1 to 2.14
         running = getattr(getattr(creator, "ProfPathCreator", dict)(), "is_prof_inited", False)
-        return "another torch_npu profiler is running" if running else ""
+        conflict = "another torch_npu profiler is running" if running else ""
+        for name in ("PROFILER_SAMPLECONFIG", "PROFILING_MODE"):  # with any value, torch_npu from 2.13 on is mute
+            if os.environ.get(name):
+                conflict = "%s=%s is set" % (name, os.environ[name])
+        return conflict
 
 
 class TorchProfiler(ProfilerTool):
@@ -106,6 +107,7 @@ class TorchProfiler(ProfilerTool):
     def open_window(self, at: int, first: int, end: int) -> None:
         super().open_window(at, first, end)
         self.stopping.pop_all()
+        self.stopping.callback(setattr, self, "prof", None)
         self.stopping.callback(self.stop_untaken)
         profile, start = type(self.prof), type(self.prof).start
 

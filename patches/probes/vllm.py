@@ -41,7 +41,8 @@ class SchedulerOutputs(RolloutUnits):
         self.add_resumed(batch)
         for request in batch.scheduled_new_reqs:
             self.live.add(request.req_id)
-            self.prefilling[request.req_id] = self.prompt_length(request) - request.num_computed_tokens
+            length = self.prompt_length(request)
+            self.prefilling[request.req_id] = length - request.num_computed_tokens
         kind = "decode" if batch.total_num_scheduled_tokens else None
         for name, rest in list(self.prefilling.items()):
             count = counts.get(name, 0)
@@ -94,7 +95,7 @@ class ResumedFlags(CountedRequests, ListedRequests):
         cached, known = batch.scheduled_cached_reqs, len(self.counts) - len(batch.finished_req_ids)
         self.counts = batch.num_scheduled_tokens
         if len(self.counts) > known + len(batch.scheduled_new_reqs):  # one is back after a preemption
-            back = (name for name, again in zip(cached.req_ids, cached.resumed_from_preemption) if again)  # noqa: B905
+            back = (resumed for resumed, again in zip(cached.req_ids, cached.resumed_from_preemption) if again)  # noqa: B905
             self.prefilling.update(dict.fromkeys(back, -1))
 
 

@@ -123,8 +123,8 @@ def test_only_the_ranks_that_are_meant(ranks: str, records: bool, waiting: dict[
 
 
 REFUSED = [
-    ({"window": "4:2"}, "the window 4:2 is empty"),
-    ({"window": "0:2"}, "the window 0:2 is empty, too early"),
+    ({"window": "4:2"}, "RLPATCH_WINDOW=4:2 is empty"),
+    ({"window": "0:2"}, "RLPATCH_WINDOW=0:2 is empty, too early"),
     ({"window": "2:4,5:9"}, "RLPATCH_WINDOW='2:4,5:9' cannot be used"),
     ({"window": "__import__('os')"}, "RLPATCH_WINDOW="),
     ({"window": 17}, "RLPATCH_WINDOW='17' cannot be used"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from patcher.changes.change import SHARED, PatchId
 from patcher.config import TOOLS, WHOLE, ProfileConfig
+from patcher.editing import rendering
 from patcher.editing.rendering import Rendered, render, source_of
 from patches import probes
 from patches.probes.members import Loops
@@ -173,11 +174,41 @@ def test_each_patch_has_names_of_its_own(stage: str, role: str, names: tuple[str
     assert f"def {names[0]}(self" in code
 
 
-@pytest.mark.parametrize(("words", "most"), [("--decode 30:60", 358), ("--decode 30:60 --no-facts", 298)])
+@pytest.mark.parametrize(("words", "most"), [("--decode 30:60", 321), ("--decode 30:60 --no-facts", 267)])
 def test_a_decode_window_is_a_block_that_can_be_read_in_one_go(words: str, most: int) -> None:
     text = render_for(V1, recorded(words), release="0.11.0rc1")
     assert len(text.own) <= most, "lines, the two marks and the note below the first of them left out"
     assert not text.shared
+
+
+CALLER = ["def open(self, at):", "    import os", "    n = os.getpid()", "    if n:", "        {}", "    return n"]
+LONG = "def note(self):\n" + "\n".join("    self.at = 1" for _ in range(15))
+
+
+@pytest.mark.parametrize(
+    ("call", "called", "expected"),
+    [
+        (
+            "self.note()  # why",
+            "def note(self):\n    import os\n    self.pid = os.getpid()",
+            ["self.pid = os.getpid()"],
+        ),
+        ("self.note(at)", "def note(self, at):\n    if at:\n        self.at = at", ["if at:", "    self.at = at"]),
+        ("m = self.note()", "def note(self):\n    k = 1\n    return k + 1", ["k = 1", "m = k + 1"]),
+        ("m = self.note()", "def note(self):\n    m = 1\n    return m", ["m = 1"]),
+        ("self.note(1)", "def note(self, at):\n    self.at = at", None),  # another argument
+        ("self.note()", "def note(self):\n    n = 1\n    self.at = n", None),  # n is the caller's, too
+        ("self.note()", "def note(self):\n    if self.at:\n        return\n    self.at = 1", None),  # returns early
+        ("self.note()", "def note(self):\n    return 1", None),  # a value that nobody takes
+        ("m = self.note()", "def note(self):\n    self.at = 1", None),  # no value
+        ("m = self.note() + self.note()", "def note(self):\n    return 1", None),
+        ("self.note()", LONG, None),
+    ],
+)
+def test_a_short_method_may_stand_where_it_is_called(call: str, called: str, expected: list[str] | None) -> None:
+    lines = [line.format(call) for line in CALLER]
+    merged = rendering._with_body(lines, called.split("\n"), "note")
+    assert merged == ([*lines[:4], *(f"        {line}" for line in expected), lines[5]] if expected else [])
 
 
 @pytest.mark.parametrize(
