@@ -24,6 +24,7 @@ class SchedulerOutputs(RolloutUnits):
 
     add_resumed: Callable[[Any], None]  # to those that prefill
     prompt_length: Callable[[Any], int]
+    computed_tokens: Callable[[Any], list[tuple[str, int]]]  # of each scheduled request, by its name
 
     def forget(self) -> None:
         self.live, self.prefilling = set(), {}
@@ -53,6 +54,13 @@ class SchedulerOutputs(RolloutUnits):
         self.wait_for(kind, len(counts), batch)
         return kind
 
+    def contents(self, batch: Any) -> Mapping[str, Any]:
+        before = self.computed_tokens(batch)
+        contexts = [batch.num_scheduled_tokens[name] + tokens for name, tokens in before]
+        drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
+        held = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
+        return {**held, "longest": max(contexts), "context": sum(contexts)} if contexts else {}
+
 
 # --- what differs between releases: one class of each group goes in ---
 
@@ -60,14 +68,11 @@ class SchedulerOutputs(RolloutUnits):
 class ListedRequests(SchedulerOutputs):
     """Cached requests as lists, from vLLM 0.9.2 on."""
 
-    def contents(self, batch: Any) -> Mapping[str, Any]:
-        counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
+    def computed_tokens(self, batch: Any) -> list[tuple[str, int]]:
+        cached = batch.scheduled_cached_reqs
         before = [(request.req_id, request.num_computed_tokens) for request in batch.scheduled_new_reqs]
         before += zip(cached.req_ids, cached.num_computed_tokens)  # noqa: B905
-        contexts = [counts[name] + tokens for name, tokens in before]
-        drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
-        held = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
-        return {**held, "longest": max(contexts), "context": sum(contexts)}
+        return before
 
 
 class ResumedNames(ListedRequests):
@@ -109,12 +114,9 @@ class ResumedRequests(CountedRequests):
             back = (request.req_id for request in batch.scheduled_cached_reqs if request.resumed_from_preemption)
             self.prefilling.update(dict.fromkeys(back, -1))
 
-    def contents(self, batch: Any) -> Mapping[str, Any]:
-        counts, requests = batch.num_scheduled_tokens, [*batch.scheduled_cached_reqs, *batch.scheduled_new_reqs]
-        contexts = [counts[request.req_id] + request.num_computed_tokens for request in requests]
-        drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
-        held = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
-        return {**held, "longest": max(contexts), "context": sum(contexts)}
+    def computed_tokens(self, batch: Any) -> list[tuple[str, int]]:
+        requests = [*batch.scheduled_cached_reqs, *batch.scheduled_new_reqs]
+        return [(request.req_id, request.num_computed_tokens) for request in requests]
 
 
 class ResumedSomehow(CountedRequests):
@@ -134,20 +136,15 @@ class ResumedSomehow(CountedRequests):
                 back = [name for name, again in flags if again]
         self.prefilling.update(dict.fromkeys(back, -1))
 
-    def contents(self, batch: Any) -> Mapping[str, Any]:
-        counts, cached = batch.num_scheduled_tokens, batch.scheduled_cached_reqs
+    def computed_tokens(self, batch: Any) -> list[tuple[str, int]]:
+        cached = batch.scheduled_cached_reqs
         requests = [*(cached if isinstance(cached, list) else []), *batch.scheduled_new_reqs]
         before = [(request.req_id, request.num_computed_tokens) for request in requests]
-        if not isinstance(cached, list):
-            if not hasattr(cached, "num_computed_tokens"):
-                return {}  # in a fork it may be of any form
-            before += zip(cached.req_ids, cached.num_computed_tokens)  # noqa: B905
-        if not before:
-            return {}
-        contexts = [counts[name] + tokens for name, tokens in before]
-        drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
-        held = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
-        return {**held, "longest": max(contexts), "context": sum(contexts)}
+        if isinstance(cached, list):
+            return before
+        if not hasattr(cached, "num_computed_tokens"):
+            return []  # in a fork it may be of any form
+        return [*before, *zip(cached.req_ids, cached.num_computed_tokens)]  # noqa: B905
 
 
 class PromptTokens(SchedulerOutputs):
