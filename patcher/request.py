@@ -20,14 +20,13 @@ from patcher.config import (
     RangeOptions,
     Stage,
     TimelineStage,
-    TorchNpuSettings,
     Window,
     WindowedStage,
     kind_of,
     typed_as,
 )
 from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import AND, Text, joined
+from patcher.messages.text import AND, OR, Text, joined
 from patcher.options import OptionSpec, flag, options_of
 from patcher.options.headings import RECORDED, WINDOW
 from patcher.options.notations import Choice, Flag
@@ -132,7 +131,7 @@ class ProfileRequest(NamedTuple):
         if stage != BUILTIN:
             cause = Text("--builtin and --stage {stage}: the framework's own profiler is a stage of its own", stage)
             raise Problem(Kind.USAGE, cause, hint=Text("leave out --builtin or --stage"))
-        if foreign := self._foreign({*options_of(TorchNpuSettings), "stage", "builtin"}):
+        if foreign := self._foreign({*options_of(BuiltinStage.PROFILER), "stage", "builtin"}):
             cause = Text("{foreign}: the framework's own profiler has no such option", joined(AND, foreign))
             hint = Text("leave out --builtin, or what is not a setting of that profiler")
             raise Problem(Kind.USAGE, cause, hint=hint)
@@ -157,16 +156,17 @@ class ProfileRequest(NamedTuple):
         ``tool`` is the one where none is chosen.
         """
         if stage == BUILTIN:
-            settings = self._chosen(TorchNpuSettings)
-            return ProfileConfig(stage=BuiltinStage(named=tuple(settings)), profiler=TorchNpuSettings(**settings))
+            settings = self._chosen(BuiltinStage.PROFILER)
+            return ProfileConfig(stage=BuiltinStage(named=tuple(settings)), profiler=BuiltinStage.PROFILER(**settings))
         folder = {"save_path": os.path.realpath(DEFAULT_FOLDER), **self._chosen(ProfileConfig)}
         if stage == TIMELINE:
             return ProfileConfig(stage=TimelineStage(**self._chosen(TimelineStage)), profiler=NoProfiler(), **folder)
         part = self._stage(stage, unit)
         profiler = PROFILERS[self.choices.get("tool", tool)]
-        if unknown := self._changed(options_of(TorchNpuSettings).keys() - options_of(profiler).keys()):
+        if unknown := self._changed(options_of(*PROFILERS.values()).keys() - options_of(profiler).keys()):
             cause = Text("{flag} does not exist in {module}", flag(unknown[0]), profiler.MODULE)
-            hint = Text("leave {flag} out, or take --tool {tool}", flag(unknown[0]), TorchNpuSettings.TOOL)
+            tools = joined(OR, (kind.TOOL for kind in PROFILERS.values() if unknown[0] in options_of(kind)))
+            hint = Text("leave {flag} out, or take --tool {tool}", flag(unknown[0]), tools)
             raise Problem(Kind.USAGE, cause, hint=hint)
         return ProfileConfig(
             stage=part,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from patcher.config import BuiltinStage, ProfileConfig, TorchNpuSettings
 from patcher.messages.errors import Kind, Problem
@@ -70,8 +71,8 @@ def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str,
     level, metrics = (arguments.get(key, "").removeprefix(_NAMESPACE).rpartition(".")[2] for key in (_LEVEL, _METRICS))
     named = config.stage.named
     if level in ("Level0", "Level_none") and metrics not in ("", "AiCoreNone"):
-        profiler = config.profiler
-        if isinstance(profiler, TorchNpuSettings) and "level" not in named and "aic_metrics" in named:
+        profiler = cast(TorchNpuSettings, config.profiler)
+        if "level" not in named and "aic_metrics" in named:
             raise Problem(
                 Kind.USAGE,
                 Text(

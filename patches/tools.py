@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
 
 from patcher.config import ProfileConfig, Stage, TorchNpuSettings
 from patches.probes import ranges, tools
@@ -15,26 +15,14 @@ class Tool(NamedTuple):
     """What ``patches.probes`` has for a tool.
 
     ``window`` opens and closes a window, ``ranges`` marks ranges in its traces. ``metadata`` and ``without_metadata``
-    are the parts of a recorder that handle the files it writes.
+    are the parts of a recorder that handle the files it writes. ``arguments`` are those that no other tool has.
     """
 
     window: type[WindowTool]
     ranges: type[ranges.Recorded]
     metadata: tuple[type, ...]
     without_metadata: tuple[type, ...] = ()
-
-
-TOOLS = {
-    "npu": Tool(tools.NpuProfiler, ranges.NpuRanges, (StepMetadata,)),
-    "torch": Tool(tools.TorchProfiler, ranges.TorchRanges, (CompressedMetadata,), (tools.BareCompression,)),
-}
-"""Word of ``--tool`` → the tool."""
-WINDOWS = {name: tool.window for name, tool in TOOLS.items()}
-
-
-def tool(config: ProfileConfig[Any]) -> Tool:
-    """Return the tool that was chosen."""
-    return TOOLS[config.profiler.TOOL]
+    arguments: Callable[[ProfileConfig[Stage]], Mapping[tuple[str, str], str]] = lambda _config: {}
 
 
 _LEVELS = {"level_none": "Level_none", "level0": "Level0", "level1": "Level1", "level2": "Level2"}
@@ -51,20 +39,13 @@ _METRICS = {
 _CONTENTS = {"memory": "profile_memory", "shapes": "record_shapes", "stack": "with_stack", "module": "with_modules"}
 
 
-def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """(function, keyword) → code, for the constructor in ``patches.probes.tools``.
+def _npu_arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
+    """Return what torch_npu has beside torch.profiler's own.
 
-    The names of torch_npu were checked against 2.1.0.post8 to 2.14.0; ``AiCMetrics.MemoryAccess`` is not in the
-    first of them and therefore not offered.
+    The names were checked against 2.1.0.post8 to 2.14.0; ``AiCMetrics.MemoryAccess`` is not in the first of them and
+    therefore not offered.
     """
-    profiler = config.profiler
-    device = f"{profiler.MODULE}.ProfilerActivity.{'NPU' if isinstance(profiler, TorchNpuSettings) else 'CUDA'}"
-    host = f"{profiler.MODULE}.ProfilerActivity.CPU"
-    activities = [code for word, code in (("cpu", host), ("npu", device)) if word in profiler.contents]
-    keywords = {("profile", keyword): str(word in profiler.contents) for word, keyword in _CONTENTS.items()}
-    keywords["profile", "activities"] = f"[{', '.join(activities)}]"
-    if not isinstance(profiler, TorchNpuSettings):
-        return keywords
+    profiler = cast(TorchNpuSettings, config.profiler)
     level = profiler.level or "level1"
     # torch_npu drops AI Core metrics below level 1 with a warning.
     metrics = profiler.aic_metrics or ("none" if level in ("level_none", "level0") else "pipe_utilization")
@@ -76,9 +57,30 @@ def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
         "l2_cache": str(profiler.l2_cache),
         "msprof_tx": str(profiler.marks(config.ranges)),  # "mstx" only from 2.7.1 on
     }
-    keywords.update({("_ExperimentalConfig", keyword): code for keyword, code in experimental.items()})
-    keywords["tensorboard_trace_handler", "analyse_flag"] = str(profiler.analysis)
-    return keywords
+    keywords = {("_ExperimentalConfig", keyword): code for keyword, code in experimental.items()}
+    return {**keywords, ("tensorboard_trace_handler", "analyse_flag"): str(profiler.analysis)}
+
+
+TOOLS = {
+    "npu": Tool(tools.NpuProfiler, ranges.NpuRanges, (StepMetadata,), arguments=_npu_arguments),
+    "torch": Tool(tools.TorchProfiler, ranges.TorchRanges, (CompressedMetadata,), (tools.BareCompression,)),
+}
+"""Word of ``--tool`` → the tool."""
+WINDOWS = {name: tool.window for name, tool in TOOLS.items()}
+
+
+def tool(config: ProfileConfig[Any]) -> Tool:
+    """Return the tool that was chosen."""
+    return TOOLS[config.profiler.TOOL]
+
+
+def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
+    """(function, keyword) → code, for the constructor in ``patches.probes.tools``."""
+    profiler = config.profiler
+    words = {"cpu": "CPU", "npu": profiler.DEVICE}
+    activities = [f"{profiler.MODULE}.ProfilerActivity.{words[word]}" for word in words if word in profiler.contents]
+    keywords = {("profile", keyword): str(word in profiler.contents) for word, keyword in _CONTENTS.items()}
+    return {**keywords, ("profile", "activities"): f"[{', '.join(activities)}]", **tool(config).arguments(config)}
 
 
 def differing(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:

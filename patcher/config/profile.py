@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from patcher.config.profilers import NO_RANGES, NoProfiler, RangeOptions, TorchNpuSettings, TorchSettings
+from patcher.config.profilers import NO_RANGES, ProfilerSettings, RangeOptions
 from patcher.config.stages import BuiltinStage, RolloutStage, Stage, TimelineStage, WholeStage, WindowedStage
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
@@ -30,7 +30,7 @@ class ProfileConfig(Generic[StageT_co]):
     """Everything that the user chose. ``ranks`` None means all; ``save_path`` is "" for the builtin stage."""
 
     stage: StageT_co
-    profiler: TorchNpuSettings | TorchSettings | NoProfiler
+    profiler: ProfilerSettings
     ranks: tuple[int, ...] | None = option(NumberListOrAll(), WHOSE, "Global ranks, such as 0,8, or all.", default=(0,))
     save_path: str = option(
         NewFolder(), OUTPUT, "Where the traces go.", default="", shown="rlpatch_traces in the working directory"
@@ -59,7 +59,7 @@ class ProfileConfig(Generic[StageT_co]):
             )
         if isinstance(self.stage, BuiltinStage):
             more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
-            if more or not isinstance(self.profiler, TorchNpuSettings):
+            if more or not isinstance(self.profiler, self.stage.PROFILER):
                 raise ValueError(f"{more} are no settings of the framework's own profiler that were named")
         # The pattern of torch_npu's own check (torch_npu/utils/_path_manager.py), in which nothing can end a literal.
         elif not re.fullmatch(r"/[\w./~ -]*", self.save_path, re.ASCII):
@@ -149,8 +149,9 @@ class ProfileConfig(Generic[StageT_co]):
         return len(self.stage.window) * self.unit_stall_ms / 1000
 
     def _place_notes(self) -> Iterator[Note]:
-        if isinstance(self.profiler, TorchNpuSettings) and not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):
-            yield Note(Text("torch_npu documents only letters, digits and underscores for a path"), self.save_path)
+        if not re.fullmatch(self.profiler.PATHS, self.save_path, re.ASCII):
+            tool = self.profiler.MODULE
+            yield Note(Text("{tool} documents only letters, digits and underscores in paths", tool), self.save_path)
         if isinstance(self.stage, RolloutStage | WholeStage) and self.stage.replicas != (0,):
             detail = Text(
                 "verl tells vLLM from 0.8.0 on (VERL_REPLICA_RANK), and the patch SGLang, from verl 0.6.1 on; to an"

@@ -72,11 +72,16 @@ def _contents() -> tuple[str, ...]:
 
 
 class ProfilerSettings:
-    """``TOOL`` is its word for ``--tool``, ``MODULE`` its name, ``NEEDED`` the contents that hold ranges."""
+    """``TOOL`` is its word for ``--tool``, ``MODULE`` its name, ``NEEDED`` the contents that hold ranges.
+
+    ``DEVICE`` is what it calls the accelerator, ``PATHS`` the pattern of the paths that it documents.
+    """
 
     TOOL: ClassVar[str]
     MODULE: ClassVar[str]
     NEEDED: ClassVar[str]
+    DEVICE: ClassVar[str] = "CUDA"
+    PATHS: ClassVar[str] = r".*"
     contents: tuple[str, ...]
     level: str = ""
 
@@ -131,6 +136,8 @@ class TorchNpuSettings(ProfilerSettings):
     TOOL: ClassVar = "npu"
     MODULE: ClassVar = "torch_npu.profiler"
     NEEDED: ClassVar = "npu"
+    DEVICE: ClassVar = "NPU"
+    PATHS: ClassVar = r"[\w/]*"
     level: str = option(Choice(LEVELS), RECORDED, "", default="", shown="level1 on NPUs")
     contents: tuple[str, ...] = _contents()
     export_type: tuple[str, ...] = option(

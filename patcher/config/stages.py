@@ -175,18 +175,19 @@ class SyncStage(WholeStage):
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltinStage(Stage):
-    """The framework's own profiler; of its settings those ``named`` are changed."""
+    """The framework's own profiler; of its settings, which are those of ``PROFILER``, those ``named`` are changed."""
 
     NAMES: ClassVar = ("builtin",)
     UNITS: ClassVar = ()
     KIND: ClassVar = "builtin"
+    PROFILER: ClassVar = TorchNpuSettings
     name: str = field(default="builtin", init=False)
     window: Window = field(default=WHOLE_STAGE, init=False)
     named: tuple[str, ...]
 
     def __post_init__(self) -> None:
         if not self.named:
-            settings = ", ".join(map(flag, options_of(TorchNpuSettings)))
+            settings = ", ".join(map(flag, options_of(self.PROFILER)))
             cause = Text("--builtin without a setting: nothing would change")
             raise Problem(Kind.USAGE, cause, hint=Text("one of {settings}", settings))
 

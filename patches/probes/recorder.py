@@ -166,6 +166,7 @@ class Recorder(WindowTool):
             self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
             self.end_unit()
             if self.unit == self.until:
+                self.until = 0  # once, whatever fails
                 self.next_unit()
         finally:
             traces = self.close_window()

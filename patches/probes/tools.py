@@ -23,7 +23,6 @@ class ProfilerTool(WindowTool):
         self.traces_before, self.stopping = self.traces(), ExitStack()
         self.synchronize()
         self.prof = self.build(at, first - at, end - first)
-        self.stopping.callback(setattr, self, "prof", None)  # whatever fails
         self.stopping.callback(self.prof.stop)
         self.prof.step_num = max(at - 1, 0)  # as after so many steps: ProfilerStep#n carries the number of its unit
         self.prof.start()
@@ -34,7 +33,8 @@ class ProfilerTool(WindowTool):
         self.prof.step()
 
     def close_window(self) -> list[str]:
-        self.stopping.close()
+        self.stopping.close()  # once, whatever has failed
+        self.prof = None
         return sorted(self.traces() - self.traces_before)
 
     def traces(self) -> set[str]:
@@ -107,7 +107,6 @@ class TorchProfiler(ProfilerTool):
     def open_window(self, at: int, first: int, end: int) -> None:
         super().open_window(at, first, end)
         self.stopping.pop_all()
-        self.stopping.callback(setattr, self, "prof", None)
         self.stopping.callback(self.stop_untaken)
         profile, start = type(self.prof), type(self.prof).start
 

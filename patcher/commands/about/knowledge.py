@@ -10,7 +10,7 @@ from patcher import plan
 from patcher.changes import markers
 from patcher.changes.change import PatchId
 from patcher.commands.finding import SearchOptions, parse_target
-from patcher.config import UNITS, WHOLE, TimelineStage, TorchNpuSettings, Window, typed_as
+from patcher.config import UNITS, WHOLE, BuiltinStage, TimelineStage, Window, typed_as
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
@@ -182,7 +182,7 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
 def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
     from patcher import editing
 
-    every = {name: getattr(TorchNpuSettings(), name) for name in options_of(TorchNpuSettings)}
+    every = {name: spec.default for name, spec in options_of(BuiltinStage.PROFILER).items()}
     within = recipe.probe.arguments(resolve(ProfileRequest((), {"stage": recipe.stage, **every}), upstream, target))
     now = editing.present(target.read(PurePosixPath(file)), recipe, where=str(target.root / file))
     return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
@@ -222,7 +222,7 @@ def _sites(recipe: Recipe) -> Iterator[str]:
         yield Text("  in {place}, {where}{windows}: {code}", place, site.where.described, only, _shown(site, recipe))
         yield Text("    {line}", site.why)
     if recipe.calls:
-        yield Text("  settings: {flags}", ", ".join(map(flag, options_of(TorchNpuSettings))))
+        yield Text("  settings: {flags}", ", ".join(map(flag, options_of(BuiltinStage.PROFILER))))
     for call in recipe.calls:
         yield Text(
             "  in {class_name}.{method}, the arguments of {function}", recipe.class_name, recipe.method, call.function
