@@ -1,1 +1,1 @@
-"""What rlpatch knows of upstream projects: declarations, one module per project, without any I/O."""
+"""Knowledge of upstream projects: declarations, one module per project, without any I/O."""

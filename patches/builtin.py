@@ -63,16 +63,16 @@ def summary(config: ProfileConfig[BuiltinStage]) -> str:
 
 
 def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
-    """What torch_npu makes of the settings together, those that stay among them.
+    """Return notes on what torch_npu makes of the new settings beside those that stay.
 
     From ``_check_params`` in torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0, where AiCoreNone
     becomes PipeUtilization at level 1 and 2 up to 2.9.0. :class:`Problem` (USAGE) for metrics that would be dropped.
     """
     level, metrics = (arguments.get(key, "").removeprefix(_NAMESPACE).rpartition(".")[2] for key in (_LEVEL, _METRICS))
-    named = config.stage.named
+    named_settings = config.stage.named
     if level in ("Level0", "Level_none") and metrics not in ("", "AiCoreNone"):
         profiler = cast(TorchNpuSettings, config.profiler)
-        if "level" not in named and "aic_metrics" in named:
+        if "level" not in named_settings and "aic_metrics" in named_settings:
             raise Problem(
                 Kind.USAGE,
                 Text(
@@ -83,11 +83,14 @@ def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str,
                 ),
                 hint=Text("add --level level1 to --aic-metrics {aic_metrics}", profiler.aic_metrics),
             )
-        kept = Text("aic_metrics stays {metrics}, which torch_npu sets to none at {level}", metrics, level)
+        metrics_stay = Text("aic_metrics stays {metrics}, which torch_npu sets to none at {level}", metrics, level)
         return (
-            Note(kept, Text("torch_npu warns of it in the run: --aic-metrics none says the same without a warning")),
+            Note(
+                metrics_stay,
+                Text("torch_npu warns of it in the run: --aic-metrics none says the same without a warning"),
+            ),
         )
-    if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*named}:
+    if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*named_settings}:
         return (Note(Text("at {level} torch_npu up to 2.9 takes PipeUtilization for AiCoreNone", level)),)
     return ()
 

@@ -32,7 +32,7 @@ def summary(config: ProfileConfig[WholeStage]) -> str:
 
 
 def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
-    """What the user chose, as the class attributes of ``patches.probes.graphs.GraphCapture``."""
+    """Return the user's choice as class attributes of ``patches.probes.graphs.GraphCapture``."""
     about = recording.about(config, "replica", "dp")
     return {**recording.settings(config), **recording.in_replicas(config), **about}
 

@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 @cache
 def projects() -> tuple[Project, ...]:
-    """What can be looked for, in the order of the names of their packages."""
+    """Return the projects that can be looked for, in the order of the names of their packages."""
     return tuple(project for project, _ in _declared())
 
 
@@ -39,8 +39,8 @@ def upstreams() -> tuple[Upstream, ...]:
 def upstream(name: str) -> Upstream:
     """All that is known of the project ``name``, which is one of :func:`projects`; the others are not imported."""
     package = next(package for project, package in _declared() if project.name == name)
-    found: Upstream = import_module(f"{package}.recipes").UPSTREAM
-    return found
+    declared: Upstream = import_module(f"{package}.recipes").UPSTREAM
+    return declared
 
 
 @cache

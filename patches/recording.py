@@ -1,4 +1,4 @@
-"""What every stage has in common: the profilers, and the window, ranks and folder of ``probes.recorder``."""
+"""The common part of every stage: its tool, and the window, ranks and folder of ``probes.recorder``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERRUPT = "recorder.interrupt(why)"
 
 
 def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """What the user chose of any recorder, as the class attributes of ``probes.recorder.Recorder``."""
+    """Return the user's choice for any recorder as class attributes of ``probes.recorder.Recorder``."""
     return {
         "STAGE": config.stage.name,
         "WINDOW": str(config.stage.window),
@@ -31,12 +31,12 @@ def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, obj
 
 
 def in_replicas(config: ProfileConfig[Any]) -> dict[str, object]:
-    """What the user chose of a recorder in one of several engines, ``probes.recorder.ReplicaRecorder``."""
+    """Return the user's choice for a recorder in one of several engines, ``probes.recorder.ReplicaRecorder``."""
     return {"REPLICAS": numbers(config.stage.replicas)}
 
 
 def about(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> dict[str, object]:
-    """What the step metadata say of a recording; ``more`` are attributes that tell a recorder of its kind."""
+    """Return what the step metadata say of a recording; ``more`` are attributes that tell a recorder of its kind."""
     if not config.facts:
         return {}
     stage = config.stage
@@ -47,7 +47,7 @@ def about(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> dict
 
 
 def replicas(config: ProfileConfig[Any]) -> type:
-    """How such a recorder knows whether its replica was chosen."""
+    """Return the part of such a recorder that looks whether its replica was chosen."""
     by_server = any(isinstance(replica, str) for replica in config.stage.replicas or ())
     return ServingReplicas if by_server else NumberedReplicas
 
@@ -101,7 +101,7 @@ def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
 
 
 def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
-    """What becomes part of any recorder: step metadata, compression, and how it reads its window."""
+    """Return the parts of any recorder: step metadata, compression, and how it reads its window."""
     files = tool(config).metadata if config.facts else tool(config).without_metadata
     ranks = (EveryRank,) if config.facts and config.ranks is None else ()
     return (*ranks, *files)
@@ -116,7 +116,7 @@ def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[t
 
 
 def layers(config: ProfileConfig[WindowedStage | WholeStage], markers: type | None = None) -> tuple[type, ...]:
-    """What goes on top of any recorder: pieces, a limit, and ranges; ``markers`` marks what the stage does."""
+    """Return the layers on top of any recorder: pieces, a limit, and ranges; ``markers`` marks what the stage does."""
     pieced: tuple[type, ...] = (pieces.Pieces,) if config.in_pieces else ()
     if config.max_trace_gb:
         pieced = (pieces.LimitedPieces,) if config.in_pieces else (pieces.LimitedCapture,)

@@ -14,7 +14,7 @@ class Releases(tuple[str, ...]):
     __slots__ = ()
 
     def between(self, first: str, last: str) -> Releases:
-        """Those from ``first`` to ``last``, both included."""
+        """Return the releases from ``first`` to ``last``, both included."""
         return Releases(self[self.index(first) : self.index(last) + 1])
 
     def since(self, first: str) -> Releases:

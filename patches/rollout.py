@@ -48,7 +48,7 @@ vllm-ascend has none before 0.9.0rc1: its ranks did not run in step.
 
 
 def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
-    """What the user chose, as the class attributes of ``patches.probes.rollout.RolloutUnits``."""
+    """Return the user's choice as class attributes of ``patches.probes.rollout.RolloutUnits``."""
     states = {name: str(value) for name, value in _states(config).items()}
     return {
         **recording.settings(config),

@@ -1,4 +1,4 @@
-"""How other profilers are switched on in more than one project: variables, options, and programs that wrap a run."""
+"""Switches of other profilers in more than one project: variables, options, and programs that wrap a run."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from patches.releases import Releases
 
 
 def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
-    """What the user chose, as the class attributes of ``patches.probes.timeline.TimelineRecorder``."""
+    """Return the user's choice as class attributes of ``patches.probes.timeline.TimelineRecorder``."""
     return {
         "STAGE": Timeline.STAGE,
         "SAVE_PATH": config.save_path,

@@ -12,7 +12,7 @@ from patches.probes.recorder import WindowTool
 
 
 class Tool(NamedTuple):
-    """What ``patches.probes`` has for a tool.
+    """The classes of ``patches.probes`` for a tool.
 
     ``window`` opens and closes a window, ``ranges`` marks ranges in its traces. ``metadata`` and ``without_metadata``
     are the parts of a recorder that handle the files it writes. ``arguments`` are those that no other tool has.
@@ -88,5 +88,5 @@ def differing(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
 
     The defaults of torch_npu.profiler, 2.1.0.post8 to 2.14.0, and of torch.profiler; only ``analyse_flag`` is on.
     """
-    named = ("tensorboard_trace_handler", "analyse_flag")
-    return {key: "" if code == "False" and key != named else code for key, code in arguments(config).items()}
+    always_named = ("tensorboard_trace_handler", "analyse_flag")
+    return {key: "" if code == "False" and key != always_named else code for key, code in arguments(config).items()}

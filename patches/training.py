@@ -30,7 +30,7 @@ UPDATES = ("update-policy", "update-critic")
 def settings(
     roles: tuple[str, ...], *identity: str, between: str = ""
 ) -> Callable[[ProfileConfig[TrainingStage]], dict[str, object]]:
-    """What the user chose, as the class attributes of ``probes.training.TrainingSteps`` in a stage for ``roles``.
+    """Return the user's choice as class attributes of ``probes.training.TrainingSteps`` in a stage for ``roles``.
 
     ``identity`` are attributes that tell a training step beside its number, ``between`` is what runs between two units.
     """
@@ -49,7 +49,7 @@ def settings(
 
 
 def plural(unit: str) -> str:
-    """What several of a unit are called."""
+    """Return the plural of the name of a unit."""
     return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
 
 

@@ -1,4 +1,4 @@
-"""What vLLM hands to its workers, release by release; vllm-ascend follows the numbers of vLLM."""
+"""The data that vLLM hands to its workers, release by release; vllm-ascend follows the numbers of vLLM."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _number(release: str) -> tuple[int, ...]:
 
 
 def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
-    """What the timeline keeps of a class of workers, as ``patches.timeline.Timeline.sites`` takes it."""
+    """Return what the timeline keeps of a class of workers, as ``Timeline.sites`` takes it."""
     weights = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     kinds = {
         "sync": (weights, Text("new weights for the next rollout")),

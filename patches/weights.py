@@ -18,7 +18,7 @@ from patches.tools import WINDOWS, differing
 
 
 def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
-    """What the user chose, as the class attributes of ``patches.probes.weights.WeightSync``."""
+    """Return the user's choice as class attributes of ``patches.probes.weights.WeightSync``."""
     about = recording.about(config, "replica", "dp", "role", "sync")
     return {
         **recording.settings(config),

@@ -52,33 +52,33 @@ class AnchorSearch(NamedTuple):
     def only_call(self, call: Call, method: Function) -> ast.Call:
         """The call of that function in ``method``."""
         nodes = (node for node in ast.walk(method) if isinstance(node, ast.Call))
-        found = [node for node in nodes if ast.unparse(node.func) == call.function]
-        return self._one(found, Text("calls of {function} in {name}", call.function, method.name))
+        calls = [node for node in nodes if ast.unparse(node.func) == call.function]
+        return self._one(calls, Text("calls of {function} in {name}", call.function, method.name))
 
     def only_statement(self, insertion: Insertion, method: cst.FunctionDef) -> Statement:
         """The statement of ``method`` that ``insertion`` goes in front of, or around."""
         where = insertion.where
         top = [node for node in method.body.body if isinstance(node, Statement)]
-        found: Sequence[Statement]
+        statements: Sequence[Statement]
         if isinstance(where, Head):
             what = Text("statements on lines of their own at the head")
             documented = method.get_docstring() is not None
-            found = top[documented : documented + 1]
+            statements = top[documented : documented + 1]
         elif isinstance(where, Loop):
             what = Text("loops over {names}", joined(OR, where.names))
-            found = [node for node in _statements(method.body) if iterable(node) in where.names]
+            statements = [node for node in _statements(method.body) if iterable(node) in where.names]
         elif isinstance(where, Before):
             what = Text("statements like “{statement}” at the top level", where.statement)
             pattern = cst.parse_statement(where.statement)
-            found = [node for node in top if _matches(node, pattern)]
+            statements = [node for node in top if _matches(node, pattern)]
         else:
             what = Text("statements of “{call}” alone", where.call)
             if not where.nested:
                 what = Text("statements of “{call}” alone at the top level", where.call)
             call = _value(cst.parse_statement(where.call))
             among = _statements(method.body) if where.nested else top
-            found = [node for node in among if _matches(_value(node), call)]
-        return self._one(found, Text("{what} in {method}", what, insertion.method))
+            statements = [node for node in among if _matches(_value(node), call)]
+        return self._one(statements, Text("{what} in {method}", what, insertion.method))
 
     def _named(self, name: str, nodes: Sequence[Defined], what: str, place: str) -> Defined:
         there = ", ".join(node.name for node in nodes) or Text("none")
@@ -86,28 +86,28 @@ class AnchorSearch(NamedTuple):
             [node for node in nodes if node.name == name], Text("{what}; {place} has: {names}", what, place, there)
         )
 
-    def _one(self, found: Sequence[T], what: str) -> T:
-        if len(found) != 1:
-            raise self.unlike(Text("{count} {what}", len(found), what))
-        return found[0]
+    def _one(self, matching: Sequence[T], what: str) -> T:
+        if len(matching) != 1:
+            raise self.unlike(Text("{count} {what}", len(matching), what))
+        return matching[0]
 
-    def unlike(self, found: str, line: int = 0) -> Problem:
-        """What was looked for and what was ``found``, by default at the recipe's method, else at its class."""
+    def unlike(self, there: str, line: int = 0) -> Problem:
+        """Return a problem: what was looked for and what was ``there``, at the recipe's method or its class."""
         recipe = self.recipe
         looked_for = ".".join(filter(None, (recipe.class_name, recipe.method)))
         nodes = [*sources.defined(self.file.tree, recipe.class_name, recipe.method)][:2]
         return Problem(
             Kind.STRUCTURE,
-            Text("looked for {looked_for} as in {upstream}; found {name}", looked_for, recipe.upstream, found),
+            Text("looked for {looked_for} as in {upstream}; found {name}", looked_for, recipe.upstream, there),
             f"{self.file.where}:{line or (nodes[-1].lineno if nodes else 1)}",
             Text("nothing was written; `rlpatch explain TARGET` shows the place that is looked for"),
             looked_for=looked_for,
-            found=found,
+            found=there,
         )
 
 
 def iterable(loop: cst.CSTNode) -> str:
-    """What a loop runs over, a name or the attribute of one, by itself or in an ``enumerate``; "" for anything else."""
+    """Return what a loop runs over: a name or an attribute, by itself or in an ``enumerate``; "" for anything else."""
     if not isinstance(loop, cst.For):
         return ""
     over = loop.iter
@@ -128,7 +128,7 @@ def _statements(block: cst.CSTNode) -> Iterator[Statement]:
 
 
 def _value(statement: cst.CSTNode) -> cst.CSTNode:
-    """What a statement computes, if it only computes it or assigns it; else the statement itself."""
+    """Return the expression that a statement computes or assigns, else the statement itself."""
     if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
         small = statement.body[0]
         if isinstance(small, cst.Expr | cst.Assign | cst.AnnAssign) and small.value is not None:
@@ -140,7 +140,7 @@ def _matches(node: cst.CSTNode, pattern: cst.CSTNode) -> bool:
     """Whether ``node`` is ``pattern`` but for layout; ``...`` at the end of a part stands for all that may be there."""
     if type(node) is not type(pattern):
         return False
-    theirs, ours = ([child for child in one.children if not isinstance(child, _LAYOUT)] for one in (node, pattern))
+    theirs, ours = ([child for child in block.children if not isinstance(child, _LAYOUT)] for block in (node, pattern))
     if not ours:
         return not theirs and getattr(node, "value", None) == getattr(pattern, "value", None)
     if _is_any(ours[-1]):

@@ -41,7 +41,9 @@ def insert(
         )
     methods = _by_method(search, units)
     if recipe.insertions and not methods:
-        raise search.unlike(Text("none of {method}", ", ".join(dict.fromkeys(one.method for one in recipe.insertions))))
+        raise search.unlike(
+            Text("none of {method}", ", ".join(dict.fromkeys(insertion.method for insertion in recipe.insertions)))
+        )
     block = [
         line
         for owner, text in blocks
@@ -63,15 +65,15 @@ def insert(
 
 def _by_method(search: AnchorSearch, units: Collection[str]) -> dict[str, list[Insertion]]:
     """The insertions for ``units``, by their methods, without optional ones for which there is no such method."""
-    found: dict[str, list[Insertion]] = {}
-    for one in search.recipe.insertions:
-        counted = not one.windows or not {*one.windows}.isdisjoint(units)
-        there = not one.optional or any(
-            _parameters(node).issuperset(one.parameters) for node in search.methods(one.method)
+    by_method: dict[str, list[Insertion]] = {}
+    for insertion in search.recipe.insertions:
+        counted = not insertion.windows or not {*insertion.windows}.isdisjoint(units)
+        there = not insertion.optional or any(
+            _parameters(node).issuperset(insertion.parameters) for node in search.methods(insertion.method)
         )
         if counted and there:
-            found.setdefault(one.method, []).append(one)
-    return found
+            by_method.setdefault(insertion.method, []).append(insertion)
+    return by_method
 
 
 def _passes(methods: Collection[str]) -> list[list[str]]:
@@ -81,13 +83,13 @@ def _passes(methods: Collection[str]) -> list[list[str]]:
 
 
 def _parameters(node: Function) -> set[str]:
-    return {one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+    return {argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
 
 
 def _defined(lines: Sequence[str]) -> Iterator[str]:
     """The names that ``lines`` give to a class."""
-    found = (re.match(r"(?:class|def) (\w+)|(\w+) = ", line) for line in lines)
-    return (match[1] or match[2] for match in found if match)
+    matches = (re.match(r"(?:class|def) (\w+)|(\w+) = ", line) for line in lines)
+    return (match[1] or match[2] for match in matches if match)
 
 
 def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search: AnchorSearch) -> Piece:
@@ -106,7 +108,7 @@ def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search:
         )
         raise Problem(Kind.STRUCTURE, cause, place, Text("repair or reinstall the file")) from None
     for insertion in insertions:
-        if missing := [one for one in insertion.parameters if one not in parameters]:
+        if missing := [parameter for parameter in insertion.parameters if parameter not in parameters]:
             raise search.unlike(Text("{name} takes no parameter {missing}", name, ", ".join(missing)))
         body = cst.ensure_type(module.body[0], cst.ClassDef).body if within else module
         at = search.only_statement(insertion, cst.ensure_type(body.body[0], cst.FunctionDef))
@@ -143,10 +145,10 @@ def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], name
         file.source, after, patches, file.where, Text("the marks do not restore the file byte for byte"), hint
     )
     bound = sources.bound(after, name)
-    if (left := sorted({*names} - (bound or set()))) or bound is None:
+    if (unbound := sorted({*names} - (bound or set()))) or bound is None:
         cause = Text(
             "the patched file is not valid Python with {lines} in {name}",
-            ", ".join(left) or Text("our lines"),
+            ", ".join(unbound) or Text("our lines"),
             name or Text("the module"),
         )
         raise Problem(Kind.STRUCTURE, cause, file.where, hint)

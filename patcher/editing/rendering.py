@@ -41,7 +41,7 @@ def render(
     shared: PatchId,
     about: Mapping[str, object] = MappingProxyType({}),
 ) -> Rendered:
-    """What ``recipe`` appends to its class for ``config`` in ``release`` ("" for one that is not known).
+    """Return what ``recipe`` appends to its class for ``config`` in ``release`` ("" for one that is not known).
 
     ``patch`` and ``shared`` name the recorder and the one from which it and others derive; ``about`` is what it says of
     itself in files of its own. What the user chose ends up as literals, whatever it holds. Raises ``ValueError`` for a
@@ -58,17 +58,17 @@ def render(
     calls = "\n".join([*lines, *members, *probe.callers])
     recorder = _Recorder(probe, config, release, calls, about)
     name, base = patch.rename("_RlpatchStage"), shared.rename("_RlpatchStage")
-    own: list[str] = []
-    common: list[str] = []
+    own_lines: list[str] = []
+    shared_lines: list[str] = []
     for number, layer in enumerate(recorder.layers):
         if layer.shared:
-            common = [f"class {base}:", *recorder.body(number, _summary(layer.classes[0]))]
-        elif not own:
-            derived = f"({base})" if common else ""
-            own = [f"class {name}{derived}:", *recorder.body(number, probe.summary(config))]
+            shared_lines = [f"class {base}:", *recorder.body(number, _summary(layer.classes[0]))]
+        elif not own_lines:
+            derived = f"({base})" if shared_lines else ""
+            own_lines = [f"class {name}{derived}:", *recorder.body(number, probe.summary(config))]
         else:  # it takes the name of the one from which it derives, so that nothing else knows of it
-            own += ["", f"class {name}({name}):", *recorder.body(number, _summary(layer.classes[-1]))]
-    return Rendered(tuple(map(patch.rename, [*own, "", *members])), tuple(map(shared.rename, common)))
+            own_lines += ["", f"class {name}({name}):", *recorder.body(number, _summary(layer.classes[-1]))]
+    return Rendered(tuple(map(patch.rename, [*own_lines, "", *members])), tuple(map(shared.rename, shared_lines)))
 
 
 # --- the sources ---
@@ -120,7 +120,7 @@ def _summary(kind: type) -> str:
 
 
 def _members(kinds: Sequence[type]) -> list[str]:
-    """What goes into the target class itself, the classes from which others derive first."""
+    """Return the lines of the target class itself, the classes from which others derive first."""
     lines: list[str] = []
     for base in dict.fromkeys(base for kind in kinds for base in reversed(kind.__mro__[:-1])):
         source = source_of(base)
@@ -132,7 +132,7 @@ def _members(kinds: Sequence[type]) -> list[str]:
 
 def _for_functions(members: Sequence[str], *, recorded: bool) -> list[str]:
     """Members where the lines stand in functions: those of an object, which the module calls by their names."""
-    names = [found[1] for line in members if (found := re.match(r"def (\w+)", line))]
+    names = [match[1] for line in members if (match := re.match(r"def (\w+)", line))]
     if not names:  # classes, of which the module makes its own objects
         return [*members]
     return [
@@ -273,12 +273,12 @@ class _Recorder:
     def _entries(self) -> list[str]:
         """The shared names to which nothing shared refers: what is shared goes in whoever calls it."""
         shared = {
-            name: {other for one in definitions for other in _referred(one.text)} - {name}
+            name: {other for definition in definitions for other in _referred(definition.text)} - {name}
             for name, layers in self.defined.items()
             for number, definitions in layers.items()
             if self.layers[number].shared
         }
-        return [name for name in shared if not any(name in others for others in shared.values())]
+        return [name for name in shared if not any(name in referred for referred in shared.values())]
 
     def _lines(self, number: int, name: str) -> str:
         """A method or nested class as it goes in."""
@@ -287,8 +287,8 @@ class _Recorder:
             lines = self._specialiser(last.kind).rewritten(last.node)
             if number == min(self.defined[name]):  # what it would go on with does nothing
                 lines = [line for line in lines if not line.lstrip().startswith(f"super().{name}(")]
-            for one in reversed(above):
-                lines = _with_super(self._specialiser(one.kind).rewritten(one.node), lines)
+            for definition in reversed(above):
+                lines = _with_super(self._specialiser(definition.kind).rewritten(definition.node), lines)
             self.text[number, name] = lines
         return "\n".join(self.text[number, name])
 
@@ -306,7 +306,7 @@ class _Recorder:
         return [f"    {line}" if line else "" for line in lines]
 
     def _attributes(self, number: int) -> Iterable[str]:
-        """What the user chose, as far as a method looks at it, and what begins with a value."""
+        """Return the lines of the user's choice, as far as a method looks at it, and of attributes with a value."""
         text = "\n".join(line for lines in self.text.values() for line in lines)
         looked_at = {"STAGE", *re.findall(r"\.([A-Z_]+)\b", text)}
         layer, below = self.layers[number], self.layers[number - 1]
@@ -339,9 +339,9 @@ def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
     indent = lines[at][: -len(lines[at].lstrip()) - 4]
     body = [indent + line for line in overridden[1:]]
     imports = [line for line in body if line.lstrip().startswith(("import ", "from "))]
-    rest = [line for line in body if line not in imports]
+    body_without_imports = [line for line in body if line not in imports]
     above = [line for line in lines[1:at] if line not in imports]
-    return [lines[0], *imports, *above, *rest, *lines[at + 1 :]]
+    return [lines[0], *imports, *above, *body_without_imports, *lines[at + 1 :]]
 
 
 def _with_body(lines: list[str], called: list[str], name: str) -> list[str]:
@@ -374,7 +374,7 @@ def _names(lines: Sequence[str]) -> list[ast.Name]:
 
 
 def _referred(text: str) -> list[str]:
-    """What a text refers to by an attribute or by a string of its name."""
+    """Return the names to which a text refers, as attributes or as strings."""
     return [name for pair in re.findall(r'\.(\w+)|"(\w+)"', text) for name in pair if name]
 
 

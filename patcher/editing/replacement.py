@@ -55,8 +55,8 @@ def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]
     search = AnchorSearch(recipe, sources.read(source, where))
     return tuple(
         Setting(call.name, keyword, ast.unparse(node), ast.unparse(node), node.lineno)
-        for call, found in _calls(search)
-        for keyword, node in _keywords(call, found, search).items()
+        for call, node_of_call in _calls(search)
+        for keyword, node in _keywords(call, node_of_call, search).items()
     )
 
 
@@ -70,26 +70,26 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
     search = AnchorSearch(recipe, file)
     calls = _calls(search)
     text, edits, before = _Text(file), list[_Edit](), {}
-    for call, found in calls:
-        there = _keywords(call, found, search)
+    for call, node in calls:
+        there = _keywords(call, node, search)
         for keyword, code in ((key[1], code) for key, code in arguments.items() if key[0] == call.name):
             old = there.get(keyword)
             before[call.name, keyword] = stands = ast.unparse(old) if old else call.defaults.get(keyword, "")
             if stands != ast.unparse(_value(code)):
-                edits.append(text.value(old, code) if old else text.added(found, keyword, code))
-                _assign(found, old, keyword, code)
+                edits.append(text.value(old, code) if old else text.added(node, keyword, code))
+                _assign(node, old, keyword, code)
     after = source
     if edits:
         note = f"# rlpatch changed arguments above; `rlpatch revert {patch.target}` puts back what `# was` there."
         block = (markers.begin(patch, tool), note, markers.end(patch))
         after = markers.seal(file.written(text.pieces(edits, patch), search.only_owner(), block), patch)
         _verify(file, after, patch, f"{where}:{calls[0][1].lineno}")
-    now = {(one.function, one.keyword): one for one in present(after, recipe, where=where)}
+    now = {(setting.function, setting.keyword): setting for setting in present(after, recipe, where=where)}
     settings = (
         Setting(*key, stands, ast.unparse(_value(arguments[key])), now[key].line if key in now else 0)
         for key, stands in before.items()
     )
-    return Replaced(after, tuple(settings), {key: one.after for key, one in now.items()})
+    return Replaced(after, tuple(settings), {key: setting.after for key, setting in now.items()})
 
 
 def _value(code: str) -> ast.expr:
@@ -102,35 +102,35 @@ def _calls(search: AnchorSearch) -> list[tuple[Call, ast.Call]]:
     return [(call, search.only_call(call, method)) for call in search.recipe.calls]
 
 
-def _keywords(call: Call, found: ast.Call, search: AnchorSearch) -> dict[str, ast.expr]:
-    """The arguments of ``found`` by their names."""
-    stars = any(isinstance(arg, ast.Starred) for arg in found.args) or any(k.arg is None for k in found.keywords)
-    if stars or len(found.args) > len(call.positional):
+def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast.expr]:
+    """The arguments of ``node`` by their names."""
+    stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
+    if stars or len(node.args) > len(call.positional):
         what = (
             Text("arguments that only the run knows")
             if stars
-            else Text("{count} arguments by position", len(found.args))
+            else Text("{count} arguments by position", len(node.args))
         )
-        raise search.unlike(Text("{function} with {what}", call.function, what), found.lineno)
-    by_name = {keyword.arg: keyword.value for keyword in found.keywords if keyword.arg}
-    return {**dict(zip(call.positional, found.args, strict=False)), **by_name}
+        raise search.unlike(Text("{function} with {what}", call.function, what), node.lineno)
+    by_name = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+    return {**dict(zip(call.positional, node.args, strict=False)), **by_name}
 
 
-def _assign(found: ast.Call, old: ast.expr | None, keyword: str, code: str) -> None:
-    """Make ``found`` the call that is wanted, for the comparison at the end."""
+def _assign(node: ast.Call, old: ast.expr | None, keyword: str, code: str) -> None:
+    """Make ``node`` the call that is wanted, for the comparison at the end."""
     value = _value(code)
     if old is None:
-        first = _first(found)
-        at = found.keywords.index(first) if first else len(found.keywords)
-        found.keywords.insert(at, ast.keyword(keyword, value))
-    found.args = [value if arg is old else arg for arg in found.args]
-    for one in found.keywords:
-        one.value = value if one.value is old else one.value
+        first = _first(node)
+        at = node.keywords.index(first) if first else len(node.keywords)
+        node.keywords.insert(at, ast.keyword(keyword, value))
+    node.args = [value if arg is old else arg for arg in node.args]
+    for given in node.keywords:
+        given.value = value if given.value is old else given.value
 
 
-def _first(found: ast.Call) -> ast.keyword | None:
+def _first(node: ast.Call) -> ast.keyword | None:
     """The first keyword argument that stands in the file."""
-    return next((keyword for keyword in found.keywords if hasattr(keyword, "lineno")), None)
+    return next((keyword for keyword in node.keywords if hasattr(keyword, "lineno")), None)
 
 
 def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
@@ -175,18 +175,18 @@ class _Text:
         """``code`` for the expression ``old``."""
         return _Edit(self._start(old), self._end(old), code.encode())
 
-    def added(self, found: ast.Call, keyword: str, code: str) -> _Edit:
+    def added(self, node: ast.Call, keyword: str, code: str) -> _Edit:
         """One more argument: before the first that is given by name, else behind the others."""
         text = f"{keyword}={code}".encode()
-        if first := _first(found):
+        if first := _first(node):
             start = self._start(first)
             above = self.lines[first.lineno - 2].rstrip()
             alone = not self.lines[first.lineno - 1][: first.col_offset].strip() and not above.endswith(b"\\")
             return _Edit(start, start, text + (b"," if alone else b", "), alone)
-        closing = self._end(found) - 1
-        if not found.args:
-            return _Edit(closing, closing, text if not found.keywords else b", " + text)
-        behind = self._end(found.args[-1])
+        closing = self._end(node) - 1
+        if not node.args:
+            return _Edit(closing, closing, text if not node.keywords else b", " + text)
+        behind = self._end(node.args[-1])
         # Parentheses around the argument itself; white space, comments and continued lines may stand between.
         while (match := _CLOSES.match(self.text, behind)) and match.end() <= closing:
             behind = match.end()

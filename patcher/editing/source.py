@@ -1,4 +1,4 @@
-"""What a file is to those who edit it: its syntax tree and its lines, whether it can be read, and how lines go in."""
+"""A file to edit: its syntax tree and its lines, whether it can be read, and how lines go in."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SourceFile(NamedTuple):
     tree: ast.Module
 
     def line_end(self, index: int) -> bytes:
-        """What ends that line."""
+        """Return the characters that end a line."""
         return b"\r\n" if self.lines and self.lines[index].endswith(b"\r\n") else b"\n"
 
     def written(self, pieces: Sequence[Piece], target: Owner, block: Sequence[str]) -> bytes:
@@ -133,7 +133,7 @@ def _parsed(source: bytes) -> ast.Module | Exception:
 
 def first_line(node: ast.stmt) -> int:
     """The line on which a statement begins, its decorators included."""
-    line: int = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+    line: int = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
     return line
 
 
@@ -150,10 +150,10 @@ def methods(node: Owner, path: str = "") -> list[Function]:
     *outer, last = path.split(".")
     nodes: list[ast.AST] = [node]
     for name in outer:
-        nodes = [inner for one in nodes for inner in one.body if getattr(inner, "name", "") == name]  # type: ignore[attr-defined]
-    bodies = (getattr(one, "body", ()) for one in nodes)
-    found = (inner for body in bodies for inner in body if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef))
-    return [inner for inner in found if inner.name == last or not path]
+        nodes = [inner for scope in nodes for inner in scope.body if getattr(inner, "name", "") == name]  # type: ignore[attr-defined]
+    bodies = (getattr(scope, "body", ()) for scope in nodes)
+    functions = (node for body in bodies for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [function for function in functions if function.name == last or not path]
 
 
 def defined(tree: ast.Module, class_name: str, method: str) -> Iterator[ast.ClassDef | Function]:
@@ -166,7 +166,7 @@ def defined(tree: ast.Module, class_name: str, method: str) -> Iterator[ast.Clas
 
 
 def names(node: Owner) -> Iterator[str]:
-    """What the statements of a class or module define."""
+    """Yield the names that the statements of a class or module define."""
     for inner in node.body:
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield inner.name
@@ -187,9 +187,9 @@ def bound(source: bytes, class_name: str) -> set[str] | None:
             module = symtable.symtable(source, "", "exec")  # type: ignore[arg-type]  # bytes may declare their encoding
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
-    scopes = [one for one in module.get_children() if (one.get_type(), one.get_name()) == ("class", class_name)]
+    scopes = [scope for scope in module.get_children() if (scope.get_type(), scope.get_name()) == ("class", class_name)]
     scopes = scopes if class_name else [module]
-    return {one.get_name() for scope in scopes for one in scope.get_symbols() if one.is_assigned()}
+    return {symbol.get_name() for scope in scopes for symbol in scope.get_symbols() if symbol.is_assigned()}
 
 
 def fingerprint(source: bytes, class_name: str, method: str) -> str:

@@ -1,4 +1,4 @@
-"""How other profilers are switched on in AReaL's training workers; the probe looks for its own when it records."""
+"""Switches of other profilers in AReaL's training workers; the probe looks for its own when it records."""
 
 from __future__ import annotations
 

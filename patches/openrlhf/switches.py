@@ -1,4 +1,4 @@
-"""How other profilers are switched on in OpenRLHF's training workers; it has none of its own."""
+"""Switches of other profilers in OpenRLHF's training workers; it has none of its own."""
 
 from __future__ import annotations
 

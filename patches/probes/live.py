@@ -13,7 +13,7 @@ class LiveNumber(StepMetadata):
     """Keeps the number in memory that other processes of the host can read through a file descriptor."""
 
     shared: Any
-    shown: Any  # its first element is the number
+    live_number: Any  # its first element is the number
 
     def __init__(self, worker: Any) -> None:
         super().__init__(worker)
@@ -25,11 +25,11 @@ class LiveNumber(StepMetadata):
         import mmap
         import tempfile
 
-        self.shown = [0]
+        self.live_number = [0]
         with contextlib.suppress(OSError):  # a file without a name, which is gone with the process
             self.shared = tempfile.TemporaryFile(dir="/dev/shm")  # noqa: SIM115
             self.shared.truncate(8)
-            self.shown = memoryview(mmap.mmap(self.shared.fileno(), 8)).cast("Q")
+            self.live_number = memoryview(mmap.mmap(self.shared.fileno(), 8)).cast("Q")
             self.ABOUT = {**self.ABOUT, "live": self.shared.fileno()}
 
 
@@ -38,7 +38,7 @@ class LiveIteration(LiveNumber, RolloutUnits):
 
     def step(self, batch: Any) -> None:
         super().step(batch)
-        self.shown[0] = self.unit
+        self.live_number[0] = self.unit
 
 
 class LiveUnit(LiveNumber, TrainingSteps):
@@ -46,4 +46,4 @@ class LiveUnit(LiveNumber, TrainingSteps):
 
     def start(self, unit: str, batch: Any) -> None:
         super().start(unit, batch)
-        self.shown[0] = self.unit
+        self.live_number[0] = self.unit

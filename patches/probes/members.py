@@ -1,4 +1,4 @@
-"""What the patched class itself gets beside a recorder: the methods that the lines at its call sites use.
+"""Members of the patched class itself, beside its recorder: the methods that the lines at its call sites use.
 
 ``_rlpatch_stage`` and ``_RlpatchStage`` stand for the names of the patch.
 """

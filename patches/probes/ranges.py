@@ -68,8 +68,8 @@ class NpuRanges(Recorded):
 
         import torch_npu
 
-        known = inspect.signature(torch_npu.npu.mstx.range_start).parameters
-        return "" if "domain" in known else "torch_npu before 2.7 knows no domains of mstx"
+        parameters = inspect.signature(torch_npu.npu.mstx.range_start).parameters
+        return "" if "domain" in parameters else "torch_npu before 2.7 knows no domains of mstx"
 
 
 class TorchRanges(Recorded):

@@ -10,7 +10,7 @@ from patches.probes.steering import Steerable
 
 
 class WindowTool(Steerable):
-    """What records a window: the seam between a recorder and, for example, a profiler.
+    """A tool that records a window, such as a profiler: the seam between it and a recorder.
 
     ``prof`` is None as long as nothing records. The recorder gives ``name`` and ``save_path``, from which the tool
     makes the paths of its files, and the numbers of the units.

@@ -63,9 +63,9 @@ class SglangRollout(RolloutUnits):
             return list(lengths.tolist())
         if batch.forward_mode.name not in ("DECODE", "TARGET_VERIFY"):
             return [before + more for before, more in zip(batch.prefix_lens, batch.extend_lens)]  # noqa: B905
-        known = [len(request.origin_input_ids) + len(request.output_ids) for request in batch.reqs]
-        late = 0 if batch.seq_lens_sum is None else (batch.seq_lens_sum - sum(known)) // len(known)
-        return [tokens + late for tokens in known]
+        lengths = [len(request.origin_input_ids) + len(request.output_ids) for request in batch.reqs]
+        late = 0 if batch.seq_lens_sum is None else (batch.seq_lens_sum - sum(lengths)) // len(lengths)
+        return [tokens + late for tokens in lengths]
 
     def idle(self) -> None:
         if self.running and not self.scheduler.waiting_queue:
@@ -118,10 +118,10 @@ class SglangRollout(RolloutUnits):
         parallel = getattr(scheduler, "ps", scheduler)
         if context and not hasattr(parallel, "dp_rank"):  # from 0.5.21 on
             parallel = context.get_parallel()
-        named = getattr(parallel, "dp_rank", None)
-        replica = getattr(scheduler.tp_worker, "_rlpatch_stage_replica", named)
+        dp_rank = getattr(parallel, "dp_rank", None)
+        replica = getattr(scheduler.tp_worker, "_rlpatch_stage_replica", dp_rank)
         if scheduler.server_args.enable_dp_attention or replica is None:
-            self.dp = getattr(parallel, "attn_dp_rank", named) or 0
+            self.dp = getattr(parallel, "attn_dp_rank", dp_rank) or 0
         else:
             self.dp = replica
             self.rank += replica * world
@@ -142,7 +142,7 @@ class SglangRollout(RolloutUnits):
 
 
 class BatchMetadata(SglangRollout):
-    """What a batch holds, where there are step metadata."""
+    """Notes what each batch holds, for the step metadata."""
 
     def hold(self, batch: Any) -> None:
         if self.open_at is not None and self.unit >= self.open_at:
@@ -179,11 +179,11 @@ class BatchContexts(SglangRollout):
         super().forget()
         self.longest_bound, self.bound_known = 0, False
 
-    def longest_context(self, batch: Any, wanted: int, decisive: bool) -> int:
-        """Return the tokens of the longest context where that may decide, else a bound below ``wanted``."""
+    def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:
+        """Return the tokens of the longest context where that may decide, else a bound below ``threshold``."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
-        if decodes and self.bound_known and (self.longest_bound < wanted or not decisive):
+        if decodes and self.bound_known and (self.longest_bound < threshold or not decisive):
             return self.longest_bound
         longest = max(self.contexts(batch))
         self.longest_bound = longest if decodes else max(self.longest_bound, longest)
@@ -225,7 +225,7 @@ class NamedReplica:
     """
 
     class _RlpatchStageReplica:
-        """Which replica of verl this process starts, for the processes that inherit its environment."""
+        """Tells the processes that inherit this environment which replica of verl they are."""
 
         def __init__(self) -> None:
             import contextlib

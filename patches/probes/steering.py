@@ -1,4 +1,4 @@
-"""What every probe can do: speak on the console, and read the environment that steers it."""
+"""The abilities of every probe: speak on the console, and read the environment that steers it."""
 
 from __future__ import annotations
 

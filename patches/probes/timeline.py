@@ -134,9 +134,9 @@ class TimelineRecorder(Steerable):
             return len(self.units)
 
         def __iter__(self) -> Any:
-            for one in self.units:
+            for item in self.units:
                 span = self.timeline.span("unit", self.name)
-                yield one
+                yield item
                 del span
 
     def units(self, name: str, units: Any) -> Any:
@@ -260,7 +260,7 @@ class TimelineRecorder(Steerable):
             return file.read(4096).replace("\0", " ").strip()[:80]
 
     def run(self) -> str:
-        """What the processes of a run have in common, on all hosts; below an actor of Ray, the actor knows it."""
+        """Return the name of the run, the same on all hosts; below an actor of Ray, the actor knows it."""
         import contextlib
         import os
         import sys
@@ -322,7 +322,7 @@ class VllmTimeline(EngineTimeline):
             tokens, requests = batch.total_num_scheduled_tokens, len(batch.num_scheduled_tokens)
             drafts = getattr(batch, "scheduled_spec_decode_tokens", None)
             if drafts:  # with its drafts a decode step would look like a prefill
-                tokens -= sum(len(one) for one in drafts.values())
+                tokens -= sum(map(len, drafts.values()))
             if not (tokens and self.counted):
                 return None
             new = batch.scheduled_new_reqs
@@ -331,10 +331,10 @@ class VllmTimeline(EngineTimeline):
             else:
                 cached = batch.scheduled_cached_reqs
                 if isinstance(cached, list):  # before vLLM 0.9.2
-                    before = sum(one.num_computed_tokens for one in cached)
+                    before = sum(request.num_computed_tokens for request in cached)
                 else:
                     before = sum(cached.num_computed_tokens)
-                self.context = tokens + before + sum(one.num_computed_tokens for one in new)
+                self.context = tokens + before + sum(request.num_computed_tokens for request in new)
             self.requests = requests
             return self.span("iteration", "", None, (requests, tokens, self.context))
         except Exception as e:

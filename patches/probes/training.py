@@ -151,9 +151,9 @@ class TrainingSteps(CountedUnits, OneWorld):
         def __iter__(self) -> Any:
             complete = False
             try:
-                for one in self.units:
-                    self.call("start", self.unit, one)
-                    yield one
+                for item in self.units:
+                    self.call("start", self.unit, item)
+                    yield item
                     self.call("stop", self.unit)
                 complete = True
             finally:  # also where the body of the loop raises, or breaks it

@@ -29,7 +29,7 @@ class TrainerSteps(TrainingSteps):
 
 
 class TrainerUpdate(TrainerSteps):
-    """What a trainer learns from a micro-batch once it is there, and the optimizer step of them all."""
+    """The update: forward and backward of each micro-batch once it is there, and the optimizer step of them all."""
 
     def framework(self) -> str:
         args = self.worker.args
@@ -41,11 +41,11 @@ class TrainerUpdate(TrainerSteps):
     def contents(self, batch: Any) -> Mapping[str, object]:
         import contextlib
 
-        found = dict(super().contents(batch))
+        contents = dict(super().contents(batch))
         with contextlib.suppress(Exception):  # a batch without a rollout
             rows, prompt = batch["prompt_ids"].shape
-            found.update(sequences=rows, padded=[rows, prompt + batch["completion_ids"].size(1)])
-        return found
+            contents.update(sequences=rows, padded=[rows, prompt + batch["completion_ids"].size(1)])
+        return contents
 
     def prepared(self, batch: Any = None, training: bool = True) -> None:
         if not training:  # an evaluation, which prepares its batches in the same place

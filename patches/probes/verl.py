@@ -35,8 +35,8 @@ class MegatronActor(TrainingSteps):
         return "actor"
 
     def framework(self) -> str:
-        own = getattr(self.worker, "prof", None)
-        return "verl's own torch profiler is switched on" if own is not None and own.check() else ""
+        profiler = getattr(self.worker, "prof", None)
+        return "verl's own torch profiler is switched on" if profiler is not None and profiler.check() else ""
 
 
 class MegatronLogProb(TrainingSteps):

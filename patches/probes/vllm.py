@@ -45,12 +45,12 @@ class SchedulerOutputs(RolloutUnits):
             length = self.prompt_length(request)
             self.prefilling[request.req_id] = length - request.num_computed_tokens
         kind = "decode" if batch.total_num_scheduled_tokens else None
-        for name, rest in list(self.prefilling.items()):
+        for name, tokens_left in list(self.prefilling.items()):
             count = counts.get(name, 0)
-            if rest <= 0 and 0 < count <= 1 + len(batch.scheduled_spec_decode_tokens.get(name, ())):
+            if tokens_left <= 0 and 0 < count <= 1 + len(batch.scheduled_spec_decode_tokens.get(name, ())):
                 del self.prefilling[name]
             elif count:
-                kind, self.prefilling[name] = "prefill", rest - count
+                kind, self.prefilling[name] = "prefill", tokens_left - count
         self.wait_for(kind, len(counts), batch)
         return kind
 
@@ -97,9 +97,9 @@ class ResumedFlags(CountedRequests, ListedRequests):
     """A flag for each request, in vLLM 0.9.2 to 0.11.0."""
 
     def add_resumed(self, batch: Any) -> None:
-        cached, known = batch.scheduled_cached_reqs, len(self.counts) - len(batch.finished_req_ids)
+        cached, going_on = batch.scheduled_cached_reqs, len(self.counts) - len(batch.finished_req_ids)
         self.counts = batch.num_scheduled_tokens
-        if len(self.counts) > known + len(batch.scheduled_new_reqs):  # one is back after a preemption
+        if len(self.counts) > going_on + len(batch.scheduled_new_reqs):  # one is back after a preemption
             back = (resumed for resumed, again in zip(cached.req_ids, cached.resumed_from_preemption) if again)  # noqa: B905
             self.prefilling.update(dict.fromkeys(back, -1))
 
@@ -108,9 +108,9 @@ class ResumedRequests(CountedRequests):
     """Cached requests as objects, before vLLM 0.9.2."""
 
     def add_resumed(self, batch: Any) -> None:
-        known = len(self.counts) - len(batch.finished_req_ids)
+        going_on = len(self.counts) - len(batch.finished_req_ids)
         self.counts = batch.num_scheduled_tokens
-        if len(self.counts) > known + len(batch.scheduled_new_reqs):  # one is back after a preemption
+        if len(self.counts) > going_on + len(batch.scheduled_new_reqs):  # one is back after a preemption
             back = (request.req_id for request in batch.scheduled_cached_reqs if request.resumed_from_preemption)
             self.prefilling.update(dict.fromkeys(back, -1))
 
@@ -123,12 +123,12 @@ class ResumedSomehow(CountedRequests):
     """Cached requests in any of these forms, or in one that is not known: for a release that is none."""
 
     def add_resumed(self, batch: Any) -> None:
-        cached, known = batch.scheduled_cached_reqs, len(self.counts) - len(batch.finished_req_ids)
+        cached, going_on = batch.scheduled_cached_reqs, len(self.counts) - len(batch.finished_req_ids)
         self.counts = batch.num_scheduled_tokens
         back: Iterable[str] = ()
         if hasattr(cached, "resumed_req_ids"):
             back = cached.resumed_req_ids
-        elif len(self.counts) > known + len(batch.scheduled_new_reqs):
+        elif len(self.counts) > going_on + len(batch.scheduled_new_reqs):
             if isinstance(cached, list):
                 back = [request.req_id for request in cached if request.resumed_from_preemption]
             else:
@@ -228,10 +228,10 @@ class OutputContexts(SchedulerOutputs):
         self.longest_bound = max(self.longest_bound, length)
         return length
 
-    def longest_context(self, batch: Any, wanted: int, decisive: bool) -> int:
-        """Return the tokens of the longest context where that may decide, else a bound below ``wanted``."""
+    def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:
+        """Return the tokens of the longest context where that may decide, else a bound below ``threshold``."""
         self.longest_bound += self.growth
-        if self.bound_known and (self.longest_bound < wanted or not decisive):
+        if self.bound_known and (self.longest_bound < threshold or not decisive):
             return self.longest_bound
         longest: Any = self.contents(batch).get("longest", 0)
         if len(batch.num_scheduled_tokens) == len(self.live) and min(self.prefilling.values(), default=0) >= 0:
@@ -291,7 +291,7 @@ class InputContexts(ModelInputs):
 
     growth: int
 
-    def longest_context(self, batch: Any, wanted: int, decisive: bool) -> int:  # noqa: ARG002
+    def longest_context(self, batch: Any, threshold: int, decisive: bool) -> int:  # noqa: ARG002
         return int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
 
 

@@ -88,7 +88,7 @@ class WeightSync(OneWorld):
     class Range:
         """Lasts until the last name of it is gone: that is the end of the frame that has it."""
 
-        left: Any = None
+        leave_call: Any = None  # of the sync that the frame is a call of
 
         def __init__(self, name: str) -> None:
             self.mark: Any = None
@@ -101,8 +101,8 @@ class WeightSync(OneWorld):
         def __del__(self) -> None:
             if self.mark:
                 self.mark.__exit__(None, None, None)
-            if self.left:
-                self.left()
+            if self.leave_call:
+                self.leave_call()
 
     class Syncs:
         """The syncs of this process, one after the other; one of several calls goes on between them."""
@@ -128,16 +128,16 @@ class WeightSync(OneWorld):
                 self.goes_on = goes_on
             self.depth += 1
             call_range = self.recorder.Range(call if self.recording() else "")
-            call_range.left = self.left
+            call_range.leave_call = self.leave_call
             return call_range
 
-        def left(self) -> None:
+        def leave_call(self) -> None:
             self.depth -= 1
             if not (self.depth or self.goes_on):
                 self.tell(None, "leave")
 
         def ended(self) -> None:
-            """What comes now is no part of a sync any more."""
+            """End the sync that goes on: what comes now is no part of it."""
             if self.goes_on and not self.depth:
                 self.goes_on = False
                 self.tell(None, "leave")
@@ -162,7 +162,7 @@ class WeightSync(OneWorld):
             return self.Socket(self, "send", socket) if self.recording() else socket
 
         class Waited:
-            """What is waited for is a range: it begins with ``begin`` and lasts as long as ``wait``."""
+            """Marks a wait by a range: it begins with ``begin`` and lasts as long as ``wait``."""
 
             wait: Any = None
 

@@ -1,4 +1,4 @@
-"""How other profilers are switched on beside SGLang: its own, which a request starts, and those of torch_npu."""
+"""Switches of other profilers beside SGLang: its own, which a request starts, and those of torch_npu."""
 
 from __future__ import annotations
 

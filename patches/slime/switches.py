@@ -1,4 +1,4 @@
-"""How other profilers are switched on in slime's training processes."""
+"""Switches of other profilers in slime's training processes."""
 
 from __future__ import annotations
 

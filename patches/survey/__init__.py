@@ -1,1 +1,1 @@
-"""What a release is like that no recipe names yet, and the tables that are made from the recipes: see ``__main__``."""
+"""A look at releases that no recipe names yet, and the tables that are made from the recipes: see ``__main__``."""

@@ -63,13 +63,13 @@ def _survey(word: str, path: Path | None) -> list[str]:
 def _new(word: str | None) -> int:
     """Survey what is new of the project ``word``, or of all; 1 if something is."""
     names = [find.parse(word, projects())[0]] if word else [project.name for project in projects()]
-    found = False
+    found_new = False
     for project in (project for project in projects() if project.name in names):
         if not project.on_index:
             click.echo(f"{project.name}: not on the package index")
             continue
         versions = fits.unknown(project)
-        found = found or bool(versions)
+        found_new = found_new or bool(versions)
         if not versions:
             click.echo(f"{project.name}: nothing newer than {project.releases[-1]}")
         for version in versions:
@@ -78,7 +78,7 @@ def _new(word: str | None) -> int:
             except Problem as problem:  # of this release; the others are looked at
                 lines = [f"{project.name} {version}: {problem}"]
             click.echo("\n".join([*lines, ""]))
-    return int(found)
+    return int(found_new)
 
 
 if __name__ == "__main__":

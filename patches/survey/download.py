@@ -31,8 +31,8 @@ _WHEEL = (
 _SITE = r"^[^/]+\.data/(purelib|platlib)/"
 
 
-def download(distributions: Sequence[str], version: str, folder: Path, *, parts: Sequence[str], wanted: Wanted) -> None:
-    """Fill ``folder`` with the ``wanted`` files of a release whose path begins with one of ``parts`` (none: any).
+def download(distributions: Sequence[str], version: str, folder: Path, *, parts: Sequence[str], keep: Wanted) -> None:
+    """Fill ``folder`` with the files of a release that ``keep`` takes, whose path begins with one of ``parts``.
 
     ``distributions`` are the names under which it may be published, the first that has the release is taken; its
     wheel, or its source archive if it has none. Raises :class:`Problem` (ENVIRONMENT) where none can be had.
@@ -43,9 +43,7 @@ def download(distributions: Sequence[str], version: str, folder: Path, *, parts:
             if parts and _members(name, version, folder, parts):
                 return
             for unpack in (_wheel, _sdist):
-                output = unpack(
-                    name, version, here, folder, lambda path, size: _part(path, parts) and wanted(path, size)
-                )
+                output = unpack(name, version, here, folder, lambda path, size: _part(path, parts) and keep(path, size))
                 if not output:
                     return
     raise _unavailable(distributions[0], version, output)
@@ -70,8 +68,8 @@ def _part(path: str, parts: Sequence[str]) -> bool:
     return not parts or path.startswith(tuple(parts))
 
 
-def _wheel(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted) -> str:
-    """What pip printed; "" where all went well."""
+def _wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
+    """Return what pip printed where it failed, else ""."""
     done = _pip_download([*_WHEEL, "--dest", str(scratch), f"{name}=={version}"], scratch)
     wheels = list(scratch.glob("*.whl"))
     if len(wheels) != 1:
@@ -79,7 +77,7 @@ def _wheel(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted)
     with zipfile.ZipFile(wheels[0]) as archive:
         for item in archive.infolist():
             item.filename = re.sub(_SITE, "", item.filename)
-            if not item.is_dir() and wanted(item.filename, item.file_size):
+            if not item.is_dir() and keep(item.filename, item.file_size):
                 archive.extract(item, folder)
     return ""
 
@@ -113,8 +111,8 @@ with command.main_context():
 """
 
 
-def _sdist(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted) -> str:
-    """What pip printed; "" where all went well."""
+def _sdist(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
+    """Return what pip printed where it failed, else ""."""
     # pip has no "download, but do not ask the project's build for its metadata", and that build wants torch.
     # A setuptools that refuses makes the step fail before upstream code runs; --no-clean leaves the unpacked
     # archive.
@@ -128,7 +126,7 @@ def _sdist(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted)
         return done.stderr or "no source archive"
     for path in (path for path in trees[0].rglob("*") if path.is_file() and not path.is_symlink()):
         inside = path.relative_to(trees[0]).as_posix()
-        if wanted(inside, path.stat().st_size):
+        if keep(inside, path.stat().st_size):
             (folder / inside).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, folder / inside)
     return ""
@@ -138,9 +136,9 @@ def _python() -> str:
     """An interpreter that has pip: environments of uv have none. Raises Problem (ENVIRONMENT)."""
     if _pip_is_here():
         return sys.executable
-    for found in filter(None, (shutil.which("python3", path=folder) for folder in os.get_exec_path())):
-        if not subprocess.run([found, "-c", "import pip"], capture_output=True).returncode:
-            return found
+    for interpreter in filter(None, (shutil.which("python3", path=folder) for folder in os.get_exec_path())):
+        if not subprocess.run([interpreter, "-c", "import pip"], capture_output=True).returncode:
+            return interpreter
     cause = "pip, which downloads the release, is neither beside rlpatch nor beside a python3 on PATH"
     raise Problem(Kind.ENVIRONMENT, cause, hint="uv pip install pip, or uvx --with pip …")
 

@@ -1,4 +1,4 @@
-"""Which structures of the recipes a release has, and what has to be added for it."""
+"""The structures of the recipes that a release has, and the lines to add for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from patches.survey.download import download, listed
 
 
 class RecipeFit(NamedTuple):
-    """What a recipe has in the release.
+    """The fit of a recipe to a release.
 
     ``structure`` is the one that the release should have by its place among the others (None: none of the recipe);
     ``file`` is where the recipe fits ("" for nowhere), ``fingerprint`` that of its method there, and ``reason`` says
@@ -33,7 +33,7 @@ class RecipeFit(NamedTuple):
     reason: str
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the method is one of those that were seen in releases of this structure, if anybody looks at them."""
         prints = self.structure.fingerprints if self.structure else ()
         return self.structure is not None and (not prints or self.fingerprint in prints)
@@ -45,16 +45,16 @@ class RecipeFit(NamedTuple):
 
     @property
     def _as_before(self) -> bool:
-        return self.known and self.structure is not None and self.structure.file == self.file
+        return self.is_known and self.structure is not None and self.structure.file == self.file
 
 
 def fetch(project: Project, version: str, folder: Path) -> Path:
     """``folder`` with the files of a release that recipes and versions are read from; Problem (ENVIRONMENT)."""
     folder.mkdir(parents=True)
     metadata = (f"{name.replace('-', '_')}-" for name in project.distributions)
-    own = (f"{project.package}/{name}.py" for name in ("__init__", "version", "_version"))
-    parts = (*project.files, *own, *project.version_files, *metadata, "PKG-INFO")
-    download(project.distributions, version, folder, parts=parts, wanted=lambda _path, _size: True)
+    version_modules = (f"{project.package}/{name}.py" for name in ("__init__", "version", "_version"))
+    parts = (*project.files, *version_modules, *project.version_files, *metadata, "PKG-INFO")
+    download(project.distributions, version, folder, parts=parts, keep=lambda _path, _size: True)
     return folder
 
 
@@ -63,24 +63,28 @@ def unknown(project: Project) -> list[str]:
 
     What is older than all that are known was never meant to be, and development builds are no releases.
     """
-    known = {Version(release) for release in project.releases}
+    published_versions = {Version(release) for release in project.releases}
     there = {Version(version): version for name in project.distributions for version in listed(name)}
-    new = (version for version in there if version not in known and version > min(known) and not version.is_devrelease)
+    new = (
+        version
+        for version in there
+        if version not in published_versions and version > min(published_versions) and not version.is_devrelease
+    )
     return [there[version] for version in sorted(new)]
 
 
 def report(upstream: Upstream, target: Target) -> list[str]:
-    """What each recipe finds in ``target``, and the lines to add; Problem (VERSION) for a target without a version."""
+    """Say what each recipe finds in ``target``, and the lines to add. Raises Problem (VERSION) without a version."""
     name, version = upstream.project.name, target.version
     if not version:
         hint = "unpack a release, which says it in its metadata"
         raise Problem(Kind.VERSION, f"nothing says which release of {name} this is", str(target.root), hint)
     findings = _findings(upstream, target)
-    known = published(upstream, version)
-    lines = [f"{name} {version}: {'a release that is known' if known else 'a release that is not known'}"]
+    is_published = published(upstream, version)
+    lines = [f"{name} {version}: {'a release that is known' if is_published else 'a release that is not known'}"]
     lines += [line for finding in findings if (line := _line(finding))]
     todo = list(dict.fromkeys(line for finding in findings for line in _todo(upstream, finding, version)))
-    if not known:
+    if not is_published:
         todo[:0] = _listed(upstream, version)
     if not todo:
         return [*lines, "", "nothing to add: every structure fits, and every fingerprint is known"]
@@ -100,7 +104,7 @@ def _before(upstream: Upstream, version: str) -> str:
 
 
 def _findings(upstream: Upstream, target: Target) -> list[RecipeFit]:
-    """What each recipe finds, but for those of other releases that lack what they need here."""
+    """Return the fit of each recipe, but for those of other releases that lack what they need here."""
     findings = [_find(upstream, recipe, target) for recipe in upstream.recipes]
     fits = {finding.recipe.name for finding in findings if finding.file}
     return [
@@ -143,10 +147,10 @@ def _line(finding: RecipeFit) -> str:
     name = f"  {recipe.stage}: {recipe.name}"
     if finding.file:
         shape = f"structure {structure.name}" if structure and structure.name else "its structure"
-        state = "known" if finding.known else "new"
+        state = "known" if finding.is_known else "new"
         fits = f"fits {shape}" if structure else "fits, though none of its structures has this release,"
-        seen = f"fingerprint {finding.fingerprint} " if finding.fingerprint else ""
-        return f"{name}: {fits} in {finding.file}, {seen}({state})"
+        hash_text = f"fingerprint {finding.fingerprint} " if finding.fingerprint else ""
+        return f"{name}: {fits} in {finding.file}, {hash_text}({state})"
     return f"{name}: does not fit: {finding.reason}" if structure else ""
 
 
@@ -172,16 +176,16 @@ def _todo(upstream: Upstream, finding: RecipeFit, version: str) -> Iterator[str]
         if finding.file:
             yield f'{file}:{line}, {recipe.name}: a structure for {finding.file}: RELEASES.since("{version}"), with'
             yield f'    fingerprints "{finding.fingerprint}"'
-    elif not finding.known:
+    elif not finding.is_known:
         yield f'{file}:{line}, {recipe.name}, fingerprints: "{finding.fingerprint}",'
 
 
 def _written(upstream: Upstream, words: Iterable[str]) -> tuple[str, int]:
     """The file and the line in which one of ``words`` stands as a literal, the last of them."""
     folder = Path(__file__).parents[1] / upstream.project.package
-    found = (f"patches/{folder.name}", 0)
+    place = (f"patches/{folder.name}", 0)
     for file in sorted(folder.glob("*.py")):
         for number, text in enumerate(file.read_text("utf-8").splitlines(), 1):
             if any(f'"{word}"' in text for word in words):
-                found = (f"patches/{folder.name}/{file.name}", number)
-    return found
+                place = (f"patches/{folder.name}/{file.name}", number)
+    return place

@@ -19,7 +19,7 @@ PAGES = ("README.md", "README.zh.md", "docs/reference/targets.md", "docs/referen
 
 
 class Words(NamedTuple):
-    """What the table says in one language."""
+    """The words of the table in one language."""
 
     head: str
     also: str
@@ -94,14 +94,14 @@ def _windows(recipes: Sequence[Recipe]) -> tuple[str, ...]:
 
 
 def _releases(upstream: Upstream, recipes: Sequence[Recipe]) -> tuple[str, ...]:
-    known = {release for recipe in recipes for release in recipe.releases}
-    return tuple(release for release in upstream.project.releases if release in known)
+    recipe_releases = {release for recipe in recipes for release in recipe.releases}
+    return tuple(release for release in upstream.project.releases if release in recipe_releases)
 
 
 def _line(row: StageGroup, words: Words) -> str:
     project = row.upstream.project
-    others = [f"`{name}`" for name in project.distributions if name != project.name]
-    target = words.also.format(project.name, ", ".join(others)) if others else project.name
+    other_names = [f"`{name}`" for name in project.distributions if name != project.name]
+    target = words.also.format(project.name, ", ".join(other_names)) if other_names else project.name
     stages, windows = ", ".join(row.stages), ", ".join(f"`--{unit}`" for unit in row.windows)
     if row.windows == (WHOLE,):
         windows = words.none if row.stages == (_BUILTIN,) else words.whole

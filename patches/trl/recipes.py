@@ -112,7 +112,7 @@ def _update_probe() -> Probe:
     )
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> Any:
-        """Those of any training stage; Problem (USAGE) for mini-batches that no training step has."""
+        """Return those of any training stage. Raises Problem (USAGE) for mini-batches that no training step has."""
         window = config.stage.window
         if window.unit == MINI and any(first > 0 for first, _ in window.all):
             cause = Text("--{mini} {window}: a training step of TRL has one mini-batch, number 0", MINI, window)

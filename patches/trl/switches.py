@@ -1,4 +1,4 @@
-"""How other profilers are switched on in TRL's processes; it has none of its own."""
+"""Switches of other profilers in TRL's processes; it has none of its own."""
 
 from __future__ import annotations
 

@@ -187,8 +187,8 @@ _SERVER_KEYS = (
 
 def _is_discrete(values: _Values) -> bool:
     tool = values[f"{_PROFILER}.tool"]
-    known = tool in ("npu", "torch")
-    return known and bool(values[f"{_PROFILER}.enable"] and values[f"{_PROFILER}.tool_config.{tool}.discrete"])
+    is_known = tool in ("npu", "torch")
+    return is_known and bool(values[f"{_PROFILER}.enable"] and values[f"{_PROFILER}.tool_config.{tool}.discrete"])
 
 
 def _server(values: _Values) -> State:

@@ -48,7 +48,7 @@ def loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple
 
 
 def leave(method: str, why: str, windows: tuple[str, ...] = ()) -> Insertion:
-    """Where a call ends."""
+    """Return the line where a call ends."""
     return Insertion(method, where=Before("return ..."), line='self._rlpatch_stage("leave")', why=why, windows=windows)
 
 

@@ -1,4 +1,4 @@
-"""How other profilers are switched on in verl's worker processes."""
+"""Switches of other profilers in verl's worker processes."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ def _checkpoint_engines() -> Iterator[Recipe]:
             _ADAPTERS,
             _phase(f"{cls}.send_weights", "bucket", _SENDER),
             *(
-                _phase(f"{one}.wait_for_complete", "send", Text("a bucket is on its way to the other side"))
-                for one in operations
+                _phase(f"{operation}.wait_for_complete", "send", Text("a bucket is on its way to the other side"))
+                for operation in operations
             ),
             more=_WEIGHTS.wrapped(f"{cls}.send_weights"),
         )

@@ -1,4 +1,4 @@
-"""How other profilers are switched on beside vLLM: its own, and dynolog's."""
+"""Switches of other profilers beside vLLM: its own, and dynolog's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How other profilers are switched on beside vllm-ascend: its own, msMonitor, and those of every process on NPUs."""
+"""Switches of other profilers beside vllm-ascend: its own, msMonitor, and those of every process on NPUs."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
         site.mkdir()
         names = upstream.project.distributions
         try:
-            download(names, version or "", site, parts=(), wanted=lambda _path, size: size <= _LARGEST)
+            download(names, version or "", site, parts=(), keep=lambda _path, size: size <= _LARGEST)
         except Problem as problem:
             hint = Text("where it is installed or unpacked: rlpatch demo --path DIR")
             raise problem.replace(where="", hint=hint) from None
