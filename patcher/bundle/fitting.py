@@ -86,8 +86,8 @@ def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Ta
     for plan, file in unfit:
         data, where = _read(target, PurePosixPath(file.path)), str(target.root / file.path)
         if data is not None and digest(markers.strip(data, where=where)) == file.before:
-            others = ", ".join(str(mark.patch) for mark in markers.marked(data) if mark.patch != plan.patch)
-            cause = f"the file carries the lines of another patch, which this bundle does not know ({others})"
+            other_patches = ", ".join(str(mark.patch) for mark in markers.marked(data) if mark.patch != plan.patch)
+            cause = f"the file carries the lines of another patch, which this bundle does not know ({other_patches})"
             hint = "remove it first, or use rlpatch itself here: it adds one patch to another"
             return Problem(Kind.FOREIGN_EDIT, cause, where, hint)
     if not same:

@@ -1,1 +1,1 @@
-"""How a file changes: edits that are put in, the marks around them, and the state in which they are found later."""
+"""The change of a file: edits that are put in, the marks around them, and the state in which they are found later."""

@@ -10,7 +10,7 @@ SHARED = "recorder"
 
 
 class PatchId(NamedTuple):
-    """What a patch is known by: the same id applied again replaces it, another one is added.
+    """The name of a patch: the same id applied again replaces it, another one is added.
 
     With the stage ``recorder`` it names what patches share: it goes in with the first of them and out with the last.
     """
@@ -51,7 +51,7 @@ class Change(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What the store remembers of an applied patch, so that ``status`` can tell the truth later.
+    """The store's record of an applied patch, so that ``status`` can tell the truth later.
 
     ``files`` are the paths relative to the root that carry lines of this patch; ``options`` are the words of
     the configuration as the user would type them again.

@@ -229,7 +229,7 @@ def others(data: bytes) -> bytes:
 
 
 def _ours(found: Sequence[Marked], wanted: Collection[PatchId] | None) -> list[Marked]:
-    """Those that are ``wanted`` (None: all), and what is shared and needed by no other."""
+    """Return the marks that are ``wanted`` (None: all), and what is shared and needed by no other."""
     if wanted is None:
         return [*found]
     needed = {shared for patch in found if patch.patch not in wanted for shared in patch.uses}

@@ -1,4 +1,4 @@
-"""How a patched file stands today: what `rlpatch status` says of it."""
+"""The state of a patched file today, as `rlpatch status` says it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FileState(NamedTuple):
 def file_state(
     data: bytes | None, pristine: bytes | None, patch: PatchId, path: str, rights: str = "", left: bool | None = None
 ) -> FileState:
-    """How the file ``path`` with the bytes ``data`` stands to ``patch``; ``pristine`` is the backup of the store.
+    """Return how ``path`` with the bytes ``data`` stands to ``patch``; ``pristine`` is the backup of the store.
 
     ``rights`` says in words what others have changed of its mode, owner and attributes; ``left`` tells whether the
     bytes are those that rlpatch wrote, where the store knows.

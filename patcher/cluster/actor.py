@@ -1,4 +1,4 @@
-"""What Ray starts on a node. Its class is pickled by value: rlpatch is not there before the archive is.
+"""The actor that Ray starts on a node. Its class is pickled by value: rlpatch is not there before the archive is.
 
 So this module imports nothing of rlpatch when it is loaded, and what goes in and out are bytes.
 """

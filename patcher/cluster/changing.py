@@ -56,12 +56,12 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
         with interrupts.deferred():
             if hindrances := check(group, work).problems:
                 raise together(hindrances)
-            own, shares = _first_of_each_folder(group, work)
+            edits_of_node, shares = _first_of_each_folder(group, work)
             interrupts.look()
-            answers = group.call("commit", {node: (_edits(edits),) for node, edits in own.items()})
+            answers = group.call("commit", {node: (_edits(edits),) for node, edits in edits_of_node.items()})
             interrupts.ignore()
             if failed(answers):
-                raise _undone(group, own, answers, status)
+                raise _undone(group, edits_of_node, answers, status)
     except KeyboardInterrupt:
         raise Problem(Kind.INTERRUPTED, Text("stopped by the keyboard; nothing was changed")) from None
     committed: dict[str, Outcome] = values(answers)
@@ -78,19 +78,19 @@ def _first_of_each_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[
     """
     run = os.urandom(8).hex()
     answers = group.call("mark", {node: (run, node, _roots(edits)) for node, edits in work.items()})
-    own: dict[str, list[NodeEdit]] = {}
+    edits_of_node: dict[str, list[NodeEdit]] = {}
     shares: dict[str, str] = {}
     for node, names in values(answers).items():
-        mine = {root for root, name in names.items() if name == f"{node}:{root}"}
-        own[node] = [node_edit for node_edit in work[node] if str(node_edit.edit.root) in mine]
-        others = dict.fromkeys(name for root, name in names.items() if root not in mine)
-        if others:
-            shares[node] = ", ".join(others)
-    own = {node: edits for node, edits in own.items() if edits}
-    group.call("unmark", {node: (run, _roots(edits)) for node, edits in own.items()})
+        marked_here = {root for root, name in names.items() if name == f"{node}:{root}"}
+        edits_of_node[node] = [node_edit for node_edit in work[node] if str(node_edit.edit.root) in marked_here]
+        other_nodes = dict.fromkeys(name for root, name in names.items() if root not in marked_here)
+        if other_nodes:
+            shares[node] = ", ".join(other_nodes)
+    edits_of_node = {node: edits for node, edits in edits_of_node.items() if edits}
+    group.call("unmark", {node: (run, _roots(edits)) for node, edits in edits_of_node.items()})
     if failed(answers):
         raise together(problems(answers))
-    return own, shares
+    return edits_of_node, shares
 
 
 def _roots(edits: Iterable[NodeEdit]) -> list[str]:
@@ -105,17 +105,19 @@ def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status:
     """Undo the edits of all nodes that have, or may have done them; return the problem to raise."""
     causes = failed(answers)
     changed = [node for node, answer in answers.items() if not answer.problem or _is_incomplete(answer.problem)]
-    left = failed(group.call("undo", {node: (work[node],) for node in changed}))
+    still_changed = failed(group.call("undo", {node: (work[node],) for node in changed}))
     problem = together(problems(causes, _rolled_back))
-    if not left:
+    if not still_changed:
         return problem
-    unclear = problems(left, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, Text("no answer: {why}", why)))
-    first = together([one.replace(kind=Kind.ROLLBACK_INCOMPLETE) for one in unclear])
-    others = problems({node: answer for node, answer in causes.items() if node not in left})
+    unclear = problems(still_changed, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, Text("no answer: {why}", why)))
+    first = together([problem.replace(kind=Kind.ROLLBACK_INCOMPLETE) for problem in unclear])
+    other_problems = problems({node: answer for node, answer in causes.items() if node not in still_changed})
     return first.replace(
-        cause=Text("{nodes} may be left changed, all other nodes are as they were: {cause}", listed(left), first.cause),
+        cause=Text(
+            "{nodes} may be left changed, all other nodes are as they were: {cause}", listed(still_changed), first.cause
+        ),
         hint=Text("when it answers again, `{command}` shows how it is; then the same command again, or revert", status),
-        notes=(*first.notes, *map(_why_undone, others)),
+        notes=(*first.notes, *map(_why_undone, other_problems)),
     )
 
 
@@ -134,16 +136,16 @@ def _is_incomplete(problem: Problem) -> bool:
 
 def _late(group: NodeGroup, work: Work, tries: int = 5) -> tuple[str, ...]:
     """Return the nodes that do not see what others wrote into their folder, after some tries: it may be late."""
-    wanted = {
+    unseen = {
         node: {str(edit.root / change.path): digest(change.after) for edit, _ in edits for change in edit.changes}
         for node, edits in work.items()
     }
     for attempt in range(tries):
-        if not wanted:
+        if not unseen:
             break
         time.sleep(0.2 * 2**attempt if attempt else 0)
-        answers = group.call("verify", {node: (files,) for node, files in wanted.items()})
-        wanted = {node: wanted[node] for node, answer in answers.items() if not answer.ok or answer.value}
-        if any(answers[node].lost for node in wanted):
+        answers = group.call("verify", {node: (files,) for node, files in unseen.items()})
+        unseen = {node: unseen[node] for node, answer in answers.items() if not answer.ok or answer.value}
+        if any(answers[node].lost for node in unseen):
             break
-    return tuple(wanted)
+    return tuple(unseen)

@@ -26,10 +26,10 @@ def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
     chosen = choose([word for word in words if word != HAS_TARGET], there)
     cluster = ("--ray", *(() if address == "auto" else (address,)))
     origin = (*cluster, *search.words, *(("--nodes", nodes) if nodes else ()))
-    others = [node.name for node in there if node not in chosen]
+    names = [node.name for node in there if node not in chosen]
     left_out = (
-        Text("left out {count} of {total} nodes by --nodes: {nodes}", len(others), len(there), ", ".join(others))
-        if others
+        Text("left out {count} of {total} nodes by --nodes: {nodes}", len(names), len(there), ", ".join(names))
+        if names
         else ""
     )
     return Nodes(
@@ -68,5 +68,5 @@ def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
 def _matches(word: str, node: RayNode) -> bool:
     if resource := re.fullmatch(r"([^<>=]+)>(\d+(?:\.\d+)?)", word):
         return node.resources.get(resource[1], 0) > float(resource[2])
-    named = (node.name, node.host, node.address)
-    return any(fnmatch.fnmatchcase(name, word) for name in named) or (len(word) >= 6 and node.identity.startswith(word))
+    names = (node.name, node.host, node.address)
+    return any(fnmatch.fnmatchcase(name, word) for name in names) or (len(word) >= 6 and node.identity.startswith(word))

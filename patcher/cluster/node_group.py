@@ -146,16 +146,16 @@ def merged(node_problems: Iterable[tuple[str, Problem]]) -> list[Problem]:
 
 def listed(names: Collection[str], most: int = 8) -> str:
     """Join the names, or the first of them and how many there are."""
-    shown = ", ".join(sorted(names, key=natural)[:most])
-    return shown if len(names) <= most else Text("{names}, … ({count} nodes)", shown, len(names))
+    first_names = ", ".join(sorted(names, key=natural)[:most])
+    return first_names if len(names) <= most else Text("{names}, … ({count} nodes)", first_names, len(names))
 
 
 def together(several: Sequence[Problem]) -> Problem:
     """Return one problem that has all others in its notes; the first decides the exit code."""
-    first, *others = several
+    first, *other_problems = several
     lines = tuple(
         line
-        for other in others
+        for other in other_problems
         for line in (Text("{cause} ({place})", other.cause, other.place), Text("  next: {hint}", other.hint))
     )
     return first.replace(notes=(*first.notes, *lines))

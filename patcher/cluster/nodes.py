@@ -108,8 +108,8 @@ class Nodes:
 
     def _committed(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
         lines = [
-            Text("{node} sees the same folder as {other_nodes}, where it was written once", node, others)
-            for node, others in changed.shares.items()
+            Text("{node} sees the same folder as {other_nodes}, where it was written once", node, other_nodes)
+            for node, other_nodes in changed.shares.items()
         ]
         if lines:
             trees = count - len(lines)
@@ -200,17 +200,17 @@ class Nodes:
         if not self._with_target:
             return surveys, StepResult()
         chosen = {node: survey for node, survey in surveys.items() if survey.found}
-        others = surveys.keys() - chosen
+        other_nodes = surveys.keys() - chosen
         if not chosen:
-            problem = Problem(Kind.NO_TARGET, Text("no node has one of the targets"), node=listed(others))
+            problem = Problem(Kind.NO_TARGET, Text("no node has one of the targets"), node=listed(other_nodes))
             return chosen, StepResult(problems=(problem,))
         text = Text(
             "left out {count} of {total} nodes, without a target: {nodes}",
-            len(others),
+            len(other_nodes),
             len(surveys),
-            listed(others),
+            listed(other_nodes),
         )
-        return chosen, StepResult.noted([Note(text)] if others else [])
+        return chosen, StepResult.noted([Note(text)] if other_nodes else [])
 
     def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
         """Return a search in the files of nodes that are alike, copied from the first one. Raises Problem."""

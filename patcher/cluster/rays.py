@@ -90,7 +90,8 @@ class RayNodeGroup:
     def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
         """The answers that are there in time."""
         references = {
-            name: self._actor(name).answer.remote(pickle.dumps((method, own))) for name, own in arguments.items()
+            name: self._actor(name).answer.remote(pickle.dumps((method, node_arguments)))
+            for name, node_arguments in arguments.items()
         }
         waiting = list(references.values())
         ready = self._ray.wait(waiting, num_returns=len(waiting), timeout=limit_s)[0] if waiting else ()
@@ -101,7 +102,7 @@ class RayNodeGroup:
         self._actors.clear()
         with contextlib.suppress(Exception):
             self._ray.shutdown()
-        sys.stdout, sys.stderr = (getattr(one, "stream", one) for one in (sys.stdout, sys.stderr))
+        sys.stdout, sys.stderr = (getattr(stream, "stream", stream) for stream in (sys.stdout, sys.stderr))
 
     def _actor(self, name: str) -> Any:
         if name not in self._actors:
@@ -159,13 +160,13 @@ def name_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
     for (host, at), several in places.items():
         # Where nobody is left, one stands for the machine, so that it is missed.
         living = (several[1:] and [*filter(_listens, several)]) or several[-1:]
-        nodes += [RayNode(host, one["NodeID"], host, at, one["Resources"]) for one in living]
-    hosts, addresses = Counter(one.host for one in nodes), Counter(one.address for one in nodes)
-    for number, one in enumerate(nodes):
-        if hosts[one.host] > 1:
-            own = one.address if addresses[one.address] == 1 else one.identity[:8]
-            nodes[number] = one._replace(name=f"{one.host}({own})")
-    return sorted(nodes, key=lambda node: natural(node.name))
+        nodes += [RayNode(host, node["NodeID"], host, at, node["Resources"]) for node in living]
+    hosts, addresses = Counter(node.host for node in nodes), Counter(node.address for node in nodes)
+    for number, ray_node in enumerate(nodes):
+        if hosts[ray_node.host] > 1:
+            distinct = ray_node.address if addresses[ray_node.address] == 1 else ray_node.identity[:8]
+            nodes[number] = ray_node._replace(name=f"{ray_node.host}({distinct})")
+    return sorted(nodes, key=lambda ray_node: natural(ray_node.name))
 
 
 def _listens(node: Mapping[str, Any]) -> bool:
@@ -186,9 +187,9 @@ def _stderr_copy() -> Iterator[IO[str]]:
     catching = os.fdopen(os.memfd_create("stderr"), "w+", encoding="utf-8", errors="replace")
     with catching as copy, contextlib.ExitStack() as restoring:
         with contextlib.suppress(OSError):  # this process was started without one
-            kept = os.dup(2)
-            restoring.callback(os.close, kept)
-            restoring.callback(os.dup2, kept, 2)
+            stderr_copy = os.dup(2)
+            restoring.callback(os.close, stderr_copy)
+            restoring.callback(os.dup2, stderr_copy, 2)
             os.dup2(copy.fileno(), 2)
         yield copy
 

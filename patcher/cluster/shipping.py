@@ -42,6 +42,6 @@ def _modules() -> Iterator[tuple[str, Path]]:
 
 
 def _bytecode(path: Path, source: bytes) -> bytes:
-    """What an import makes of a file, out of Python's cache where that has it."""
+    """Return the bytecode of a file, out of Python's cache where that has it."""
     code = SourceFileLoader(path.stem, str(path)).get_code(path.stem)
     return importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source) + marshal.dumps(code)

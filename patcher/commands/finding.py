@@ -78,7 +78,7 @@ class SearchOptions:
             path=self.path,
             python=self.python,
             version=version,
-            known=known,
+            projects=known,
             command=command,
             again=lambda text: self.again(word, text),
             environment=self.environment,

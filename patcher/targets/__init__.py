@@ -1,1 +1,1 @@
-"""What is there to patch, and where: `find` answers; every other module owns one way of being installed."""
+"""The search for what can be patched: `find` answers; every other module owns one way of being installed."""

@@ -1,4 +1,4 @@
-"""What git knows of a source checkout: its commit, its release, and what is committed of a file.
+"""A source checkout as git knows it: its commit, its release, and what is committed of a file.
 
 Everything of GitPython is here, and imported only where a target lies in a checkout: wheel installs work
 without git.
@@ -111,10 +111,10 @@ def _release(root: Path) -> tuple[str, str, str]:
         newest = max(at_head)
         return at_head[newest], "", str(newest)
     described = _optional(root, "describe", "--tags", "--long", "--match", "v[0-9]*", "--match", "[0-9]*")
-    near, _, rest = described.rpartition("-g")
+    near, _, commit = described.rpartition("-g")
     near, _, distance = near.rpartition("-")
     version = understood(near)
-    return ("", near, _after(version, int(distance), rest)) if version else ("", "", "")
+    return ("", near, _after(version, int(distance), commit)) if version else ("", "", "")
 
 
 def _after(tag: Version, distance: int, commit: str) -> str:

@@ -26,12 +26,12 @@ def parse(text: str, projects: Sequence[Project]) -> tuple[str, str | None]:
     that is none of ``projects``.
     """
     name, equals, version = (part.strip() for part in text.partition("=="))
-    known = next((one for one in projects if versions.normalise(one.name) == versions.normalise(name)), None)
-    if known is None:
+    project = next((one for one in projects if versions.normalise(one.name) == versions.normalise(name)), None)
+    if project is None:
         raise _unknown(text, name, projects)
     if equals and not versions.valid(version):
-        raise _no_version(text, version, known)
-    return known.name, version if equals else None
+        raise _no_version(text, version, project)
+    return project.name, version if equals else None
 
 
 def find(
@@ -40,7 +40,7 @@ def find(
     path: Path | None = None,
     python: str | None = None,
     version: str | None = None,
-    known: Sequence[Project] = (),
+    projects: Sequence[Project] = (),
     command: str = "apply",
     again: Callable[[str], str] = str,
     environment: Environment | None = None,
@@ -49,13 +49,13 @@ def find(
 
     In: ``path``, a folder that holds the package, or ``python``, an interpreter; without both, the
     interpreter that runs rlpatch, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. ``version`` asserts a
-    release, ``known`` are the projects to name when this one is missing, ``command`` is what the user typed,
+    release, ``projects`` are the projects to name when this one is missing, ``command`` is what the user typed,
     ``again`` gives the whole command line with another ``TARGET==VERSION``, and ``environment`` is what ``python`` has
     answered before (`environment_of`).
     Raises: Problem NO_TARGET, VERSION, ENVIRONMENT (compiled, zipped, interpreter fails) or USAGE.
     """
     searched: list[str] = []
-    for place in _places((project, *known), path, python, environment, searched):
+    for place in _places((project, *projects), path, python, environment, searched):
         try:
             target = place.search(project)
         except Problem as problem:
@@ -64,7 +64,7 @@ def find(
             searched.append(Text("{place}: {cause}", place.name, problem.cause))
             continue
         if target is None:
-            searched.append(Text("{place}: {cause}", place.name, _nothing(project, place, known)))
+            searched.append(Text("{place}: {cause}", place.name, _nothing(project, place, projects)))
         elif version is None or versions.holds(target.version, version):
             return target
         else:
@@ -75,7 +75,7 @@ def find(
 
 
 def environment_of(python: str, projects: Iterable[Project]) -> Environment:
-    """What ``python`` would import of ``projects``. Raises: Problem ENVIRONMENT or USAGE."""
+    """Return what ``python`` would import of ``projects``. Raises: Problem ENVIRONMENT or USAGE."""
     packages = dict.fromkeys(project.package for project in projects)
     return interpreters.ask(python, list(packages), f"--python {python}")
 
@@ -128,7 +128,7 @@ def _places(
     *,
     git: bool = True,
 ) -> Iterator[_Place]:
-    """Where to look, one place after the other; interpreters that do not answer are added to ``searched``."""
+    """Yield the places to look at, one after the other; interpreters that do not answer are added to ``searched``."""
     if path is not None and python is not None:
         raise Problem(Kind.USAGE, Text("--path and --python both say where to look"), hint=Text("give one of them"))
     if path is not None:
@@ -138,8 +138,10 @@ def _places(
         environments = iter([environment or environment_of(python, projects)])
     else:
         environments = interpreters.environments([project.package for project in projects], searched)
-    for one in environments:
-        yield _Place(one.name, tuple(map(Path, one.path)), partial(_imported, environment=one, git=git))
+    for interpreter in environments:
+        yield _Place(
+            interpreter.name, tuple(map(Path, interpreter.path)), partial(_imported, environment=interpreter, git=git)
+        )
 
 
 def _roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:
@@ -147,14 +149,14 @@ def _roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Pat
     names = [name for project in projects for name in project.distributions]
     for folder in folders:
         installed = versions.distributions(folder, names, "")
-        for root in (folder, *(found.checkout for found in installed if found.checkout)):
+        for root in (folder, *(distribution.checkout for distribution in installed if distribution.checkout)):
             yield from (root, *(root / project.checkout for project in projects))
         yield from (folder.parent for project in projects if folder.name == project.package)
 
 
 def _imported(project: Project, environment: Environment, git: bool = True) -> Target | None:
     """The target that an interpreter would import, None if it has no such package."""
-    spec = environment.found.get(project.package)
+    spec = environment.packages.get(project.package)
     if spec is None:
         return None
     if spec.origin is None:
@@ -171,8 +173,8 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
             "{package} is a single module here, not the package that {name} installs", project.package, project.name
         )
         raise Problem(Kind.NO_TARGET, cause, spec.origin)
-    found = provenance.target(project, origin.parent, environment.name, environment.path, git)
-    return found._replace(prefix=environment.prefix)
+    target = provenance.target(project, origin.parent, environment.name, environment.path, git)
+    return target._replace(prefix=environment.prefix)
 
 
 def _below(project: Project, path: Path, git: bool = True) -> Target | None:
@@ -183,10 +185,11 @@ def _below(project: Project, path: Path, git: bool = True) -> Target | None:
     # The name that was typed may be a link to a folder of another name, and the other way round.
     inside = (Path(os.path.abspath(path)), folder)  # noqa: PTH100  (keeps the link's own name)
     parent = Text("{by}, the package folder itself: took its parent", by)
-    candidates += [(named, parent, ()) for named in inside if named.name == project.package]
-    for found in provenance.distributions(project, [folder]):
-        for root in (found.checkout / project.checkout, found.checkout) if found.checkout else ():
-            where = Text("{by}, where {name} stands for {checkout}", by, found.folder.name, found.checkout)
+    candidates += [(inner, parent, ()) for inner in inside if inner.name == project.package]
+    for editable in provenance.distributions(project, [folder]):
+        checkout = editable.checkout
+        for root in (checkout / project.checkout, checkout) if checkout else ():
+            where = Text("{by}, where {name} stands for {checkout}", by, editable.folder.name, checkout)
             candidates.append((root / project.package, where, (str(folder),)))
     for package, found_by, search in candidates:
         if sources.there(package / "__init__.py"):
@@ -225,41 +228,47 @@ def _leftover(project: Project, folder: Path) -> Problem:
     return Problem(Kind.NO_TARGET, cause, str(folder), hint)
 
 
-def _nothing(project: Project, place: _Place, known: Sequence[Project]) -> str:
-    """That the package is not there, what contradicts that (metadata of an editable install, say), and what is."""
+def _nothing(project: Project, place: _Place, projects: Sequence[Project]) -> str:
+    """Say that the package is not there, what contradicts that (metadata of an editable install, say), and what is."""
     text = Text("no {package}", project.package)
-    for found in provenance.distributions(project, place.folders)[:1]:
-        text = Text("no {package}, although {folder} is there", project.package, found.folder)
-        if found.checkout:
-            text = Text("{missing}, which stands for {checkout}", text, found.checkout)
+    for distribution in provenance.distributions(project, place.folders)[:1]:
+        text = Text("no {package}, although {folder} is there", project.package, distribution.folder)
+        if distribution.checkout:
+            text = Text("{missing}, which stands for {checkout}", text, distribution.checkout)
     there = []
-    for one in known:
+    for other in projects:
         with suppress(Problem):
-            there += [one.name] if place.search(one) else []
+            there += [other.name] if place.search(other) else []
     return Text("{missing}; there is {packages}", text, ", ".join(there)) if there else text
 
 
-def _mismatch(target: Target, wanted: str, again: Callable[[str], str]) -> Problem:
+def _mismatch(target: Target, expected: str, again: Callable[[str], str]) -> Problem:
     name, version = target.project.name, target.version
-    cause, right = Text("{name} is {version} here, not {expected}", name, version, wanted), f"{name}=={version}"
+    cause, right = Text("{name} is {version} here, not {expected}", name, version, expected), f"{name}=={version}"
     if not version:
         cause, right = (
-            Text("nothing says which release of {name} this is, so =={version} cannot be checked", name, wanted),
+            Text("nothing says which release of {name} this is, so =={version} cannot be checked", name, expected),
             name,
         )
-    found = Text("found by {found_by}, version from {version_from}", target.found_by, target.version_from)
+    origin = Text("found by {found_by}, version from {version_from}", target.found_by, target.version_from)
     doubts = (line for note in target.notes for line in note.lines)
-    return Problem(Kind.VERSION, cause, str(target.root), again(right), (found, *doubts))
+    return Problem(Kind.VERSION, cause, str(target.root), again(right), (origin, *doubts))
 
 
 def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
-    """What is no target, and which one is probably meant: by its name, or that of a build for another device."""
-    names = {versions.normalise(alias): one.name for one in projects for alias in (*one.distributions, one.name)}
+    """Say that this is no target, and which one is meant: by its name, or that of a build for another device."""
+    names = {
+        versions.normalise(alias): project.name
+        for project in projects
+        for alias in (*project.distributions, project.name)
+    }
     begin = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", text.strip())
     like = [names[near] for near in difflib.get_close_matches(versions.normalise(begin[0]), names, 1)] if begin else []
     if begin and begin[0] == name and name[-1].isalnum():
         hint = Text("did you mean {target}{version}?", like[0], text.strip()[len(name) :]) if like else "rlpatch list"
-        cause = Text("{name!r} is unknown; the targets are {names}", name, ", ".join(one.name for one in projects))
+        cause = Text(
+            "{name!r} is unknown; the targets are {names}", name, ", ".join(project.name for project in projects)
+        )
         return Problem(Kind.NO_TARGET, cause, hint=hint)
     right = like[0] if like else "TARGET"
     hint = (
@@ -271,7 +280,7 @@ def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
 
 
 def _no_version(text: str, version: str, project: Project) -> Problem:
-    """What is no version, and the newest release that begins alike: 0.6.1 for ``0.6.*``."""
+    """Say that this is no version, and the newest release that begins alike: 0.6.1 for ``0.6.*``."""
     name, begin = project.name, re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
     alike = [release for release in project.releases if release.startswith(begin)] or project.releases
     like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"

@@ -13,7 +13,7 @@ from patcher.targets.target import Target
 
 
 def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None:
-    """What contradicts that ``pristine`` are the original bytes of ``path``; None if nothing does, or nothing knows."""
+    """Say what contradicts that ``pristine`` are the original bytes of ``path``; None if nothing does or knows."""
     if target.version_from.endswith(".dist-info"):
         recorded = _recorded(target, path)
         # Not by base64, which nothing else of `apply` loads.
@@ -34,4 +34,4 @@ def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None
 def _recorded(target: Target, path: PurePosixPath) -> str:
     text = sources.text(target.folder / target.version_from / "RECORD") or ""
     fields = (line.split(",") for line in text.splitlines() if line.startswith(f"{path},"))
-    return next((found[1] for found in fields), "")
+    return next((match[1] for match in fields), "")

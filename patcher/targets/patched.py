@@ -34,7 +34,7 @@ class PatchedRoot(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Where the files below the root are read."""
+        """The folder in which the files below the root are read."""
         return within(self.mirror, self.path)
 
     def read(self, path: PurePosixPath) -> bytes | None:
@@ -56,63 +56,61 @@ class PatchedRoot(NamedTuple):
         return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b"rlpatch" in data}
 
     def states(self, record: Record) -> list[FileState]:
-        """How the files of one of the records stand today."""
+        """Return how the files of one of the records stand today."""
         states, store = [], StoreFolder(self.folder)
         for path in map(PurePosixPath, record.files):
             data = self.read(path)
-            pristine, changed, left = (None, "", None) if data is None else store.compare(path, data)
-            states.append(file_state(data, pristine, record.patch, str(path), changed, left))
+            pristine, changed, leftovers = (None, "", None) if data is None else store.compare(path, data)
+            states.append(file_state(data, pristine, record.patch, str(path), changed, leftovers))
         return states
 
 
-def patched(found: Discovery, wanted: Collection[str] = ()) -> list[PatchedRoot]:
-    """Every root of what was ``found`` that holds patches of the targets ``wanted`` (none: of any).
+def patched(discovery: Discovery, names: Collection[str] = ()) -> list[PatchedRoot]:
+    """Return every root of a discovery that holds patches of the targets ``names`` (none: of any).
 
     Raises Problem(ENVIRONMENT) for a store or a file that cannot be read.
     """
-    paths = dict.fromkeys([*found.stores, *(target.root for target in found.targets)])
-    roots = (_root(path, found, wanted) for path in paths)
+    paths = dict.fromkeys([*discovery.stores, *(target.root for target in discovery.targets)])
+    roots = (_root(path, discovery, names) for path in paths)
     return [root for root in roots if root.records or root.pending or root.broken]
 
 
-def _root(path: Path, found: Discovery, wanted: Collection[str]) -> PatchedRoot:
+def _root(path: Path, discovery: Discovery, names: Collection[str]) -> PatchedRoot:
     """The root at ``path`` with the wanted patches, those of its store and those that only marks tell of."""
-    targets = tuple(target for target in found.targets if target.root == path)
-    folder = within(found.mirror, path)
-    store = StoreFolder(folder) if path in found.stores else None
-    records = _wanted(store.records() if store else (), wanted)
-    named = [file for record in records for file in record.files]
-    named += [file for target in targets for file in target.project.files]
-    files = tuple(file for file in dict.fromkeys(named) if (folder / file).is_file())
+    targets = tuple(target for target in discovery.targets if target.root == path)
+    folder = within(discovery.mirror, path)
+    store = StoreFolder(folder) if path in discovery.stores else None
+    records = _wanted(store.records() if store else (), names)
+    listed = [file for record in records for file in record.files]
+    listed += [file for target in targets for file in target.project.files]
+    files = tuple(file for file in dict.fromkeys(listed) if (folder / file).is_file())
     pending = store is not None and store.unfinished()
-    root = PatchedRoot(path, targets, records, files, pending, found.mirror)
-    unregistered, broken = _unregistered(root, wanted)
-    return root._replace(records=records + _wanted(unregistered, wanted), broken=broken)
+    root = PatchedRoot(path, targets, records, files, pending, discovery.mirror)
+    unregistered, broken = _unregistered(root, names)
+    return root._replace(records=records + _wanted(unregistered, names), broken=broken)
 
 
 def _wanted(records: Iterable[Record], targets: Collection[str]) -> tuple[Record, ...]:
-    """Those of the ``targets``, all where none is named."""
+    """Return the records of the ``targets``, all where none is named."""
     return tuple(record for record in records if not targets or record.patch.target in targets)
 
 
-def _unregistered(root: PatchedRoot, wanted: Collection[str]) -> tuple[list[Record], tuple[Problem, ...]]:
+def _unregistered(root: PatchedRoot, names: Collection[str]) -> tuple[list[Record], tuple[Problem, ...]]:
     """A record for each patch that only its marks tell of, as after `git clean -xdf`, and what marks are broken."""
     marked = root.marked()
-    known = {(record.patch, file) for record in root.records for file in record.files}
-    recorded = {file for _, file in known}
+    registered = {(record.patch, file) for record in root.records for file in record.files}
+    recorded = {file for _, file in registered}
     whose = {file: target.project.name for target in root.targets for file in target.project.files}
     lost: dict[PatchId, list[str]] = {}
     broken = []
     for file, data in marked.items():
         try:
-            found = markers.marked(data)
+            marks = markers.marked(data)
         except Problem as problem:
-            if file not in recorded and (
-                not wanted or whose.get(file) in wanted
-            ):  # else `status` says so of the record
+            if file not in recorded and (not names or whose.get(file) in names):  # else `status` says so of the record
                 broken.append(problem.replace(where=f"{root.path / file}:{problem.where}"))
             continue
-        for patch in (mark.patch for mark in found):
-            if (patch, file) not in known and not patch.shared:
+        for patch in (mark.patch for mark in marks):
+            if (patch, file) not in registered and not patch.shared:
                 lost.setdefault(patch, []).append(file)
     return [Record(patch, "", (), tuple(files), "", "") for patch, files in lost.items()], tuple(broken)

@@ -1,4 +1,4 @@
-"""What a package folder is: its real root, the release in it, and how it came there."""
+"""The origin of a package folder: its real root, the release in it, and how it came there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _WorkTree(NamedTuple):
     A package that merely lies inside somebody's repository has other tags than that repository.
     """
 
-    own: bool = False
+    is_own: bool = False
     state: versions.Checkout | None = None
     notes: tuple[Note, ...] = ()
 
@@ -39,8 +39,8 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     root, notes = _root(project, package)
     literal = versions.from_files(root, project.package, project.version_files)
     claims = distributions(project, dict.fromkeys([root, *(Path(entry).resolve() for entry in search)]))
-    beside = [found for found in claims if found.folder.parent == root and found.checkout is None]
-    editable = [found for found in claims if _stands_for(root, found)]
+    beside = [claim for claim in claims if claim.folder.parent == root and claim.checkout is None]
+    editable = [claim for claim in claims if _stands_for(root, claim)]
     installed, ambiguous = versions.choose(beside or editable, literal)
     tree = _WorkTree() if beside else _work_tree(project, root, git)
     recorded = (installed and installed.source, versions.from_pkg_info(root, project.distributions), literal)
@@ -50,8 +50,8 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     elif editable:
         installed_as = Text("editable")
     else:
-        installed_as = Text("checkout") if tree.own else _WHEEL if root.name in _SITES else _UNPACKED
-    shadowed = (found.folder for found in claims if found not in (*beside, *editable))
+        installed_as = Text("checkout") if tree.is_own else _WHEEL if root.name in _SITES else _UNPACKED
+    shadowed = (claim.folder for claim in claims if claim not in (*beside, *editable))
     notes += tuple(Note(_SHADOWS, Text("this folder shadows what {folder} stands for", folder)) for folder in shadowed)
     notes += ambiguous + tree.notes + doubts
     return Target(
@@ -62,14 +62,14 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
 def distributions(project: Project, folders: Iterable[Path]) -> list[Distribution]:
     """The dist-info folders of the project in ``folders``."""
     names, package = project.distributions, project.package
-    return [found for folder in folders for found in versions.distributions(folder, names, package)]
+    return [distribution for folder in folders for distribution in versions.distributions(folder, names, package)]
 
 
-def _stands_for(root: Path, found: Distribution) -> bool:
+def _stands_for(root: Path, distribution: Distribution) -> bool:
     """Whether a dist-info elsewhere is that of an editable install of ``root``."""
-    if found.checkout is None:
-        return found.folder.parent != root and found.lists_package is False
-    folder = found.checkout.resolve()
+    if distribution.checkout is None:
+        return distribution.folder.parent != root and distribution.lists_package is False
+    folder = distribution.checkout.resolve()
     return folder == root or folder in root.parents
 
 
@@ -114,11 +114,11 @@ def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
     if top is None or (top / project.checkout).resolve() != root:
         return _WorkTree()
     if not git:
-        return _WorkTree(own=True)
+        return _WorkTree(is_own=True)
     try:
         state = checkout.describe(root, PurePosixPath(project.package, "__init__.py"))
     except Problem as problem:
-        return _WorkTree(own=True, notes=(Note(problem.cause, problem.hint),))
+        return _WorkTree(is_own=True, notes=(Note(problem.cause, problem.hint),))
     return (
         _WorkTree(True, state, (Note(Text("git: {commit}", state.head[:7] or Text("no commit yet"))),))
         if state

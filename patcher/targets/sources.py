@@ -50,20 +50,20 @@ def read(file: Path) -> bytes:
 
 def refuse_other_forms(file: Path) -> None:
     """Raise Problem(ENVIRONMENT) if Python would load an extension, bytecode or a package for ``file``."""
-    others = _compiled(file)
+    compiled = _compiled(file)
     package = file.with_suffix("")
     if file.is_file() and (package / "__init__.py").is_file():
-        others.append(package)
-    if others:
-        other = others[0].name
-        found = (
+        compiled.append(package)
+    if compiled:
+        other = compiled[0].name
+        reason = (
             Text("Python loads {other} in its place", other)
             if os.path.lexists(file)
             else Text("only {other} is there", other)
         )
         hint = Text("install the project with its Python sources")
         raise Problem(
-            Kind.ENVIRONMENT, Text("{name} cannot be patched: {reason}", file.name, found), str(others[0]), hint
+            Kind.ENVIRONMENT, Text("{name} cannot be patched: {reason}", file.name, reason), str(compiled[0]), hint
         )
 
 

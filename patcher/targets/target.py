@@ -56,7 +56,7 @@ class Target(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Where the files below the root are read."""
+        """The folder in which the files below the root are read."""
         return within(self.mirror, self.root)
 
     def beside(self, package: str) -> bool:
@@ -73,8 +73,8 @@ class Target(NamedTuple):
         Raises: Problem(ENVIRONMENT) if Python would load something else than this file (an extension module,
         a package of the same name), or if it cannot be read; Problem(STRUCTURE) if there is no such module.
         """
-        found = self.ahead.get(path) if self.ahead else None
-        return sources.read(self.folder / path) if found is None else found
+        planned = self.ahead.get(path) if self.ahead else None
+        return sources.read(self.folder / path) if planned is None else planned
 
 
 class Discovery(NamedTuple):
@@ -90,5 +90,5 @@ class Discovery(NamedTuple):
 
 
 def within(mirror: Path | None, path: Path) -> Path:
-    """Where ``path`` is read: there, or for a path of another machine below ``mirror``."""
+    """Return the path to read for ``path``: itself, or for one of another machine its copy below ``mirror``."""
     return mirror / path.relative_to(path.anchor) if mirror else path

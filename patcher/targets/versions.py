@@ -1,4 +1,4 @@
-"""Which release a folder holds: every place that may say so, and which of them to believe.
+"""The release that a folder holds: every place that may say so, and which of them to believe.
 
 Version strings lie: a tag v0.7.0 whose files say ``0.7.0.dev``, metadata written before the checkout moved
 on, ``dev`` where no tag was fetched. So a better source is preferred to such a version, with a note.
@@ -83,11 +83,11 @@ def valid(text: str) -> bool:
     return _PLAIN.fullmatch(text) is not None or understood(text) is not None
 
 
-def holds(present: str, wanted: str) -> bool:
+def holds(present: str, expected: str) -> bool:
     """Whether ``==wanted`` holds: ``0.11.0rc1+gabc`` is 0.11.0rc1, ``0.11.0rc1.dev3`` is not."""
-    if present == wanted:
+    if present == expected:
         return True
-    have, want = understood(present), understood(wanted)
+    have, want = understood(present), understood(expected)
     if have is None or want is None:
         return False
     return have == want or understood(have.public) == want
@@ -115,44 +115,44 @@ def distribution_name(entry: str) -> str:
 
 def distributions(folder: Path, names: Iterable[str], package: str) -> list[Distribution]:
     """The dist-info folders in ``folder`` of any of the distributions ``names``, sorted by name."""
-    wanted = {normalise(name) for name in names}
+    normalised = {normalise(name) for name in names}
     infos = sorted(entry for entry in sources.entries(folder) if entry.endswith(".dist-info"))
-    return [_distribution(folder / entry, package) for entry in infos if distribution_name(entry) in wanted]
+    return [_distribution(folder / entry, package) for entry in infos if distribution_name(entry) in normalised]
 
 
-def choose(found: Sequence[Distribution], literal: Source | None) -> tuple[Distribution | None, tuple[Note, ...]]:
+def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[Distribution | None, tuple[Note, ...]]:
     """The distribution that a package belongs to, of several that claim its name, and what to say about it.
 
     A crashed uninstall leaves dist-info folders behind: one that lists the package beats one that does not,
     then the one that agrees with the package's own files, then the youngest.
     """
-    if len(found) < 2:
-        return next(iter(found), None), ()
+    if len(candidates) < 2:
+        return next(iter(candidates), None), ()
 
-    def trust(one: Distribution) -> tuple[int, bool, int]:
-        listed = {True: 2, None: 1, False: 0}[one.lists_package]
-        agrees = literal is not None and holds(literal.version, one.source.version)
-        return listed, agrees, one.folder.stat().st_mtime_ns
+    def trust(candidate: Distribution) -> tuple[int, bool, int]:
+        listed = {True: 2, None: 1, False: 0}[candidate.lists_package]
+        agrees = literal is not None and holds(literal.version, candidate.source.version)
+        return listed, agrees, candidate.folder.stat().st_mtime_ns
 
-    best = max(found, key=trust)
-    others = ", ".join(d.folder.name for d in found if d is not best)
-    took = Text("took {name}, not {other_names}", best.folder.name, others)
+    best = max(candidates, key=trust)
+    other_names = ", ".join(d.folder.name for d in candidates if d is not best)
+    took = Text("took {name}, not {other_names}", best.folder.name, other_names)
     return best, (Note(Text("several distributions claim this package: took {version}", best.source.version), took),)
 
 
 def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
-    """What PKG-INFO at the root of an unpacked sdist says, or that of an egg-info beside the package."""
-    wanted = {normalise(name) for name in names}
-    eggs = sorted(e for e in sources.entries(root) if e.endswith(".egg-info") and distribution_name(e) in wanted)
+    """Return what PKG-INFO at the root of an unpacked sdist says, or that of an egg-info beside the package."""
+    normalised = {normalise(name) for name in names}
+    eggs = sorted(e for e in sources.entries(root) if e.endswith(".egg-info") and distribution_name(e) in normalised)
     for file in ("PKG-INFO", *(f"{egg}/PKG-INFO" for egg in eggs), *eggs):
         fields = _headers(root / file)
-        if normalise(fields.get("name", "")) in wanted and fields.get("version"):
+        if normalise(fields.get("name", "")) in normalised and fields.get("version"):
             return Source(fields["version"], file)
     return None
 
 
 def from_files(root: Path, package: str, more: Iterable[str] = ()) -> Source | None:
-    """What the package's own files say, the first that is no lie; ``more`` are text files with just a version."""
+    """Return what the package's files say, the first that is no lie; ``more`` are text files with just a version."""
     written = list(_written(root, package, more))
     return next((source for source in written if not lies(source.version)), written[0] if written else None)
 
@@ -165,9 +165,11 @@ def decide(
     A tag at HEAD beats all; what is older than the nearest tag below HEAD was written before the checkout
     moved; ``placeholders`` are versions that the metadata bears whatever the release.
     """
-    known = [source for source in recorded if source is not None]
-    ranked = _ranked([source for source in known if source.version not in placeholders], git)
-    best = next((one for one in ranked if not lies(one.version)), ranked[0] if ranked else Source("", Text("nothing")))
+    sources_found = [source for source in recorded if source is not None]
+    ranked = _ranked([source for source in sources_found if source.version not in placeholders], git)
+    best = next(
+        (source for source in ranked if not lies(source.version)), ranked[0] if ranked else Source("", Text("nothing"))
+    )
     why = (
         Text("{says} says {version} and is believed", best.says, best.version)
         if best.version
@@ -175,11 +177,11 @@ def decide(
     )
     doubts = (
         Note(
-            Text("took version {version}, not {other}", best.version or Text("unknown"), one.version),
-            Text("{source} says {version}; {why}", one.says, one.version, why),
+            Text("took version {version}, not {other}", best.version or Text("unknown"), source.version),
+            Text("{source} says {version}; {why}", source.says, source.version, why),
         )
-        for one in known
-        if not holds(one.version, best.version) and not holds(best.version, one.version)
+        for source in sources_found
+        if not holds(source.version, best.version) and not holds(best.version, source.version)
     )
     return best, tuple(doubts)
 
@@ -235,9 +237,9 @@ def _editable(direct_url: Path) -> Path | None:
 
 def _written(root: Path, package: str, more: Iterable[str]) -> Iterator[Source]:
     for name, attributes in _ATTRIBUTES.items():
-        found = re.search(_LITERAL % attributes, sources.text(root / package / name) or "", re.MULTILINE)
-        if found:
-            yield Source(found[2], f"{package}/{name}")
+        match = re.search(_LITERAL % attributes, sources.text(root / package / name) or "", re.MULTILINE)
+        if match:
+            yield Source(match[2], f"{package}/{name}")
     for file in more:
         text = (sources.text(root / file) or "").strip()
         if text and "\n" not in text:

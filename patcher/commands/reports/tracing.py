@@ -242,9 +242,12 @@ def _with_torch_npu(python: str | None) -> str:
     """The program of ``python``, or else of the first environment at hand, in which there is torch_npu."""
     named: list[tuple[str, str]] = [(f"--python {python}", python)] if python else []
     searched = []
-    for name, exe in named or [(Text("the interpreter that runs rlpatch"), sys.executable), *interpreters.others()]:
+    for name, exe in named or [
+        (Text("the interpreter that runs rlpatch"), sys.executable),
+        *interpreters.more_interpreters(),
+    ]:
         try:
-            if "torch_npu" in interpreters.ask(exe, ["torch_npu"], name).found:
+            if "torch_npu" in interpreters.ask(exe, ["torch_npu"], name).packages:
                 return interpreters.executable(exe)
             searched.append(Text("{interpreter}: no torch_npu", name))
         except Problem as problem:

@@ -1,4 +1,4 @@
-"""Which Python environments there are, and what they would import: the running one, and others by asking."""
+"""The Python environments and what they would import: the running one, and others by asking."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HINT = Text("name a Python: --python /path/to/bin/python")
 
 
 class Package(NamedTuple):
-    """What an interpreter would import: ``origin`` is None for a folder without ``__init__.py``."""
+    """A package that an interpreter would import: ``origin`` is None for a folder without ``__init__.py``."""
 
     origin: str | None
     locations: tuple[str, ...]
@@ -35,7 +35,7 @@ class Environment(NamedTuple):
     name: str
     prefix: str
     path: tuple[str, ...]
-    found: dict[str, Package]
+    packages: dict[str, Package]
 
 
 def running(packages: Sequence[str]) -> Environment:
@@ -49,7 +49,7 @@ def running(packages: Sequence[str]) -> Environment:
         name=Text("the interpreter that runs rlpatch ({executable})", sys.executable),
         prefix=sys.prefix,
         path=tuple(str(Path(entry).absolute()) for entry in path),
-        found=_packages(locate.locate(list(packages), path)),
+        packages=_packages(locate.locate(list(packages), path)),
     )
 
 
@@ -66,35 +66,37 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
     if not marker:
         raise _no_answer(program, code, (err.strip() or out.strip()).decode(errors="replace"))
     answer = json.loads(tail.splitlines()[0])
-    return Environment(name=name, prefix=answer["prefix"], path=tuple(answer["path"]), found=_packages(answer["found"]))
+    return Environment(
+        name=name, prefix=answer["prefix"], path=tuple(answer["path"]), packages=_packages(answer["found"])
+    )
 
 
 def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Environment]:
-    """The running interpreter and the `others`; what does not answer goes to ``searched``."""
+    """The running interpreter and `more_interpreters`; what does not answer goes to ``searched``."""
     yield running(packages)
-    for name, exe in others():
+    for name, exe in more_interpreters():
         try:
             yield ask(exe, packages, name)
         except Problem as problem:
             searched.append(Text("{place}: {cause}", name, problem.cause))
 
 
-def others() -> Iterator[tuple[str, str]]:
+def more_interpreters() -> Iterator[tuple[str, str]]:
     """The environments to look at after the running one, as (name for messages, program)."""
-    seen = {os.path.realpath(sys.prefix)}
+    prefixes = {os.path.realpath(sys.prefix)}
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         prefix = os.environ.get(variable)
-        if prefix and os.path.realpath(prefix) not in seen:
-            seen.add(os.path.realpath(prefix))
+        if prefix and os.path.realpath(prefix) not in prefixes:
+            prefixes.add(os.path.realpath(prefix))
             exe = Path(prefix, "bin", "python")
             yield f"${variable} ({exe})", str(exe)
     python3 = shutil.which("python3")
-    if python3 and os.path.realpath(Path(python3).parent.parent) not in seen:
+    if python3 and os.path.realpath(Path(python3).parent.parent) not in prefixes:
         yield Text("python3 on PATH ({python3})", python3), python3
 
 
-def _packages(found: dict[str, dict[str, Any]]) -> dict[str, Package]:
-    return {name: Package(spec["origin"], tuple(spec["locations"])) for name, spec in found.items()}
+def _packages(specs: dict[str, dict[str, Any]]) -> dict[str, Package]:
+    return {name: Package(spec["origin"], tuple(spec["locations"])) for name, spec in specs.items()}
 
 
 def executable(exe: str) -> str:

@@ -1,4 +1,4 @@
-"""Where top-level packages lie, by the finders of the interpreter that would import them.
+"""The places of top-level packages, by the finders of the interpreter that would import them.
 
 The text of this module is also sent to other interpreters with ``-c``, so it runs alone, on Python 3.7 or
 newer, and knows nothing of the rest of rlpatch.
@@ -17,18 +17,18 @@ MARKER = "<<rlpatch-locate>>"
 
 
 def locate(names: list[str], path: list[str]) -> dict[str, dict[str, Any]]:
-    """Those of the packages ``names`` that the finders of this interpreter know, searched along ``path``.
+    """Return those of the packages ``names`` that the finders of this interpreter know, searched along ``path``.
 
     Out: per name its ``origin`` (None for a folder without ``__init__.py``) and its ``locations`` (empty for
     a single module). For a top-level name a finder imports nothing.
     """
-    found = {}
+    packages = {}
     for name in names:
         spec = _spec(name, path)
         if spec is not None:
             origin = spec.origin if spec.has_location else None
-            found[name] = {"origin": origin, "locations": [str(p) for p in spec.submodule_search_locations or ()]}
-    return found
+            packages[name] = {"origin": origin, "locations": [str(p) for p in spec.submodule_search_locations or ()]}
+    return packages
 
 
 def _spec(name: str, path: list[str]) -> Any:

@@ -44,7 +44,7 @@ def _nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
     """No environment but the running one, and that without any project of ours."""
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(interpreters, "others", lambda: iter(()))
+    monkeypatch.setattr(interpreters, "more_interpreters", lambda: iter(()))
     real = interpreters.running
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.setattr(interpreters, "running", lambda names: real(names))
@@ -164,7 +164,7 @@ def test_path_without_the_package_says_what_is_there(tmp_path: Path) -> None:
     package(tmp_path, "vllm")
     write(tmp_path / "verl/__init__.abi3.so")
     dist_info(tmp_path, "0.11.0rc1", editable=tmp_path / "gone")
-    found = problem(path=tmp_path, known=ALL)
+    found = problem(path=tmp_path, projects=ALL)
     info = tmp_path / "vllm_ascend-0.11.0rc1.dist-info"
     although = f"although {info} is there, which stands for {tmp_path}/gone"
     searched = f"--path {tmp_path}: no vllm_ascend, {although}; there is vllm"
@@ -254,7 +254,7 @@ def test_python_without_the_package_says_what_is_there(tmp_path: Path) -> None:
     exe = interpreter(tmp_path)
     package(tmp_path / "site-packages", "vllm")
     info = dist_info(tmp_path / "site-packages", "0.11.0rc1")
-    found = problem(python=exe, known=ALL)
+    found = problem(python=exe, projects=ALL)
     assert found.notes == (f"--python {exe}: no vllm_ascend, although {info} is there; there is vllm",)
 
 
@@ -290,7 +290,7 @@ def test_first_the_running_interpreter(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def also(monkeypatch: pytest.MonkeyPatch, **others: str) -> None:
-    monkeypatch.setattr(interpreters, "others", lambda: iter(others.items()))
+    monkeypatch.setattr(interpreters, "more_interpreters", lambda: iter(others.items()))
 
 
 def test_then_the_others_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

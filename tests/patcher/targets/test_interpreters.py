@@ -38,7 +38,7 @@ def test_a_package_is_found_and_not_imported(tmp_path: Path, monkeypatch: pytest
     write(tmp_path / "sitecustomize.py")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    found = interpreters.ask(sys.executable, ["vllm_ascend", "nothing_like_it"], "x").found
+    found = interpreters.ask(sys.executable, ["vllm_ascend", "nothing_like_it"], "x").packages
     assert found == {"vllm_ascend": Package(str(inside / "__init__.py"), (str(inside),))}
     assert not (inside / "imported").exists()
     assert not list(tmp_path.rglob("__pycache__"))
@@ -48,7 +48,7 @@ def test_the_working_directory_does_not_shadow(tmp_path: Path, monkeypatch: pyte
     package(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert interpreters.ask(sys.executable, ["vllm_ascend"], "x").found == {}
+    assert interpreters.ask(sys.executable, ["vllm_ascend"], "x").packages == {}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_junk_on_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: s
     write(tmp_path / "sitecustomize.py", site)
     package(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert "vllm_ascend" in interpreters.ask(sys.executable, ["vllm_ascend"], "x").found
+    assert "vllm_ascend" in interpreters.ask(sys.executable, ["vllm_ascend"], "x").packages
 
 
 def test_hooks_of_others_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_the_running_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "path", ["", str(other), *sys.path])
     monkeypatch.chdir(tmp_path)
     environment = interpreters.running(["vllm_ascend", "verl"])
-    assert set(environment.found) == {"verl"}
+    assert set(environment.packages) == {"verl"}
     assert sys.executable in environment.name
     assert str(other) in environment.path
 
@@ -111,7 +111,7 @@ def test_python_dash_m_does_not_shadow(
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.chdir(tmp_path)
-    assert set(interpreters.running(["vllm_ascend"]).found) == found
+    assert set(interpreters.running(["vllm_ascend"]).packages) == found
 
 
 def test_names_of_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,13 +206,13 @@ def test_the_other_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("VIRTUAL_ENV", str(one))
     monkeypatch.setenv("CONDA_PREFIX", str(one))
     monkeypatch.setenv("PATH", str(two / "bin"))
-    assert list(interpreters.others()) == [
+    assert list(interpreters.more_interpreters()) == [
         (f"$VIRTUAL_ENV ({one}/bin/python)", f"{one}/bin/python"),
         (f"python3 on PATH ({exe})", exe),
     ]
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     monkeypatch.setenv("CONDA_PREFIX", str(two))
-    assert [name for name, _ in interpreters.others()] == [f"$CONDA_PREFIX ({two}/bin/python)"]
+    assert [name for name, _ in interpreters.more_interpreters()] == [f"$CONDA_PREFIX ({two}/bin/python)"]
     monkeypatch.delenv("CONDA_PREFIX")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert list(interpreters.others()) == []
+    assert list(interpreters.more_interpreters()) == []
