@@ -1,4 +1,4 @@
-"""What `--ray` costs above Ray itself: over a no-op on every node, and rounds against rounds of no-ops.
+"""The cost of `--ray` above Ray itself: over a no-op on every node, and rounds against rounds of no-ops.
 
     python benchmarks/cluster.py [NODES...]
 
@@ -50,15 +50,15 @@ def measure(count: int) -> None:
     import ray
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         for _ in range(count - 1):
-            made.add_node(num_cpus=1)
+            cluster.add_node(num_cpus=1)
         with tempfile.TemporaryDirectory(prefix="rlpatch-benchmark-") as folder:
-            report(count, made.address, install(Path(folder)))
+            report(count, cluster.address, install(Path(folder)))
     finally:
         ray.shutdown()
-        made.shutdown()
+        cluster.shutdown()
 
 
 def report(count: int, address: str, site: Path) -> None:
@@ -68,11 +68,11 @@ def report(count: int, address: str, site: Path) -> None:
     noops(ray, nodes)  # takes the processes that Ray has started already, which nobody waits for
     turns = [turn(ray, nodes, site) for _ in range(TURNS)]
     floor, noop, noop_cpu, ours = map(statistics.median, zip(*turns, strict=True))
-    over = statistics.median(one[3] - one[0] for one in turns)
+    over = statistics.median(times[3] - times[0] for times in turns)
     group = surveyed(ray, nodes, site)
     stats: list[Any] = [answer.value for answer in group.call("contents", all_of(group.names, [STAT])).values()]
     cpu = statistics.mean(cpu_seconds(stat[STAT]) for stat in stats)
-    ping = timed(lambda: group.call("verify", all_of(group.names, {})))
+    ping = seconds_of(lambda: group.call("verify", all_of(group.names, {})))
     started = time.perf_counter()
     # The nodes of this benchmark see one folder, so one of them does the work, and the others verify it.
     change(group, {name: [NodeEdit(edit(site), ())] for name in group.names}, "rlpatch status --ray")
@@ -108,7 +108,7 @@ def surveyed(ray: Any, nodes: Sequence[RayNode], site: Path) -> RayNodeGroup:
     return group
 
 
-def timed(work: Callable[[], object]) -> float:
+def seconds_of(work: Callable[[], object]) -> float:
     """The median of some rounds, after one that does not count."""
     work()
     times = []
@@ -127,14 +127,14 @@ def noops(ray: Any, nodes: Sequence[RayNode]) -> tuple[float, float, float]:
     ray.get([actor.noop.remote() for actor in actors])
     passed = time.perf_counter() - started
     cpu = statistics.mean(map(cpu_seconds, ray.get([actor.stat.remote() for actor in actors])))
-    answered = timed(lambda: ray.get([actor.noop.remote() for actor in actors]))
+    answered = seconds_of(lambda: ray.get([actor.noop.remote() for actor in actors]))
     for actor in actors:
         ray.kill(actor)
     return passed, answered, cpu
 
 
 def cpu_seconds(stat: bytes) -> float:
-    """What a process and the children that it waited for have used, by its /proc/PID/stat."""
+    """Return the CPU seconds of a process and of the children that it waited for, by its /proc/PID/stat."""
     fields = stat.rpartition(b")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 

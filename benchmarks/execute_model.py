@@ -1,4 +1,4 @@
-"""What a patched ``NPUWorker.execute_model`` costs more than an unpatched one, before the window and after it, and
+"""The cost of a patched ``NPUWorker.execute_model`` beside an unpatched one, before the window and after it, and
 with each condition and each feature that is asked for; and what facts and states cost a window that is recorded.
 
     python benchmarks/execute_model.py [RELEASE]

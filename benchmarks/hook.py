@@ -1,4 +1,4 @@
-"""What the hook of ``rlpatch run`` costs at the start of a Python process, and where a target is imported.
+"""The cost of the hook of ``rlpatch run`` at the start of a Python process, and where a target is imported.
 
     python benchmarks/hook.py [RUNS [PYTHON]]
 

@@ -26,8 +26,8 @@ def tell(name: str, ratio: float, most: float | None = None) -> None:
     """Print a ratio, and whether it keeps to the most that it may be; the caller may be asked to keep it."""
     bound = "" if most is None else f" (at most {most:g}{', MISSED' if ratio > most else ''})"
     print(f"  {name}: ratio {ratio:.3f}{bound}")
-    if kept := os.environ.get(_VARIABLE):
-        with Path(kept).open("a", encoding="utf-8") as file:
+    if history_file := os.environ.get(_VARIABLE):
+        with Path(history_file).open("a", encoding="utf-8") as file:
             print(json.dumps([name, round(ratio, 3), most]), file=file)
 
 
@@ -53,10 +53,10 @@ def measured(command: Sequence[str], env: Mapping[str, str] | None = None) -> tu
 
 def added(history: dict[str, Any], benchmark: str, version: str, rows: list[list[Any]]) -> dict[str, Any]:
     """The history with what a run of ``benchmark`` told: name, ratio and most of each; a later run replaces them."""
-    known = history.get(benchmark, {})
+    ratios = history.get(benchmark, {})
     for name, ratio, most in rows:
-        known[name] = {"most": most, "by_version": {**known.get(name, {}).get("by_version", {}), version: ratio}}
-    return {**history, benchmark: known}
+        ratios[name] = {"most": most, "by_version": {**ratios.get(name, {}).get("by_version", {}), version: ratio}}
+    return {**history, benchmark: ratios}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""How long saving a window stalls a running vLLM engine, and what compressing the trace costs the steps behind it.
+"""The stall of a running vLLM engine while a window is saved, and the cost of compression to the steps behind it.
 
     python benchmarks/saving.py [RELEASE] [ROUNDS]
 
@@ -82,7 +82,7 @@ def measure(job: dict[str, Any], rounds: int) -> None:
     first, end = map(int, job["window"].split(":"))
     heads: list[float] = []
 
-    def timed(method: Callable[..., Any]) -> Callable[..., Any]:
+    def with_times(method: Callable[..., Any]) -> Callable[..., Any]:
         def execute_model(self: Any, scheduler_output: Any) -> Any:
             heads.append(time.perf_counter())
             return method(self, scheduler_output)
@@ -97,15 +97,15 @@ def measure(job: dict[str, Any], rounds: int) -> None:
     by_hand = "at once, compressed in the engine's thread", "at once, not compressed", "rlpatch"
     stalls: dict[str, list[float]] = {name: [] for name in by_hand}
     beside: list[float] = []
-    _use(Worker, timed(released))
+    _use(Worker, with_times(released))
     steps()
     for _ in range(rounds):
         for name in by_hand:
             if name == "rlpatch":
-                _renew(worker, Worker, timed(patched), job["window"])
+                _renew(worker, Worker, with_times(patched), job["window"])
             else:
                 gzip = name.endswith("thread")
-                _use(Worker, timed(_at_once(released, job, first, end, use_gzip=gzip)))
+                _use(Worker, with_times(_at_once(released, job, first, end, use_gzip=gzip)))
             taken = steps()
             stalls[name].append(max(taken) - statistics.median(taken))
             if name == "rlpatch":
@@ -122,7 +122,7 @@ def measure(job: dict[str, Any], rounds: int) -> None:
 
 
 def _at_once(released: Any, job: dict[str, Any], first: int, end: int, *, use_gzip: bool) -> Any:
-    """What guides write into the worker, for the same window with the same contents."""
+    """Record the same window with the same contents, as guides write it into the worker."""
     from torch import profiler
 
     contents = job["contents"]

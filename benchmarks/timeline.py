@@ -1,4 +1,4 @@
-"""What the timeline costs: a function with its line against the same one without, and bytes on the disk.
+"""The cost of the timeline: a function with its line against the same one without, and bytes on the disk.
 
     python benchmarks/timeline.py [TURNS]
 
@@ -91,7 +91,7 @@ MOST = {64: 4.0, 1024: 8.0}
 
 
 def run(program: str, folder: str, *words: str) -> str:
-    """What a process prints that keeps its timeline below ``folder``."""
+    """Return what a process prints that keeps its timeline below ``folder``."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "RLPATCH_SAVE_PATH": folder}
     return subprocess.run(
         [sys.executable, "-c", program, *words], env=environ, check=True, capture_output=True, text=True

@@ -50,12 +50,12 @@ def main() -> None:
             "report": [*rlpatch, "report", str(file), "--json"],
             "compare": [*rlpatch, "compare", str(file), str(file), "--json"],
         }
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        measurements: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         for _ in range(runs):
             for name, command in ways.items():
-                found[name].append(measured(command))
-        cpu = {name: statistics.median(seconds for seconds, _ in rows) for name, rows in found.items()}
-        peak = {name: max(memory for _, memory in rows) for name, rows in found.items()}
+                measurements[name].append(measured(command))
+        cpu = {name: statistics.median(seconds for seconds, _ in rows) for name, rows in measurements.items()}
+        peak = {name: max(memory for _, memory in rows) for name, rows in measurements.items()}
         for name in ways:
             print(f"{name:18}{cpu[name]:8.2f} s of CPU{peak[name]:9.0f} MB")
         tell("report / bare typed parse", cpu["report"] / cpu["bare typed parse"], 3)

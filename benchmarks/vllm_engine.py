@@ -1,4 +1,4 @@
-"""What the patch costs a running vLLM engine, and how large a window is beside a trace of the whole run.
+"""The cost of the patch to a running vLLM engine, and how large a window is beside a trace of the whole run.
 
     python benchmarks/vllm_engine.py [RELEASE] [RUNS]
 
@@ -74,8 +74,12 @@ def measure(job: dict[str, str], rounds: int) -> None:
     from fixtures.engines import drive
 
     scratch = Path(job["scratch"])
-    own = {"profiler": "torch", "torch_profiler_dir": str(scratch / "own"), "torch_profiler_with_stack": False}
-    llm = drive.start(Path(job["model"]), profiler_config=own)
+    profiler_config = {
+        "profiler": "torch",
+        "torch_profiler_dir": str(scratch / "own"),
+        "torch_profiler_with_stack": False,
+    }
+    llm = drive.start(Path(job["model"]), profiler_config=profiler_config)
     worker = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
     released, patched = _released(job["pristine"]), Worker.execute_model
 
@@ -186,7 +190,7 @@ def _released(path: str) -> Any:
 
 
 def _by_hand(released: Any) -> Any:
-    """What guides write into the worker; started at once, far from its window."""
+    """Record as guides write it into the worker: started at once, far from its window."""
     import torch
 
     schedule = torch.profiler.schedule(wait=10**9, warmup=1, active=30, repeat=1)

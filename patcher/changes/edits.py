@@ -27,31 +27,31 @@ def revert(
     ``read`` gives a file's bytes, None where it is gone; those with ``backups`` become these. Raises :class:`Problem`
     (FOREIGN_EDIT) where our lines are not as we wrote them.
     """
-    wanted = set(patches)
-    ours = [record for record in records if record.patch in wanted]
+    taken_out = set(patches)
+    ours = [record for record in records if record.patch in taken_out]
     changes = []
     for path in map(PurePosixPath, dict.fromkeys(path for record in ours for path in record.files)):
         if (before := read(path)) is not None:
             where = str(root / path)
             after = pristine = backups.get(str(path))
             if after is None or pristine is None:
-                after, pristine = (markers.strip(before, some, where=where) for some in (wanted, None))
+                after, pristine = (markers.strip(before, some, where=where) for some in (taken_out, None))
             changes.append(Change(path, before, after, pristine))
     return Edit(root, tuple(changes), remove=tuple(dict.fromkeys(record.patch for record in ours)))
 
 
 def composed(edits: Iterable[Edit]) -> list[Edit]:
     """The same as one edit for each root, where a later one was planned on what an earlier one makes of a file."""
-    found: dict[Path, Edit] = {}
+    by_root: dict[Path, Edit] = {}
     for edit in edits:
-        before = found.get(edit.root, Edit(edit.root, ()))
+        before = by_root.get(edit.root, Edit(edit.root, ()))
         changes = {change.path: change for change in before.changes}
         for change in edit.changes:
-            known = changes.get(change.path, change)
-            changes[change.path] = change._replace(before=known.before)
+            earlier = changes.get(change.path, change)
+            changes[change.path] = change._replace(before=earlier.before)
         merged = Edit(edit.root, tuple(changes.values()), before.add + edit.add, before.remove + edit.remove)
-        found[edit.root] = merged
-    return list(found.values())
+        by_root[edit.root] = merged
+    return list(by_root.values())
 
 
 def diff(path: str, pristine: bytes, after: bytes) -> bytes:
@@ -59,8 +59,8 @@ def diff(path: str, pristine: bytes, after: bytes) -> bytes:
     if pristine == after:
         return b""
     old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (pristine, after))
-    shown = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
-    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
+    diff_lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
+    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in diff_lines)
     return f"diff --git a/{path} b/{path}\n{text}".encode("utf-8", "surrogateescape")
 
 
@@ -71,7 +71,7 @@ def folded(diff: bytes) -> bytes:
     """
 
     def first_line(block: re.Match[bytes]) -> bytes:
-        indent, opening, rest = block.groups()
-        return b"%s%s%s# ... %d lines folded ...\n" % (indent, opening, indent, rest.count(b"\n"))
+        indent, opening, folded = block.groups()
+        return b"%s%s%s# ... %d lines folded ...\n" % (indent, opening, indent, folded.count(b"\n"))
 
     return _BLOCK.sub(first_line, diff)

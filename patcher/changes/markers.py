@@ -56,9 +56,9 @@ def was(line: bytes, patch: PatchId) -> bytes:
     if _LINE.fullmatch(line):
         raise ValueError(line)
     bare = line.rstrip(b"\r\n")
-    rest = bare.lstrip(b" \t\f")
-    indent, end = bare[: len(bare) - len(rest)], line[len(bare) :]
-    return indent + b"# was: " + rest + f"  {tag(patch)}".encode() + end
+    code = bare.lstrip(b" \t\f")
+    indent, end = bare[: len(bare) - len(code)], line[len(bare) :]
+    return indent + b"# was: " + code + f"  {tag(patch)}".encode() + end
 
 
 def _digest(block: Iterable[bytes], lines: Iterable[bytes], replaced: Iterable[bytes]) -> str:
@@ -104,20 +104,20 @@ class _Block(NamedTuple):
     digest: str
 
 
-def marked(data: bytes, known: Collection[PatchId] = ()) -> tuple[Marked, ...]:
+def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...]:
     """Every patch whose marks stand in ``data``, in the order of the file.
 
-    A mark without a block is somebody's comment that looks like one, unless it is of a patch that is ``known`` to have
-    been applied, or lines of ours are left.
+    A mark without a block is somebody's comment that looks like one, unless a patch of that name is ``expected``, or
+    lines of ours are left.
 
     Raises :class:`Problem` (FOREIGN_EDIT) where marks of ours do not pair: then nobody can tell which lines are ours.
     """
     if b"rlpatch" not in data:
         return ()
     lines = lines_of.split(data)
-    blocks, calls = _paired(data, ((at, line) for at, line in enumerate(lines) if b"rlpatch" in line), known)
+    blocks, calls = _paired(data, ((at, line) for at, line in enumerate(lines) if b"rlpatch" in line), expected)
     for patch, indices in calls.items():
-        ours = patch in known or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
+        ours = patch in expected or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
         if ours and patch not in blocks:
             raise _unpaired(indices[0], Text("calls a block that is not there"))
     shared = [patch for patch in blocks if patch.shared]
@@ -125,7 +125,7 @@ def marked(data: bytes, known: Collection[PatchId] = ()) -> tuple[Marked, ...]:
 
 
 def _paired(
-    data: bytes, lines: Iterable[tuple[int, bytes]], known: Collection[PatchId]
+    data: bytes, lines: Iterable[tuple[int, bytes]], expected: Collection[PatchId]
 ) -> tuple[dict[PatchId, _Block], dict[PatchId, list[int]]]:
     """The blocks, and the indices of marked lines outside of them; Problem for a mark that has no place there.
 
@@ -143,7 +143,7 @@ def _paired(
             patch = _name(stop)
             if opened and opened.patch == patch:
                 blocks[patch], opened = opened._replace(last=index), None
-            elif opened or patch in {*known, *blocks} or _named(data, patch):
+            elif opened or patch in {*expected, *blocks} or _named(data, patch):
                 raise _unpaired(index, Text("ends a block that does not begin"))
         elif not opened and (call := _LINE.fullmatch(line)):
             calls.setdefault(_name(call), []).append(index)
@@ -161,7 +161,7 @@ def _marked(block: _Block, lines: Sequence[bytes], outside: Sequence[int], share
     added = [lines[index] for index in outside if index not in replaced]
     inner = lines[first + 1 : last + 1]
     actual, text = _digest(inner, added, [lines[index] for index in replaced]), b"".join(inner)
-    uses = (one for one in shared if one != patch and one.rename("(_RlpatchStage):").encode() in text)
+    uses = (other for other in shared if other != patch and other.rename("(_RlpatchStage):").encode() in text)
     return Marked(patch, (*range(first, last + 1), *outside), replaced, digest, actual, frozenset(uses))
 
 
@@ -171,10 +171,10 @@ def _named(text: bytes, patch: PatchId) -> bool:
     return any(name.encode() in text for name in names)
 
 
-def holds(found: Marked, block: Iterable[str]) -> bool:
-    """Whether the block of ``found`` has exactly the lines ``block`` between its note and its closing mark."""
-    note, closing = (text.encode() for text in (_NOTE_SHARED, end(found.patch)))
-    return found.actual == _digest([note, *(line.encode() for line in block), closing], (), ())
+def holds(mark: Marked, block: Iterable[str]) -> bool:
+    """Whether the block of ``mark`` has exactly the lines ``block`` between its note and its closing mark."""
+    note, closing = (text.encode() for text in (_NOTE_SHARED, end(mark.patch)))
+    return mark.actual == _digest([note, *(line.encode() for line in block), closing], (), ())
 
 
 _NOTE_SHARED = "# Shared by patches of this class; the last one that is reverted takes it out again."
@@ -182,13 +182,13 @@ _NOTE_SHARED = "# Shared by patches of this class; the last one that is reverted
 
 def note(patch: PatchId) -> str:
     """The comment below the opening mark of ``patch``."""
-    own = f"# Inserted by rlpatch; `rlpatch revert {patch.target}` takes it out again."
-    return _NOTE_SHARED if patch.shared else own
+    text = f"# Inserted by rlpatch; `rlpatch revert {patch.target}` takes it out again."
+    return _NOTE_SHARED if patch.shared else text
 
 
 def seal(data: bytes, patch: PatchId) -> bytes:
     """``data`` with the digest of the lines of ``patch`` in its opening mark."""
-    actual = next(found.actual for found in marked(data) if found.patch == patch)
+    actual = next(mark.actual for mark in marked(data) if mark.patch == patch)
     mark = begin(patch, "").rstrip(_UNSEALED).encode()
     start = data.index(_UNSEALED.encode(), data.index(mark.rstrip()))
     return data[:start] + actual.encode() + data[start + len(actual) :]
@@ -202,12 +202,12 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     Raises :class:`Problem` (FOREIGN_EDIT, at ``where`` and the line) if a line to be taken out is not the one that
     we wrote.
     """
-    wanted = None if patches is None else set(patches)
+    taken_out = None if patches is None else set(patches)
     try:
-        found = marked(data, wanted or ())
+        marks = marked(data, taken_out or ())
     except Problem as problem:
         raise problem.replace(where=f"{where}:{problem.where}") from None
-    ours = _ours(found, wanted)
+    ours = _ours(marks, taken_out)
     for patch in ours:
         if not patch.intact:
             cause = Text("the lines of the patch “{patch}” are not as rlpatch wrote them", patch.patch)
@@ -220,7 +220,7 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     return _without(data, ours) if ours else data
 
 
-def others(data: bytes) -> bytes:
+def unmarked(data: bytes) -> bytes:
     """``data`` without any marked line, also those that were edited; as it is where marks do not pair."""
     try:
         return _without(data, marked(data))
@@ -228,25 +228,25 @@ def others(data: bytes) -> bytes:
         return data
 
 
-def _ours(found: Sequence[Marked], wanted: Collection[PatchId] | None) -> list[Marked]:
-    """Return the marks that are ``wanted`` (None: all), and what is shared and needed by no other."""
-    if wanted is None:
-        return [*found]
-    needed = {shared for patch in found if patch.patch not in wanted for shared in patch.uses}
-    lonely = [patch for patch in found if patch.patch.shared and patch.patch not in {*wanted, *needed}]
-    return [*(patch for patch in found if patch.patch in wanted), *lonely]
+def _ours(marks: Sequence[Marked], taken_out: Collection[PatchId] | None) -> list[Marked]:
+    """Return the marks that are ``taken_out`` (None: all), and what is shared and needed by no other."""
+    if taken_out is None:
+        return [*marks]
+    needed = {shared for patch in marks if patch.patch not in taken_out for shared in patch.uses}
+    lonely = [patch for patch in marks if patch.patch.shared and patch.patch not in {*taken_out, *needed}]
+    return [*(patch for patch in marks if patch.patch in taken_out), *lonely]
 
 
 def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
     lines, back = lines_of.split(data), {index for patch in ours for index in patch.replaced}
-    gone = {index for patch in ours for index in patch.lines} - back
+    removed = {index for patch in ours for index in patch.lines} - back
     # What `was` has made a comment becomes the line again.
     before = {index: _WAS.sub(rb"\g<indent>\g<line>\g<end>", lines[index]) for index in back}
-    kept = b"".join(before.get(index, line) for index, line in enumerate(lines) if index not in gone)
-    if len(lines) - 1 in gone and not lines[-1].endswith(b"\n"):
+    remaining = b"".join(before.get(index, line) for index, line in enumerate(lines) if index not in removed)
+    if len(lines) - 1 in removed and not lines[-1].endswith(b"\n"):
         # The file had no newline at its end, so the block brought the one before it along.
-        kept = kept[: -2 if kept.endswith(b"\r\n") else -1]
-    return kept
+        remaining = remaining[: -2 if remaining.endswith(b"\r\n") else -1]
+    return remaining
 
 
 def _unpaired(index: int, what: str) -> Problem:

@@ -24,41 +24,46 @@ class FileState(NamedTuple):
 
 
 def file_state(
-    data: bytes | None, pristine: bytes | None, patch: PatchId, path: str, rights: str = "", left: bool | None = None
+    data: bytes | None,
+    pristine: bytes | None,
+    patch: PatchId,
+    path: str,
+    rights: str = "",
+    in_place: bool | None = None,
 ) -> FileState:
     """Return how ``path`` with the bytes ``data`` stands to ``patch``; ``pristine`` is the backup of the store.
 
-    ``rights`` says in words what others have changed of its mode, owner and attributes; ``left`` tells whether the
+    ``rights`` says in words what others have changed of its mode, owner and attributes; ``in_place`` tells whether the
     bytes are those that rlpatch wrote, where the store knows.
     """
     revert = CommandLine("revert")
     if data is None:
         return FileState(path, Text("missing"), Text("the file is gone: was the package uninstalled?"))
     try:
-        found = {marked.patch: marked for marked in markers.marked(data, (patch,))}
+        marks = {marked.patch: marked for marked in markers.marked(data, (patch,))}
     except Problem as problem:
         return FileState(path, Text("tampered"), Text("line {line}: {cause}", problem.where, problem.cause))
-    if patch not in found:
+    if patch not in marks:
         return FileState(
             path, Text("lost"), Text("the file was replaced and has no line of this patch: {revert} forgets it", revert)
         )
-    ours = [found[patch], *(found[shared] for shared in found[patch].uses)]
+    ours = [marks[patch], *(marks[shared] for shared in marks[patch].uses)]
     if edited := [marked for marked in ours if not marked.intact]:
         line = edited[0].lines[0] + 1
         return FileState(
             path, Text("tampered"), Text("line {line}: our lines were edited: undo that, then {revert}", line, revert)
         )
-    if pristine is not None and markers.strip(data, found) != pristine:
+    if pristine is not None and markers.strip(data, marks) != pristine:
         changed = joined(SEMICOLON, (Text("others changed lines outside of ours"), rights))
         return FileState(path, Text("edited"), Text("{changed}; a revert leaves them as they are", changed))
-    if left is False:
+    if in_place is False:
         if pristine is None:
             return FileState(path, Text("edited"), Text("it is not as rlpatch left it, and its backup cannot be read"))
         moved = Text(
             "our lines are not where rlpatch put them: {revert} removes them, the same apply puts them back", revert
         )
         return FileState(path, Text("tampered"), moved)
-    if left is None:
+    if in_place is None:
         return FileState(
             path, Text("intact"), Text("as far as the marks show: only .rlpatch knew where the lines were")
         )

@@ -199,7 +199,7 @@ def removal(root: PatchedRoot, wanted: Collection[PatchId], *, restore: bool = F
     if not patches:
         return None
     readable = {file: backup for file, backup in backups.items() if backup is not None}
-    lost = {file: edits.diff(file, markers.others(root.marked()[file]), backup) for file, backup in readable.items()}
+    lost = {file: edits.diff(file, markers.unmarked(root.marked()[file]), backup) for file, backup in readable.items()}
     return Removal(root, edits.revert(root.path, root.read, root.records, patches, readable), lost)
 
 

@@ -38,7 +38,7 @@ _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class Receipt(NamedTuple):
-    """What a process says of one file: its ``state`` is patched, changed or elsewhere, ``path`` what it imported."""
+    """A process's word on one file: its ``state`` is patched, changed or elsewhere, ``path`` what it imported."""
 
     pid: int
     number: int
@@ -72,7 +72,11 @@ class RunFolder:
             for number, (_, change) in enumerate(changes):
                 (self.package / f"{number}.before").write_bytes(change.before)
                 (self.package / f"{number}.after").write_bytes(change.after)
-            fields = [self.path, "1" if require else "", *(part for root, one in changes for part in (root, one.path))]
+            fields = [
+                self.path,
+                "1" if require else "",
+                *(part for root, change in changes for part in (root, change.path)),
+            ]
             (self.package / "plan").write_bytes(b"".join(os.fsencode(str(field)) + b"\0" for field in fields))
             program = shutil.copyfile(Path(__file__).with_name("startup.py"), self.package / "__init__.py")
             # Each process reads it: one that must not write bytecode would compile it each time.
@@ -96,7 +100,9 @@ class RunFolder:
         """The receipts of the processes on this machine so far; nothing where somebody has removed the folder."""
         receipts = []
         with contextlib.suppress(OSError), opened(self.path / _RECEIPTS) as folder:
-            for pid, number, state in (found.groups() for found in map(_RECEIPT.fullmatch, folder.names()) if found):
+            for pid, number, state in (
+                receipt.groups() for receipt in map(_RECEIPT.fullmatch, folder.names()) if receipt
+            ):
                 text = _content(folder, f"{pid}-{number}-{state}")
                 receipts += [] if text is None else [Receipt(int(pid), int(number), state, text)]
         return tuple(sorted(receipts))
@@ -148,10 +154,10 @@ def _locked(name: Path) -> int:
 
 def _erase(path: Path) -> None:
     """Remove what runs make in their folder, and the folder if nothing else is left in it. No link is followed."""
-    for one in {path, Path(f"{os.environ.get('PYTHONPYCACHEPREFIX', '')}{path}")}:
-        with contextlib.suppress(OSError), opened(one) as folder:
+    for place in {path, Path(f"{os.environ.get('PYTHONPYCACHEPREFIX', '')}{path}")}:
+        with contextlib.suppress(OSError), opened(place) as folder:
             _clear(folder)
-            one.rmdir()
+            place.rmdir()
 
 
 def _clear(folder: Opened) -> None:
@@ -168,10 +174,10 @@ def _clear(folder: Opened) -> None:
 
 def sweep() -> tuple[Path, ...]:
     """Remove what runs have left whose command was killed, and that no process uses; which folders those were."""
-    found = [path for path in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*") if _dead(path)]
-    for path in found:
+    dead_folders = [path for path in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*") if _dead(path)]
+    for path in dead_folders:
         _erase(path)
-    return tuple(found)
+    return tuple(dead_folders)
 
 
 def _dead(path: Path) -> bool:

@@ -85,7 +85,7 @@ class _Witness:
         with contextlib.suppress(OSError):  # without it everything is sent on
             self._process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=none, stderr=none, env={})
 
-    def got(self, number: int) -> bool:
+    def has_received(self, number: int) -> bool:
         """Whether it got this signal, too."""
         time.sleep(0.01)  # for whoever sends it to one process after the other, as Slurm does
         text = kernel_text(f"/proc/{self._process.pid}/status") if self._process else ""
@@ -105,11 +105,11 @@ def _follow(pid: int) -> int:
         if ended:
             witness.close()
             return status
-        got = signal.sigtimedwait(_OURS, 1)  # for another thread of a caller may have got SIGCHLD
-        if got is None or got.si_signo == signal.SIGCHLD or got.si_code > 0 or got.si_pid == pid:
+        info = signal.sigtimedwait(_OURS, 1)  # for another thread of a caller may have got SIGCHLD
+        if info is None or info.si_signo == signal.SIGCHLD or info.si_code > 0 or info.si_pid == pid:
             continue  # not from a process, or from the command to its caller
-        if os.getpgid(pid) != os.getpgrp() or not witness.got(got.si_signo):
-            os.kill(pid, got.si_signo)
+        if os.getpgid(pid) != os.getpgrp() or not witness.has_received(info.si_signo):
+            os.kill(pid, info.si_signo)
         else:
             witness.close()
             witness = _Witness()  # on which it is not pending

@@ -1,4 +1,4 @@
-"""What each Python process of ``rlpatch run`` begins with: it imports planned bytes, and no file on disk is changed.
+"""The start of each Python process of ``rlpatch run``: it imports planned bytes, and no file on disk is changed.
 
 The text of this module is copied as the package ``sitecustomize`` into the folder of a run, which is the first of
 PYTHONPATH. So it runs alone, on Python 3.8 or newer, and knows nothing of the rest of rlpatch. Every process of a run
@@ -43,7 +43,7 @@ files: "dict[str, File]" = {}
 names = {os.path.basename(RAY)}
 """The last parts of their paths: a module of another name is passed on without a further look."""
 packages: "list[str]" = []
-kept: "list[int]" = []
+plans: "list[int]" = []
 """The open plans: by them the command finds who needs its folder, also who has written a title over its environment."""
 receipts: "set[tuple[str, int, str]]" = set()
 """Of this process: the package, the number of a file in it, and the state."""
@@ -55,7 +55,7 @@ def add(package: str) -> None:
     Raises OSError where it cannot be read.
     """
     plan = os.open(os.path.join(package, "plan"), os.O_RDONLY | os.O_CLOEXEC)
-    kept.append(plan)
+    plans.append(plan)
     with open(plan, "rb", closefd=False) as file:
         run, require, *pairs = [os.fsdecode(field) for field in file.read().split(b"\0")[:-1]]
     packages.append(package)
@@ -101,7 +101,7 @@ def install() -> None:
 
 
 def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | None":
-    """What to import for ``path``; None where Python goes on as without us, ImportError where it must not."""
+    """Return what to import for ``path``; None where Python goes on as without us, ImportError where it must not."""
     # py_compile writes for everybody what it reads.
     if getattr(loader, "name", "") == "<py_compile>":
         return None
