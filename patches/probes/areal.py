@@ -34,8 +34,8 @@ class VersionedSteps(TrainingSteps):
     def contents(self, batch: Any) -> Mapping[str, object]:
         import contextlib
 
-        held: dict[str, object] = {}
+        contents: dict[str, object] = {}
         with contextlib.suppress(Exception):  # a batch of another form, or several of them
             packed = batch.orig_mb
-            held.update(sequences=len(packed["cu_seqlens"]) - 1, tokens=packed["input_ids"].numel())
-        return held or super().contents(batch)
+            contents.update(sequences=len(packed["cu_seqlens"]) - 1, tokens=packed["input_ids"].numel())
+        return contents or super().contents(batch)

@@ -59,8 +59,8 @@ class Pieces(CountedUnits):
             return
         obstacle = self.obstacle()
         if obstacle:
-            told = obstacle, self.unit - self.first, self.end - self.first, piece
-            self.finish("%s, recorded %s of %s units in %s pieces" % told)
+            values = obstacle, self.unit - self.first, self.end - self.first, piece
+            self.finish("%s, recorded %s of %s units in %s pieces" % values)
             return
         saved = time.monotonic()
         self.costs = [*self.costs[-1:], max(saved - began + self.start_s, 1e-6) / count]

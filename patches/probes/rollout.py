@@ -66,8 +66,8 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         if self.prof is not None:
             self.close(why)
         elif self.open_at is not None:
-            told = why, self.unit - self.FIRST
-            self.finish("not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another" % told)
+            values = why, self.unit - self.FIRST
+            self.finish("not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another" % values)
         self.forget()
 
     def forget(self) -> None:

@@ -18,7 +18,7 @@ class SglangRollout(RolloutUnits):
     """
 
     running = near = False
-    held: Mapping[str, object]
+    contents_of_batch: Mapping[str, object]
     put: Any  # into the queue of the forward's thread, None where it has none
 
     def schedule(self, batch: Any) -> None:
@@ -29,11 +29,11 @@ class SglangRollout(RolloutUnits):
         if runs and not self.running and not self.done:
             self.running = True
             self.hand_over("begin_rollout")
-        self.held = {}
+        self.contents_of_batch = {}
         if runs:
             self.hand_over_load(kind, batch)
             self.hold(batch)
-        self.hand_over("step", (kind, self.held))
+        self.hand_over("step", (kind, self.contents_of_batch))
 
     def hold(self, batch: Any) -> None:
         """Hook: note what a batch holds, before the forward's thread gets it."""
@@ -146,7 +146,7 @@ class BatchMetadata(SglangRollout):
 
     def hold(self, batch: Any) -> None:
         if self.open_at is not None and self.unit >= self.open_at:
-            self.held = self.contents_of(batch)
+            self.contents_of_batch = self.contents_of(batch)
 
     def contents_of(self, batch: Any) -> Mapping[str, object]:
         try:

@@ -25,9 +25,9 @@ class ModelSteps(TrainingSteps):
     def contents(self, batch: Any) -> Mapping[str, object]:
         import contextlib
 
-        held: dict[str, object] = {}
+        contents: dict[str, object] = {}
         with contextlib.suppress(Exception):  # an iterator of another form
             chosen = batch.micro_batch_indices[batch.offset]
             lengths = batch.rollout_data["total_lengths"]
-            held.update(sequences=len(chosen), tokens=sum(lengths[number] for number in chosen))
-        return held or super().contents(batch)
+            contents.update(sequences=len(chosen), tokens=sum(lengths[number] for number in chosen))
+        return contents or super().contents(batch)

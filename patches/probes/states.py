@@ -69,8 +69,8 @@ class RelativeWindow(RolloutUnits):
 
     def measure(self, count: int) -> str:
         of = "" if self.end >= 10**9 else "of %s " % (self.end - self.first)
-        told = count, of, self.first, self.uncounted
-        return " %s %sunits from number %s on, with %s uncounted iterations between them" % told
+        values = count, of, self.first, self.uncounted
+        return " %s %sunits from number %s on, with %s uncounted iterations between them" % values
 
     def add_facts(self, data: dict[str, Any]) -> None:
         super().add_facts(data)  # type: ignore[misc]

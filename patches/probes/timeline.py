@@ -274,9 +274,9 @@ class TimelineRecorder(Steerable):
 
     def columns(self, rows: Any, begun: Any, at: int) -> dict[str, Any]:
         """The records as they are written: in microseconds, those of an engine as columns of differences."""
-        held: dict[str, Any] = {}
+        record: dict[str, Any] = {}
         if self.who != self.who_written:
-            held["who"] = self.who_written = dict(self.who)
+            record["who"] = self.who_written = dict(self.who)
         spans, iterations = [], []
         for row in [*rows, *begun]:
             number, parent, kind, name, start, end, key, amount = row
@@ -288,14 +288,14 @@ class TimelineRecorder(Steerable):
                 while spans[-1][-1] is None and len(spans[-1]) > 6:
                     spans[-1].pop()
         if spans:
-            held["spans"] = spans
+            record["spans"] = spans
         if iterations:
             columns = [list(column) for column in zip(*iterations)]  # noqa: B905
             for column, before in zip(columns, (0, at, None, 0, 0, 0)):  # noqa: B905
                 if before is not None:
                     column[:] = [value - earlier for value, earlier in zip(column, [before, *column])]  # noqa: B905
-            held["iterations"] = columns
-        return held
+            record["iterations"] = columns
+        return record
 
 
 class EngineTimeline(TimelineRecorder):

@@ -178,12 +178,14 @@ class TrainingSteps(CountedUnits, OneWorld):
     def contents(self, batch: Any) -> Mapping[str, object]:
         import contextlib
 
-        held: dict[str, object] = {}
+        contents: dict[str, object] = {}
         with contextlib.suppress(Exception):  # a batch of another form, which stops nothing
             tokens = getattr(batch, "batch", batch)["input_ids"]
-            held["sequences"] = tokens.size(0)
-            held.update({"tokens": tokens.values().size(0)} if tokens.is_nested else {"padded": list(tokens.shape)})
-        return held
+            contents["sequences"] = tokens.size(0)
+            contents.update(
+                {"tokens": tokens.values().size(0)} if tokens.is_nested else {"padded": list(tokens.shape)}
+            )
+        return contents
 
 
 class WholeCall(TrainingSteps):

@@ -58,8 +58,8 @@ class SchedulerOutputs(RolloutUnits):
         before = self.computed_tokens(batch)
         contexts = [batch.num_scheduled_tokens[name] + tokens for name, tokens in before]
         drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
-        held = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
-        return {**held, "longest": max(contexts), "context": sum(contexts)} if contexts else {}
+        sums = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
+        return {**sums, "longest": max(contexts), "context": sum(contexts)} if contexts else {}
 
 
 # --- what differs between releases: one class of each group goes in ---
