@@ -16,6 +16,9 @@ from fixtures import environments, releases
 from fixtures.cache import Once, cached
 from tests.matrix import ends, thinned
 
+# Helper modules, too, say what differed; pytest rewrites only test modules by itself.
+pytest.register_assert_rewrite("fixtures.rays", "tests.pages", "tests.patcher", "tests.patches", "tests.site")
+
 # Two cores shared with engines that import torch: a slow example says nothing.
 settings.register_profile("rlpatch", deadline=None)
 settings.register_profile("short", deadline=None, max_examples=10, derandomize=True)

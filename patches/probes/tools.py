@@ -122,6 +122,9 @@ class TorchProfiler(ProfilerTool):
             self.taken = self.is_taken()
         if not self.taken:
             self.prof.stop()
+        elif getattr(self.prof, "step_rec_fn", None):  # private
+            # Now, while nothing records: when it is collected, torch would write its end into the next profile.
+            self.prof.step_rec_fn.__exit__(None, None, None)
 
     def next_unit(self) -> None:
         self.taken = self.is_taken()

@@ -265,8 +265,12 @@ FRAMEWORK = (
     Scenario("another torch_npu profiler in the window", "add a 9 20; run 5; other on; run 2; other off; run", (Recorded(0, 3, 6),),
         only="npu",
     ),
-    Scenario("another one that is not seen to start", "add a 9 20; run 5; legacy; run", (),
+    Scenario("another one that is not seen to start", "collect off; add a 9 20; run 5; legacy; run", (),
         (r"no profile, the run goes on: RuntimeError\('another profiler took the data of this one",),
+        only="torch",
+    ),
+    # What is left of that profile is collected while the next one records: torch wrote into the memory of the second.
+    Scenario("after another one that is not seen to start", "add a 9 9; run 6; collect; run; empty", (Recorded(0, 3, 6),),
         only="torch",
     ),
     Scenario("PROFILING_MODE", "add a 9 20; run", (), ("not recorded: PROFILING_MODE=true is set",), only="npu",
