@@ -31,6 +31,11 @@ def thinned_rows(cases: Sequence[tuple[Any, ...]], short: Collection[tuple[Any, 
     return [pytest.param(*case, marks=() if case in short else MATRIX) for case in cases]
 
 
+def every(number: int, cases: Sequence[tuple[Any, ...]]) -> list[ParameterSet]:
+    """``cases`` for ``parametrize`` with several names, all but the first of each ``number`` marked."""
+    return thinned_rows(cases, cases[::number])
+
+
 def of_releases(short: Collection[str], cases: Sequence[tuple[Any, ...]]) -> list[ParameterSet]:
     """``cases`` whose first value is a release: all but those of the ``short`` ones marked."""
     return thinned_rows(cases, [case for case in cases if case[0] in short])

@@ -20,7 +20,7 @@ from patcher.switches import Release, State
 from patches.switches import MSMONITOR
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
 from patches.verl.switches import SWITCHES as VARIABLES
-from tests.matrix import ends, examples, thinned, thinned_rows
+from tests.matrix import ends, every, examples, thinned, thinned_rows
 from tests.patcher.guards.detecting import detect
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
@@ -229,7 +229,7 @@ UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
+    every(7, [  # each composes a configuration
         # quotes, signs, variables that the script sets
         (PPO + "'global_profiler.steps=[1, 2]' \"global_profiler.tool=npu\" " + ENABLED + RANKS, {VERL: ON}),
         (PPO + "++global_profiler.steps=[1] +global_profiler.tool=npu " + ENABLED + RANKS, {VERL: ON}),
@@ -267,7 +267,7 @@ UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
         ("set -e\nfalse\n" + PPO + ON_061, UNSET),
         ("[ -d x ] || exit 0\n" + PPO + ON_061, UNSET),
         (PPO + "\n" + PPO + ON_061, {VERL: ON}),
-    ],
+    ]),
 )  # fmt: skip
 def test_what_a_script_says(tmp_path: Path, text: str, expected: dict[str, State]) -> None:
     assert states(guard("0.6.1", script(tmp_path, text + "\n"))) == expected
@@ -298,6 +298,7 @@ def test_the_place_and_the_override_are_named(tmp_path: Path) -> None:
     assert guard("0.6.1", command=f"{PPO}{ON_061}global_profiler.steps=null")[VERL].state is OFF
 
 
+PATHS = ("pkg://verl.trainer.config", "file://verl/trainer/config")
 MINE = """\
 hydra:
   searchpath:
@@ -316,7 +317,7 @@ actor_rollout_ref:
 """
 
 
-@pytest.mark.parametrize("path", ["pkg://verl.trainer.config", "file://verl/trainer/config"])
+@pytest.mark.parametrize("path", thinned(PATHS, PATHS[:1]))
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
