@@ -14,6 +14,7 @@ from click.testing import Result
 
 from patcher.cli import nearest
 from patcher.store.filesystem import opened, rights
+from tests.matrix import MATRIX, thinned
 from tests.patcher.reliability.people import acl
 
 Run = Callable[..., Result]
@@ -89,14 +90,19 @@ FOREIGN = {
     "file": (_given("file"), "it belongs to another user", "name --path or --python"),
     "folder": (_given("folder"), "its folder belongs to another user", "name --path or --python"),
 }
+SHORT = ("a pipe", "all may write", "300 MB", "a group may write", "file")
 ALL = {
     **{name: pytest.param(*case, False, id=name) for name, case in REFUSED.items()},
     **{name: pytest.param(*case, False, id=name, marks=AS_ROOT) for name, case in REFUSED_AS_ROOT.items()},
     **{name: pytest.param(*case, True, id=f"another user's {name}", marks=AS_ROOT) for name, case in FOREIGN.items()},
 }
+CASES = [
+    case if name in SHORT else pytest.param(*case.values, id=case.id, marks=(*case.marks, MATRIX))
+    for name, case in ALL.items()
+]
 
 
-@pytest.mark.parametrize(("change", "why", "hint", "foreign"), ALL.values())
+@pytest.mark.parametrize(("change", "why", "hint", "foreign"), CASES)
 def test_a_file_that_is_not_read_is_told_of(
     change: Callable[[Path], object], why: str, hint: str, foreign: bool, file: Path, run: Run
 ) -> None:
@@ -223,7 +229,7 @@ UNREAD = {
 
 
 @pytest.mark.parametrize(("content", "why", "line"), UNREAD.values(), ids=[*UNREAD])
-@pytest.mark.parametrize("name", ["rlpatch.toml", "pyproject.toml"])
+@pytest.mark.parametrize("name", thinned(["rlpatch.toml", "pyproject.toml"], ["pyproject.toml"]))
 def test_what_is_no_toml_is_told_with_its_line(
     name: str, content: bytes, why: str, line: int | None, file: Path, run: Run
 ) -> None:

@@ -105,7 +105,7 @@ INSTALLS = (
 
 @pytest.mark.parametrize(
     ("then", "expected"),
-    thinned_rows(INSTALLS, INSTALLS[2:3]),
+    thinned_rows(INSTALLS, INSTALLS[3:]),
     ids=["reinstall", "downgrade", "upgrade", "uninstall"],
 )
 def test_another_install(tmp_path: Path, install, then: str, expected: set[str]) -> None:

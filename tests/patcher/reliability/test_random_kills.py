@@ -18,6 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from patcher.cli import rlpatch
+from tests.matrix import CRASH, thinned
 from tests.patcher.cli.conftest import release
 from tests.patcher.reliability.package import WINDOW, invoked
 from tests.patcher.store.tree import picture
@@ -139,7 +140,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("kills", [range(200) if everything else range(4)], ids=len)
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", thinned([*SCENES], [*SCENES][:2], CRASH))
 def test_a_command_that_is_killed_touches_nothing_of_others(
     name: str, kills: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

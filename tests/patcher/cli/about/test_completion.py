@@ -16,6 +16,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from patcher.cli import rlpatch
+from tests.matrix import thinned
 
 PROMPT = "ready to type: "
 CLEAR = "\x15"  # Ctrl-U: the line is empty again
@@ -78,7 +79,7 @@ COMPLETED = {
 
 @pytest.mark.parametrize(
     "terminal",
-    ["bash", pytest.param("zsh", marks=pytest.mark.matrix), pytest.param("fish", marks=pytest.mark.matrix)],
+    thinned(["bash", "zsh", "fish"], []),
     indirect=True,
 )
 def test_a_shell_completes_commands_releases_and_values(terminal: Callable[[str, str], str]) -> None:

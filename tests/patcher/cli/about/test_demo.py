@@ -13,12 +13,14 @@ import pytest
 
 from fixtures import releases
 from fixtures.cache import REPOSITORY
+from tests.matrix import MATRIX
 from tests.patcher.cli.conftest import release
 from tests.patcher.store.tree import picture
 
 RELEASE = ("vllm-ascend", "0.11.0rc1")
 
 
+@MATRIX
 def test_the_demo_runs_from_what_a_wheel_holds(tmp_path: Path) -> None:
     for package in ("patcher", "patches"):
         # With bytecode, as pip would compile it, but for what other tests are writing.
