@@ -13,7 +13,7 @@ from fixtures.timeline import made
 from patcher.timeline import perfetto
 from patcher.timeline.model import LaneSpan, RunTimeline
 from tests.alarms import at_most
-from tests.matrix import examples
+from tests.matrix import MATRIX, examples
 from tests.pages import HOSTILE
 
 
@@ -90,6 +90,7 @@ def test_a_run_that_has_just_begun() -> None:
     assert {one["ph"] for one in events(made.empty())} == {"M"}
 
 
+@MATRIX
 def test_threads_of_many_requests_at_once_are_found_in_time() -> None:
     """Each of these needs a thread of its own, so whoever looks at all threads for each looks 3 600 million times."""
     count = 60_000

@@ -46,7 +46,7 @@ from patcher.traces.model import (
 )
 from patcher.traces.page import lanes
 from patcher.traces.sidecar import parsed
-from tests.matrix import examples
+from tests.matrix import MATRIX, examples
 from tests.pages import HOSTILE, Seen, shape
 
 MS = 1_000_000
@@ -407,6 +407,7 @@ def test_what_ran_on_no_device_has_the_columns_of_the_host():
     assert "ms of kernels per unit" not in text
 
 
+@MATRIX
 def test_details_give_way_before_the_page_grows_too_large():
     name = "void at::native::elementwise_kernel<" + "float, " * 200
     text = page.page(report(name, ranks=16, units=500, kernels=1500))
@@ -529,6 +530,7 @@ def test_the_lanes_are_readable_without_a_script(tab: browser.Page, tmp_path: Pa
         tab.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
+@MATRIX
 def test_filter_and_sort_in_a_browser(tab: browser.Page, tmp_path: Path):
     tab.said.clear()
     file = tmp_path / "page.html"

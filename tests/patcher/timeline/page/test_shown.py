@@ -27,7 +27,7 @@ from patcher.timeline.model import Lane, LaneSpan, RunTimeline
 from patcher.timeline.page.picture import TICKS
 from patcher.timeline.page.rows import HUES
 from tests.alarms import at_most
-from tests.matrix import examples
+from tests.matrix import MATRIX, examples
 from tests.pages import HOSTILE, Seen, shape
 
 LANGUAGES = ("en", "zh")
@@ -424,6 +424,7 @@ def test_pinch(tab: browser.Page, tmp_path: Path) -> None:
         tab.call("Emulation.setTouchEmulationEnabled", enabled=False)
 
 
+@MATRIX
 def test_without_a_script_all_of_it_is_readable(tab: browser.Page, tmp_path: Path) -> None:
     tab.call("Emulation.setScriptExecutionDisabled", value=True)
     try:

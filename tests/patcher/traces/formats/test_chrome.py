@@ -351,7 +351,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", thinned([*BOMBS], ["zeros"], CRASH))
+@pytest.mark.parametrize("name", thinned([*BOMBS], (), CRASH))
 def test_a_gzip_file_is_unpacked_to_what_a_trace_comes_to(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.pt.trace.json.gz"
     head, piece = BOMBS[name]
