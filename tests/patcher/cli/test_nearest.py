@@ -246,7 +246,7 @@ def test_what_is_no_toml_is_told_with_its_line(
     assert run("apply", "vllm-ascend", "--decode", "1:2", code=2).stdout == ""
 
 
-@pytest.mark.parametrize(("content", "cause"), [("tool = 3 # [tool.rlpatch]", ""), ("[tool]\nrlpatch = 3 # [tool.rlpatch", "tool.rlpatch is not a table")])  # fmt: skip
+@pytest.mark.parametrize(("content", "cause"), [("tool = 3 # [tool.rlpatch]", ""), ("[tool]\nrlpatch = 3 # [tool.rlpatch", "tool.rlpatch")])  # fmt: skip
 def test_a_pyproject_whose_table_is_none(content: str, cause: str, file: Path, run: Run) -> None:
     file.unlink()
     file.with_name("pyproject.toml").write_text(content)

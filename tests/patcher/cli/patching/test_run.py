@@ -232,7 +232,7 @@ def test_python_of_another_environment_is_named(lent: Run, site: Path, tmp_path:
     site.mkdir()
     words = (*TARGET[:3], "--python", "env/bin/python", "--", "python", "-c", "pass")
     said = re.sub(r"\s+", " ", lent(*words).stderr)
-    assert f"Python ran in other environments ({sys.prefix}), and vllm-ascend is in {other}: --python EXE" in said
+    assert all(value in said for value in (sys.prefix, str(other), "--python EXE"))
 
 
 def test_a_required_run_that_fails_keeps_its_code(lent: Run) -> None:
