@@ -54,11 +54,7 @@ def test_a_node_without_an_answer_has_an_entry(answer: Answer, problem: str, cau
 @pytest.mark.parametrize(
     ("running", "states", "said"),
     [
-        (
-            ("17 vllm",),
-            ("intact",),
-            "engines run on 1 of 2 nodes: they do not have what was patched since they started",
-        ),
+        (("17 vllm",), ("intact",), "1 of 2 nodes"),
         ((), ("intact",), None),
         (("17 vllm",), (), None),
     ],
@@ -68,7 +64,8 @@ def test_engines_that_run_beside_a_patch_are_counted(
     running: tuple[str, ...], states: tuple[str, ...], said: str | None
 ) -> None:
     report = summary.status({"n1": reported(*states, running=running), "n2": reported(*states)})
-    assert [note[1] for note in report.notes] == ([said] if said else [])
+    assert len(report.notes) == bool(said)
+    assert all(said in note[1] for note in report.notes if said)
 
 
 def test_who_is_alike_stands_together() -> None:
