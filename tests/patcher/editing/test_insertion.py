@@ -462,14 +462,17 @@ def test_a_file_is_parsed_once_before_and_once_after(monkeypatch: pytest.MonkeyP
 
 def test_what_would_not_be_python_is_not_written() -> None:
     broken = [(PATCH, ["def _probe(self):", "    return ="])]
-    with pytest.raises(Problem, match="the patched file is not valid Python"):
+    with pytest.raises(Problem) as caught:
         editing.insert(SOURCE.encode(), RECIPE, broken, "0.1.0", units=("decode",), where="/x/worker.py")
+    assert caught.value.kind is Kind.STRUCTURE
+    assert caught.value.where.startswith("/x/worker.py")
 
 
 @pytest.mark.parametrize("head", ["def late():\n    x = 1\n    global x\n\n\n", "from __future__ import of_tomorrow\n"])
 def test_what_python_parses_and_does_not_compile_is_refused(head: str) -> None:
-    with pytest.raises(Problem, match="the patched file is not valid Python"):
+    with pytest.raises(Problem) as caught:
         insert(head + SOURCE)
+    assert caught.value.kind is Kind.STRUCTURE
 
 
 def test_what_would_not_stand_in_the_class_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
