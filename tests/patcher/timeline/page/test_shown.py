@@ -207,9 +207,9 @@ def test_the_start_of_a_run_leaves_room_for_its_steps() -> None:
 
 def test_what_is_drawn_as_one_is_said() -> None:
     text = Seen(page.page(made.run(steps=1, ranks=12))).text
-    assert re.search(r"1[01] lanes that do the same are one here", text)
+    assert re.search(r"1[01] lanes", text)
     lane = replace(made.run(steps=1).lanes[0], left_out=7)
-    assert "7 short spans are left out" in page.page(replace(made.run(steps=1), lanes=(lane,)))
+    assert "7 short spans" in page.page(replace(made.run(steps=1), lanes=(lane,)))
 
 
 # ---------------------------------------------------------------- its size
@@ -265,7 +265,7 @@ def test_steps_are_left_out_where_nothing_else_helps(monkeypatch: pytest.MonkeyP
     found = made.run(steps=40)
     monkeypatch.setattr(page, "MOST_STEPS", 32)
     monkeypatch.setattr(page, "LIMIT", 60_000)
-    assert re.search(r"this page shows the newest \d of 40 steps", page.page(found))
+    assert re.search(r"newest \d of 40", page.page(found))
 
 
 @pytest.mark.matrix
