@@ -128,25 +128,22 @@ ODD, EVEN, TINY = (2000, 10, 2 * MS), (2048, 10, 2 * MS), (500, 99, MS)
 @pytest.mark.parametrize(
     ("pieces", "evidence", "padded"),
     [
-        ([(EVEN,), (TINY,)], "", False),
+        ([(EVEN,), (TINY,)], (), False),
         (
             [(ODD,)],
-            (
-                "1 of 1 collectives move pieces whose size is no multiple of 512 bytes, such as 2,000 bytes of allreduce in unit 30:"
-                " 100.0 % of the time on links within the node."
-            ),
+            ("1 of 1 ", "2,000 bytes of allreduce", "100.0 %"),
             True,
         ),
         (
             [(ODD, EVEN), (EVEN,)],
-            "They moved at 0.0 GB/s, the others at 0.0 GB/s: padding them would gain nothing.",
+            ("0.0 GB/s",),
             False,
         ),
-        ([((2_000_000, 1, MS), (2_097_152, 2, MS))], "They moved at 2.0 GB/s, the others at 4.2 GB/s.", True),
+        ([((2_000_000, 1, MS), (2_097_152, 2, MS))], ("2.0 GB/s", "4.2 GB/s"), True),
     ],
 )  # fmt: skip
 def test_pieces_of_odd_sizes_are_a_note_with_what_they_cost(
-    pieces: list[tuple[tuple[int, int, int], ...]], evidence: str, padded: bool
+    pieces: list[tuple[tuple[int, int, int], ...]], evidence: tuple[str, ...], padded: bool
 ) -> None:
     every = made(*((1, 1) for _ in pieces))
     ranks = profile(
@@ -154,7 +151,7 @@ def test_pieces_of_odd_sizes_are_a_note_with_what_they_cost(
     )
     found = [one for one in analysis.reported([ranks]).findings if one.id == "collective-unaligned"]
     assert [(one.severity, one.saving_ns) for one in found] == [("note", None)] * bool(evidence)
-    assert [one.evidence.endswith(evidence) for one in found] == [True] * bool(evidence)
+    assert all(value in one.evidence for one in found for value in evidence)
     assert [one.advice.startswith("pad ") for one in found] == [padded] * bool(evidence)
 
 

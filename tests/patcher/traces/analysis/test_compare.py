@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from patcher.messages.report import json_of
+from patcher.messages.text import Text
 from patcher.traces import analysis
 from patcher.traces.analysis import compared
 from patcher.traces.model import PARTS, CallSums, Check, Kernel, RankProfile, RecordedUnit
@@ -206,9 +208,12 @@ def test_releases_and_devices_are_named() -> None:
         capture(1, 2, metadata=parsed({"target": "vllm", "release": release}), device=device)
         for release, device in (("0.11.0", "NVIDIA H100"), ("0.12.0", "NVIDIA H200"))
     ]
-    assert compared(sides[:1], sides[1:]).differs == (
-        "device NVIDIA H100 before, NVIDIA H200 after", "release vllm 0.11.0 before, vllm 0.12.0 after",
-    )  # fmt: skip
+    assert [
+        tuple(text.values.values()) for text in compared(sides[:1], sides[1:]).differs if isinstance(text, Text)
+    ] == [
+        ("device", "NVIDIA H100", "NVIDIA H200"),
+        ("release", "vllm 0.11.0", "vllm 0.12.0"),
+    ]
 
 
 def test_the_json_of_a_comparison_is_what_is_promised() -> None:
@@ -243,18 +248,18 @@ def test_the_same_condition_is_the_same_window_wherever_it_lies() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ({"requests": 256}, {"requests": 8}, "The median units did not hold the same work: requests 256 before, 8 after."),
+        ({"requests": 256}, {"requests": 8}, r"requests 256\b.* 8\b"),
         (
             {"requests": 8, "context": 9000}, {"requests": 8, "context": 65_000},
-            "The median units did not hold the same work: context 9,000 before, 65,000 after.",
+            r"context 9,000\b.* 65,000\b",
         ),
         ({"requests": 100}, {"requests": 95}, None),
         ({"requests": 100}, {}, None),
-        ({}, {"uncounted": 2}, "After, /traces/a_dp0_rank0_1: 2 uncounted iterations lie between its units, before #30."),
+        ({}, {"uncounted": 2}, r"/traces/a_dp0_rank0_1: 2 .*#30\b"),
     ],
 )  # fmt: skip
 def test_units_that_held_something_else_are_said(
     before: dict[str, int], after: dict[str, int], said: str | None
 ) -> None:
     notes = compared([loaded(before, before)], [loaded(after, {})]).notes
-    assert (said in notes) if said else not any("hold" in note or "uncounted" in note for note in notes)
+    assert any(re.search(said or "hold|uncounted", note) for note in notes) == bool(said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -297,8 +298,8 @@ def test_nobody_came_last_where_several_did() -> None:
 @pytest.mark.parametrize(
     ("worlds", "ranks", "says"),
     [
-        ((4, 4), (0, 2), "2 of 4 ranks were reported, without 1, 3: who waits for those is not known."),
-        ((20, 20), (0, 2), "2 of 20 ranks were reported, without 1, 3, 4, 5, 6, 7 …: who waits for those is not known."),
+        ((4, 4), (0, 2), r"\b2 of 4\b.* 1, 3\b"),
+        ((20, 20), (0, 2), r"\b2 of 20\b.* 1, 3, 4, 5, 6, 7 …"),
         ((2, 2), (0, 1), ""), ((None, None), (0, 1), ""), ((4, 2), (0, 1), ""), ((4, 4), (0, None), ""), ((4,), (0,), ""),
     ],
 )  # fmt: skip
@@ -306,12 +307,13 @@ def test_ranks_that_are_missing_are_named(
     worlds: tuple[int | None, ...], ranks: tuple[int | None, ...], says: str
 ) -> None:
     made = [capture(unit(compute=50), rank=rank, world=world) for world, rank in zip(worlds, ranks, strict=True)]
-    assert [one.evidence for one in report(*made).findings if one.id == "missing-ranks"] == ([says] if says else [])
+    found = [one.evidence for one in report(*made).findings if one.id == "missing-ranks"]
+    assert [bool(re.search(says, evidence)) for evidence in found] == [True] * bool(says)
 
 
 def test_one_rank_alone_is_told_how_many_there_are() -> None:
     found = report(capture(unit(compute=40, communication=60), world=8))
-    assert "report all 8 ranks before you blame the network" in found.findings[0].evidence
+    assert "all 8 ranks" in found.findings[0].evidence
 
 
 def test_ranks_that_differ_in_a_unit_are_not_matched_there() -> None:

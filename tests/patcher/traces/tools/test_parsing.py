@@ -654,12 +654,14 @@ def test_each_trace_that_is_done_is_said(analyse, tmp_path: Path, words: tuple[s
 
 def test_what_torch_profiler_left_needs_no_parsing(tmp_path: Path, run) -> None:
     (tmp_path / "a_dp0_rank0_7.1.pt.trace.json").write_text('{"traceEvents": [{"ph": "X"}]}')
-    assert "note: what torch.profiler recorded needs no parsing\n" in run("analyse", tmp_path).stderr
+    (note,) = json.loads(run("analyse", tmp_path, "--json").stdout)["notes"]
+    assert (note["level"], note["detail"]) == ("note", str(tmp_path / "a_dp0_rank0_7.1.pt.trace.json"))
 
 
 def test_other_files_are_left_alone(tmp_path: Path, run) -> None:
     (tmp_path / "a.nsys-rep").write_text("x")
-    assert "left alone: a trace of Nsight Systems" in run("analyse", tmp_path).stderr
+    (note,) = json.loads(run("analyse", tmp_path, "--json").stdout)["notes"]
+    assert (note["level"], note["detail"]) == ("note", str(tmp_path / "a.nsys-rep"))
 
 
 # ---------------------------------------------------------------- what opens where
