@@ -106,7 +106,8 @@ def test_what_is_no_state_is_left_out_with_the_reason(saved: Saved, content: obj
 
 def test_what_is_huge_is_not_read(saved: Saved) -> None:
     os.truncate(saved.state(), (1 << 26) + 1)
-    assert [one.why for one in StateFolder(saved.path).read().skipped] == ["it is larger than 64 MB"]
+    (skipped,) = StateFolder(saved.path).read().skipped
+    assert "64 MB" in skipped.why
 
 
 @pytest.mark.parametrize(
@@ -291,23 +292,26 @@ def test_a_request_that_cannot_be_written_leaves_nothing(saved: Saved) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "why"),
+    ("more", "name", "value"),
     [
-        ({"RLPATCH_REQUEST": "; rm -rf /"}, 'its RLPATCH_REQUEST is "; rm -rf /"'),
-        ({"RLPATCH_REQUEST": ""}, 'its RLPATCH_REQUEST is ""'),
-        ({"RLPATCH_WINDOW": "30:60;1:2"}, 'its RLPATCH_WINDOW is "30:60;1:2"'),
-        ({"RLPATCH_WINDOW": ""}, 'its RLPATCH_WINDOW is ""'),
-        ({"RLPATCH_WINDOW": "30:60,100:110"}, 'its RLPATCH_WINDOW is "30:60,100:110"'),
-        ({"RLPATCH_RANKS": ""}, 'its RLPATCH_RANKS is ""'),
-        ({"RLPATCH_ROLLOUT": "-1"}, 'its RLPATCH_ROLLOUT is "-1"'),
-        ({"expires": "never"}, 'its expires is "never"'),
-        ({"RLPATCH_AT_TAIL": 1.5}, "its RLPATCH_AT_TAIL is 1.5"),
+        ({"RLPATCH_REQUEST": "; rm -rf /"}, "RLPATCH_REQUEST", '"; rm -rf /"'),
+        ({"RLPATCH_REQUEST": ""}, "RLPATCH_REQUEST", '""'),
+        ({"RLPATCH_WINDOW": "30:60;1:2"}, "RLPATCH_WINDOW", '"30:60;1:2"'),
+        ({"RLPATCH_WINDOW": ""}, "RLPATCH_WINDOW", '""'),
+        ({"RLPATCH_WINDOW": "30:60,100:110"}, "RLPATCH_WINDOW", '"30:60,100:110"'),
+        ({"RLPATCH_RANKS": ""}, "RLPATCH_RANKS", '""'),
+        ({"RLPATCH_ROLLOUT": "-1"}, "RLPATCH_ROLLOUT", '"-1"'),
+        ({"expires": "never"}, "expires", '"never"'),
+        ({"RLPATCH_AT_TAIL": 1.5}, "RLPATCH_AT_TAIL", "1.5"),
     ],
 )
-def test_what_is_no_request(saved: Saved, more: dict[str, object], why: str) -> None:
+def test_what_is_no_request(saved: Saved, more: dict[str, object], name: str, value: str) -> None:
     saved.write("rollout.request", {**REQUEST, **more})
     seen = StateFolder(saved.path).read()
-    assert (dict(seen.requests), [one.why for one in seen.skipped]) == ({}, [why])
+    assert dict(seen.requests) == {}
+    (skipped,) = seen.skipped
+    assert f" {name} " in skipped.why
+    assert skipped.why.endswith(value)
 
 
 def test_the_maker_writes_what_the_format_says(saved: Saved) -> None:
