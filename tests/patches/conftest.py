@@ -3,12 +3,10 @@ from __future__ import annotations
 import atexit
 import shutil
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext
 from multiprocessing import util
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -40,13 +38,8 @@ def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def unwatched(cov: Any) -> Iterator[None]:
-    """For tests that run what has tests of its own, by which it is covered: to watch it again doubles their time."""
-    if cov:
-        cov.stop()
-    yield
-    if cov:
-        cov.start()
+def unwatched() -> None:
+    """For tests that run what has tests of its own, by which it is covered (`pytest_runtest_protocol` in tests)."""
 
 
 @pytest.fixture
