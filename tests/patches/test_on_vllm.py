@@ -34,6 +34,7 @@ from tests.patches.vllm_runs import (
     NEWEST,
     RUNS,
     STARTS,
+    THOROUGH,
     WORKER,
     WORKERS,
     Engine,
@@ -48,21 +49,23 @@ pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 
 
 @pytest.fixture(scope="session")
-def ran(once: Once) -> Callable[[str, str], Report]:
+def ran(once: Once, pytestconfig: pytest.Config) -> Callable[[str, str], Report]:
     """A run of RUNS on a release, made once for all tests."""
-    return lambda name, version: Report(
-        once(f"vllm-{version}-{name}", lambda folder: _drive(RUNS[name], folder, version))
-    )
+
+    def report(name: str, version: str) -> Report:
+        if name in THOROUGH and not pytestconfig.getoption("--thorough"):
+            pytest.skip("--thorough: a minute, for what other runs show, too")
+        return Report(once(f"vllm-{version}-{name}", lambda folder: _drive(RUNS[name], folder, version)))
+
+    return report
 
 
-@pytest.mark.parametrize("run", ["ends", "ends-workers"])
+@pytest.mark.parametrize("run", ["prefill", "ends-workers"])
 def test_a_window_that_no_process_reached_is_known_when_it_has_ended(
-    run: str, version: str, ran: Callable[[str, str], Report], pytestconfig: pytest.Config
+    run: str, version: str, ran: Callable[[str, str], Report]
 ) -> None:
     """Beside the log, in the state of the worker: `watch` and `traces` say the same, with the code of a lost trace."""
-    if run == "ends-workers" and not pytestconfig.getoption("--thorough"):
-        pytest.skip("--thorough: a minute, for what one process shows, too")
-    report, (engine,) = ran(run, version), RUNS[run].engines
+    report, engine = ran(run, version), RUNS[run].engines[-1]
     for words in (("watch", "--once"), ("traces",)):
         done = CliRunner().invoke(rlpatch, [*words, str(report.folder / engine.name)])
         assert done.exit_code == 3, done.output

@@ -21,9 +21,15 @@ pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 
 
 @pytest.fixture(scope="session")
-def ran(once: Once) -> Callable[[str], Report]:
+def ran(once: Once, pytestconfig: pytest.Config) -> Callable[[str], Report]:
     """A run of RUNS, made once for all tests."""
-    return lambda name: Report(once(f"states-{name}", lambda folder: _drive(RUNS[name][0], folder, NEWEST)))
+
+    def report(name: str) -> Report:
+        if name == "load" and not pytestconfig.getoption("--thorough"):
+            pytest.skip("--thorough: half a minute, for what the tail and a request at a load show")
+        return Report(once(f"states-{name}", lambda folder: _drive(RUNS[name][0], folder, NEWEST)))
+
+    return report
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -202,10 +202,6 @@ RUNS = {
         code=1,
     ),
     "decode": Run(("--decode", "30:60"), (*IN_PROCESS, *PATCHED_ONLY)),
-    "ends": Run(
-        ("--decode", "30:60"),
-        (Engine("ends", "generate 9 20", (), "not recorded: the process ends after 19 units"),),
-    ),
     "ends-workers": Run(
         ("--decode", "30:60"),
         (
@@ -222,7 +218,16 @@ RUNS = {
     ),
     "prefill": Run(
         ("--prefill", "1:3"),
-        (Engine("prefill", "generate 100,7,65 5", (Recorded(1, 3),), "complete, recorded 2 of 2 units"),),
+        (
+            Engine("prefill", "generate 100,7,65 5", (Recorded(1, 3),), "complete, recorded 2 of 2 units"),
+            Engine(
+                "ends",  # the last one: whose process ends
+                "generate 9 20",
+                (),
+                "not recorded: the process ends after 1 units",
+                {"RLPATCH_WINDOW": "30:60"},
+            ),
+        ),
     ),
     "iterations": Run(
         ("--iterations", "2:5"),
@@ -255,6 +260,10 @@ RUNS = {
         code=143,
     ),
 }
+
+
+THOROUGH = ("ends-workers", "starts-workers", "workers")
+"""Runs that take a minute: two workers record as one process does (prefill, starts) and as those do that are lent to."""
 
 
 class Iteration(NamedTuple):
