@@ -39,11 +39,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     published = verl.UPSTREAM.releases
     # Those without a class have tests of their own: the timeline and the weight sync.
-    staged = (recipe for recipe in verl.UPSTREAM.recipes if recipe.class_name)
+    staged = [recipe for recipe in verl.UPSTREAM.recipes if recipe.class_name]
     windows = dict.fromkeys((recipe.stage, unit) for recipe in staged for unit in recipe.windows)
     assert len(windows) == 10
-    with_ranges = published if metafunc.config.getoption("--all-releases") else WITH_RANGES
-    plain = [(version, *window, ()) for version in published for window in windows]
+    everything = metafunc.config.getoption("--all-releases")
+    with_ranges = published if everything else WITH_RANGES
+    # The releases at the ends of a structure; those between are like them (`test_survey`).
+    at_ends = {
+        (structure.releases[end], recipe.stage, unit)
+        for recipe in staged
+        for unit in recipe.windows
+        for structure in recipe.structures
+        for end in (0, -1)
+    }
+    everywhere = [(version, *window) for version in published for window in windows]
+    plain = [(*case, ()) for case in everywhere if everything or case in at_ends]
     ranged = [(version, *window, RANGES) for version in with_ranges for window in windows]
     # Some stages of the newest release, and of the oldest one what nothing else is like.
     oldest, newest = ends(published)
