@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from importlib.machinery import PathFinder
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
@@ -53,5 +54,5 @@ def _declared() -> tuple[tuple[Project, str], ...]:
 def _packages() -> list[str]:
     """The packages that have recipes, also where they are in an archive."""
     (folder,) = patches.__path__
-    modules = sorted(module.name for module in iter_modules([folder]) if module.ispkg)
-    return [name for name in modules if any(inner.name == "recipes" for inner in iter_modules([f"{folder}/{name}"]))]
+    packages = sorted(module.name for module in iter_modules([folder]) if module.ispkg)
+    return [name for name in packages if PathFinder.find_spec("recipes", [f"{folder}/{name}"])]

@@ -46,15 +46,15 @@ LAUNCHING = ("apply", "run", "check")
 
 
 @contextmanager
-def _reported(ctx: click.Context) -> Iterator[None]:
+def reported(ctx: click.Context, command: str = "") -> Iterator[None]:
     """End the process with a report of ours where the command line is wrong, or a command cannot be loaded."""
     try:
         yield
     except click.exceptions.Exit:  # behind the help
         raise
-    except (Exception, KeyboardInterrupt):
-        with importlib.import_module("patcher.cli.command").reported("", ctx.meta["typed"]):
-            raise
+    except (Exception, KeyboardInterrupt) as error:
+        importlib.import_module("patcher.cli.usage").end_wrong(error, ctx, command)
+        raise
 
 
 def spoken(ctx: click.Context) -> click.Context:
@@ -74,11 +74,11 @@ class _Root(click.Group):
             at = args.index("--")
             ctx.meta["launch"] = tuple(args[at + 1 :])
             args = args[:at]
-        with _reported(ctx):
+        with reported(ctx):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _reported(ctx):
+        with reported(ctx):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002

@@ -16,16 +16,21 @@ No text of a file becomes an option: a value follows its option, and a target do
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
+
+from patcher.cli import consent
 from patcher.cli.nearest import ConfigurationFile, line_of, place
 from patcher.commands.finding import SearchOptions
 from patcher.config import UNITS
 from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages.notes import Message, Warned
+from patcher.messages.text import Text, joined
 from patcher.options import flag, options_of
 from patcher.options.headings import WINDOW
 from patcher.options.notations import Flag
@@ -210,3 +215,45 @@ def _near(word: str, known: Collection[str], before: str = "") -> str:
         if near
         else Text("`rlpatch apply --help` has the options")
     )
+
+
+def words(command: click.Command, ctx: click.Context, args: list[str], source: ConfigurationFile) -> list[str]:
+    """``args`` behind the options and the targets that ``source`` has for ``command``.
+
+    What is added, or why nothing is, goes to the notes of ``ctx``. Raises Problem (USAGE) for a file that cannot be
+    used, but for the commands that go on without.
+    """
+    name, notes = str(command.name), ctx.meta.setdefault("configured", [])
+    values, _, order = command.make_parser(ctx).parse_args(args=list(args))
+    typed = {option for param in order if isinstance(param, click.Option) for option in param.opts}
+    if isinstance(values.get(TARGETS), tuple) and values[TARGETS]:
+        typed.add(TARGETS)
+    preset = values.get("preset")
+    try:
+        configuration = read(source)
+    except Problem as problem:
+        if preset is None and goes_on(source, name, typed):
+            notes.append(_going_on(problem, Text("the command goes on without this file")))
+            return args
+        raise
+    options, targets = configuration.before(name, typed, preset)
+    if PYTHON in options:
+        try:
+            consent.require(source, options[PYTHON][1])
+        except Problem as problem:
+            if name not in LOOKING:
+                raise
+            notes.append(_going_on(problem, Text("the command goes on without this interpreter")))
+            options = {option: words for option, words in options.items() if option != PYTHON}
+    ctx.meta["presets"] = True
+    added = [word for option in options.values() for word in option]
+    if added or targets:
+        said = shlex.join((*targets, *added))
+        notes.append(Message("note", Text("{name} adds: {words}", source.file.name, said), str(source.file)))
+    return [*added, *targets, *args]
+
+
+def _going_on(problem: Problem, said: str) -> Warned:
+    """Warn that a command goes on without what a configuration says."""
+    _, *detail = problem.lines
+    return Warned("warning", problem.cause, joined("\n", (said, *detail)))

@@ -16,11 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher.cli.candidates import OWN, candidates
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.text import Text
 from patcher.store.filesystem import opened, rights
 
-OWN, SHARED = "rlpatch.toml", "pyproject.toml"
 _TABLE = b"[tool.rlpatch"
 
 MOST_BYTES = 256 << 10
@@ -86,17 +86,7 @@ class ConfigurationFile(NamedTuple):
 
 def nearest() -> ConfigurationFile | None:
     """Find the configuration of the working directory, or of the nearest folder above; None also where that is gone."""
-    try:
-        folder = Path.cwd()
-    except OSError:  # the command itself says so
-        return None
-    for parent in (folder, *folder.parents):
-        for file in (parent / OWN, parent / SHARED):
-            if not os.path.lexists(file):  # False for one below a folder that is closed, too
-                continue
-            if file.name == OWN or _has_table(file):
-                return load(file)
-    return None
+    return next((load(file) for file in candidates() if file.name == OWN or _has_table(file)), None)
 
 
 def load(file: Path) -> ConfigurationFile:

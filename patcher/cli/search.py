@@ -1,19 +1,15 @@
-"""The options that say where targets are looked for, and how the run is started."""
+"""The options that say where targets are looked for."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from patcher.cli.command import Group
 from patcher.cli.options import build, click_options, typed_words
 from patcher.commands.finding import SearchOptions
-from patcher.commands.launching import LaunchOptions
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.text import Text
@@ -64,11 +60,6 @@ class ClusterOptions:
             nodes.close()
 
 
-def _launch(values: Mapping[str, Any]) -> LaunchOptions:
-    command = click.get_current_context().meta.get("launch", ())
-    return build(LaunchOptions, values, environ=os.environ, command=command)
-
-
 def search_options(values: Mapping[str, Any]) -> SearchOptions:
     """Where to look, and the command line to type again."""
     return build(SearchOptions, values, typed=typed_words())
@@ -76,4 +67,3 @@ def search_options(values: Mapping[str, Any]) -> SearchOptions:
 
 SEARCH = Group("search", search_options, *click_options(SearchOptions))
 CLUSTER = Group("cluster", lambda values: build(ClusterOptions, values), *click_options(ClusterOptions))
-LAUNCH = Group("launch", _launch, *click_options(LaunchOptions))

@@ -105,17 +105,17 @@ class NodeWorker:
     def check(self, words: Sequence[str]) -> CommandResult:
         """Look for other profilers in the environment of this node, and in what is installed here."""
         from patcher.commands.guarding import check
-        from patcher.commands.launching import LaunchOptions
+        from patcher.guards.result import Launch
 
-        return check(words, self._search, LaunchOptions(os.environ))
+        return check(words, self._search, Launch(os.environ))
 
     def guard(self, word: str, profiler: str, force: bool) -> StepResult:
         """Look for other profilers beside the target of ``word``, where ``profiler`` is set up, as `apply` does."""
         from patcher.commands.guarding import guard
-        from patcher.commands.launching import LaunchOptions
+        from patcher.guards.result import Launch
 
         upstream, target = self._search.find(word, "apply")
-        launch = LaunchOptions(os.environ)
+        launch = Launch(os.environ)
         return guard(upstream, target.version, launch, force=force, target=target, profiler=profiler)
 
     def preflight(self, edits: Sequence[Edit]) -> tuple[Note, ...]:

@@ -30,8 +30,8 @@ from patches import projects
 
 if TYPE_CHECKING:
     from patcher.commands.finding import Search, SearchOptions
-    from patcher.commands.launching import LaunchOptions
     from patcher.commands.where import PatchedTargets, Work
+    from patcher.guards.result import Launch
     from patcher.processes import Processes, RunningProcess
     from patcher.recipe import Upstream
     from patcher.targets.target import Target
@@ -86,7 +86,7 @@ class Nodes:
         return [self._mirror(kind) for kind in alike(surveys)], step
 
     def guard(
-        self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: LaunchOptions, *, force: bool
+        self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool
     ) -> StepResult:
         """See `patcher.commands.where.NodeCommands`: the launch is read here, environment and target on each node."""
         step = guard(upstream, target.version, launch, force=force, profiler=profiler)
@@ -182,7 +182,7 @@ class Nodes:
         report.add(self._left_out)
         return report
 
-    def check(self, words: Sequence[str], launch: LaunchOptions) -> CommandResult:
+    def check(self, words: Sequence[str], launch: Launch) -> CommandResult:
         """Look for other profilers: in the launch, which is read here, and in each node's environment and targets."""
         report = CommandResult("check", self._left_out)
         if launch.script or launch.command or launch.config:

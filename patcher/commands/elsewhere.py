@@ -6,7 +6,6 @@ folder, so no link in it is followed, and only small regular files are read.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterable
@@ -46,6 +45,8 @@ def remember(roots: Iterable[Path]) -> None:
 
 
 def _write(folder: Opened, root: bytes) -> None:
+    import hashlib  # noqa: PLC0415  (3 ms, and status only reads)
+
     name = hashlib.sha256(root).hexdigest()[:16]
     new = f".{name}.{os.getpid()}"
     folder.remove(new)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
+from patcher.messages.report import StepResult
+from patcher.messages.text import SEMICOLON, Text, joined
 from patcher.options import option, words_of
 from patcher.options.headings import PLACE
 from patcher.options.notations import AnyText, FilePath
@@ -113,3 +118,34 @@ def parse_target(word: str) -> tuple[Upstream, str | None]:
 
 def _parsed(word: str) -> tuple[str, str | None]:
     return targets.parse(word, projects.projects())
+
+
+def named_projects(names: Sequence[str], search: Search) -> set[str]:
+    """The projects that ``names`` mean. Raises Problem (USAGE, NO_TARGET) for a version, or what is no project."""
+    known = projects.projects()
+    wanted = set()
+    for word in names:
+        name, _ = targets.parse(word.partition("==")[0], known)
+        if "==" in word:
+            cause = Text("{word}: patches are found by target, not by version", word)
+            raise Problem(Kind.USAGE, cause, hint=search.again(word, name))
+        wanted.add(name)
+    return wanted
+
+
+def nothing_found(names: Sequence[str], found: Discovery) -> Note:
+    """That no patch of ``names`` was found, and where was looked."""
+    what = Text("no patch of {names}", ", ".join(names)) if names else Text("nothing is patched")
+    return Note(what, Text("looked in: {places}", joined(SEMICOLON, found.searched)))
+
+
+def report_nothing(names: Sequence[str], found: Discovery, *, here: bool = False) -> StepResult:
+    """The same as a result, with a warning for each project that is there but cannot be patched.
+
+    ``here``: something is patched elsewhere.
+    """
+    warnings = StepResult.noted((problem.note for problem in found.problems), "warning")
+    text, detail = nothing_found(names, found)
+    if here:
+        text = Text("{nothing} here", text)
+    return StepResult((joined(SEMICOLON, (text, detail)),)) + warnings

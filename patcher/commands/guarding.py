@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from patcher.commands.finding import SearchOptions, parse_target
-from patcher.commands.launching import LaunchOptions
 from patcher.guards.detect import detect
 from patcher.guards.result import AGAIN, Checked, GuardResult, Launch
 from patcher.messages.errors import Kind, Problem
@@ -33,7 +32,7 @@ _UNSEEN = Text(
 )
 
 
-def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) -> CommandResult:
+def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> CommandResult:
     """Look for every other profiler that is, or could be, switched on beside ours.
 
     Without ``words`` in every target of the place that ``search`` names. A target that is not there is a problem; where
@@ -63,9 +62,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) ->
     return CommandResult("check", step, data=data)
 
 
-def _check(
-    upstream: Upstream, version: str, target: Target | None, launch: LaunchOptions
-) -> tuple[StepResult, TargetCheck]:
+def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
     version = target.version if target else version
     found, step = _look(upstream, version, target, launch, severe=False)
     lines = [f"{upstream.project.name} {version}".rstrip()]
@@ -77,7 +74,7 @@ def _check(
 def guard(
     upstream: Upstream,
     version: str,
-    launch: LaunchOptions,
+    launch: Launch,
     *,
     force: bool,
     target: Target | None = None,
@@ -112,7 +109,7 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
 
 
 def _look(
-    upstream: Upstream, version: str, target: Target | None, launch: LaunchOptions, *, severe: bool
+    upstream: Upstream, version: str, target: Target | None, launch: Launch, *, severe: bool
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
@@ -121,7 +118,7 @@ def _look(
     package = target.root / upstream.project.package if target else None
     release = Release(version, upstream.project.releases, package)
     checked = Checked(upstream.switches, release, target.root if target else None, application)
-    return detect(checked, Launch(launch.environ, launch.script, launch.command, launch.config), severe=severe), step
+    return detect(checked, launch, severe=severe), step
 
 
 def _grouped(found: Iterable[GuardResult]) -> list[list[GuardResult]]:

@@ -11,7 +11,7 @@ from patcher import processes
 from patcher.changes.change import Edit
 from patcher.commands import elsewhere
 from patcher.commands.finding import Search, SearchOptions
-from patcher.commands.launching import LaunchOptions
+from patcher.guards.result import Launch
 from patcher.messages.report import StepResult
 from patcher.recipe import Upstream
 from patcher.store import outcomes
@@ -38,7 +38,7 @@ class NodeCommands(Protocol):
         """Search in each kind of installation; before a command that ``writes``, end interrupted runs."""
 
     def guard(
-        self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: LaunchOptions, *, force: bool
+        self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool
     ) -> StepResult:
         """Look for other profilers on the nodes of ``search``."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import textwrap
 from typing import Mapping, NamedTuple
 
 from patcher.messages.language import cell, of_terminal, translate
@@ -65,11 +64,17 @@ class Warned(Message):
     __slots__ = ()
 
 
-def wrapped(text: str, indent: str = "", further: str = "  ", width: int = WIDTH) -> list[str]:
+def wrapped(text: str, indent: str = "", further: str = "  ", width: int | None = WIDTH) -> list[str]:
     """``text`` in lines of ``width`` columns, those after the first behind ``further``; a longer word stays whole.
+
+    Without a ``width`` the terminal decides, and at most `WIDEST`.
 
     The lines are in the language of the reader, because what is cut into lines can no longer be said in another.
     """
+    import shutil  # noqa: PLC0415  (3 ms, and most lines are short)
+    import textwrap  # noqa: PLC0415
+
+    width = width or min(WIDEST, shutil.get_terminal_size().columns)
     if of_terminal() is not None:
         columns = importlib.import_module("patcher.messages.columns")  # English needs nothing of it
         chinese: list[str] = columns.wrapped(translate(text), indent, further, width)

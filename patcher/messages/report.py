@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any, TextIO
 from patcher import __version__
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.language import translate
-from patcher.messages.notes import WIDEST, Message, Note, Warned, wrapped
+from patcher.messages.notes import Message, Note, Warned, wrapped
 from patcher.messages.text import COMMA, Text, joined
 
 SCHEMA = 1
@@ -178,6 +176,8 @@ class CommandResult:
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
         stream = sys.stderr if self.aside else sys.stdout
         if as_json:
+            import json  # noqa: PLC0415  (1 ms, and most reports are for people)
+
             _say(json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str), stream, True)
         elif self.raw is not None:
             _show_raw(self.raw, color)
@@ -265,7 +265,6 @@ _TINTS = {
     **dict.fromkeys(("note", "next"), _CYAN),
 }
 """The words that open a line of a report, and their colours."""
-_OPENING, _HEAD = re.compile(r"[^\s:：]+"), re.compile("[^:：]+[:：] ?")
 
 
 def _say(text: str, stream: TextIO | None, color: bool | None) -> None:
@@ -301,14 +300,15 @@ def _style(text: str, codes: str) -> str:
 
 def _error(problem: Problem) -> str:
     first, *rest = problem.lines
-    first = _HEAD.sub(lambda found: _style(found[0], _BOLD_RED), translate(Text("Error: {first}", first)), count=1)
+    line = translate(Text("Error: {first}", first))
+    first = re.sub("[^:：]+[:：] ?", lambda found: _style(found[0], _BOLD_RED), line, count=1)
     return "\n  ".join((first, *map(translate, rest)))
 
 
 def _tinted(line: str, word: str) -> str:
     """A line with the colour of the English ``word`` that opens it, in whichever language."""
-    return _OPENING.sub(lambda found: _style(found[0], _TINTS[word]), line, count=1) if word in _TINTS else line
+    return re.sub(r"[^\s:：]+", lambda found: _style(found[0], _TINTS[word]), line, count=1) if word in _TINTS else line
 
 
 def _wrapped(line: str, indent: str) -> str:
-    return "\n".join(wrapped(line.strip(), indent, indent, min(WIDEST, shutil.get_terminal_size().columns)))
+    return "\n".join(wrapped(line.strip(), indent, indent, None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import string
+import re
 from typing import Any, Iterable, Mapping
 
 
@@ -59,7 +59,7 @@ def _restored(kind: type[Text], template: str, *values: Any) -> Text:
 @functools.lru_cache(maxsize=None)
 def _names(template: str) -> tuple[str, ...]:
     """Return the names of the values in a template, each once, in the order in which they first stand there."""
-    return tuple(dict.fromkeys(name for _, name, _, _ in string.Formatter().parse(template) if name))
+    return tuple(dict.fromkeys(re.findall(r"(?<!\{)\{(\w+)", template)))
 
 
 COMMA, SEMICOLON, AND, OR = Text(", "), Text("; "), Text(" and "), Text(" or ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -257,6 +256,8 @@ def _mismatch(target: Target, expected: str, again: Callable[[str], str]) -> Pro
 
 def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
     """Say that this is no target, and which one is meant: by its name, or that of a build for another device."""
+    import difflib  # noqa: PLC0415  (1 ms, only where a name is wrong)
+
     names = {
         versions.normalise(alias): project.name
         for project in projects

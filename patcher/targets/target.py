@@ -88,6 +88,24 @@ class Discovery(NamedTuple):
     searched: tuple[str, ...]
     mirror: Path | None = None
 
+    @property
+    def may_be_patched(self) -> bool:
+        """Whether there is a store, or a file that something of rlpatch's stands in, or that cannot be read."""
+        return bool(self.stores) or any(
+            _may_be_marked(within(self.mirror, target.root) / file)
+            for target in self.targets
+            for file in target.project.files
+        )
+
+
+def _may_be_marked(file: Path) -> bool:
+    try:
+        return b"rlpatch" in file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
 
 def within(mirror: Path | None, path: Path) -> Path:
     """Return the path to read for ``path``: itself, or for one of another machine its copy below ``mirror``."""

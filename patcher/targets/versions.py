@@ -6,7 +6,6 @@ on, ``dev`` where no tag was fetched. So a better source is preferred to such a 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -226,6 +225,10 @@ def _lists(record: Path, package: str) -> bool | None:
 
 def _editable(direct_url: Path) -> Path | None:
     """The folder that the installer's direct_url.json (PEP 610) names, if the install is editable."""
+    if not direct_url.is_file():
+        return None
+    import json  # noqa: PLC0415  (most installs are from an index)
+
     try:
         origin = json.loads(direct_url.read_bytes())
         editable = origin["dir_info"].get("editable", False)

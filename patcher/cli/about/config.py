@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from patcher.cli import configured, consent, options
-from patcher.cli.nearest import OWN, SHARED, nearest
+from patcher.cli.candidates import OWN, SHARED
+from patcher.cli.nearest import nearest
 from patcher.config import UNITS, Window
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Problem

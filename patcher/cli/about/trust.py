@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from patcher.cli import configured, consent, options
-from patcher.cli.nearest import OWN, SHARED, load, nearest
+from patcher.cli.candidates import OWN, SHARED
+from patcher.cli.nearest import load, nearest
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult, StepResult
 from patcher.messages.text import Text

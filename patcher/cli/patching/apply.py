@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from patcher.cli import options
+from patcher.cli.launch import LAUNCH
 from patcher.cli.profile import PROFILE
-from patcher.cli.search import CLUSTER, LAUNCH, SEARCH, ClusterOptions
+from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
-from patcher.commands.launching import LaunchOptions
 from patcher.commands.patching import applying
 from patcher.commands.where import Where
+from patcher.guards.result import Launch
 from patcher.messages.report import CommandResult
 from patcher.options.headings import PROFILERS
 from patcher.request import ProfileRequest
@@ -23,7 +24,7 @@ def command(
     request: ProfileRequest,
     search: SearchOptions,
     cluster: ClusterOptions,
-    launch: LaunchOptions,
+    launch: Launch,
     force: bool,
     dry_run: bool,
 ) -> CommandResult:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from patcher.cli import options
-from patcher.cli.search import CLUSTER, LAUNCH, SEARCH, ClusterOptions
+from patcher.cli.launch import LAUNCH
+from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.guarding import check
-from patcher.commands.launching import LaunchOptions
+from patcher.guards.result import Launch
 from patcher.messages.report import CommandResult
 
 
 @options.command("check", options.targets("[TARGET]..."), groups=(LAUNCH, SEARCH, CLUSTER))
-def command(
-    targets: tuple[str, ...], launch: LaunchOptions, search: SearchOptions, cluster: ClusterOptions
-) -> CommandResult:
+def command(targets: tuple[str, ...], launch: Launch, search: SearchOptions, cluster: ClusterOptions) -> CommandResult:
     """Look for other profilers that are, or could be, switched on.
 
     In the environment, the launch script, the command after `--`, and the configuration that they lead to.

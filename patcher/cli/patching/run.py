@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from patcher.cli import options
+from patcher.cli.launch import LAUNCH
 from patcher.cli.patching.apply import FORCE, TARGETS
 from patcher.cli.profile import PROFILE
-from patcher.cli.search import LAUNCH, SEARCH
+from patcher.cli.search import SEARCH
 from patcher.commands.finding import SearchOptions
-from patcher.commands.launching import LaunchOptions
 from patcher.commands.patching import running
+from patcher.guards.result import Launch
 from patcher.messages.report import CommandResult
 from patcher.options.headings import OUTPUT
 from patcher.request import ProfileRequest
@@ -23,7 +24,7 @@ def command(
     targets: tuple[str, ...],
     request: ProfileRequest,
     search: SearchOptions,
-    launch: LaunchOptions,
+    launch: Launch,
     force: bool,
     require: bool,
     dry_run: bool,

@@ -12,11 +12,11 @@ from pathlib import Path
 from patcher import plan as planning
 from patcher.commands import applied, guarding
 from patcher.commands.finding import Search
-from patcher.commands.launching import LaunchOptions
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import Attempted, Candidate, Planned, failures, find, plan, work
 from patcher.commands.where import Committed, Where, carry_out, running, searches
+from patcher.guards.result import Launch
 from patcher.messages.notes import Note
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.messages.text import AND, SEMICOLON, Text, joined
@@ -37,7 +37,7 @@ class Applied:
 
 
 def apply(
-    words: Sequence[str], where: Where, request: ProfileRequest, launch: LaunchOptions, *, dry_run: bool, force: bool
+    words: Sequence[str], where: Where, request: ProfileRequest, launch: Launch, *, dry_run: bool, force: bool
 ) -> CommandResult:
     """Patch every target of ``words`` or none; with ``dry_run`` only the plan and its checks."""
     places, step = searches(where, words, "apply", writes=not dry_run)
@@ -63,9 +63,7 @@ def _settle(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepRes
     return applied.settle(where.search.discover(), where.on_wait)
 
 
-def _guarded(
-    candidates: Sequence[Attempted[Candidate]], where: Where, launch: LaunchOptions, *, force: bool
-) -> StepResult:
+def _guarded(candidates: Sequence[Attempted[Candidate]], where: Where, launch: Launch, *, force: bool) -> StepResult:
     step = StepResult()
     if any(tried.problems for tried in candidates):  # which the reader mends first
         return step

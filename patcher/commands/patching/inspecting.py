@@ -9,10 +9,10 @@ from pathlib import Path
 from patcher.changes import edits
 from patcher.commands import applied
 from patcher.commands.applied import Diff, Files
-from patcher.commands.finding import Search
+from patcher.commands.finding import Search, nothing_found, report_nothing
 from patcher.commands.patching import describing
 from patcher.commands.patching.planning import plan_targets
-from patcher.commands.patching.status import nothing_found, patched_roots, report_nothing
+from patcher.commands.patching.roots import patched_roots
 from patcher.commands.where import Where, searches
 from patcher.messages.report import CommandResult, StepResult
 from patcher.request import ProfileRequest

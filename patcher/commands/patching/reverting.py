@@ -8,16 +8,10 @@ from itertools import groupby
 
 from patcher.changes.change import PatchId
 from patcher.commands.applied import Removal, Reverted, removal, restart_lines, settle
-from patcher.commands.finding import Search
+from patcher.commands.finding import Search, report_nothing
 from patcher.commands.patching.applying import on
 from patcher.commands.patching.planning import Attempted
-from patcher.commands.patching.status import (
-    elsewhere_line,
-    patched_elsewhere,
-    patched_roots,
-    report_nothing,
-    restore_hint,
-)
+from patcher.commands.patching.roots import elsewhere_line, patched_elsewhere, patched_roots, restore_hint
 from patcher.commands.where import Committed, Where, carry_out, running, searches
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem

@@ -10,7 +10,6 @@ from patcher import plan as planning
 from patcher.changes import edits
 from patcher.commands.finding import SearchOptions
 from patcher.commands.guarding import guard
-from patcher.commands.launching import LaunchOptions
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import failures, find, plan
@@ -51,7 +50,7 @@ def run(
     words: Sequence[str],
     search: SearchOptions,
     request: ProfileRequest,
-    launch: LaunchOptions,
+    launch: Launch,
     *,
     dry_run: bool,
     force: bool,
@@ -97,7 +96,7 @@ def run(
     return result
 
 
-def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], StepResult]:
+def _read(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     """The launch as the guards can read it, and where it loses the hook.
 
     A command that would start does so, though its script cannot be read; one that the user names is a problem.
@@ -121,7 +120,7 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
 
 
 def _with_hook(
-    plans: Sequence[Plan], launch: LaunchOptions, gaps: Sequence[HookGap], *, require: bool
+    plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], *, require: bool
 ) -> Callable[[Show], int]:
     """What runs the command with the hook; its folder is made now, so that a failure is in the report."""
     folders.sweep()

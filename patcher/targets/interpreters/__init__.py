@@ -1,19 +1,17 @@
-"""The Python environments and what they would import: the running one, and others by asking."""
+"""The Python environments and what they would import: the running one, and others by asking.
+
+What it takes to ask is loaded where one is asked: that is a tenth of the time of `status`.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import pkgutil
-import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher import interrupts
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.text import Text
 from patcher.targets.interpreters import locate
@@ -60,6 +58,8 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
     what to call it in messages. Raises: Problem(USAGE) if there is no such program or it is no Python, and
     Problem(ENVIRONMENT) if it does not answer.
     """
+    import json  # noqa: PLC0415
+
     program = executable(exe)
     code, out, err = _run(program, packages, timeout)
     _, marker, tail = out.rpartition(locate.MARKER.encode())
@@ -83,6 +83,8 @@ def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Envir
 
 def more_interpreters() -> Iterator[tuple[str, str]]:
     """The environments to look at after the running one, as (name for messages, program)."""
+    from shutil import which  # noqa: PLC0415
+
     prefixes = {os.path.realpath(sys.prefix)}
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         prefix = os.environ.get(variable)
@@ -90,7 +92,7 @@ def more_interpreters() -> Iterator[tuple[str, str]]:
             prefixes.add(os.path.realpath(prefix))
             exe = Path(prefix, "bin", "python")
             yield f"${variable} ({exe})", str(exe)
-    python3 = shutil.which("python3")
+    python3 = which("python3")
     if python3 and os.path.realpath(Path(python3).parent.parent) not in prefixes:
         yield Text("python3 on PATH ({python3})", python3), python3
 
@@ -104,10 +106,12 @@ def executable(exe: str) -> str:
 
     Raises: Problem(USAGE) if there is no such program.
     """
+    from shutil import which  # noqa: PLC0415
+
     program = Path(os.path.expanduser(exe))  # noqa: PTH111  (which keeps the name of a user that is not there)
     if program.is_dir():
         program = program / "bin" / "python"
-    if found := shutil.which(str(program.absolute()) if program.is_file() else exe):
+    if found := which(str(program.absolute()) if program.is_file() else exe):
         return found
     cause = (
         Text("{exe} cannot be executed", exe)
@@ -120,6 +124,11 @@ def executable(exe: str) -> str:
 
 def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
     """Exit code, stdout and stderr of the program with the text of ``locate``."""
+    import signal  # noqa: PLC0415
+    import subprocess  # noqa: PLC0415
+
+    from patcher import interrupts  # noqa: PLC0415
+
     # Not by its path: a bundle has it in a zip.
     source = (pkgutil.get_data(__package__, "locate.py") or b"").decode()
     # -B: to look at an environment writes nothing into it.

@@ -6,7 +6,6 @@ newer, and knows nothing of the rest of rlpatch.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from importlib.machinery import PathFinder
@@ -45,6 +44,8 @@ def _spec(name: str, path: list[str]) -> Any:
 
 def main() -> None:
     """Answer for the names on the command line, as JSON behind the marker on stdout."""
+    import json  # noqa: PLC0415  (rlpatch itself, which calls `locate`, needs none)
+
     # `-c` puts '' first: the working directory would shadow what is installed.
     path = [entry for entry in sys.path if entry]
     answer = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -834,3 +835,24 @@ def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
 def test_what_is_marked_is_said(run, site: Path, words: tuple[str, ...], said: str | None) -> None:
     out = run(*APPLY, *words).stdout
     assert (said in out) if said else ("  marks " not in out)
+
+
+STORE = ("patcher.commands.applied", "patcher.changes", "patcher.store.folder", "patcher.guards", "patcher.request")
+SLOW = ("json", "hashlib", "subprocess", "shutil", "difflib", "textwrap", *STORE)
+
+
+def loaded(*words: str) -> set[str]:
+    """The modules of a process that runs rlpatch, as far as a test of its start has something to say of them."""
+    program = "import atexit, sys\natexit.register(lambda: print('\\0', *sys.modules))\nfrom patcher.__main__ import main\nmain()"
+    environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "XDG_STATE_HOME": os.devnull}
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, cwd="/")
+    return {*done.stdout.partition("\0")[2].split()}.intersection(SLOW)
+
+
+def test_status_loads_no_store_where_nothing_is_patched(site: Path) -> None:
+    (site / "vllm_ascend/__init__.py").write_text("")  # the text of the fixture names rlpatch
+    assert loaded("status", "--path", str(site)) == set()
+    worker = site / WORKER
+    worker.write_text(worker.read_text() + "# rlpatch\n")  # it may be a mark: whether it is one the whole look tells
+    assert {"patcher.commands.applied", "patcher.store.folder"} <= loaded("status", "--path", str(site))

@@ -25,7 +25,8 @@ print(json.dumps([made.words, config(made.words) == made, config("--decode 30:60
 PLACE = """
 import click
 from patcher.cli.command import Command
-from patcher.cli.search import LAUNCH, SEARCH
+from patcher.cli.launch import LAUNCH
+from patcher.cli.search import SEARCH
 found = []
 @click.command("try", cls=Command, groups=(SEARCH, LAUNCH))
 def command(search, launch):
@@ -92,11 +93,11 @@ def test_an_older_name_of_an_option_is_read_and_neither_shown_nor_printed() -> N
 
 @pytest.mark.parametrize(
     ("module", "before", "heading"),
-    [("finding", "    python: str", "PLACE"), ("launching", "    config: Path", "PROFILERS")],
+    [("commands/finding", "    python: str", "PLACE"), ("cli/launch", "    config: Path", "PROFILERS")],
 )
 def test_so_is_a_field_of_what_says_where_to_look_or_how_the_run_starts(
     tmp_path: Path, module: str, before: str, heading: str
 ) -> None:
-    shown, values = answers(tmp_path, f"patcher/commands/{module}.py", before, FIELD.format(heading), PLACE)
+    shown, values = answers(tmp_path, f"patcher/{module}.py", before, FIELD.format(heading), PLACE)
     assert shown == SHOWN
     assert values == ["9", "7"]

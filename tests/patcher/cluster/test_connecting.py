@@ -23,7 +23,7 @@ from patcher.cluster.connecting import choose, connect
 from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
 from patcher.commands.finding import SearchOptions
-from patcher.commands.launching import LaunchOptions
+from patcher.guards.result import Launch
 from patcher.messages.errors import Kind, Problem
 from tests.patcher.cli.conftest import release
 
@@ -287,7 +287,7 @@ def test_who_is_left_out_is_said_and_ray_is_let_go_of(
     with options.connected(SearchOptions()) as made:
         assert made is not None
         assert made._with_target == ("has-target" in (nodes or ""))
-        for step in (made.searches([], "diff", writes=False)[1], made.status([]), made.check([], LaunchOptions({}))):
+        for step in (made.searches([], "diff", writes=False)[1], made.status([]), made.check([], Launch({}))):
             assert [note[1] for note in step.notes] == said
     assert made.group.closed  # type: ignore[attr-defined]
     groups: list[Any] = []

@@ -10,10 +10,10 @@ import pytest
 from patcher import plan
 from patcher.commands import applied, guarding
 from patcher.commands.finding import SearchOptions
-from patcher.commands.launching import LaunchOptions
 from patcher.commands.patching import applying
 from patcher.commands.where import Where
 from patcher.config import Window
+from patcher.guards.result import Launch
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import StepResult
 from patcher.request import ProfileRequest
@@ -76,6 +76,6 @@ def test_the_steps_stand_in_one_order(
     monkeypatch.setattr(guarding, "guard", guard)
     where = Where(SearchOptions(tmp_path / "site"), print)
     request = ProfileRequest((Window("decode", 30, 60),), {"save_path": "/tmp/traces"})
-    report = applying.apply(["vllm-ascend"], where, request, LaunchOptions({}), dry_run=dry_run, force=False)
+    report = applying.apply(["vllm-ascend"], where, request, Launch({}), dry_run=dry_run, force=False)
     assert steps == taken
     assert (report.exit_code, "an interrupted run was undone" in report.lines) == (8 if on else 0, lines)

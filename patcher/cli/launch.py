@@ -1,0 +1,75 @@
+"""The options that say how the run is started: apart from those of a search, for they load the guards."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import click
+
+from patcher.cli.command import Group
+from patcher.cli.options import build, click_options
+from patcher.guards.result import Launch
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.text import Text
+from patcher.options import option
+from patcher.options.headings import PROFILERS
+from patcher.options.notations import FilePath
+from patcher.targets import versions
+from patches.projects import projects
+
+STARTERS = ("bash", "sh", "python", "python3", "torchrun", "ray")
+"""Programs that start a run, whether they are on this machine or not."""
+
+
+@dataclass(frozen=True)
+class LaunchOptions(Launch):
+    """How the run will be started, as far as the user says."""
+
+    script: Path | None = option(
+        FilePath("FILE"), PROFILERS, "The launch script to look for other profilers in.", default=None
+    )
+    config: Path | None = option(
+        FilePath("FILE"),
+        PROFILERS,
+        "The YAML file that configures the run (verl), if it is not the installed one that the launch names.",
+        default=None,
+    )
+
+
+def _launch(values: Mapping[str, Any]) -> Launch:
+    command = click.get_current_context().meta.get("launch", ())
+    return build(LaunchOptions, values, environ=os.environ, command=command)
+
+
+def _check_separator(command: click.Command, typed: Sequence[str]) -> None:
+    """Raise Problem (USAGE) for a command line in which ``--`` is missing before the command of the run."""
+    if "--" in typed:
+        return
+    options = (param for param in command.params if isinstance(param, click.Option) and not param.is_flag)
+    valued = {*chain.from_iterable(option.opts for option in options)}
+    words = (at for at in range(1, len(typed)) if typed[at - 1] not in valued and not typed[at].startswith("-"))
+    at = next((at for at in words if _starts_a_run(typed[at])), None)
+    if at is None:
+        return
+    cause = Text("{word} is not a target: put `--` before the command that starts the run", typed[at])
+    while re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
+        at -= 1
+    raise Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
+
+
+def _starts_a_run(word: str) -> bool:
+    names = {versions.normalise(name) for project in projects() for name in (project.name, *project.distributions)}
+    if versions.normalise(word.partition("==")[0]) in names:
+        return False
+    return word in STARTERS or word.endswith((".sh", ".py")) or ("=" not in word and bool(shutil.which(word)))
+
+
+LAUNCH = Group("launch", _launch, *click_options(LaunchOptions), check=_check_separator)

@@ -1,0 +1,90 @@
+"""What is said of a command line that cannot be read. Most can, so this is loaded only where one cannot."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+import click
+
+from patcher.cli.command import COLORS, OutputOptions, end
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem, failed
+from patcher.messages.notes import Message, Warned
+from patcher.messages.report import CommandResult
+from patcher.messages.text import Text
+
+_OF_OTHERS = {"help": "--help", "version": "--version", "remove": "revert", "restore": "revert", "undo": "revert"}
+"""What other tools call a command of ours."""
+
+
+def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
+    """End the process with a report of what click, or a type of rlpatch's, says; do nothing for any other error.
+
+    The report has the warnings of the configuration, and its file where a word that it added is wrong.
+    """
+    typed: Sequence[str] = ctx.meta.get("typed", ())
+    notes: Sequence[Message] = ctx.meta.get("configured", ())
+    if isinstance(error, click.UsageError):
+        if type(error).__name__ == "NoArgsIsHelpError":  # click's own since 8.2: it is no error, and shows the help
+            return
+        problem = Problem(Kind.USAGE, _cause(error, typed), hint=_meant(error, command, typed))
+    elif isinstance(error, (Problem, KeyboardInterrupt)):
+        problem = failed(error)
+        word = problem.cause.split(" ")[0]
+        added = [note.detail for note in notes if note.level == "note" and word in note.text.split()]
+        if added and not problem.where:
+            problem = problem.replace(where=added[0])
+    else:
+        return
+    report = CommandResult(command, problems=[problem])
+    report.notes += [note for note in notes if isinstance(note, Warned)]
+    end(report, OutputOptions(as_json="--json" in typed, color=_color(typed)))
+
+
+def _color(typed: Sequence[str]) -> bool | None:
+    """What ``--color`` says in a command line that cannot be read."""
+    ours = "\n".join(typed).partition("\n--\n")[0]
+    found = re.findall(r"^--color[=\n](.*)$", ours, re.MULTILINE)
+    return COLORS.get(found[-1]) if found else None
+
+
+def _cause(error: click.UsageError, typed: Sequence[str]) -> str:
+    """Return what is wrong: a Text for the errors of click that have fields, else click's own words."""
+    if isinstance(error, click.NoSuchOption):
+        return Text("No such option: {name}", error.option_name)
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
+        return Text("Missing argument {name!r}.", error.param.human_readable_name)
+    if error.ctx and isinstance(error.ctx.command, click.Group):
+        word = _command_word(typed)
+        if word not in error.ctx.command.list_commands(error.ctx):
+            return Text("No such command {name!r}.", word)
+    return error.format_message()
+
+
+def _command_word(typed: Sequence[str]) -> str:
+    return next((word for word in typed if not word.startswith("-")), "")
+
+
+def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
+    """What to type instead of a wrong command line: what was probably meant, else the help."""
+    if error.ctx and isinstance(error.ctx.command, click.Group):
+        word = _command_word(typed)
+        near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)
+        meant = _OF_OTHERS.get(word) or next(iter(near), "--help")
+        return CommandLine(meant) if meant.startswith("-") else _again(typed, word, meant)
+    if isinstance(error, click.NoSuchOption):
+        near = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, cutoff=0.75)
+        return _again(typed, error.option_name, near[0]) if near else CommandLine(command, "--help")
+    if isinstance(error, click.MissingParameter) and "--ray" in typed:
+        again = CommandLine(*(word for word in typed if word != "--ray"), "--ray")
+        return Text("{again}: the word after --ray is the address of the cluster", again)
+    return CommandLine(command, "--help")
+
+
+def _again(typed: Sequence[str], word: str, instead: str) -> CommandLine:
+    """The command line with another word, which may be an option with its value."""
+    return CommandLine(
+        *(instead + one[len(word) :] if one == word or one.startswith(f"{word}=") else one for one in typed)
+    )

@@ -1,0 +1,94 @@
+"""The roots that hold patches of some targets: what `status` shows of them, and where `diff` and `revert` look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from patcher.changes import markers
+from patcher.changes.change import Record
+from patcher.commands import applied, elsewhere
+from patcher.commands.applied import PatchPayload
+from patcher.commands.finding import Search, SearchOptions, named_projects, report_nothing
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
+from patcher.messages.report import StepResult
+from patcher.messages.text import Text
+from patcher.targets.patched import PatchedRoot, patched
+from patcher.targets.target import Discovery
+
+
+def status(
+    names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool
+) -> tuple[StepResult, tuple[PatchPayload, ...], Sequence[PatchedRoot]]:
+    """Return what is patched in what a search has discovered, and the roots elsewhere that are only named.
+
+    With ``everywhere`` these are shown, too.
+    """
+    shown = [(search, root) for root in patched(discovery, named_projects(names, search))]
+    others = patched_elsewhere(names, search, discovery) if everywhere or not search.words else []
+    if everywhere:
+        searches = [replace(search, path=other.path, python=None, environment=None) for other in others]
+        shown += [(other, root) for other in searches for root in patched_roots(names, other)[0]]
+        others = []
+    step = StepResult() if shown else report_nothing(names, discovery, here=bool(others))
+    patches: list[PatchPayload] = []
+    for place, root in shown:
+        root_step, payloads = _status(place, root)
+        step += root_step
+        patches += payloads
+    step += StepResult(tuple(map(elsewhere_line, others)))
+    if others:
+        step += StepResult((Text("next: {commandline}", CommandLine("status", *names, "--everywhere")),))
+    return step, tuple(patches), others
+
+
+def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
+    def again(record: Record) -> str:
+        return CommandLine("apply", record.patch.target, *record.options, *search.words) if record.options else ""
+
+    step = StepResult()
+    if root.pending:
+        text = Text("a root holds an interrupted run; next: {commandline}", CommandLine("recover", *search.words))
+        step = StepResult.noted([Note(text, Text("{path} holds an interrupted run", root.path))], "warning")
+    found, patches = applied.status(root, again)
+    changed = [str(root.path / file.path) for patch in patches for file in patch.files if file.state == "tampered"]
+    if changed:
+        cause = Text("lines that rlpatch inserted were edited or moved: what they record is unknown")
+        edited = [*applied.edited_files(root, {record.patch for record in root.records})]
+        hint = restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
+        step += StepResult(problems=(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint),))
+    return step + found, patches
+
+
+def restore_hint(root: PatchedRoot) -> str:
+    """How lines of ours that somebody has edited come out of the files below ``root``."""
+    shown = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
+    return Text(
+        "undo the edit; or {command} shows what the backup would undo; or {reinstall}", shown, markers.REINSTALL
+    )
+
+
+def patched_elsewhere(names: Sequence[str], search: Search, found: Discovery) -> list[PatchedRoot]:
+    """The roots with patches of ``names`` that this user has patched, and a search has not ``found``."""
+    others: list[PatchedRoot] = []
+    for root in elsewhere.remembered().roots:
+        if root not in found.stores:
+            with suppress(Problem):  # whoever looks there sees it
+                others += patched(Discovery((), (root,), (), ()), named_projects(names, search))
+    return others
+
+
+def elsewhere_line(root: PatchedRoot) -> str:
+    """That a root is patched, and by what."""
+    patches = ", ".join(str(record.patch) for record in root.records) or Text("an interrupted run")
+    return Text("patched elsewhere: {patches} in {path}", patches, root.path)
+
+
+def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
+    """Every root that holds patches of the targets ``names`` (none: of any), and what was found altogether."""
+    wanted = named_projects(names, search)
+    found = search.discover()
+    return patched(found, wanted), found
