@@ -78,7 +78,8 @@ def main() -> None:
         site = Path(scratch) / "site"
         shutil.copytree(release("0.11.0rc1"), site)
         place = ["--path", str(site)]
-        report("status, nothing patched", alternate({**base, "rlpatch status": [rlpatch, "status", *place]}, runs, {}))
+        status = {**base, "rlpatch status": [rlpatch, "status", *place]}
+        report("status, nothing patched", alternate(status, runs, {}), 1.2)
         apply = [rlpatch, "apply", "vllm-ascend==0.11.0rc1", "--decode", "30:60", "--save-path", "/tmp/x", *place]
         regenerate = [sys.executable, "-c", REGENERATE, str(site / WORKER), str(Path(scratch) / "out.py")]
 
@@ -88,7 +89,7 @@ def main() -> None:
         variants = {"libcst, parse and write": regenerate, "rlpatch apply": apply}
         report("apply", alternate(variants, runs, {"rlpatch apply": revert}), 1.3)
         subprocess.run(apply, check=True, stdout=subprocess.DEVNULL, env=ENVIRON)
-        report("status, one patch", alternate({**base, "rlpatch status": [rlpatch, "status", *place]}, runs, {}))
+        report("status, one patch", alternate(status, runs, {}))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from patcher import __version__
 from patcher.messages.errors import Kind, Problem
@@ -35,8 +35,7 @@ class Verbatim(str):
     """A line of a report that is somebody else's, and shown as it is."""
 
 
-@dataclasses.dataclass(frozen=True)
-class StepResult:
+class StepResult(NamedTuple):
     """What a step of a command adds to the result; steps are put together by ``+``.
 
     ``lines`` are for people and go to stdout, ``notes`` and ``problems`` to stderr. ``done`` says in a few words what
@@ -48,7 +47,7 @@ class StepResult:
     problems: tuple[Problem, ...] = ()
     done: tuple[str, ...] = ()
 
-    def __add__(self, other: StepResult) -> StepResult:
+    def __add__(self, other: StepResult) -> StepResult:  # type: ignore[override]  # no tuple of eight
         return StepResult(
             self.lines + other.lines, self.notes + other.notes, self.problems + other.problems, self.done + other.done
         )
@@ -57,6 +56,9 @@ class StepResult:
     def noted(cls, notes: Iterable[Note], level: str = "note") -> StepResult:
         """Only ``notes``, each with the ``level``."""
         return cls(notes=tuple(Message(level, *note) for note in notes))
+
+
+_NOTHING = StepResult()
 
 
 class CommandResult:
@@ -71,7 +73,7 @@ class CommandResult:
     def __init__(
         self,
         command: str,
-        step: StepResult = StepResult(),
+        step: StepResult = _NOTHING,
         *,
         data: object = None,
         raw: bytes | None = None,

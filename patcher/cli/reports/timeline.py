@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -70,7 +69,7 @@ def command(folder: Path, options: TimelineOptions, cluster: ClusterOptions) -> 
     with cluster.connected(SearchOptions(typed=typed_words())) as nodes:
         copied = nodes.gather(folder.absolute(), folder.absolute()) if nodes else StepResult()
     result = timelines.timeline(folder, options, terminal.reading, tables.room())
-    result.add(replace(copied, lines=()))
+    result.add(copied._replace(lines=()))
     for line in copied.lines:
         result.note(line)
     return result
