@@ -35,9 +35,9 @@ def _preset(name: str) -> str:
     return name
 
 
-def _request(values: Mapping[str, Any]) -> ProfileRequest:
-    windows = typed_values(values, (unit.replace("-", "_") for unit in UNITS))
-    return ProfileRequest(tuple(windows.values()), typed_values(values, OPTIONS))
+def typed_windows(values: Mapping[str, Any]) -> tuple[Window, ...]:
+    """The windows that stand on the command line."""
+    return tuple(typed_values(values, (unit.replace("-", "_") for unit in UNITS)).values())
 
 
 def only(name: str, about: str) -> Option:
@@ -54,4 +54,9 @@ PRESET = Option(
     metavar="NAME",
     help="Take the options that the configuration lists under this name.",
 )
-PROFILE = Group("request", _request, *map(_window_option, UNITS), PRESET, *map(click_option, OPTIONS.values()))
+WINDOWS = tuple(map(_window_option, UNITS))
+PROFILE = Group(
+    "request",
+    lambda values: ProfileRequest(typed_windows(values), typed_values(values, OPTIONS)),
+    *(*WINDOWS, PRESET, *map(click_option, OPTIONS.values())),
+)

@@ -11,54 +11,44 @@ import click
 from patcher.cli import options
 from patcher.cli.command import Group, Option
 from patcher.cli.options import click_option, typed_values
-from patcher.cli.profile import only
+from patcher.cli.profile import WINDOWS, only, typed_windows
 from patcher.cli.workers import waiting
 from patcher.commands.workers import triggering
 from patcher.commands.workers.triggering import TriggerOptions
 from patcher.commands.workers.watching import WatchOptions
-from patcher.config import UNITS
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
 from patcher.messages.text import Text
-from patcher.options import OptionSpec, flag
-from patcher.options.headings import OUTPUT, WAITED, WHOSE, WINDOW
+from patcher.options import OptionSpec
+from patcher.options.headings import OUTPUT, WAITED, WHOSE
 from patcher.options.notations import Number
 from patcher.request import OPTIONS
 
 
 def _options(values: Mapping[str, Any]) -> TriggerOptions:
-    windows = typed_values(values, (unit.replace("-", "_") for unit in UNITS))
-    flags = [flag(name) for name in windows]
-    if len(flags) != 1:
-        cause = (
-            Text("{flags}: a request asks for one kind of window", " and ".join(flags))
-            if flags
-            else Text("no window is given")
-        )
-        hint = Text("leave all but one out") if flags else Text("rlpatch trigger --decode 30:60, or --micro-batch 0:1")
-        raise Problem(Kind.USAGE, cause, hint=hint)
-    ((name, window),) = windows.items()
+    windows = typed_windows(values)
+    if not windows:
+        hint = Text("rlpatch trigger --decode 30:60, or --micro-batch 0:1")
+        raise Problem(Kind.USAGE, Text("no window is given"), hint=hint)
+    if len(windows) > 1:
+        flags = " and ".join(f"--{window.unit}" for window in windows)
+        cause = Text("{flags}: a request asks for one kind of window", flags)
+        raise Problem(Kind.USAGE, cause, hint=Text("leave all but one out"))
     others = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
-    return TriggerOptions(name.replace("_", "-"), window, **others)
+    return TriggerOptions(windows[0], **others)
 
 
 CONDITIONS = ("at_load", "at_tail", "at_context")
 """The options of a rollout that a request has, too."""
+_AT = "The rollout, from 0, or training step, from 1."
 OWN = (
-    OptionSpec(
-        "at",
-        Number(0),
-        WHOSE,
-        "The rollout, from 0, or training step, from 1.",
-        None,
-        "one after the furthest worker",
-    ),
+    OptionSpec("at", Number(0), WHOSE, _AT, None, "one after the furthest worker"),
     OptionSpec("expires", Number(1), WHOSE, "Seconds after which the request expires.", None, "a day"),
 )
 TRIGGER = Group(
     "wanted",
     _options,
-    *(Option([f"--{unit.name}"], heading=WINDOW, metavar="A:B", help=unit.about) for unit in UNITS.values()),
+    *WINDOWS,
     *(click_option(OPTIONS[name]) for name in CONDITIONS),
     only("stage", "Which stage, if several count this unit."),
     click_option(OPTIONS["ranks"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,13 +30,12 @@ EXPIRES_S = 86_400.0
 
 
 class TriggerOptions(NamedTuple):
-    """The request: a window of ``unit`` with conditions (0: none) on ``ranks`` (None: all), of whom, and when.
+    """The request: a window with conditions (0: none) on ``ranks`` (None: all), of whom, and when.
 
-    ``stage`` and ``target`` are "" where they follow from the unit; ``at`` is None for the next rollout or step.
+    ``stage`` and ``target`` are "" where they follow from the window; ``at`` is None for the next rollout or step.
     """
 
-    unit: str
-    window: str
+    window: Window
     target: str = ""
     stage: str = ""
     ranks: tuple[int, ...] | None = (0,)
@@ -57,12 +56,17 @@ class TriggerOptions(NamedTuple):
     @property
     def turns(self) -> str:
         """What the stage counts: rollouts or training steps."""
-        return Text("rollout") if kind_of(self.unit) is RolloutStage else Text("training step")
+        return Text("training step") if self.training else Text("rollout")
+
+    @property
+    def training(self) -> bool:
+        """Whether the unit is one of a training step, which is counted from 1."""
+        return kind_of(self.window.unit) is not RolloutStage
 
     @property
     def words(self) -> str:
         """The window as it is typed."""
-        return f"--{self.unit} {self.window}{self.conditions}"
+        return f"--{self.window.unit} {self.window}{self.conditions}"
 
 
 @dataclass(frozen=True)
@@ -96,19 +100,21 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     Raises: Problem (USAGE, NO_WORKER, ENVIRONMENT) where nobody could take it, or where it cannot be written, OSError
     where the folder cannot be read; then nothing is written.
     """
-    options = options._replace(window=_window(options))
+    _check_window(options)
     folder, now = StateFolder(save_path.resolve()), time.time()
     found = progress.collect(folder, now)
     living = _living(folder, found, options)
     rows = _takers(living, options) if living else []
-    stage = ([row.worker.stage for row in rows] or [options.stage or kind_of(options.unit).NAMES[0]])[0]
+    stage = rows[0].worker.stage if rows else options.stage or kind_of(options.window.unit).NAMES[0]
     request = _request(living, options, now)
-    notes = (*_notes(living, options), *_pending_notes(folder, found, stage, options))
+    step = StepResult(
+        _lines(rows, request, options),
+        (*_notes(living, options), *_pending_notes(folder, found, stage, options)),
+    )
     takers = tuple(Taker(row.worker.host, row.worker.rank, row.worker.pid) for row in rows)
     data = TriggerData(
         folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
     )
-    step = StepResult(_lines(rows, request, options), notes)
     if options.dry_run:
         return CommandResult("trigger", step + StepResult((Text("next: the same without --dry-run"),)), data=data)
     filed = _written(folder, stage, request)
@@ -116,38 +122,30 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     if wait is None:
         line = Text("next: {commandline}", CommandLine("watch", str(folder.save_path)))
         return CommandResult("trigger", step + StepResult((line,)), data=data)
-    targets = {row.worker.target for row in rows[:1]}
 
     def serves(worker: Worker) -> bool:
-        return worker.on_demand and worker.stage == stage and (not targets or worker.target in targets)
+        return worker.on_demand and worker.stage == stage and worker.target in (target, target or worker.target)
 
+    target = rows[0].worker.target if rows else ""
     served, watched = watching.watched(save_path, wait, shown, serves, filed, step.lines)
     return CommandResult("trigger", step + watched, data=ServedData(**{**vars(served), **vars(data)}))
 
 
-def _window(options: TriggerOptions) -> str:
-    """The window as it goes into the request; Problem (USAGE) for none, and for several.
+def _check_window(options: TriggerOptions) -> None:
+    """Raise Problem (USAGE) for a window that no worker takes.
 
     Behind a condition there is a decode step 0: the first one that is counted from then on.
     """
-    if options.conditions and kind_of(options.unit) is not RolloutStage:
+    window = options.window
+    if options.conditions and options.training:
         cause = Text("{conditions}: a training stage has neither requests nor context", options.conditions.strip())
-        raise Problem(Kind.USAGE, cause, hint=f"--{options.unit} {options.window}")
-    window = Window.parse(options.unit, options.window)
+        raise Problem(Kind.USAGE, cause, hint=f"--{window.unit} {window}")
     if window.later:
-        cause = Text(
-            "--{unit} {window}: a request asks for one window of a rollout or training step",
-            options.unit,
-            options.window,
-        )
-        raise Problem(
-            Kind.USAGE,
-            cause,
-            hint=Text("--{unit} {partition}, then the others", options.unit, options.window.partition(",")[0]),
-        )
+        unit, first = window.unit, replace(window, later=())
+        cause = Text("--{unit} {window}: a request asks for one window of a rollout or training step", unit, window)
+        raise Problem(Kind.USAGE, cause, hint=Text("--{unit} {partition}, then the others", unit, first))
     if not options.conditions:
         window.check()
-    return str(window)
 
 
 # ---------------------------------------------------------------- who takes it
@@ -158,14 +156,13 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
     if options.at is not None and all(row.life.gone for row in found.rows):
         return []
     if not found.rows:
-        first = int(options.turns != "rollout")
-        hint = Text(
-            "a worker writes from its first {turns} on; to leave a request for it, add --at {first}",
-            options.turns,
-            first,
-        )
+        turn, at = options.turns, int(options.training)
+        hint = Text("a worker writes from its first {turns} on; to leave a request for it, add --at {first}", turn, at)
         raise watching.nobody(folder, found.skipped).replace(hint=hint)
-    of_target, counting, living = _matching(found, options)
+    of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
+    units = [row for row in of_target if row.worker.unit == options.window.unit]
+    counting = [row for row in units if options.stage in ("", row.worker.stage)]
+    living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
         return living
@@ -173,13 +170,6 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
     cause = Text("{request}: {waiting}", f"{options.target} {options.words}".lstrip(), waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _choices(living, found.rows))
-
-
-def _matching(found: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], ...]:
-    """The workers of the target; of these the ones that count the unit; of these the ones that wait for a request."""
-    of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
-    counting = [row for row in of_target if row.worker.unit == options.unit and options.stage in ("", row.worker.stage)]
-    return of_target, counting, [row for row in counting if row.worker.on_demand and not row.life.gone]
 
 
 def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
@@ -222,16 +212,15 @@ def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float
     Problem (USAGE) for one that a worker is in already.
     """
     turns = _turns(rows)
-    following = max(turns) + 1 if turns else int(options.turns != "rollout")
+    following = max(turns) + 1 if turns else int(options.training)
     at = following if options.at is None else options.at
     if at < following:
-        cause = Text(
-            "--at {at}: too late, a worker is already in {turns} {following}", at, options.turns, following - 1
-        )
+        turn, current = options.turns, following - 1
+        cause = Text("--at {at}: too late, a worker is already in {turns} {following}", at, turn, current)
         raise Problem(Kind.USAGE, cause, hint=Text("--at {following}, or leave it out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
-        id=secrets.token_hex(6), window=options.window, ranks=ranks, at=at, load=options.at_load,
+        id=secrets.token_hex(6), window=str(options.window), ranks=ranks, at=at, load=options.at_load,
         tail=options.at_tail, context=options.at_context, expires=now + options.expires,
     )  # fmt: skip
 
@@ -253,10 +242,8 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
             yield Message("warning", text, Text("its progress was not counted"))
     turns = _turns(living)
     if turns and min(turns) < max(turns):
-        yield Message(
-            "note",
-            Text("the workers are at {turn}s {first} to {last}", options.turns, min(turns), max(turns)),
-        )
+        text = Text("the workers are at {turn}s {first} to {last}", options.turns, min(turns), max(turns))
+        yield Message("note", text)
 
 
 def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options: TriggerOptions) -> Iterator[Message]:
@@ -269,7 +256,9 @@ def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options:
         return
     request = found.requests[stage]
     of_stage = [row for row in found.rows if row.worker.stage == stage]
-    whose = _still_to_serve(of_stage, request)
+    whose = _names([row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK])
+    if not of_stage and request.expires > time.time():
+        whose = Text("later workers")
     name = Text("{window} of {turn} {number}", request.window, options.turns, request.at)
     if whose and not options.replace:
         cause = Text("request {id} ({name}) is still to be served by {whose}", request.id, name, whose)
@@ -279,11 +268,6 @@ def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options:
         yield Message("warning", Text("request {id} ({name}) goes unserved by {whose}", request.id, name, whose))
     elif all(row.outcome != progress.DONE for row in of_stage):
         yield Message("note", Text("nobody served the previous request ({name})", name))
-
-
-def _still_to_serve(rows: Sequence[WorkerProgress], request: FiledRequest) -> str:
-    pending = [row for row in rows if row.worker.on_demand and row.outcome == AT_WORK]
-    return _names(pending) or (Text("later workers") if not rows and request.expires > time.time() else "")
 
 
 def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
@@ -300,23 +284,16 @@ def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: Tri
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
         whose = Text("  of {workers}, {target}", _names(rows), target)
-    values = options.words, options.turns, request.at
+    asked = Text("asked for {window} in {turn} {number}", options.words, options.turns, request.at)
     if options.dry_run:
-        asked = Text("would ask for {window} in {turn} {number}", *values)
-    else:
-        asked = Text("asked for {window} in {turn} {number}", *values)
+        asked = Text("would ask for {window} in {turn} {number}", *asked.values.values())
     if options.at is None:
         asked = Text("{asked}, one after the furthest worker", asked)
-    return (
-        asked,
-        whose,
-        Text(
-            "  request {id}, which expires in {duration}; a worker looks for it when a {turn} begins",
-            request.id,
-            life.duration(options.expires),
-            options.turns,
-        ),
+    expiry = Text(
+        "  request {id}, which expires in {duration}; a worker looks for it when a {turn} begins",
+        *(request.id, life.duration(options.expires), options.turns),
     )
+    return asked, whose, expiry
 
 
 def _names(rows: Sequence[WorkerProgress]) -> str:
