@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from patcher.messages.notes import Note
-from patcher.messages.text import OR, Text, joined
+from patcher.messages import OR, Note, Text, joined
 from patcher.processes import Processes
 
 if TYPE_CHECKING:

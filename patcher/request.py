@@ -25,8 +25,7 @@ from patcher.config import (
     kind_of,
     typed_as,
 )
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import AND, OR, Text, joined
+from patcher.messages import AND, OR, Kind, Problem, Text, joined
 from patcher.options import OptionSpec, flag, options_of
 from patcher.options.headings import RECORDED, WINDOW
 from patcher.options.notations import Choice, Flag

@@ -11,10 +11,8 @@ import click
 
 from patcher.cli import reported, spoken
 from patcher.cli.candidates import candidates
-from patcher.messages.errors import Kind, failed
+from patcher.messages import CommandResult, Kind, Text, failed
 from patcher.messages.notes import wrapped
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
 from patcher.options.headings import HEADINGS, OUTPUT
 
 T = TypeVar("T")

@@ -28,9 +28,7 @@ from patcher.cli import consent
 from patcher.cli.nearest import ConfigurationFile, line_of, place
 from patcher.commands.finding import SearchOptions
 from patcher.config import UNITS
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Message, Warned
-from patcher.messages.text import Text, joined
+from patcher.messages import Kind, Message, Problem, Text, Warned, joined
 from patcher.options import flag, options_of
 from patcher.options.headings import WINDOW
 from patcher.options.notations import Flag

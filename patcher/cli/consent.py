@@ -15,9 +15,7 @@ from pathlib import Path
 
 from patcher.cli.nearest import ConfigurationFile, line_of, place
 from patcher.commands import elsewhere
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import CommandLine, Kind, Problem, Text
 from patcher.store.filesystem import files, opened
 from patcher.store.filesystem.rights import Node
 from patcher.targets import interpreters

@@ -17,8 +17,7 @@ import click
 from patcher.cli.command import Group
 from patcher.cli.options import build, click_options
 from patcher.guards.result import Launch
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.options import option
 from patcher.options.headings import PROFILERS
 from patcher.options.notations import FilePath

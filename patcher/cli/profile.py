@@ -10,9 +10,7 @@ import click
 from patcher.cli.command import Group, Option
 from patcher.cli.options import click_option, typed_values, typed_words
 from patcher.config import UNITS, Window
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import CommandLine, Kind, Problem, Text
 from patcher.options.headings import WINDOW
 from patcher.request import OPTIONS, ProfileRequest
 

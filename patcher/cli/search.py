@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 from patcher.cli.command import Group
 from patcher.cli.options import build, click_options, typed_words
 from patcher.commands.finding import SearchOptions
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import CommandLine, Kind, Problem, Text
 from patcher.options import changed, flag, option
 from patcher.options.headings import PLACE
 from patcher.options.notations import AnyText

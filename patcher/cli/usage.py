@@ -9,11 +9,7 @@ from collections.abc import Sequence
 import click
 
 from patcher.cli.command import COLORS, OutputOptions, end
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem, failed
-from patcher.messages.notes import Message, Warned
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
+from patcher.messages import CommandLine, CommandResult, Kind, Message, Problem, Text, Warned, failed
 
 _OF_OTHERS = {"help": "--help", "version": "--version", "remove": "revert", "restore": "revert", "undo": "revert"}
 """What other tools call a command of ours."""

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Tuple
 
 from patcher import interrupts
 from patcher.changes import edits, markers
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
+from patcher.messages import OR, SEMICOLON, CommandLine, Kind, Problem, Text, joined
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult, Verbatim
-from patcher.messages.text import OR, SEMICOLON, Text, joined
 from patcher.store import outcomes
 from patcher.store import transaction as store
 from patcher.targets.patched import PatchedRoot, patched

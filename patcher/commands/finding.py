@@ -8,11 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.report import StepResult
-from patcher.messages.text import SEMICOLON, Text, joined
+from patcher.messages import SEMICOLON, CommandLine, Kind, Note, Problem, StepResult, Text, joined
 from patcher.options import option, words_of
 from patcher.options.headings import PLACE
 from patcher.options.notations import AnyText, FilePath

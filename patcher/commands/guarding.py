@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.guards.detect import detect
 from patcher.guards.result import AGAIN, Checked, GuardResult, Launch
-from patcher.messages.errors import Kind, Problem
+from patcher.messages import COMMA, OR, SEMICOLON, CommandResult, Detail, Kind, Problem, StepResult, Text, joined
 from patcher.messages.notes import WIDEST, Note
-from patcher.messages.report import CommandResult, Detail, StepResult
-from patcher.messages.text import COMMA, OR, SEMICOLON, Text, joined
 from patcher.recipe import Upstream
 from patcher.switches import Release, State
 from patcher.targets.target import Target

@@ -9,9 +9,7 @@ from typing import Generic, TypeVar
 
 from patcher.config.profilers import NO_RANGES, ProfilerSettings, RangeOptions
 from patcher.config.stages import BuiltinStage, RolloutStage, Stage, TimelineStage, WholeStage, WindowedStage
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Kind, Note, Problem, Text
 from patcher.options import changed, option, words_of
 from patcher.options.headings import OUTPUT, WHOSE
 from patcher.options.notations import Amount, Flag, NewFolder, NumberListOrAll, amount_text

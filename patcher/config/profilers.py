@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Kind, Note, Problem, Text
 from patcher.options import option
 from patcher.options.headings import RECORDED
 from patcher.options.notations import AnyText, Choice, ChoiceList, Flag, shortened

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuSettings
 from patcher.config.windows import ROLLOUT_UNITS, TRAINING_UNITS, WHOLE, Window, WindowUnit
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.options import flag, option, options_of, words_of
 from patcher.options.headings import OUTPUT, RECORDED, WHOSE, WINDOW
 from patcher.options.notations import Choice, Flag, Number, NumberList, ReplicaList

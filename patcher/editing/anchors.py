@@ -15,8 +15,7 @@ from libcst.helpers import get_full_name_for_node
 
 from patcher.editing import source as sources
 from patcher.editing.source import Function, Owner, SourceFile
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import OR, Text, joined
+from patcher.messages import OR, Kind, Problem, Text, joined
 from patcher.recipe import Before, Call, Head, Insertion, Loop, Recipe
 
 T = TypeVar("T")

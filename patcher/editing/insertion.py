@@ -14,8 +14,7 @@ from patcher.changes.change import PatchId
 from patcher.editing import source as sources
 from patcher.editing.anchors import AnchorSearch, Statement, iterable
 from patcher.editing.source import Function, Piece
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.recipe import Insertion, Recipe
 
 Block = tuple[PatchId, Sequence[str]]

@@ -19,8 +19,7 @@ from patcher.changes.change import PatchId
 from patcher.editing import source as sources
 from patcher.editing.anchors import AnchorSearch
 from patcher.editing.source import Piece, SourceFile
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.recipe import Call, Recipe
 
 Arguments = Mapping[tuple[str, str], str]

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from patcher.changes import lines, markers
 from patcher.changes.change import PatchId
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Owner = ast.Module | ast.ClassDef

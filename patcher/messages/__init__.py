@@ -1,1 +1,15 @@
-"""Values that become text at the edge: a problem, a note, the next command, a report, a table; and its language."""
+"""Values that become text at the edge: a problem, a note, the next command, a report, a table; and its language.
+
+What every command needs of them is imported from here.
+"""
+
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem, failed, refused
+from patcher.messages.notes import Message, Note, Warned
+from patcher.messages.report import CommandResult, Detail, StepResult, Verbatim
+from patcher.messages.text import AND, COMMA, OR, SEMICOLON, Text, joined, sentences
+
+__all__ = [
+    "AND", "COMMA", "OR", "SEMICOLON", "CommandLine", "CommandResult", "Detail", "Kind", "Message", "Note", "Problem",
+    "StepResult", "Text", "Verbatim", "Warned", "failed", "joined", "refused", "sentences",
+]  # fmt: skip

@@ -11,11 +11,8 @@ from patcher.cli import configured, consent, options
 from patcher.cli.candidates import OWN, SHARED
 from patcher.cli.nearest import nearest
 from patcher.config import UNITS, Window
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Problem
+from patcher.messages import CommandLine, CommandResult, Problem, StepResult, Text
 from patcher.messages.language import VARIABLE as LANGUAGE
-from patcher.messages.report import CommandResult, StepResult
-from patcher.messages.text import Text
 from patcher.request import OPTIONS
 
 _Words = Mapping[str, tuple[str, ...]]

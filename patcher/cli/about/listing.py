@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from patcher.cli import options
 from patcher.commands.about import knowledge
-from patcher.messages import tables
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
+from patcher.messages import CommandResult, Text, tables
 
 
 @options.command("list", options.targets("[TARGET[==VERSION]]..."))

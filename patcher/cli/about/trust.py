@@ -10,9 +10,7 @@ import click
 from patcher.cli import configured, consent, options
 from patcher.cli.candidates import OWN, SHARED
 from patcher.cli.nearest import load, nearest
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult, StepResult
-from patcher.messages.text import Text
+from patcher.messages import CommandResult, Kind, Problem, StepResult, Text
 from patcher.options.headings import OUTPUT
 
 FILE = click.Argument(["file"], required=False, type=click.Path(path_type=Path), metavar="[FILE]")

@@ -8,9 +8,7 @@ from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import inspecting
 from patcher.commands.where import Where
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
+from patcher.messages import CommandResult, Kind, Problem, Text
 from patcher.options import flag
 from patcher.options.headings import OUTPUT
 from patcher.request import ProfileRequest

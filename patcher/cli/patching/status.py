@@ -6,10 +6,7 @@ from patcher.cli import options
 from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching.status import status
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
+from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text
 from patcher.options.headings import PLACE
 
 EVERYWHERE = options.switch(PLACE, "Also show what you patched outside of this search.", "--everywhere")

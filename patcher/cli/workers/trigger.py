@@ -16,9 +16,7 @@ from patcher.cli.workers import waiting
 from patcher.commands.workers import triggering
 from patcher.commands.workers.triggering import TriggerOptions
 from patcher.commands.workers.watching import WatchOptions
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
+from patcher.messages import CommandResult, Kind, Problem, Text
 from patcher.options import OptionSpec
 from patcher.options.headings import OUTPUT, WAITED, WHOSE
 from patcher.options.notations import Number

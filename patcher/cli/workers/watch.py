@@ -15,10 +15,7 @@ from patcher.cli.workers import waiting
 from patcher.commands.reports import timelines
 from patcher.commands.workers import watching
 from patcher.commands.workers.watching import WatchOptions
-from patcher.messages import tables
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
+from patcher.messages import CommandResult, Kind, Problem, Text, tables
 from patcher.options.headings import WAITED
 from patcher.request import OPTIONS
 

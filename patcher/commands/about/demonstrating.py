@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from patcher.commands.finding import SearchOptions, parse_target
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
+from patcher.messages import CommandLine, Kind, Problem, Text
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
-from patcher.messages.text import Text
 from patches.survey.download import download
 
 RELEASE = "vllm-ascend==0.11.0rc1"

@@ -11,11 +11,7 @@ from patcher.changes import markers
 from patcher.changes.change import PatchId
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.config import UNITS, WHOLE, BuiltinStage, TimelineStage, Window, typed_as
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.report import CommandResult, StepResult
-from patcher.messages.text import COMMA, Text, joined
+from patcher.messages import COMMA, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined
 from patcher.options import flag, options_of
 from patcher.recipe import Insertion, Loop, Recipe, Structure, Upstream
 from patcher.request import ProfileRequest, recipes_of, resolve

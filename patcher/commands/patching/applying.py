@@ -17,9 +17,8 @@ from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import Attempted, Candidate, Planned, failures, find, plan, work
 from patcher.commands.where import Committed, Where, carry_out, running, searches
 from patcher.guards.result import Launch
-from patcher.messages.notes import Note
+from patcher.messages import AND, SEMICOLON, Note, Text, joined
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
-from patcher.messages.text import AND, SEMICOLON, Text, joined
 from patcher.processes import RunningProcess
 from patcher.request import ProfileRequest
 from patcher.store.folder import StoreFolder

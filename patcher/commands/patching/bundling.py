@@ -19,10 +19,8 @@ from patcher.commands.finding import SearchOptions, parse_target
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import Planned, plan_targets, unused
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
+from patcher.messages import COMMA, Kind, Note, Problem, Text, joined
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
-from patcher.messages.text import COMMA, Text, joined
 from patcher.plan import Plan
 from patcher.request import ProfileRequest
 from patcher.targets import versions

@@ -14,10 +14,7 @@ from patcher.changes import edits
 from patcher.changes.change import Edit
 from patcher.commands.finding import Search
 from patcher.config import ProfileConfig, Stage
-from patcher.messages.errors import Kind, Problem, refused
-from patcher.messages.notes import Note
-from patcher.messages.report import StepResult
-from patcher.messages.text import AND, OR, Text, joined
+from patcher.messages import AND, OR, Kind, Note, Problem, StepResult, Text, joined, refused
 from patcher.plan import Plan
 from patcher.recipe import Upstream
 from patcher.request import ProfileRequest, no_stage, resolve, takes

@@ -13,11 +13,7 @@ from patcher.commands.patching.applying import on
 from patcher.commands.patching.planning import Attempted
 from patcher.commands.patching.roots import elsewhere_line, patched_elsewhere, patched_roots, restore_hint
 from patcher.commands.where import Committed, Where, carry_out, running, searches
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.report import CommandResult, StepResult
-from patcher.messages.text import OR, Text, joined
+from patcher.messages import OR, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined
 from patcher.targets.patched import PatchedRoot
 from patches import projects
 

@@ -11,11 +11,7 @@ from patcher.changes.change import Record
 from patcher.commands import applied, elsewhere
 from patcher.commands.applied import PatchPayload
 from patcher.commands.finding import Search, SearchOptions, named_projects, report_nothing
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.report import StepResult
-from patcher.messages.text import Text
+from patcher.messages import CommandLine, Kind, Note, Problem, StepResult, Text
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery
 

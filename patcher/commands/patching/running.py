@@ -17,10 +17,8 @@ from patcher.guards.gaps import HookGap, hook_gaps
 from patcher.guards.result import Launch
 from patcher.hook import folder as folders
 from patcher.hook import parent
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
+from patcher.messages import Kind, Note, Problem, Text, joined
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
-from patcher.messages.text import Text, joined
 from patcher.plan import Plan
 from patcher.request import ProfileRequest
 

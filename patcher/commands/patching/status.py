@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 from patcher.commands import elsewhere
 from patcher.commands.finding import SearchOptions, named_projects, report_nothing
-from patcher.messages.notes import Note
-from patcher.messages.report import CommandResult, StepResult
-from patcher.messages.text import Text, joined
+from patcher.messages import CommandResult, Note, StepResult, Text, joined
 
 if TYPE_CHECKING:
     from patcher.commands.applied import PatchPayload

@@ -12,11 +12,19 @@ from typing import NamedTuple
 from patcher.commands.workers import watching
 from patcher.commands.workers.watching import Shown, WatchData, WatchOptions
 from patcher.config import UNITS, RolloutStage, Window, kind_of
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Message
-from patcher.messages.report import CommandResult, StepResult
-from patcher.messages.text import AND, COMMA, OR, Text, joined
+from patcher.messages import (
+    AND,
+    COMMA,
+    OR,
+    CommandLine,
+    CommandResult,
+    Kind,
+    Message,
+    Problem,
+    StepResult,
+    Text,
+    joined,
+)
 from patcher.targets import versions
 from patcher.workers import life, progress
 from patcher.workers.folder import StateFolder

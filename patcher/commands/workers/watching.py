@@ -12,12 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages import tables
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Message
-from patcher.messages.report import CommandResult, StepResult
-from patcher.messages.text import COMMA, Text, joined
+from patcher.messages import COMMA, CommandLine, CommandResult, Kind, Message, Problem, StepResult, Text, joined, tables
 from patcher.traces.folders import states
 from patcher.workers import progress
 from patcher.workers.folder import SkippedFile, StateFolder
