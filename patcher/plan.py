@@ -12,7 +12,7 @@ from patcher import __version__
 from patcher.changes import edits, markers
 from patcher.changes.change import SHARED, Change, Edit, PatchId, Record
 from patcher.config import WHOLE, ProfileConfig, Stage, typed_as
-from patcher.messages import AND, COMMA, OR, Kind, Note, Problem, Text, joined
+from patcher.messages import AND, COMMA, OR, Kind, Note, Problem, Text, joined, usage
 from patcher.recipe import Gap, Recipe, Structure, Upstream
 from patcher.request import recipes_of
 from patcher.targets import originals, versions
@@ -131,22 +131,20 @@ class _Planning(NamedTuple):
         counting = [r for r in staged if unit in r.windows or (self.config.ranges.markers and unit in r.marks)]
         if not counting:
             offered = dict.fromkeys(typed_as(other) for recipe in staged for other in recipe.windows)
-            cause = Text("the stage {name} has no --{unit}", stage.name, unit)
-            raise Problem(Kind.USAGE, cause, hint=", ".join(offered))
+            raise usage(Text("the stage {name} has no --{unit}", stage.name, unit), ", ".join(offered))
         roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
         if stage.role and stage.role not in roles:
             works_for = joined(AND, roles)
             cause = Text("--role {role}: the stage {name} works for {roles}", stage.role, stage.name, works_for)
-            raise Problem(Kind.USAGE, cause, hint=Text("--role {role}, or leave --role out", next(iter(roles))))
+            raise usage(cause, Text("--role {role}, or leave --role out", next(iter(roles))))
         of_role = [recipe for recipe in counting if not stage.role or stage.role in recipe.roles]
         chosen = [recipe for recipe in of_role if stage.strategy in ("", *recipe.strategies)]
         if not chosen:
             units = {typed_as(other) for r in staged for other in r.windows if stage.strategy in r.strategies}
             strategies = dict.fromkeys(f"--strategy {strategy}" for r in of_role for strategy in r.strategies)
-            raise Problem(
-                Kind.USAGE,
+            raise usage(
                 Text("--strategy {strategy} has no --{unit} in {stage}", stage.strategy, unit, stage.name),
-                hint=", ".join(sorted(units) or strategies),
+                ", ".join(sorted(units) or strategies),
                 notes=tuple(line for g in self.gaps() if g.strategy == stage.strategy for line in g.reason.lines),
             )
         return chosen

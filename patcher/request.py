@@ -25,7 +25,7 @@ from patcher.config import (
     kind_of,
     typed_as,
 )
-from patcher.messages import AND, OR, Kind, Problem, Text, joined
+from patcher.messages import AND, OR, Kind, Problem, Text, joined, usage
 from patcher.options import OptionSpec, flag, options_of
 from patcher.options.headings import RECORDED, WINDOW
 from patcher.options.notations import Choice, Flag
@@ -107,13 +107,11 @@ class ProfileRequest(NamedTuple):
     def checked(self) -> ProfileRequest:
         """Itself; :class:`Problem` (USAGE) where no target could record that."""
         if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
-            raise Problem(
-                Kind.USAGE,
-                Text("{window_flags}: a stage has one window", self.window_flags),
-                hint=Text("leave all but one out"),
+            raise usage(
+                Text("{window_flags}: a stage has one window", self.window_flags), Text("leave all but one out")
             )
         if "max_timeline_mb" in self.choices and TIMELINE not in {*self.choices, self.stage}:
-            raise Problem(Kind.USAGE, Text("--max-timeline-mb: there is no timeline"), hint="add --timeline")
+            raise usage(Text("--max-timeline-mb: there is no timeline"), "add --timeline")
         if self.stage == BUILTIN:
             self.parts()[0]._check_builtin()
         elif self.stage == TIMELINE:
@@ -122,27 +120,22 @@ class ProfileRequest(NamedTuple):
             example = Text(
                 "one of --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1, --micro-batch 0:4"
             )
-            raise Problem(Kind.USAGE, Text("no window is given"), hint=example)
+            raise usage(Text("no window is given"), example)
         return self
 
     def _check_builtin(self) -> None:
         stage = self.choices.get("stage", BUILTIN)
         if stage != BUILTIN:
             cause = Text("--builtin and --stage {stage}: the framework's own profiler is a stage of its own", stage)
-            raise Problem(Kind.USAGE, cause, hint=Text("leave out --builtin or --stage"))
+            raise usage(cause, Text("leave out --builtin or --stage"))
         if foreign := self._foreign({*options_of(BuiltinStage.PROFILER), "stage", "builtin"}):
             cause = Text("{foreign}: the framework's own profiler has no such option", joined(AND, foreign))
-            hint = Text("leave out --builtin, or what is not a setting of that profiler")
-            raise Problem(Kind.USAGE, cause, hint=hint)
+            raise usage(cause, Text("leave out --builtin, or what is not a setting of that profiler"))
 
     def _check_timeline(self) -> None:
         if foreign := self._foreign({*options_of(TimelineStage), *SHARED, "stage", "timeline"}):
             cause = Text("{foreign}: the timeline has no profiler, and no window", joined(AND, foreign))
-            raise Problem(
-                Kind.USAGE,
-                cause,
-                hint=Text("leave out {foreign}, or add a window: --decode 30:60 --timeline", foreign[0]),
-            )
+            raise usage(cause, Text("leave out {foreign}, or add a window: --decode 30:60 --timeline", foreign[0]))
 
     def _foreign(self, fitting: Collection[str]) -> list[str]:
         """The options that were typed beside ``fitting``: every window, and what else was chosen."""
@@ -165,8 +158,7 @@ class ProfileRequest(NamedTuple):
         if unknown := self._changed(options_of(*PROFILERS.values()).keys() - options_of(profiler).keys()):
             cause = Text("{flag} does not exist in {module}", flag(unknown[0]), profiler.MODULE)
             tools = joined(OR, (kind.TOOL for kind in PROFILERS.values() if unknown[0] in options_of(kind)))
-            hint = Text("leave {flag} out, or take --tool {tool}", flag(unknown[0]), tools)
-            raise Problem(Kind.USAGE, cause, hint=hint)
+            raise usage(cause, Text("leave {flag} out, or take --tool {tool}", flag(unknown[0]), tools))
         return ProfileConfig(
             stage=part,
             profiler=profiler(**self._chosen(profiler)),
@@ -186,7 +178,7 @@ class ProfileRequest(NamedTuple):
                 owners,
                 where,
             )
-            raise Problem(Kind.USAGE, cause, hint=Text("leave {flag} out", flag(foreign[0])))
+            raise usage(cause, Text("leave {flag} out", flag(foreign[0])))
         if not issubclass(kind, WindowedStage):
             return kind(name=name, **self._chosen(kind))
         window = next((window for window in self.windows if window.unit == unit), Window(unit, 0, 0, none=True))
@@ -255,7 +247,7 @@ def _not_counted(
     cause = Text("{where} is recorded in a window, and none is given", where)
     if request.windows:
         cause = Text("{where} has no {windows}", where, request.window_flags)
-    return Problem(Kind.USAGE, cause, hint=hint)
+    return usage(cause, hint)
 
 
 def recipes_of(upstream: Upstream, stage: str, everyone: AllUpstreams = tuple) -> list[Recipe]:

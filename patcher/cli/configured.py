@@ -28,7 +28,7 @@ from patcher.cli import consent
 from patcher.cli.nearest import ConfigurationFile, line_of, place
 from patcher.commands.finding import SearchOptions
 from patcher.config import UNITS
-from patcher.messages import Kind, Message, Problem, Text, Warned, joined
+from patcher.messages import Message, Problem, Text, Warned, joined, usage
 from patcher.options import flag, options_of
 from patcher.options.headings import WINDOW
 from patcher.options.notations import Flag
@@ -71,7 +71,7 @@ class Configuration:
         if preset not in self.presets:
             known = ", ".join(self.presets) or "none"
             cause = Text("no preset {preset!r} in the configuration: it has {presets}", preset, known)
-            raise Problem(Kind.USAGE, cause, str(self.file), _near(preset, self.presets, "--preset "))
+            raise usage(cause, _near(preset, self.presets, "--preset "), str(self.file))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
 
     @property
@@ -196,7 +196,7 @@ class _Reader:
         return text
 
     def _wrong(self, cause: str, hint: str, key: str, value: str | None = None) -> Problem:
-        return Problem(Kind.USAGE, cause, place(self.file, line_of(self.source.text, key, value)), hint)
+        return usage(cause, hint, place(self.file, line_of(self.source.text, key, value)))
 
 
 def _shown(key: str) -> str:

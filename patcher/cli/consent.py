@@ -15,7 +15,7 @@ from pathlib import Path
 
 from patcher.cli.nearest import ConfigurationFile, line_of, place
 from patcher.commands import elsewhere
-from patcher.messages import CommandLine, Kind, Problem, Text
+from patcher.messages import CommandLine, Kind, Problem, Text, usage
 from patcher.store.filesystem import files, opened
 from patcher.store.filesystem.rights import Node
 from patcher.targets import interpreters
@@ -52,7 +52,7 @@ def require(source: ConfigurationFile, interpreter: str) -> None:
         cause = Text("{name} names an interpreter that runs only once you trust it", source.file.name)
         where = place(source.file, line_of(source.text, "python"))
         hint = CommandLine("trust", str(source.file))
-        raise Problem(Kind.USAGE, cause, where, hint, (Text("interpreter: {interpreter}", interpreter),))
+        raise usage(cause, hint, where, notes=(Text("interpreter: {interpreter}", interpreter),))
 
 
 def trust(source: ConfigurationFile, names: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ import click
 from patcher.cli.command import Group
 from patcher.cli.options import build, click_options
 from patcher.guards.result import Launch
-from patcher.messages import Kind, Problem, Text
+from patcher.messages import Text, usage
 from patcher.options import option
 from patcher.options.headings import PROFILERS
 from patcher.options.notations import FilePath
@@ -61,7 +61,7 @@ def _check_separator(command: click.Command, typed: Sequence[str]) -> None:
     cause = Text("{word} is not a target: put `--` before the command that starts the run", typed[at])
     while re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
         at -= 1
-    raise Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
+    raise usage(cause, shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
 
 
 def _starts_a_run(word: str) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher.cli.candidates import OWN, candidates
-from patcher.messages import Kind, Problem, Text
+from patcher.messages import Problem, Text, usage
 from patcher.store.filesystem import opened, rights
 
 _TABLE = b"[tool.rlpatch"
@@ -78,9 +78,7 @@ class ConfigurationFile(NamedTuple):
 
     def _unread(self, why: str, line: int | None = None) -> Problem:
         cause = Text("the configuration cannot be read: {why}", why)
-        return Problem(
-            Kind.USAGE, cause, place(self.file, line), Text("fix that line") if line else Text("fix that file")
-        )
+        return usage(cause, Text("fix that line") if line else Text("fix that file"), place(self.file, line))
 
 
 def nearest() -> ConfigurationFile | None:
@@ -114,7 +112,7 @@ def load(file: Path) -> ConfigurationFile:
         if change
         else Text("name --path or --python on the command line")
     )
-    problem = Problem(Kind.USAGE, Text("{name} is not read: {reason}", file.name, refused), str(file), hint)
+    problem = usage(Text("{name} is not read: {reason}", file.name, refused), hint, str(file))
     return ConfigurationFile(file, refused=problem, foreign=foreign)
 
 

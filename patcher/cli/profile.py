@@ -10,7 +10,7 @@ import click
 from patcher.cli.command import Group, Option
 from patcher.cli.options import click_option, typed_values, typed_words
 from patcher.config import UNITS, Window
-from patcher.messages import CommandLine, Kind, Problem, Text
+from patcher.messages import CommandLine, Text, usage
 from patcher.options.headings import WINDOW
 from patcher.request import OPTIONS, ProfileRequest
 
@@ -29,7 +29,7 @@ def _preset(name: str) -> str:
     context = click.get_current_context()
     if not context.resilient_parsing and not context.meta.get("presets"):
         cause = Text("--preset {name}: there is no configuration in this folder or above it", name)
-        raise Problem(Kind.USAGE, cause, hint=CommandLine("config", "--help"))
+        raise usage(cause, CommandLine("config", "--help"))
     return name
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from patcher.cli.command import Group
 from patcher.cli.options import build, click_options, typed_words
 from patcher.commands.finding import SearchOptions
-from patcher.messages import CommandLine, Kind, Problem, Text
+from patcher.messages import CommandLine, Text, usage
 from patcher.options import changed, flag, option
 from patcher.options.headings import PLACE
 from patcher.options.notations import AnyText
@@ -46,7 +46,7 @@ class ClusterOptions:
             for alone in changed(self):
                 command, *words = typed_words()
                 again = CommandLine(command, "--ray", "auto", *words)
-                raise Problem(Kind.USAGE, Text("{flag} is given without --ray", flag(alone)), hint=again)
+                raise usage(Text("{flag} is given without --ray", flag(alone)), again)
             yield None
             return
         from patcher.cluster.connecting import connect

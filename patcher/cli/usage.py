@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from patcher.cli.command import COLORS, OutputOptions, end
-from patcher.messages import CommandLine, CommandResult, Kind, Message, Problem, Text, Warned, failed
+from patcher.messages import CommandLine, CommandResult, Message, Problem, Text, Warned, failed, usage
 
 _OF_OTHERS = {"help": "--help", "version": "--version", "remove": "revert", "restore": "revert", "undo": "revert"}
 """What other tools call a command of ours."""
@@ -25,7 +25,7 @@ def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
     if isinstance(error, click.UsageError):
         if type(error).__name__ == "NoArgsIsHelpError":  # click's own since 8.2: it is no error, and shows the help
             return
-        problem = Problem(Kind.USAGE, _cause(error, typed), hint=_meant(error, command, typed))
+        problem = usage(_cause(error, typed), _meant(error, command, typed))
     elif isinstance(error, (Problem, KeyboardInterrupt)):
         problem = failed(error)
         word = problem.cause.split(" ")[0]

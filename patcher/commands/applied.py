@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Tuple
 
 from patcher import interrupts
 from patcher.changes import edits, markers
-from patcher.messages import OR, SEMICOLON, CommandLine, Kind, Problem, Text, joined
+from patcher.messages import OR, SEMICOLON, CommandLine, Kind, Problem, Text, joined, usage
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult, Verbatim
 from patcher.store import outcomes
 from patcher.store import transaction as store
@@ -114,7 +114,7 @@ def refuse_several(options: Collection[str]) -> None:
     """Raise Problem (USAGE) where there is more than one way to choose a root, each with the ``options`` for it."""
     if len(options) > 1:
         cause = Text("the patched files are below several roots, and a diff has only one")
-        raise Problem(Kind.USAGE, cause, hint=joined(OR, dict.fromkeys(options)))
+        raise usage(cause, joined(OR, dict.fromkeys(options)))
 
 
 @dataclass(frozen=True)

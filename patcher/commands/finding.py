@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from patcher.messages import SEMICOLON, CommandLine, Kind, Note, Problem, StepResult, Text, joined
+from patcher.messages import SEMICOLON, CommandLine, Note, StepResult, Text, joined, usage
 from patcher.options import option, words_of
 from patcher.options.headings import PLACE
 from patcher.options.notations import AnyText, FilePath
@@ -123,8 +123,7 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
     for word in names:
         name, _ = targets.parse(word.partition("==")[0], known)
         if "==" in word:
-            cause = Text("{word}: patches are found by target, not by version", word)
-            raise Problem(Kind.USAGE, cause, hint=search.again(word, name))
+            raise usage(Text("{word}: patches are found by target, not by version", word), search.again(word, name))
         wanted.add(name)
     return wanted
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from patcher.config.profilers import NO_RANGES, ProfilerSettings, RangeOptions
 from patcher.config.stages import BuiltinStage, RolloutStage, Stage, TimelineStage, WholeStage, WindowedStage
-from patcher.messages import Kind, Note, Problem, Text
+from patcher.messages import Note, Text, usage
 from patcher.options import changed, option, words_of
 from patcher.options.headings import OUTPUT, WHOSE
 from patcher.options.notations import Amount, Flag, NewFolder, NumberListOrAll, amount_text
@@ -50,21 +50,16 @@ class ProfileConfig(Generic[StageT_co]):
         on_demand = isinstance(self.stage, WindowedStage) and self.stage.on_demand
         if (self.live or on_demand) and not self.facts:
             word = "--live" if self.live else "--on-demand"
-            raise Problem(
-                Kind.USAGE,
-                Text("{word} --no-facts: without facts watch sees no worker", word),
-                hint=Text("leave out one"),
-            )
+            raise usage(Text("{word} --no-facts: without facts watch sees no worker", word), Text("leave out one"))
         if isinstance(self.stage, BuiltinStage):
             more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
             if more or not isinstance(self.profiler, self.stage.PROFILER):
                 raise ValueError(f"{more} are no settings of the framework's own profiler that were named")
         # The pattern of torch_npu's own check (torch_npu/utils/_path_manager.py), in which nothing can end a literal.
         elif not re.fullmatch(r"/[\w./~ -]*", self.save_path, re.ASCII):
-            raise Problem(
-                Kind.USAGE,
+            raise usage(
                 Text("--save-path {save_path}: torch_npu refuses this path", self.save_path),
-                hint=Text("--save-path /tmp/rlpatch_traces: absolute, of letters, digits and underscores"),
+                Text("--save-path /tmp/rlpatch_traces: absolute, of letters, digits and underscores"),
             )
 
     @property

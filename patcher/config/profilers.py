@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from patcher.messages import Kind, Note, Problem, Text
+from patcher.messages import Note, Text, usage
 from patcher.options import option
 from patcher.options.headings import RECORDED
 from patcher.options.notations import AnyText, Choice, ChoiceList, Flag, shortened
@@ -47,14 +47,12 @@ class RangeOptions:
                 Text("there are no ranges of modules to choose from"),
                 "--module-ranges --module-pattern REGEX",
             )
-            raise Problem(Kind.USAGE, f"{typed}: {cause}", hint=hint)
+            raise usage(f"{typed}: {cause}", hint)
         try:
             re.compile(self.module_pattern)
         except (re.error, OverflowError, RecursionError) as error:
             hint = Text("a pattern for the names of classes, such as --module-pattern 'Attention|MLP$'")
-            raise Problem(
-                Kind.USAGE, Text("{option}: not a regular expression: {error}", typed, error), hint=hint
-            ) from None
+            raise usage(Text("{option}: not a regular expression: {error}", typed, error), hint) from None
 
     @property
     def switch(self) -> str:
@@ -93,13 +91,13 @@ class ProfilerSettings:
                 ranges.switch,
                 self.NEEDED,
             )
-            raise Problem(Kind.USAGE, cause, hint=f"--contents {','.join((self.NEEDED, *self.contents))}")
+            raise usage(cause, f"--contents {','.join((self.NEEDED, *self.contents))}")
         if not {"npu", "cpu"} & set(self.contents):
             cause = Text("{contents}: neither npu nor cpu, so nothing would be recorded", contents)
-            raise Problem(Kind.USAGE, cause, hint="--contents npu,cpu")
+            raise usage(cause, "--contents npu,cpu")
         if "memory" in self.contents and "cpu" not in self.contents:
             cause = Text("{contents}: memory needs cpu, for allocations are seen on the host", contents)
-            raise Problem(Kind.USAGE, cause, hint="--contents npu,cpu,memory")
+            raise usage(cause, "--contents npu,cpu,memory")
 
     @property
     def unit_stall_ms(self) -> int:
@@ -159,20 +157,18 @@ class TorchNpuSettings(ProfilerSettings):
             cause = Text(
                 "--export-type text: msprof-analyze's module_statistic reads ranges of modules from the database"
             )
-            raise Problem(Kind.USAGE, cause, hint=Text("--export-type db,text, or leave --export-type out"))
+            raise usage(cause, Text("--export-type db,text, or leave --export-type out"))
         if self.aic_metrics not in ("", "none") and self.level in ("level0", "level_none"):
             cause = Text(
                 "--aic-metrics {aic_metrics}: torch_npu collects them from level1 on and would drop them",
                 self.aic_metrics,
             )
-            hint = Text("--level level1, or leave --aic-metrics out at {level}", self.level)
-            raise Problem(Kind.USAGE, cause, hint=hint)
+            raise usage(cause, Text("--level level1, or leave --aic-metrics out at {level}", self.level))
         if self.light and not self.marks(ranges):
             cause = Text(
                 "--level level_none records nothing but marks: torch_npu switches them on by itself from 2.9 on"
             )
-            hint = Text("--level level_none --markers, or --mstx for marks of your own, or --level level0")
-            raise Problem(Kind.USAGE, cause, hint=hint)
+            raise usage(cause, Text("--level level_none --markers, or --mstx for marks of your own, or --level level0"))
 
     def marks(self, ranges: RangeOptions) -> bool:
         """Whether the trace takes mstx marks: by ``--mstx``, or for the ranges that are made of them."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuSettings
 from patcher.config.windows import ROLLOUT_UNITS, TRAINING_UNITS, WHOLE, Window, WindowUnit
-from patcher.messages import Kind, Problem, Text
+from patcher.messages import Text, usage
 from patcher.options import flag, option, options_of, words_of
 from patcher.options.headings import OUTPUT, RECORDED, WHOSE, WINDOW
 from patcher.options.notations import Choice, Flag, Number, NumberList, ReplicaList
@@ -72,9 +72,7 @@ class WindowedStage(Stage):
             self.window.check()
         if self.on_demand and self.repeat > 1:
             hint = Text("leave out one of them: trigger asks as often as you like")
-            raise Problem(
-                Kind.USAGE, Text("--on-demand --repeat {repeat}: a request means one of them", self.repeat), hint=hint
-            )
+            raise usage(Text("--on-demand --repeat {repeat}: a request means one of them", self.repeat), hint)
 
     @property
     def relative(self) -> bool:
@@ -114,9 +112,7 @@ class RolloutStage(WindowedStage):
         super().__post_init__()
         if self.window.unit == "aligned" and self.relative:
             cause = Text("--aligned {window} from a state of the engine: each rank gets there by itself", self.window)
-            raise Problem(
-                Kind.USAGE, cause, hint=Text("leave out the state, or use --iterations {window}", self.window)
-            )
+            raise usage(cause, Text("leave out the state, or use --iterations {window}", self.window))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +165,7 @@ class SyncStage(WholeStage):
     def __post_init__(self) -> None:
         if words := [one for one in self.replicas or () if one in SERVERS]:
             cause = Text("--replicas {word}: all servers of a replica take the weights alike", words[0])
-            raise Problem(Kind.USAGE, cause, hint=Text("--replicas with a number, or leave it out"))
+            raise usage(cause, Text("--replicas with a number, or leave it out"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,8 +183,7 @@ class BuiltinStage(Stage):
     def __post_init__(self) -> None:
         if not self.named:
             settings = ", ".join(map(flag, options_of(self.PROFILER)))
-            cause = Text("--builtin without a setting: nothing would change")
-            raise Problem(Kind.USAGE, cause, hint=Text("one of {settings}", settings))
+            raise usage(Text("--builtin without a setting: nothing would change"), Text("one of {settings}", settings))
 
     @property
     def words(self) -> tuple[str, ...]:

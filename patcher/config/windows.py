@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from patcher.messages import Kind, Problem, Text
+from patcher.messages import Problem, Text, usage
 from patcher.options.notations import shortened, whole_number
 
 WHOLE = "whole"
@@ -70,10 +70,10 @@ class Window:
         if empty := [one for one in self.all if one[0] >= one[1]]:
             first = empty[0][0]
             hint = Text("the end is not recorded: --{unit} {first}:{end} records one unit", self.unit, first, first + 1)
-            raise Problem(Kind.USAGE, Text("--{unit} {window}: the window is empty", self.unit, self), hint=hint)
+            raise usage(Text("--{unit} {window}: the window is empty", self.unit, self), hint)
         if any(one[1] >= after[0] for one, after in pairwise(self.all)):
             cause = Text("--{unit} {window}: windows in order, with a unit between them to warm up in", self.unit, self)
-            raise Problem(Kind.USAGE, cause, hint=f"--{self.unit} {_joined(self.unit, self.all)}")
+            raise usage(cause, f"--{self.unit} {_joined(self.unit, self.all)}")
 
     def check(self) -> None:
         """Raise :class:`Problem` (USAGE) where it begins before the first unit that there is."""
@@ -81,11 +81,7 @@ class Window:
         if unit and self.all and self.first < unit.first:
             later = Window(self.unit, unit.first, max(self.end, unit.first + 1))
             cause = Text("--{unit} {window}: {reason}", self.unit, self, unit.before)
-            raise Problem(
-                Kind.USAGE,
-                cause,
-                hint=Text("--{unit} {later}, or {option} {window}", self.unit, later, unit.instead, self),
-            )
+            raise usage(cause, Text("--{unit} {later}, or {option} {window}", self.unit, later, unit.instead, self))
 
     @property
     def all(self) -> tuple[tuple[int, int], ...]:
@@ -104,7 +100,7 @@ class Window:
             match = re.fullmatch(r"([0-9]+):([0-9]*)", one.strip())
             if not match:
                 cause = Text("--{unit} {shortened}: not a window", unit, shortened(text))
-                raise Problem(Kind.USAGE, cause, hint=_suggestion(unit, text, following))
+                raise usage(cause, _suggestion(unit, text, following))
             first, end = whole_number(match[1]), whole_number(match[2]) if match[2] else OPEN_END
             if first is None or end is None:
                 cause = Text(
@@ -116,7 +112,7 @@ class Window:
                     OPEN_END,
                     first or 1,
                 )
-                raise Problem(Kind.USAGE, cause, hint=hint)
+                raise usage(cause, hint)
             found.append((first, end))
         return cls(unit, *found[0], tuple(found[1:]))
 

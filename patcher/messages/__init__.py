@@ -4,12 +4,12 @@ What every command needs of them is imported from here.
 """
 
 from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem, failed, refused
+from patcher.messages.errors import Kind, Problem, failed, refused, usage
 from patcher.messages.notes import Message, Note, Warned
 from patcher.messages.report import CommandResult, Detail, StepResult, Verbatim
 from patcher.messages.text import AND, COMMA, OR, SEMICOLON, Text, joined, sentences
 
 __all__ = [
     "AND", "COMMA", "OR", "SEMICOLON", "CommandLine", "CommandResult", "Detail", "Kind", "Message", "Note", "Problem",
-    "StepResult", "Text", "Verbatim", "Warned", "failed", "joined", "refused", "sentences",
+    "StepResult", "Text", "Verbatim", "Warned", "failed", "joined", "refused", "sentences", "usage",
 ]  # fmt: skip

@@ -93,6 +93,11 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
         return (*where, *self.notes, *((Text("next: {hint}", self.hint),) if self.hint else ()))
 
 
+def usage(cause: str, hint: str, where: str = "", notes: tuple[str, ...] = ()) -> Problem:
+    """What is wrong with what was typed or configured, and what to type instead."""
+    return Problem(Kind.USAGE, cause, where, hint, notes)
+
+
 def failed(error: BaseException) -> Problem:
     """The problem that ended a command: what happened, and what the user can do about it."""
     if isinstance(error, Problem):

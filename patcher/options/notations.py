@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from patcher.messages.errors import Kind, Problem
+from patcher.messages.errors import usage
 from patcher.messages.text import Text
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Number(Notation[int]):
                 self.lowest,
                 MOST,
             )
-            raise Problem(Kind.USAGE, cause, hint=f"{option} {self.lowest + 1}")
+            raise usage(cause, f"{option} {self.lowest + 1}")
         return number
 
 
@@ -80,11 +80,7 @@ class Amount(Notation[float]):
         match = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip())
         amount = float(match[0]) if match else 0.0
         if not amount:
-            raise Problem(
-                Kind.USAGE,
-                Text("{option} {shortened}: not a number above 0", option, shortened(text)),
-                hint=f"{option} 0.5",
-            )
+            raise usage(Text("{option} {shortened}: not a number above 0", option, shortened(text)), f"{option} 0.5")
         return amount
 
     def text(self, value: float) -> str:
@@ -171,8 +167,7 @@ class Choice(Notation[str]):
         cause = Text("{option} {word} is not available", option, shortened(text))
         if reason := self.missing.get(_plain(text)):
             cause = Text("{option} {word}, which {reason}, is not available", option, shortened(text), reason)
-        hint = Text("one of {words}", ", ".join(self.words)) if self.words else f"{option} {self.metavar}"
-        raise Problem(Kind.USAGE, cause, hint=hint)
+        raise usage(cause, Text("one of {words}", ", ".join(self.words)) if self.words else f"{option} {self.metavar}")
 
     def text(self, value: str) -> str:
         return value or self.unset
@@ -197,7 +192,7 @@ class ChoiceList(Notation[tuple[str, ...]]):
                 shortened(text),
                 shortened(", ".join(unknown)),
             )
-            raise Problem(Kind.USAGE, cause, hint=Text("any of {words}", ", ".join(self.words)))
+            raise usage(cause, Text("any of {words}", ", ".join(self.words)))
         found = {self.spellings[_plain(item)] for item in items}
         return tuple(word for word in self.words if word in found)
 
@@ -223,10 +218,8 @@ class NewFolder(Notation[str]):
     def read(self, option: str, text: str) -> str:
         """The absolute path without links, because torch_npu refuses those; :class:`Problem` (USAGE) for no name."""
         if not text.strip():
-            raise Problem(
-                Kind.USAGE,
-                Text("{option} '': no folder is named", option),
-                hint=Text("{option} DIR, or leave {option} out", option),
+            raise usage(
+                Text("{option} '': no folder is named", option), Text("{option} DIR, or leave {option} out", option)
             )
         return os.path.realpath(text)
 

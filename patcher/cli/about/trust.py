@@ -10,7 +10,7 @@ import click
 from patcher.cli import configured, consent, options
 from patcher.cli.candidates import OWN, SHARED
 from patcher.cli.nearest import load, nearest
-from patcher.messages import CommandResult, Kind, Problem, StepResult, Text
+from patcher.messages import CommandResult, StepResult, Text, usage
 from patcher.options.headings import OUTPUT
 
 FILE = click.Argument(["file"], required=False, type=click.Path(path_type=Path), metavar="[FILE]")
@@ -36,7 +36,7 @@ def command(file: Path | None, remove: bool) -> CommandResult:
             OWN,
             SHARED,
         )
-        raise Problem(Kind.USAGE, cause, hint=Text("name the file of the configuration"))
+        raise usage(cause, Text("name the file of the configuration"))
     path = source.file
     if remove:
         line = (
@@ -50,7 +50,7 @@ def command(file: Path | None, remove: bool) -> CommandResult:
         cause = Text(
             "{name} names {count} interpreters, and the most are {limit}", path.name, len(interpreters), consent.MOST
         )
-        raise Problem(Kind.USAGE, cause, str(path), Text("name fewer, or one with --python"))
+        raise usage(cause, Text("name fewer, or one with --python"), str(path))
     consent.trust(source, interpreters)
     return _result(path, interpreters, Text("trusted: {path}", path), *map(_line, interpreters))
 
@@ -58,10 +58,9 @@ def command(file: Path | None, remove: bool) -> CommandResult:
 def _path(file: Path) -> Path:
     """Return the path that `nearest` gives for a file. Raises Problem (USAGE) for what is no configuration."""
     if file.name not in (OWN, SHARED):
-        raise Problem(
-            Kind.USAGE,
+        raise usage(
             Text("{file} is not called {own_name} or {shared_name}", file, OWN, SHARED),
-            hint=Text("name the file of the configuration"),
+            Text("name the file of the configuration"),
         )
     return Path(os.path.realpath(file.parent), file.name)
 

@@ -8,7 +8,7 @@ from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import inspecting
 from patcher.commands.where import Where
-from patcher.messages import CommandResult, Kind, Problem, Text
+from patcher.messages import CommandResult, Text, usage
 from patcher.options import flag
 from patcher.options.headings import OUTPUT
 from patcher.request import ProfileRequest
@@ -37,14 +37,12 @@ def command(
       rlpatch diff --path /vllm-workspace/vllm-ascend | git apply --check -R
     """
     if request.selects and not targets:
-        hint = "rlpatch diff vllm-ascend --decode 30:60"
-        raise Problem(Kind.USAGE, Text("a window is given, but no target"), hint=hint)
+        raise usage(Text("a window is given, but no target"), "rlpatch diff vllm-ascend --decode 30:60")
     if request.choices and not request.selects:
         option = flag(next(iter(request.choices)))
-        raise Problem(
-            Kind.USAGE,
+        raise usage(
             Text("{option} without a window: without one, diff shows what is applied", option),
-            hint=Text("add --decode 30:60, or leave {option} out", option),
+            Text("add --decode 30:60, or leave {option} out", option),
         )
     wanted = request.checked() if request.selects else None
     with cluster.connected(search) as nodes:

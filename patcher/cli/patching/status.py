@@ -6,7 +6,7 @@ from patcher.cli import options
 from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching.status import status
-from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text
+from patcher.messages import CommandLine, CommandResult, Text, usage
 from patcher.options.headings import PLACE
 
 EVERYWHERE = options.switch(PLACE, "Also show what you patched outside of this search.", "--everywhere")
@@ -26,6 +26,6 @@ def command(
     """
     if everywhere and cluster.ray is not None:
         cause = Text("--everywhere looks where you have patched on this machine, and --ray at the nodes of a cluster")
-        raise Problem(Kind.USAGE, cause, hint=CommandLine("status", *targets, "--everywhere"))
+        raise usage(cause, CommandLine("status", *targets, "--everywhere"))
     with cluster.connected(search) as nodes:
         return nodes.status(targets) if nodes else status(targets, search, everywhere=everywhere)

@@ -16,7 +16,7 @@ from patcher.cli.workers import waiting
 from patcher.commands.workers import triggering
 from patcher.commands.workers.triggering import TriggerOptions
 from patcher.commands.workers.watching import WatchOptions
-from patcher.messages import CommandResult, Kind, Problem, Text
+from patcher.messages import CommandResult, Text, usage
 from patcher.options import OptionSpec
 from patcher.options.headings import OUTPUT, WAITED, WHOSE
 from patcher.options.notations import Number
@@ -26,12 +26,10 @@ from patcher.request import OPTIONS
 def _options(values: Mapping[str, Any]) -> TriggerOptions:
     windows = typed_windows(values)
     if not windows:
-        hint = Text("rlpatch trigger --decode 30:60, or --micro-batch 0:1")
-        raise Problem(Kind.USAGE, Text("no window is given"), hint=hint)
+        raise usage(Text("no window is given"), Text("rlpatch trigger --decode 30:60, or --micro-batch 0:1"))
     if len(windows) > 1:
         flags = " and ".join(f"--{window.unit}" for window in windows)
-        cause = Text("{flags}: a request asks for one kind of window", flags)
-        raise Problem(Kind.USAGE, cause, hint=Text("leave all but one out"))
+        raise usage(Text("{flags}: a request asks for one kind of window", flags), Text("leave all but one out"))
     others = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
     return TriggerOptions(windows[0], **others)
 
@@ -83,8 +81,6 @@ def command(
       rlpatch trigger --prefill 0:4 --at 7 --replace --save-path /data/traces
     """
     if timeout is not None and not wait:
-        raise Problem(
-            Kind.USAGE, Text("--timeout without --wait: nothing is waited for"), hint="--wait --timeout SECONDS"
-        )
+        raise usage(Text("--timeout without --wait: nothing is waited for"), "--wait --timeout SECONDS")
     until = WatchOptions(timeout=timeout) if wait else None
     return triggering.trigger(save_path, wanted._replace(target=target or ""), until, waiting.screen)

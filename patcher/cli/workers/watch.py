@@ -15,7 +15,7 @@ from patcher.cli.workers import waiting
 from patcher.commands.reports import timelines
 from patcher.commands.workers import watching
 from patcher.commands.workers.watching import WatchOptions
-from patcher.messages import CommandResult, Kind, Problem, Text, tables
+from patcher.messages import CommandResult, Text, tables, usage
 from patcher.options.headings import WAITED
 from patcher.request import OPTIONS
 
@@ -29,9 +29,7 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
     found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)
     if not found:
         hint = Text('--since 10m, or --since "$(date +%s)" of before the run was started')
-        raise Problem(
-            Kind.USAGE, Text("--since {time}: neither seconds since the epoch nor a time ago", value), hint=hint
-        )
+        raise usage(Text("--since {time}: neither seconds since the epoch nor a time ago", value), hint)
     return time.time() - float(found[1]) * _SECONDS[found[2]] if found[2] else float(found[1])
 
 

@@ -19,7 +19,7 @@ from patcher.commands.finding import SearchOptions, parse_target
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import Planned, plan_targets, unused
-from patcher.messages import COMMA, Kind, Note, Problem, Text, joined
+from patcher.messages import COMMA, Kind, Note, Problem, Text, joined, usage
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.plan import Plan
 from patcher.request import ProfileRequest
@@ -95,13 +95,13 @@ def _useless(found: Sequence[Planned], request: ProfileRequest) -> list[Problem]
     problems = [*unused(request, found)]
     if len(request.parts()) > 1:
         cause = Text("a bundle has one patch per target: a window, or the timeline")
-        problems.append(Problem(Kind.USAGE, cause, hint=Text("make two bundles, one of them with --timeline alone")))
+        problems.append(usage(cause, Text("make two bundles, one of them with --timeline alone")))
     for plan in (one.plan for one in found):
         if not any(place.marked for place in plan.places):
             cause = Text(
                 "{name} {version} already has everything you ask for", plan.target.project.name, plan.target.version
             )
-            problems.append(Problem(Kind.USAGE, cause, hint=Text("a bundle would change nothing")))
+            problems.append(usage(cause, Text("a bundle would change nothing")))
     return problems
 
 

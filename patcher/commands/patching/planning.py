@@ -14,7 +14,7 @@ from patcher.changes import edits
 from patcher.changes.change import Edit
 from patcher.commands.finding import Search
 from patcher.config import ProfileConfig, Stage
-from patcher.messages import AND, OR, Kind, Note, Problem, StepResult, Text, joined, refused
+from patcher.messages import AND, OR, Note, Problem, StepResult, Text, joined, refused, usage
 from patcher.plan import Plan
 from patcher.recipe import Upstream
 from patcher.request import ProfileRequest, no_stage, resolve, takes
@@ -132,7 +132,7 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
         if window not in [stage.window for _, stage in known]:
             option = f"--{window.unit} {window}"
             hint = Text("leave out {option}, or name a target that has it: rlpatch list", option)
-            problems.append(Problem(Kind.USAGE, Text("{option}: no target counts this unit", option), hint=hint))
+            problems.append(usage(Text("{option}: no target counts this unit", option), hint))
     return tuple(problems)
 
 
@@ -165,11 +165,9 @@ def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> Prof
             what = Text("the package {name}", inside.name) if package else Text("the store of rlpatch")
             cause = Text("the traces would go to {folder}, inside {what}", folder, what)
             hint = Text("--save-path /tmp/rlpatch_traces, or start from a folder outside of {inside}", inside)
-            raise Problem(Kind.USAGE, cause, str(inside), hint)
+            raise usage(cause, hint, str(inside))
         with suppress(PermissionError):  # what this user may not see, that of the engine may
             if inside == Path("/proc") or (inside.exists() and not inside.is_dir()):
                 cause = Text("the traces cannot go to {folder}: {inside} cannot hold folders", folder, inside)
-                raise Problem(
-                    Kind.USAGE, cause, str(inside), Text("--save-path DIR, a folder that exists or can be created")
-                )
+                raise usage(cause, Text("--save-path DIR, a folder that exists or can be created"), str(inside))
     return config

@@ -13,7 +13,7 @@ from patcher.commands.patching.applying import on
 from patcher.commands.patching.planning import Attempted
 from patcher.commands.patching.roots import elsewhere_line, patched_elsewhere, patched_roots, restore_hint
 from patcher.commands.where import Committed, Where, carry_out, running, searches
-from patcher.messages import OR, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined
+from patcher.messages import OR, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined, usage
 from patcher.targets.patched import PatchedRoot
 from patches import projects
 
@@ -103,5 +103,5 @@ def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -
     if applied and not wanted:
         options = " ".join(f"--{option} {text}" for option, text in (("stage", stage), ("role", role)) if text)
         hint = Text("one of: {applied}", ", ".join(sorted(map(str, applied))))
-        raise Problem(Kind.USAGE, Text("{options}: no such patch is applied", options), hint=hint)
+        raise usage(Text("{options}: no such patch is applied", options), hint)
     return wanted

@@ -17,7 +17,7 @@ from patcher.guards.gaps import HookGap, hook_gaps
 from patcher.guards.result import Launch
 from patcher.hook import folder as folders
 from patcher.hook import parent
-from patcher.messages import Kind, Note, Problem, Text, joined
+from patcher.messages import Kind, Note, Problem, Text, joined, usage
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.plan import Plan
 from patcher.request import ProfileRequest
@@ -59,8 +59,7 @@ def run(
     With ``require`` it is a problem where a part of the run certainly goes unpatched.
     """
     if not launch.command:
-        hint = f"{search.again('', '')} -- bash run.sh"
-        raise Problem(Kind.USAGE, Text("the command to run is missing: type it after `--`"), hint=hint)
+        raise usage(Text("the command to run is missing: type it after `--`"), f"{search.again('', '')} -- bash run.sh")
     parent.findable(launch.command[0])
     data = RunPlan(dry_run, launch.command)
     candidates = find(words, search, request, "run")

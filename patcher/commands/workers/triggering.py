@@ -24,6 +24,7 @@ from patcher.messages import (
     StepResult,
     Text,
     joined,
+    usage,
 )
 from patcher.targets import versions
 from patcher.workers import life, progress
@@ -147,11 +148,11 @@ def _check_window(options: TriggerOptions) -> None:
     window = options.window
     if options.conditions and options.training:
         cause = Text("{conditions}: a training stage has neither requests nor context", options.conditions.strip())
-        raise Problem(Kind.USAGE, cause, hint=f"--{window.unit} {window}")
+        raise usage(cause, f"--{window.unit} {window}")
     if window.later:
         unit, first = window.unit, replace(window, later=())
         cause = Text("--{unit} {window}: a request asks for one window of a rollout or training step", unit, window)
-        raise Problem(Kind.USAGE, cause, hint=Text("--{unit} {partition}, then the others", unit, first))
+        raise usage(cause, Text("--{unit} {partition}, then the others", unit, first))
     if not options.conditions:
         window.check()
 
@@ -195,7 +196,7 @@ def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[W
     if not takers:
         wanted = ",".join(map(str, options.ranks or ()))
         cause = Text("--ranks {ranks}: no such rank waits for a request", wanted)
-        raise Problem(Kind.USAGE, cause, hint=Text("--ranks all, or of those that wait: {ranks}", _ranks(living)))
+        raise usage(cause, Text("--ranks all, or of those that wait: {ranks}", _ranks(living)))
     return takers
 
 
@@ -225,7 +226,7 @@ def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float
     if at < following:
         turn, current = options.turns, following - 1
         cause = Text("--at {at}: too late, a worker is already in {turns} {following}", at, turn, current)
-        raise Problem(Kind.USAGE, cause, hint=Text("--at {following}, or leave it out", following))
+        raise usage(cause, Text("--at {following}, or leave it out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
         id=secrets.token_hex(6), window=str(options.window), ranks=ranks, at=at, load=options.at_load,
