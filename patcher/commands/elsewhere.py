@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,49 +28,20 @@ class Remembered(NamedTuple):
     unreadable: tuple[Path, ...] = ()
 
 
-def remember(roots: Iterable[Path]) -> None:
-    """Keep the names of ``roots``, each in a file of its own: so two commands are in nobody's way."""
-    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
-        path = _folder()
-        path.parent.parent.mkdir(parents=True, exist_ok=True)
-        for made in (path.parent, path):
-            with opened(made.parent) as above, suppress(FileExistsError):
-                os.mkdir(made.name, dir_fd=above.descriptor)
-        with opened(path) as folder:
-            for root in roots:
-                with suppress(OSError):  # the others are kept
-                    _write(folder, os.fsencode(os.path.realpath(root)))
-
-
-def _write(folder: Opened, root: bytes) -> None:
-    import hashlib  # noqa: PLC0415  (3 ms, and status only reads)
-
-    name = hashlib.sha256(root).hexdigest()[:16]
-    new = f".{name}.{os.getpid()}"
-    folder.remove(new)
-    with open(folder.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:  # noqa: PTH123
-        stream.write(root)
-    try:
-        folder.replace(new, name)
-    except OSError:
-        folder.remove(new)
-        raise
-
-
 def remembered() -> Remembered:
     """Read the roots that still hold a store; others are forgotten."""
     roots, unreadable = list[Path](), list[Path]()
     try:
-        path = _folder()
+        path = folder()
     except (OSError, RuntimeError):
         return Remembered()
     try:
-        with opened(path) as folder:
-            names = sorted(name for name in folder.names() if not name.startswith("."))
+        with opened(path) as entries:
+            names = sorted(name for name in entries.names() if not name.startswith("."))
             unreadable += [path / name for name in names[MOST:]]
             for name in names[:MOST]:
                 try:
-                    root = _read(folder, name)
+                    root = _read(entries, name)
                 except (OSError, ValueError):
                     unreadable.append(path / name)
                 else:
@@ -106,7 +75,7 @@ def state() -> Path:
     return (folder if folder.is_absolute() else Path.home() / ".local" / "state") / "rlpatch"
 
 
-def _folder() -> Path:
+def folder() -> Path:
     """The folder of the entries; links above ``rlpatch`` are followed, since a home may be one."""
     above, own = os.path.split(state())
     return Path(os.path.realpath(above), own, "roots")

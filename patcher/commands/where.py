@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -16,6 +19,9 @@ from patcher.messages.report import StepResult
 from patcher.recipe import Upstream
 from patcher.store import outcomes
 from patcher.store import transaction as store
+from patcher.store.filesystem import files
+from patcher.store.filesystem.opened import opened
+from patcher.store.filesystem.rights import Node
 from patcher.targets.target import Target
 
 Work = Sequence[tuple[Search, Edit]]
@@ -75,8 +81,22 @@ def carry_out(where: Where, work: Work, verb: str, *, dry_run: bool) -> Committe
     edits = [edit for _, edit in work]
     if dry_run:
         return Committed(StepResult.noted(store.preflight(edits)))
-    elsewhere.remember(edit.root for edit in edits if edit.add)  # before: it may be killed behind
+    remember(edit.root for edit in edits if edit.add)  # before: it may be killed behind
     return Committed(outcomes.commit(edits, verb, where.on_wait))
+
+
+def remember(roots: Iterable[Path]) -> None:
+    """Keep the names of ``roots`` that are patched, each in a file of its own: so two commands are in nobody's way."""
+    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
+        path = elsewhere.folder()
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        for made in (path.parent, path):
+            with opened(made.parent) as above, suppress(FileExistsError):
+                os.mkdir(made.name, dir_fd=above.descriptor)
+        with opened(path) as folder:
+            for root in map(os.fsencode, map(os.path.realpath, roots)):
+                with suppress(OSError):  # the others are kept
+                    files.place(folder, hashlib.sha256(root).hexdigest()[:16], Node("", None, 0o600, -1, -1), root)
 
 
 def running(where: Where, patched: PatchedTargets) -> Sequence[processes.RunningProcess]:

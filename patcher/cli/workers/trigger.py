@@ -65,7 +65,7 @@ SAVE_PATH = Option(
 WAIT = options.switch(WAITED, "Wait until it is served, as `watch` does.", "--wait")
 
 
-@options.command("trigger", options.targets("[TARGET]", nargs=1), SAVE_PATH, WAIT, waiting.timeout(), groups=(TRIGGER,))
+@options.command("trigger", options.targets("[TARGET]", nargs=1), SAVE_PATH, WAIT, waiting.TIMEOUT, groups=(TRIGGER,))
 def command(
     target: str | None, save_path: Path, wait: bool, timeout: float | None, wanted: TriggerOptions
 ) -> CommandResult:

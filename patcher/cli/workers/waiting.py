@@ -18,16 +18,14 @@ from patcher.messages.text import Text
 from patcher.options.headings import WAITED
 from patcher.workers.worker import named
 
-
-def timeout() -> Option:
-    """The option of commands that wait."""
-    return Option(
-        ["--timeout"],
-        heading=WAITED,
-        type=click.FloatRange(0),
-        metavar="SECONDS",
-        help="Wait no longer than this. Default: as long as it takes.",
-    )
+TIMEOUT = Option(
+    ["--timeout"],
+    heading=WAITED,
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Wait no longer than this. Default: as long as it takes.",
+)
+"""The option of commands that wait."""
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ WATCH = Group(
     ),
     options.switch(WAITED, "Look once; do not wait.", "--once"),
     options.switch(WAITED, "Show what limited each step instead, while the run goes on.", "--timeline"),
-    waiting.timeout(),
+    waiting.TIMEOUT,
 )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from patcher.commands import elsewhere
+from patcher.commands import elsewhere, where
 from tests.alarms import at_most
 from tests.patcher.cli.conftest import _quiet_environment, release, run, site  # noqa: F401  (fixtures)
 
@@ -78,7 +78,7 @@ def test_entries_that_lead_nowhere_are_dropped(tmp_path: Path, state: Path) -> N
     patched, reverted, gone = (tmp_path / name for name in ("patched", "reverted", "gone"))
     (patched / ".rlpatch").mkdir(parents=True)
     reverted.mkdir()
-    elsewhere.remember([patched, reverted, gone, patched])
+    where.remember([patched, reverted, gone, patched])
     (state / "damaged").write_bytes(b"")
     assert elsewhere.remembered().roots == (patched,)
     assert {entry.read_text() for entry in state.iterdir()} == {str(patched), str(gone)}, "its disk may come back"
