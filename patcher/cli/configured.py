@@ -20,7 +20,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -117,36 +117,27 @@ def read(source: ConfigurationFile) -> Configuration:
     return _Reader(source).read()
 
 
-class _Reader:
+class _Reader(NamedTuple):
     """Reads the table of a file; every method raises Problem (USAGE) for what cannot be typed, with its line."""
 
-    def __init__(self, source: ConfigurationFile) -> None:
-        self.source, self.file = source, source.file
+    source: ConfigurationFile
 
     def read(self) -> Configuration:
         table = dict(self.source.table())
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
-        for target in targets:
-            if target.startswith("-"):
-                raise self._wrong(
-                    Text("{target} is an option, not a target", target), Text("name targets alone"), TARGETS, target
-                )
-        presets = self._table(table.pop(PRESETS, {}), PRESETS)
-        return Configuration(
-            self.file,
-            tuple(targets),
-            dict(self._options(table)),
-            {
-                self._text(PRESETS, name): dict(self._options(self._table(options, name)))
-                for name, options in presets.items()
-            },
-        )
+        if wrong := [target for target in targets if target.startswith("-")]:
+            cause = Text("{target} is an option, not a target", wrong[0])
+            raise self._wrong(cause, TARGETS, Text("name targets alone"), wrong[0])
+        tables = self._table(table.pop(PRESETS, {}), PRESETS).items()
+        options = dict(self._options(table))
+        presets = {self._text(PRESETS, name): dict(self._options(self._table(preset, name))) for name, preset in tables}
+        return Configuration(self.source.file, tuple(targets), options, presets)
 
     def _table(self, value: object, name: str) -> Mapping[str, Any]:
-        if not isinstance(value, dict):
-            cause = Text("{name} is not a table of options in the configuration", _shown(name))
-            raise self._wrong(cause, "rlpatch config -h", name)
-        return value
+        if isinstance(value, dict):
+            return value
+        cause = Text("{name} is not a table of options in the configuration", _shown(name))
+        raise self._wrong(cause, name, "rlpatch config -h")
 
     def _options(self, table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Each option as it is typed, and its words."""
@@ -154,10 +145,10 @@ class _Reader:
             name = flag(key)
             if name not in _KNOWN:
                 hint = _near(name[2:_KEY], [known[2:] for known in _KNOWN])
-                raise self._wrong(Text("no option {name} in a configuration", _shown(key)), hint, key)
+                raise self._wrong(Text("no option {name} in a configuration", _shown(key)), key, hint)
             if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
                 cause = Text("{key} is true or false", key) if name in _SWITCHES else Text("{key} needs a value", key)
-                raise self._wrong(cause, Text("`rlpatch apply --help` has the options"), key)
+                raise self._wrong(cause, key, Text("`rlpatch apply --help` has the options"))
             if isinstance(value, bool):
                 if value or _SWITCHES[name]:
                     yield name, (name if value else flag(f"no_{key}"),)
@@ -170,8 +161,8 @@ class _Reader:
         try:
             path = Path(text).expanduser()
         except RuntimeError:
-            raise self._wrong(Text("{key}: there is no such user", key), f'{key} = "…"', key) from None
-        return text if name == PYTHON and "/" not in text else str(self.file.parent / path)
+            raise self._wrong(Text("{key}: there is no such user", key), key) from None
+        return text if name == PYTHON and "/" not in text else str(self.source.file.parent / path)
 
     def _texts(self, key: str, value: object) -> Sequence[str]:
         """A text, a number or a list of them, as they are typed."""
@@ -179,24 +170,19 @@ class _Reader:
 
     def _text(self, key: str, value: object) -> str:
         if not isinstance(value, (str, int, float)):
-            raise self._wrong(
-                Text("{key} is neither a string nor a number, nor a list of these", key), f'{key} = "…"', key
-            )
+            raise self._wrong(Text("{key} is neither a string nor a number, nor a list of these", key), key)
         if isinstance(value, int) and value.bit_length() > 64:
-            raise self._wrong(Text("{key}: the number is too large", key), f"{key} = 1", key)
+            raise self._wrong(Text("{key}: the number is too large", key), key, f"{key} = 1")
         text = str(value)
         if len(text) > _LONGEST:
-            raise self._wrong(
-                Text("{key} has a text of more than {longest} characters", key, _LONGEST), f'{key} = "…"', key
-            )
+            raise self._wrong(Text("{key} has a text of more than {longest} characters", key, _LONGEST), key)
         if not text.isprintable():  # a terminal would obey it, and the system takes no NUL
-            raise self._wrong(
-                Text("{key} has a character that cannot be shown: {text!a}", key, text), f'{key} = "…"', key
-            )
+            raise self._wrong(Text("{key} has a character that cannot be shown: {text!a}", key, text), key)
         return text
 
-    def _wrong(self, cause: str, hint: str, key: str, value: str | None = None) -> Problem:
-        return usage(cause, hint, place(self.file, line_of(self.source.text, key, value)))
+    def _wrong(self, cause: str, key: str, hint: str = "", value: str | None = None) -> Problem:
+        where = place(self.source.file, line_of(self.source.text, key, value))
+        return usage(cause, hint or f'{key} = "…"', where)
 
 
 def _shown(key: str) -> str:
@@ -207,12 +193,9 @@ def _shown(key: str) -> str:
 
 def _near(word: str, known: Collection[str], before: str = "") -> str:
     """What was probably meant, with ``before`` it what is typed there."""
-    near = difflib.get_close_matches(word, known, 1, cutoff=0.7)
-    return (
-        Text("did you mean {before}{near}?", before, near[0])
-        if near
-        else Text("`rlpatch apply --help` has the options")
-    )
+    if near := difflib.get_close_matches(word, known, 1, cutoff=0.7):
+        return Text("did you mean {before}{near}?", before, near[0])
+    return Text("`rlpatch apply --help` has the options")
 
 
 def words(command: click.Command, ctx: click.Context, args: list[str], source: ConfigurationFile) -> list[str]:

@@ -14,8 +14,7 @@ from typing import Any
 
 import click
 
-from patcher.cli.command import Group
-from patcher.cli.options import build, click_options
+from patcher.cli.options import Group, build, click_options
 from patcher.guards.result import Launch
 from patcher.messages import Text, usage
 from patcher.options import option

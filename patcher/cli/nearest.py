@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.cli.candidates import OWN, candidates
+from patcher.cli.candidates import OWN, SHARED, candidates
 from patcher.messages import Problem, Text, usage
 from patcher.store.filesystem import opened, rights
 
@@ -25,6 +25,11 @@ _TABLE = b"[tool.rlpatch"
 MOST_BYTES = 256 << 10
 _MOST_DOTS = 100
 """In a line, outside of quotes: TOML libraries need memory by the square of the parts of a key, 5 GB for 60 kB."""
+
+
+NOWHERE = Text(
+    "no configuration in this folder or above it: neither {own_name} nor [tool.rlpatch] in {shared_name}", OWN, SHARED
+)
 
 
 class ConfigurationFile(NamedTuple):
@@ -107,11 +112,9 @@ def load(file: Path) -> ConfigurationFile:
         refused, change = Text("it is larger than {most_bytes} KiB", MOST_BYTES >> 10), Text("make it smaller")
     if not refused:
         return ConfigurationFile(file, content)
-    hint = (
-        Text("{change}, or name --path or --python", change)
-        if change
-        else Text("name --path or --python on the command line")
-    )
+    hint = Text("name --path or --python on the command line")
+    if change:
+        hint = Text("{change}, or name --path or --python", change)
     problem = usage(Text("{name} is not read: {reason}", file.name, refused), hint, str(file))
     return ConfigurationFile(file, refused=problem, foreign=foreign)
 

@@ -1,21 +1,24 @@
-"""Click's options from declared ones (``patcher.options``), and the few that several commands declare here."""
+"""What every command has: options under headings, values of a type, and one way in which it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from patcher.cli.command import Command, Group, Option
-from patcher.cli.command import switch as switch
+from patcher.cli import reported, spoken
+from patcher.cli.candidates import candidates
+from patcher.messages import CommandResult, Kind, Text, failed
 from patcher.messages.language import translate
-from patcher.messages.report import CommandResult
+from patcher.messages.notes import wrapped
 from patcher.options import OptionSpec, flag, options_of
-from patcher.options.headings import OUTPUT
+from patcher.options.headings import HEADINGS, OUTPUT
 from patcher.options.notations import AnyText, FilePath, Flag
 from patcher.targets import versions
 from patches.projects import projects, upstream, upstreams
@@ -24,6 +27,156 @@ if TYPE_CHECKING:
     from patcher.recipe import Recipe
 
 T = TypeVar("T")
+
+
+class Option(click.Option):
+    """An option that stands below a heading of the help, where its ``aliases`` are not shown."""
+
+    def __init__(self, words: Sequence[str], *, heading: str, aliases: Sequence[str] = (), **attributes: Any) -> None:
+        super().__init__([*words, *aliases], **attributes)
+        self.heading, self.aliases = heading, aliases
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """As click does, by the names that are shown."""
+        every, self.opts = self.opts, [name for name in self.opts if name not in self.aliases]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = every
+
+
+COLORS = {"auto": None, "always": True, "never": False}
+"""What ``--color`` says → whether a report is coloured; None: on a terminal, unless NO_COLOR or TERM=dumb is set."""
+
+
+def switch(heading: str, about: str, *names: str) -> Option:
+    """An option without a value."""
+    return Option(names, heading=heading, is_flag=True, help=about)
+
+
+class Group(Generic[T]):
+    """Options of several commands that these take as one value: ``made`` of their values, as the parameter ``name``.
+
+    ``check`` gets a command that has them and the words that are typed, before these are read.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        made: Callable[[Mapping[str, Any]], T],
+        *options: Option,
+        check: Callable[[click.Command, Sequence[str]], None] = lambda _command, _typed: None,
+    ) -> None:
+        self.name, self.made, self.options, self.check = name, made, options, check
+
+    def taken(self, params: dict[str, Any]) -> T:
+        """The value, made of those of the options in ``params``, which loses them."""
+        return self.made({str(option.name): params.pop(str(option.name)) for option in self.options})
+
+
+class OutputOptions(NamedTuple):
+    """How a report is shown; ``color`` as in `COLORS`."""
+
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    color: bool | None = None
+
+
+OUTPUT_OPTIONS = Group(
+    "output",
+    lambda values: OutputOptions(**{**values, "color": COLORS[values["color"]]}),
+    switch(OUTPUT, "Print one JSON document on stdout.", "--json", "as_json"),
+    switch(OUTPUT, "Print only errors and what you asked for: a diff, a JSON document.", "-q", "--quiet"),
+    switch(OUTPUT, "Show details, and the traceback of an unexpected failure.", "-v", "--verbose"),
+    Option(
+        ["--color"],
+        heading=OUTPUT,
+        type=click.Choice([*COLORS]),
+        default="auto",
+        help="Default: on a terminal, unless NO_COLOR or TERM=dumb is set.",
+    ),
+)
+
+
+class Command(click.Command):
+    """A command whose function gets the value of each of its ``groups`` and gives a report.
+
+    The report is shown and decides the exit code; every failure ends as one, too.
+    """
+
+    def __init__(self, *arguments: Any, groups: Sequence[Group[Any]] = (), **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.groups = groups
+        self.params += [option for group in (*groups, OUTPUT_OPTIONS) for option in group.options]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, with an error of ours for what cannot be read."""
+        with reported(ctx, str(self.name)):
+            if ctx.resilient_parsing:
+                return super().parse_args(ctx, args)
+            for group in self.groups:
+                group.check(self, ctx.meta.get("typed", ()))
+            return super().parse_args(ctx, self._configured(ctx, args))
+
+    def _configured(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """``args`` behind what the configuration of the folder has for this command, if it looks for targets."""
+        searches = {"--path", "--python"} <= {name for param in self.params for name in param.opts}
+        if not (searches and candidates()):
+            return args
+        # Most folders have no configuration: it takes 5 ms to look into one, and more to read it.
+        source = importlib.import_module("patcher.cli.nearest").nearest()
+        return importlib.import_module("patcher.cli.configured").words(self, ctx, args, source) if source else args
+
+    def invoke(self, ctx: click.Context) -> NoReturn:
+        """Run the command, show its report, and exit with its code."""
+        output = OUTPUT_OPTIONS.taken(ctx.params)
+        try:
+            ctx.params |= {group.name: group.taken(ctx.params) for group in self.groups}
+            report = super().invoke(ctx)
+        except (Exception, KeyboardInterrupt) as error:
+            problem = failed(error)
+            if output.verbose and problem.kind is Kind.UNEXPECTED:
+                raise
+            report = CommandResult(str(self.name), problems=[problem])
+        report.notes[:0] = ctx.meta.get("configured", ())
+        end(report, output)
+
+    def get_help(self, ctx: click.Context) -> str:
+        """As click does, in the language of the reader."""
+        return super().get_help(spoken(ctx))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options below their headings."""
+        found: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
+        for param in self.get_params(ctx):
+            row = param.get_help_record(ctx)
+            if row is not None and not isinstance(param, click.Argument):
+                found[param.heading if isinstance(param, Option) else OUTPUT].append(row)
+        for heading, rows in found.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write("".join(rows_of(rows, formatter.width - formatter.current_indent)))
+
+
+def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
+    """Options and what they do side by side, with no name broken at a hyphen, as click would break it."""
+    first = max(len(option) for option, _ in rows) + 2
+    for option, about in rows:
+        texts = wrapped(Text(about), further="", width=width - first) or [""]
+        yield f"  {option:{first}}{texts[0]}\n"
+        yield from (f"  {'':{first}}{text}\n" for text in texts[1:])
+
+
+def end(report: CommandResult, output: OutputOptions) -> NoReturn:
+    """Show ``report``, go on with what it leads to, and exit with the code of that."""
+
+    def show(report: CommandResult) -> int:
+        return report.show(**output._asdict())
+
+    code = show(report)
+    sys.exit(report.then(show) if report.then and not report.problems else code)
+
 
 DRY_RUN = switch(OUTPUT, "Show what would be done; write nothing.", "-n", "--dry-run")
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from patcher.cli.command import Group, Option
-from patcher.cli.options import click_option, typed_values, typed_words
+from patcher.cli.options import Group, Option, click_option, typed_values, typed_words
 from patcher.config import UNITS, Window
 from patcher.messages import CommandLine, Text, usage
 from patcher.options.headings import WINDOW

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from patcher.cli.command import Group
-from patcher.cli.options import build, click_options, typed_words
+from patcher.cli.options import Group, build, click_options, typed_words
 from patcher.commands.finding import SearchOptions
 from patcher.messages import CommandLine, Text, usage
 from patcher.options import changed, flag, option

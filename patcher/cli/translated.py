@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from patcher.cli.command import rows_of
+from patcher.cli.options import rows_of
 from patcher.messages.language import of_terminal, translate
 from patcher.messages.notes import wrapped
 from patcher.messages.text import Text

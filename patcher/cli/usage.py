@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from patcher.cli.command import COLORS, OutputOptions, end
+from patcher.cli.options import COLORS, OutputOptions, end
 from patcher.messages import CommandLine, CommandResult, Message, Problem, Text, Warned, failed, usage
 
 _OF_OTHERS = {"help": "--help", "version": "--version", "remove": "revert", "restore": "revert", "undo": "revert"}

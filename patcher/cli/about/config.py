@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from patcher.cli import configured, consent, options
-from patcher.cli.candidates import OWN, SHARED
-from patcher.cli.nearest import nearest
+from patcher.cli.nearest import NOWHERE, nearest
 from patcher.config import UNITS, Window
 from patcher.messages import CommandLine, CommandResult, Problem, StepResult, Text
 from patcher.messages.language import VARIABLE as LANGUAGE
@@ -37,8 +37,7 @@ def command() -> CommandResult:
         for name, value in variables.items()
     ]
     if source is None:
-        why = Text("neither {own_name} nor [tool.rlpatch] in {shared_name}", OWN, SHARED)
-        return _result(None, (), variables, Text("no configuration in this folder or above it: {why}", why), *lines)
+        return _result(None, (), variables, NOWHERE, *lines)
     found = configured.read(source)
     for words in (found.options, *found.presets.values()):
         _check(words, found.file)
@@ -47,7 +46,7 @@ def command() -> CommandResult:
         str(found.file),
         *(f"  {word}" for word in found.targets),
         *(f"  {shlex.join(words)}" for words in found.options.values()),
-        *(f"  --preset {name}: {_joined(words)}" for name, words in found.presets.items()),
+        *(f"  --preset {name}: {shlex.join(chain(*words.values()))}" for name, words in found.presets.items()),
         *(Text("not trusted yet: {interpreter}", interpreter) for interpreter in untrusted),
         *([Text("next: {commandline}", CommandLine("trust", str(found.file)))] if untrusted else []),
     ]
@@ -61,10 +60,6 @@ def _result(
     file = str(found.file) if found else None
     data = vars(found or none) | {"file": file, "untrusted": untrusted, "environment": variables}
     return CommandResult("config", StepResult(lines), data=data)
-
-
-def _joined(words: _Words) -> str:
-    return " ".join(map(shlex.join, words.values()))
 
 
 def _check(words: _Words, file: Path) -> None:

@@ -9,11 +9,12 @@ import click
 
 from patcher.cli import configured, consent, options
 from patcher.cli.candidates import OWN, SHARED
-from patcher.cli.nearest import load, nearest
+from patcher.cli.nearest import NOWHERE, load, nearest
 from patcher.messages import CommandResult, StepResult, Text, usage
 from patcher.options.headings import OUTPUT
 
 FILE = click.Argument(["file"], required=False, type=click.Path(path_type=Path), metavar="[FILE]")
+_HINT = Text("name the file of the configuration")
 REMOVE = options.switch(OUTPUT, "Take the consent back.", "--remove")
 
 
@@ -31,25 +32,18 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     """
     source = load(_path(file)) if file else nearest()
     if source is None:
-        cause = Text(
-            "no configuration in this folder or above it: neither {own_name} nor [tool.rlpatch] in {shared_name}",
-            OWN,
-            SHARED,
-        )
-        raise usage(cause, Text("name the file of the configuration"))
+        raise usage(NOWHERE, _HINT)
     path = source.file
     if remove:
-        line = (
-            Text("no longer trusted: {path}", path) if consent.distrust(path) else Text("was not trusted: {path}", path)
-        )
+        there = consent.distrust(path)
+        line = Text("no longer trusted: {path}", path) if there else Text("was not trusted: {path}", path)
         return _result(path, (), line)
     interpreters = configured.read(source).interpreters
     if not interpreters:
         return _result(path, (), Text("nothing to trust: {path} names no interpreter", path))
     if len(interpreters) > consent.MOST:
-        cause = Text(
-            "{name} names {count} interpreters, and the most are {limit}", path.name, len(interpreters), consent.MOST
-        )
+        count = len(interpreters)
+        cause = Text("{name} names {count} interpreters, and the most are {limit}", path.name, count, consent.MOST)
         raise usage(cause, Text("name fewer, or one with --python"), str(path))
     consent.trust(source, interpreters)
     return _result(path, interpreters, Text("trusted: {path}", path), *map(_line, interpreters))
@@ -58,10 +52,7 @@ def command(file: Path | None, remove: bool) -> CommandResult:
 def _path(file: Path) -> Path:
     """Return the path that `nearest` gives for a file. Raises Problem (USAGE) for what is no configuration."""
     if file.name not in (OWN, SHARED):
-        raise usage(
-            Text("{file} is not called {own_name} or {shared_name}", file, OWN, SHARED),
-            Text("name the file of the configuration"),
-        )
+        raise usage(Text("{file} is not called {own_name} or {shared_name}", file, OWN, SHARED), _HINT)
     return Path(os.path.realpath(file.parent), file.name)
 
 
@@ -70,11 +61,9 @@ def _line(interpreter: str) -> str:
     if program is None:
         return Text("  may start {interpreter}, which is not on this machine", interpreter)
     real = os.path.realpath(program)
-    return (
-        Text("  may start {program}", program)
-        if real == str(program)
-        else Text("  may start {program}, which is {real}", program, real)
-    )
+    if real == str(program):
+        return Text("  may start {program}", program)
+    return Text("  may start {program}, which is {real}", program, real)
 
 
 def _result(file: Path, interpreters: tuple[str, ...], *lines: str) -> CommandResult:

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from patcher.cli import options
-from patcher.cli.command import Group, Option
-from patcher.cli.options import click_option
+from patcher.cli.options import Group, Option, click_option
 from patcher.cli.profile import PROFILE
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import bundling

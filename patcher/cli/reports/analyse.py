@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from patcher.cli import options, terminal
-from patcher.cli.command import Group, Option
+from patcher.cli.options import Group, Option
 from patcher.cli.reports.traces import folder as traces_folder
 from patcher.commands.reports import tracing
 from patcher.commands.reports.tracing import ParseOptions

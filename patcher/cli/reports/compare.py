@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from patcher.cli import options, terminal
-from patcher.cli.command import Option
+from patcher.cli.options import Option
 from patcher.cli.reports.report import READING, paths
 from patcher.commands.reports import reporting
 from patcher.commands.reports.reporting import ReadOptions

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from patcher.cli import options, terminal
-from patcher.cli.command import Group, Option
+from patcher.cli.options import Group, Option
 from patcher.commands.reports import reporting
 from patcher.commands.reports.reporting import ReadOptions
 from patcher.messages.errors import Kind, Problem

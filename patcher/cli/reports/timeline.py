@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from patcher.cli import options, terminal
-from patcher.cli.command import Group, Option
-from patcher.cli.options import typed_words
+from patcher.cli.options import Group, Option, typed_words
 from patcher.cli.reports.traces import folder
 from patcher.cli.search import CLUSTER, ClusterOptions
 from patcher.commands.finding import SearchOptions

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from patcher.cli import options
-from patcher.cli.command import Group, Option
-from patcher.cli.options import click_option, typed_values
+from patcher.cli.options import Group, Option, click_option, typed_values
 from patcher.cli.profile import WINDOWS, only, typed_windows
 from patcher.cli.workers import waiting
 from patcher.commands.workers import triggering

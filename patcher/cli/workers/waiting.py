@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from patcher.cli import options, terminal
-from patcher.cli.command import Option
+from patcher.cli.options import Option
 from patcher.commands.workers import watching
 from patcher.commands.workers.watching import WatchData
 from patcher.messages import tables

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from patcher.cli import options
-from patcher.cli.command import Group, Option
+from patcher.cli.options import Group, Option
 from patcher.cli.reports.traces import folder as traces_folder
 from patcher.cli.workers import waiting
 from patcher.commands.reports import timelines

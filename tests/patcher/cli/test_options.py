@@ -24,7 +24,7 @@ print(json.dumps([made.words, config(made.words) == made, config("--decode 30:60
 """
 PLACE = """
 import click
-from patcher.cli.command import Command
+from patcher.cli.options import Command
 from patcher.cli.launch import LAUNCH
 from patcher.cli.search import SEARCH
 found = []

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from patcher import cli
-from patcher.cli.command import Command
+from patcher.cli.options import Command
 from patcher.cli.patching.apply import command as apply
 from patcher.options.headings import HEADINGS, PARSED, READ, WAITED
 from patcher.request import OPTIONS
