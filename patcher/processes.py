@@ -75,11 +75,9 @@ def _running(process: Path, known: Sequence[Processes], packages: Sequence[Path]
     sites = _sites((argv[0], script), loaded)
     if all(_has_another(package, search or [Path(os.devnull)], sites) for package in packages):
         return None
-    return (
-        found._replace(line=Text("{line} (what it has loaded cannot be seen)", found.line))
-        if None in (maps, search)
-        else found
-    )
+    if None in (maps, search):
+        return found._replace(line=Text("{line} (what it has loaded cannot be seen)", found.line))
+    return found
 
 
 def _described(process: Path, command: str) -> RunningProcess:

@@ -159,11 +159,7 @@ class ProfileRequest(NamedTuple):
             cause = Text("{flag} does not exist in {module}", flag(unknown[0]), profiler.MODULE)
             tools = joined(OR, (kind.TOOL for kind in PROFILERS.values() if unknown[0] in options_of(kind)))
             raise usage(cause, Text("leave {flag} out, or take --tool {tool}", flag(unknown[0]), tools))
-        return ProfileConfig(
-            stage=part,
-            profiler=profiler(**self._chosen(profiler)),
-            **folder,
-        )
+        return ProfileConfig(stage=part, profiler=profiler(**self._chosen(profiler)), **folder)
 
     def _stage(self, name: str, unit: str) -> Stage:
         kind = kind_of(unit, name)
@@ -172,11 +168,9 @@ class ProfileRequest(NamedTuple):
         if foreign and len(self.windows) < 2:
             owners = joined(AND, (one.KIND for one in KINDS if foreign[0] in _options_of(one)))
             where = f"--stage {name}" if unit == WHOLE else f"--{unit}"
+            option = flag(foreign[0])
             cause = Text(
-                "{flag} belongs to {owners} stages, and {where} to a stage of another kind",
-                flag(foreign[0]),
-                owners,
-                where,
+                "{flag} belongs to {owners} stages, and {where} to a stage of another kind", option, owners, where
             )
             raise usage(cause, Text("leave {flag} out", flag(foreign[0])))
         if not issubclass(kind, WindowedStage):

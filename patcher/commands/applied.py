@@ -239,10 +239,10 @@ def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
         if recovered:
             interrupts.ignore()
     broken = tuple(problem for root in patched(discovery) for problem in root.broken)
-    nothing = (
-        () if recovered else (Text("nothing to recover; looked in: {searched}", joined(SEMICOLON, discovery.searched)),)
-    )
-    step = outcomes.ended(recovered) + StepResult(nothing, problems=broken)
+    step = outcomes.ended(recovered) + StepResult(problems=broken)
+    if not recovered:
+        searched = joined(SEMICOLON, discovery.searched)
+        step += StepResult((Text("nothing to recover; looked in: {searched}", searched),))
     return CommandResult("recover", step, data=RecoveredRoots(tuple(recovered)))
 
 

@@ -120,20 +120,12 @@ class ProfileConfig(Generic[StageT_co]):
             "measured with torch.profiler on a CPU, scaled to 32 layers; in training, other ranks wait meanwhile"
         )
         if self.unit_stall_ms > self.max_stall * 1000:
-            text = Text(
-                "saving one {unit} takes about {seconds:.1f} s ({option})",
-                stage.window.unit,
-                self.unit_stall_ms / 1000,
-                most,
-            )
+            unit, seconds = stage.window.unit, self.unit_stall_ms / 1000
+            text = Text("saving one {unit} takes about {seconds:.1f} s ({option})", unit, seconds, most)
             yield Note(text, Text("choose fewer --contents; {detail}", detail))
         elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
-            text = Text(
-                "saving {count} units takes about {seconds:.1f} s, in pieces ({option})",
-                len(stage.window),
-                self.total_stall_s,
-                most,
-            )
+            count, seconds = len(stage.window), self.total_stall_s
+            text = Text("saving {count} units takes about {seconds:.1f} s, in pieces ({option})", count, seconds, most)
             yield Note(text, detail)
 
     @property

@@ -43,10 +43,8 @@ class RangeOptions:
     def __post_init__(self) -> None:
         typed = f"--module-pattern {shortened(self.module_pattern)}"
         if self.module_pattern and not self.module_ranges:
-            cause, hint = (
-                Text("there are no ranges of modules to choose from"),
-                "--module-ranges --module-pattern REGEX",
-            )
+            cause = Text("there are no ranges of modules to choose from")
+            hint = "--module-ranges --module-pattern REGEX"
             raise usage(f"{typed}: {cause}", hint)
         try:
             re.compile(self.module_pattern)
@@ -85,12 +83,8 @@ class ProfilerSettings:
         """Raise :class:`Problem` (USAGE) where ``ranges`` would not be recorded, or nothing would."""
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
-            cause = Text(
-                "{contents}: {switch} would leave nothing in the trace without {needed}",
-                contents,
-                ranges.switch,
-                self.NEEDED,
-            )
+            values = contents, ranges.switch, self.NEEDED
+            cause = Text("{contents}: {switch} would leave nothing in the trace without {needed}", *values)
             raise usage(cause, f"--contents {','.join((self.NEEDED, *self.contents))}")
         if not {"npu", "cpu"} & set(self.contents):
             cause = Text("{contents}: neither npu nor cpu, so nothing would be recorded", contents)

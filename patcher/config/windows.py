@@ -103,14 +103,11 @@ class Window:
                 raise usage(cause, _suggestion(unit, text, following))
             first, end = whole_number(match[1]), whole_number(match[2]) if match[2] else OPEN_END
             if first is None or end is None:
-                cause = Text(
-                    "--{unit} {shortened}: no rollout and no loop has that many units", unit, shortened(text.strip())
-                )
+                typed, begin = shortened(text.strip()), first or 1
+                cause = Text("--{unit} {shortened}: no rollout and no loop has that many units", unit, typed)
                 hint = Text(
                     "--{unit} A:B with numbers below {open_end}, or without an end: --{unit} {first}:",
-                    unit,
-                    OPEN_END,
-                    first or 1,
+                    *(unit, OPEN_END, begin),
                 )
                 raise usage(cause, hint)
             found.append((first, end))

@@ -81,9 +81,8 @@ class AnchorSearch(NamedTuple):
 
     def _named(self, name: str, nodes: Sequence[Defined], what: str, place: str) -> Defined:
         there = ", ".join(node.name for node in nodes) or Text("none")
-        return self._one(
-            [node for node in nodes if node.name == name], Text("{what}; {place} has: {names}", what, place, there)
-        )
+        matches = [node for node in nodes if node.name == name]
+        return self._one(matches, Text("{what}; {place} has: {names}", what, place, there))
 
     def _one(self, matching: Sequence[T], what: str) -> T:
         if len(matching) != 1:

@@ -35,9 +35,8 @@ def insert(
     ours = {name for _, text in blocks for name in _defined(text)}
     if clash := sorted(ours.intersection(sources.names(target))):
         where_to = Text("class") if recipe.class_name else Text("module")
-        raise search.unlike(
-            Text("{clash} in the {where_to} already, without rlpatch's marks", ", ".join(clash), where_to)
-        )
+        there = ", ".join(clash)
+        raise search.unlike(Text("{clash} in the {where_to} already, without rlpatch's marks", there, where_to))
     methods = _by_method(search, units)
     if recipe.insertions and not methods:
         raise search.unlike(
@@ -101,10 +100,8 @@ def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search:
     try:
         module = cst.parse_module(b"".join([head, *file.lines[first:end]]).decode())
     except cst.ParserSyntaxError as error:
-        cause, place = (
-            Text("LibCST cannot read {name}: {message}", name, error.message),
-            f"{file.where}:{first + error.raw_line - 1}",
-        )
+        cause = Text("LibCST cannot read {name}: {message}", name, error.message)
+        place = f"{file.where}:{first + error.raw_line - 1}"
         raise Problem(Kind.STRUCTURE, cause, place, Text("repair or reinstall the file")) from None
     for insertion in insertions:
         if missing := [parameter for parameter in insertion.parameters if parameter not in parameters]:
@@ -140,14 +137,10 @@ def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], name
     """Raise :class:`Problem` (STRUCTURE) unless the marks give the file back, and ``names`` stand in the class."""
     file, name = search.file, search.recipe.class_name
     hint = Text("nothing was written; please report the file, it is one that rlpatch should take")
-    sources.prove(
-        file.source, after, patches, file.where, Text("the marks do not restore the file byte for byte"), hint
-    )
+    cause = Text("the marks do not restore the file byte for byte")
+    sources.prove(file.source, after, patches, file.where, cause, hint)
     bound = sources.bound(after, name)
     if (unbound := sorted({*names} - (bound or set()))) or bound is None:
-        cause = Text(
-            "the patched file is not valid Python with {lines} in {name}",
-            ", ".join(unbound) or Text("our lines"),
-            name or Text("the module"),
-        )
+        lines, place = ", ".join(unbound) or Text("our lines"), name or Text("the module")
+        cause = Text("the patched file is not valid Python with {lines} in {name}", lines, place)
         raise Problem(Kind.STRUCTURE, cause, file.where, hint)

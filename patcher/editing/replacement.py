@@ -105,11 +105,9 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
     """The arguments of ``node`` by their names."""
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
     if stars or len(node.args) > len(call.positional):
-        what = (
-            Text("arguments that only the run knows")
-            if stars
-            else Text("{count} arguments by position", len(node.args))
-        )
+        what = Text("{count} arguments by position", len(node.args))
+        if stars:
+            what = Text("arguments that only the run knows")
         raise search.unlike(Text("{function} with {what}", call.function, what), node.lineno)
     by_name = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     return {**dict(zip(call.positional, node.args, strict=False)), **by_name}

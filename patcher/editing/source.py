@@ -107,16 +107,14 @@ def _unreadable(error: Exception, where: str) -> Problem:
         return nested_too_deeply(where)
     message, line = (error.msg, error.lineno) if isinstance(error, SyntaxError) else (str(error), None)
     hint = Text("repair or reinstall the file, or run rlpatch with a newer Python")
-    return Problem(
-        Kind.STRUCTURE, Text("not valid Python: {message}", message), f"{where}:{line}" if line else where, hint
-    )
+    cause = Text("not valid Python: {message}", message)
+    return Problem(Kind.STRUCTURE, cause, f"{where}:{line}" if line else where, hint)
 
 
 def nested_too_deeply(where: str) -> Problem:
     """A file that is nested deeper than Python can follow."""
-    return Problem(
-        Kind.STRUCTURE, Text("its code is nested too deeply to be read"), where, Text("write the expression in steps")
-    )
+    cause = Text("its code is nested too deeply to be read")
+    return Problem(Kind.STRUCTURE, cause, where, Text("write the expression in steps"))
 
 
 @functools.lru_cache(maxsize=2)

@@ -82,9 +82,8 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
         if not version or version in structure.releases
     ]  # fmt: skip
     if words and not rows:
-        cause = Text(
-            "no recipe is for {targets}: it is not a published release, so its structure decides", ", ".join(words)
-        )
+        typed = ", ".join(words)
+        cause = Text("no recipe is for {targets}: it is not a published release, so its structure decides", typed)
         raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *(upstream.project.name for upstream, _ in chosen)))
     return CommandResult("list", data=RecipeList(tuple(rows)))
 
@@ -220,9 +219,8 @@ def _sites(recipe: Recipe) -> Iterator[str]:
     if recipe.calls:
         yield Text("  settings: {flags}", ", ".join(map(flag, options_of(BuiltinStage.PROFILER))))
     for call in recipe.calls:
-        yield Text(
-            "  in {class_name}.{method}, the arguments of {function}", recipe.class_name, recipe.method, call.function
-        )
+        names = recipe.class_name, recipe.method, call.function
+        yield Text("  in {class_name}.{method}, the arguments of {function}", *names)
         yield Text("    {line}", call.why)
 
 

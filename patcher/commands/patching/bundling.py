@@ -98,17 +98,17 @@ def _useless(found: Sequence[Planned], request: ProfileRequest) -> list[Problem]
         problems.append(usage(cause, Text("make two bundles, one of them with --timeline alone")))
     for plan in (one.plan for one in found):
         if not any(place.marked for place in plan.places):
-            cause = Text(
-                "{name} {version} already has everything you ask for", plan.target.project.name, plan.target.version
-            )
+            name, version = plan.target.project.name, plan.target.version
+            cause = Text("{name} {version} already has everything you ask for", name, version)
             problems.append(usage(cause, Text("a bundle would change nothing")))
     return problems
 
 
 def _satisfied(word: str, found: Sequence[Planned]) -> bool:
     upstream, version = parse_target(word)
-    there = [one.plan.target.version for one in found if one.plan.target.project == upstream.project]
-    return any(version is None or versions.holds(one, version) for one in there)
+    targets = (one.plan.target for one in found)
+    of_project = (target for target in targets if target.project == upstream.project)
+    return any(version is None or versions.holds(target.version, version) for target in of_project)
 
 
 def _from_pristine(one: Planned, place: SearchOptions) -> Plan:
@@ -133,9 +133,8 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
                 names = [name for name in archive.namelist() if name.endswith(".py") or ".dist-info/" in name]
                 archive.extractall(folder, names)
         except (zipfile.BadZipFile, zlib.error) as error:
-            raise Problem(
-                Kind.ENVIRONMENT, Text("the wheel is damaged: {error}", error), str(wheel), Text("get it again")
-            ) from None
+            cause = Text("the wheel is damaged: {error}", error)
+            raise Problem(Kind.ENVIRONMENT, cause, str(wheel), Text("get it again")) from None
         yield replace(place, path=Path(folder))
 
 

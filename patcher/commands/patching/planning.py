@@ -43,9 +43,8 @@ class Attempted(Generic[T]):
             try:
                 done.append(work(value))
             except Problem as problem:
-                problems.append(
-                    problem.replace(node=", ".join(self.search.nodes) if problem.where or problem.notes else "")
-                )
+                nodes = self.search.nodes if problem.where or problem.notes else ()
+                problems.append(problem.replace(node=", ".join(nodes)))
             except PermissionError as error:
                 problems.append(refused(error))
         return Attempted(self.search, done, tuple(problems))
@@ -140,17 +139,10 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
     config, notes = _config(request, upstream, target), list[Note]()
     profiler, decisive = config.profiler.MODULE, upstream.runs_on
     if profiler and decisive and "tool" not in request.choices and not any(map(target.beside, decisive)):
-        text = Text(
-            "{profiler} is a guess: {decisive} are not installed beside {name}",
-            profiler,
-            joined(AND, decisive),
-            target.project.name,
-        )
-        detail = Text(
-            "{options} decides, or --python EXE of the run",
-            joined(OR, (f"--tool {tool}" for tool in decisive.values())),
-        )
-        notes = [Note(text, detail)]
+        packages, name = joined(AND, decisive), target.project.name
+        options = joined(OR, (f"--tool {tool}" for tool in decisive.values()))
+        text = Text("{profiler} is a guess: {decisive} are not installed beside {name}", profiler, packages, name)
+        notes = [Note(text, Text("{options} decides, or --python EXE of the run", options))]
     return Candidate(search, upstream, target, config, tuple(notes))
 
 

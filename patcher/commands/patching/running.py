@@ -136,12 +136,10 @@ def _with_hook(
         still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
         if still:
             processes = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
-            detail = Text(
-                "they need {path} to stay patched; the next rlpatch run after their end removes it", folder.path
-            )
-            step += StepResult.noted(
-                [Note(Text("{count} of the run still there ({processes})", _processes(len(still)), processes), detail)]
-            )
+            needed = folder.path
+            detail = Text("they need {path} to stay patched; the next rlpatch run after their end removes it", needed)
+            text = Text("{count} of the run still there ({processes})", _processes(len(still)), processes)
+            step += StepResult.noted([Note(text, detail)])
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
         return code if status == 0 else parent.leave(status)
 
@@ -189,22 +187,15 @@ _IN_PLACE = Text("`rlpatch apply` with the same options patches the files themse
 def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
     """What it was, as far as the processes and the scripts tell."""
     if gaps:
-        behind = Text("behind it")
-        return tuple(
-            Text("{where}: {why} ({text}): {advice}", gap.where, gap.why, gap.found or behind, gap.instead)
-            for gap in gaps
-        )
+        texts = [(gap.where, gap.why, gap.found or Text("behind it"), gap.instead) for gap in gaps]
+        return tuple(Text("{where}: {why} ({text}): {advice}", *values) for values in texts)
     began, prefix = folder.prefixes(), plan.target.prefix
     if not began:
         none = Text("no Python process started with the hook: none was started, or another sitecustomize hides it")
         return none, _PASSED_BY
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
-        name, ran = plan.target.project.name, ", ".join(began[:3])
-        return (
-            Text(
-                "Python ran in other environments ({ran}), and {name} is in {prefix}: --python EXE", ran, name, prefix
-            ),
-        )
+        values = ", ".join(began[:3]), plan.target.project.name, prefix
+        return (Text("Python ran in other environments ({ran}), and {name} is in {prefix}: --python EXE", *values),)
     files = ", ".join(str(change.path) for change in plan.edit.changes)
     begun = Text("Python processes started with the hook, but none imported {files}: did the run get there?", files)
     return begun, Text("{passed_by}; so do pytest's rewriting, and a zip", _PASSED_BY)

@@ -117,17 +117,12 @@ def watched(
 ) -> tuple[WatchData, StepResult]:
     """Wait until the ``wanted`` workers are settled, on demand with ``requested``; ``head`` stands above the table."""
     if save_path.exists() and not save_path.is_dir():
-        raise Problem(
-            Kind.NO_TRACE,
-            Text("{save_path} is not a folder", save_path),
-            hint=Text("rlpatch watch DIR: the folder of the traces"),
-        )
+        hint = Text("rlpatch watch DIR: the folder of the traces")
+        raise Problem(Kind.NO_TRACE, Text("{save_path} is not a folder", save_path), hint=hint)
     folder = StateFolder(save_path.resolve())
     if not (save_path.exists() or options.once):
-        head = (
-            *head,
-            Text("waiting for the first worker that writes into {save_path}, which does not exist yet", save_path),
-        )
+        line = Text("waiting for the first worker that writes into {save_path}, which does not exist yet", save_path)
+        head = (*head, line)
     with shown(head) as show:
         data = _settled(folder, options, show, lambda: progress.collect(folder, time.time(), wanted, requested))
     return data, _result(folder, data, options)
@@ -189,9 +184,8 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
     text = Text("a file there was not written by a probe, and is left out")
     notes = [Message("warning", text, Text("{file}: {why}", one.file, one.why)) for one in data.skipped]
     if data.earlier:
-        notes.append(
-            Message("note", Text("{earlier} left out: they ended before others took their places", data.earlier))
-        )
+        text = Text("{earlier} left out: they ended before others took their places", data.earlier)
+        notes.append(Message("note", text))
     lines: list[str] = []
     if data.workers:
         lines = [*tables.workers(data.workers, tables.room()), *below(data), _summary(data, options)]
@@ -257,14 +251,8 @@ def _pending(data: WatchData) -> Iterator[str]:
             values = {"load": request.load, "tail": request.tail, "context": request.context}
             conditions = "".join(f" at {name} {value}" for name, value in values.items() if value)
             ranks = Text("all ranks") if request.ranks == "all" else Text("rank {rank}", request.ranks)
-            yield Text(
-                "  asked for {window}{conditions} in {turn} {at}, on {ranks}",
-                request.window,
-                conditions,
-                turns[stage],
-                request.at,
-                ranks,
-            )
+            turn = request.window, conditions, turns[stage], request.at
+            yield Text("  asked for {window}{conditions} in {turn} {at}, on {ranks}", *turn, ranks)
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
