@@ -142,11 +142,10 @@ class _Planning(NamedTuple):
         if not chosen:
             units = {typed_as(other) for r in staged for other in r.windows if stage.strategy in r.strategies}
             strategies = dict.fromkeys(f"--strategy {strategy}" for r in of_role for strategy in r.strategies)
-            raise usage(
-                Text("--strategy {strategy} has no --{unit} in {stage}", stage.strategy, unit, stage.name),
-                ", ".join(sorted(units) or strategies),
-                notes=tuple(line for g in self.gaps() if g.strategy == stage.strategy for line in g.reason.lines),
-            )
+            cause = Text("--strategy {strategy} has no --{unit} in {stage}", stage.strategy, unit, stage.name)
+            reasons = (gap.reason for gap in self.gaps() if gap.strategy == stage.strategy)
+            notes = tuple(line for reason in reasons for line in reason.lines)
+            raise usage(cause, ", ".join(sorted(units) or strategies), notes=notes)
         return chosen
 
     def places(self, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from patcher.messages import OR, Note, Text, joined
+from patcher.messages import Note
 from patcher.processes import Processes
 
 if TYPE_CHECKING:
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 class Head(NamedTuple):
     """At the head of the method, behind its docstring."""
 
-    @property
-    def described(self) -> Text:
-        """Where it is, in words."""
-        return Text("at its head")
-
 
 class Before(NamedTuple):
     """In front of the one statement at the top level of the method that is ``statement``.
@@ -32,11 +27,6 @@ class Before(NamedTuple):
 
     statement: str
 
-    @property
-    def described(self) -> Text:
-        """Where it is, in words."""
-        return Text("before `{statement}`", self.statement)
-
 
 class Loop(NamedTuple):
     """In front of the one ``for`` loop of the method, at any depth, over one of ``names``, or over its ``enumerate``.
@@ -45,11 +35,6 @@ class Loop(NamedTuple):
     """
 
     names: tuple[str, ...]
-
-    @property
-    def described(self) -> Text:
-        """Where it is, in words."""
-        return Text("before the loop over {names}", joined(OR, self.names))
 
 
 class Around(NamedTuple):
@@ -64,14 +49,9 @@ class Around(NamedTuple):
     after: str
     nested: bool = True
 
-    @property
-    def described(self) -> Text:
-        """Where it is, in words."""
-        return Text("around `{call}`", self.call)
-
 
 Anchor = Head | Before | Loop | Around
-"""Where in a method a line goes; ``described`` says it in words, for messages and for ``explain``."""
+"""Where in a method a line goes."""
 
 
 class Insertion(NamedTuple):

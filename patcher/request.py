@@ -34,34 +34,21 @@ if TYPE_CHECKING:
     from patcher.recipe import Recipe, Upstream
     from patcher.targets.target import Target
 
+_STAGE = f"The part of the RL loop to record: {', '.join(STAGES)}."
+_BUILTIN = "Change settings of the framework's own profiler instead: only those you name."
+_TIMELINE = "Record what each process does and when, without a profiler: kilobytes a step, for `rlpatch timeline`."
+_TOOL = "Record with torch_npu.profiler or torch.profiler."
+_STAGES = Choice(STAGES, others=True, same={"update-actor": "update-policy"})
+_DECLARED = (
+    OptionSpec("stage", _STAGES, WINDOW, _STAGE, shown="the target's first that has the window"),
+    OptionSpec("builtin", Flag(), WINDOW, _BUILTIN),
+    OptionSpec("timeline", Flag(), WINDOW, _TIMELINE),
+    OptionSpec(
+        "tool", Choice(TOOLS), RECORDED, _TOOL, shown="the one of the target's environment", aliases=("backend",)
+    ),
+)
 OPTIONS: Mapping[str, OptionSpec] = {
-    "stage": OptionSpec(
-        "stage",
-        Choice(STAGES, others=True, same={"update-actor": "update-policy"}),
-        WINDOW,
-        f"The part of the RL loop to record: {', '.join(STAGES)}.",
-        shown="the target's first that has the window",
-    ),
-    "builtin": OptionSpec(
-        "builtin",
-        Flag(),
-        WINDOW,
-        "Change settings of the framework's own profiler instead: only those you name.",
-    ),
-    "timeline": OptionSpec(
-        "timeline",
-        Flag(),
-        WINDOW,
-        "Record what each process does and when, without a profiler: kilobytes a step, for `rlpatch timeline`.",
-    ),
-    "tool": OptionSpec(
-        "tool",
-        Choice(TOOLS),
-        RECORDED,
-        "Record with torch_npu.profiler or torch.profiler.",
-        shown="the one of the target's environment",
-        aliases=("backend",),
-    ),
+    **{spec.name: spec for spec in _DECLARED},
     **options_of(*KINDS, *PROFILERS.values(), RangeOptions, ProfileConfig, TimelineStage),
 }
 """Every option that says what to record, by its name, but for those of the windows."""
@@ -107,9 +94,8 @@ class ProfileRequest(NamedTuple):
     def checked(self) -> ProfileRequest:
         """Itself; :class:`Problem` (USAGE) where no target could record that."""
         if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
-            raise usage(
-                Text("{window_flags}: a stage has one window", self.window_flags), Text("leave all but one out")
-            )
+            cause = Text("{window_flags}: a stage has one window", self.window_flags)
+            raise usage(cause, Text("leave all but one out"))
         if "max_timeline_mb" in self.choices and TIMELINE not in {*self.choices, self.stage}:
             raise usage(Text("--max-timeline-mb: there is no timeline"), "add --timeline")
         if self.stage == BUILTIN:
@@ -256,12 +242,9 @@ def no_stage(stage: str, upstreams: Sequence[Upstream], everyone: AllUpstreams) 
     """A NO_RECIPE problem: no project of ``upstreams`` has the stage; the cause names those of ``everyone`` that do."""
     names = joined(AND, (upstream.project.name for upstream in upstreams))
     if stage == BUILTIN:
+        cause = Text("no --builtin for {names}: no recipe sets up its own profiler", names)
         hint = Text("leave it out of this command; rlpatch list shows the targets that have the stage builtin")
-        return Problem(
-            Kind.NO_RECIPE,
-            Text("no --builtin for {names}: no recipe sets up its own profiler", names),
-            hint=hint,
-        )
+        return Problem(Kind.NO_RECIPE, cause, hint=hint)
     theirs = dict.fromkeys(recipe.stage for upstream in upstreams for recipe in upstream.recipes)
     known = everyone()
     owners = [other.project.name for other in known if stage in {recipe.stage for recipe in other.recipes}]
@@ -271,6 +254,5 @@ def no_stage(stage: str, upstreams: Sequence[Upstream], everyone: AllUpstreams) 
     elif known:
         cause = Text("no stage {stage} in {names}: no target has this stage", stage, names)
     near = difflib.get_close_matches(stage, theirs, 1)
-    return Problem(
-        Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else Text("one of: {theirs}", ", ".join(theirs))
-    )
+    others = Text("one of: {theirs}", ", ".join(theirs))
+    return Problem(Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else others)

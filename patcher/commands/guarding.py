@@ -144,12 +144,10 @@ def _warning(alike: Sequence[GuardResult]) -> Note:
 def _lines(alike: Sequence[GuardResult]) -> Iterator[str]:
     """The state of a group, why, and what the reader can do."""
     first = alike[0]
-    names, places = (
-        [*dict.fromkeys(texts)] for texts in zip(*((one.profiler, one.where) for one in alike), strict=True)
-    )
-    place = places[0]
-    if len(places) > 1:
-        place = Text("{name} and {count} more", place, len(places) - 1)
+    names = dict.fromkeys(result.profiler for result in alike)
+    place, *places = dict.fromkeys(result.where for result in alike)
+    if places:
+        place = Text("{name} and {count} more", place, len(places))
     yield Text("  {state} {profilers} ({place})", first.state.value, joined(COMMA, names), place)
     if first.state is State.OFF:
         return

@@ -48,9 +48,7 @@ class StepResult(NamedTuple):
     done: tuple[str, ...] = ()
 
     def __add__(self, other: StepResult) -> StepResult:  # type: ignore[override]  # no tuple of eight
-        return StepResult(
-            self.lines + other.lines, self.notes + other.notes, self.problems + other.problems, self.done + other.done
-        )
+        return StepResult._make(mine + theirs for mine, theirs in zip(self, other))
 
     @classmethod
     def noted(cls, notes: Iterable[Note], level: str = "note") -> StepResult:
@@ -150,9 +148,8 @@ class CommandResult:
         cause = Text("the report could not be written: {reason}", error.strerror or type(error).__name__)
         if self.done:
             cause = Text("{cause}, but: {done}", cause, joined(COMMA, self.done))
-        problem = Problem(
-            Kind.ENVIRONMENT, cause, hint=Text("send it where there is room, with > FILE, or into a pipe")
-        )
+        hint = Text("send it where there is room, with > FILE, or into a pipe")
+        problem = Problem(Kind.ENVIRONMENT, cause, hint=hint)
         with _writing(sys.stderr):
             _say(_error(problem), sys.stderr, color)
         return self.exit_code if self.done or self.problems else problem.kind.exit_code

@@ -26,7 +26,7 @@ def targets(found: Iterable[tuple[str, str, str, Sequence[str]]], width: int | N
     With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
     """
     rows = [(target, stages, windows, _span(releases)) for target, stages, windows, releases in found]
-    return _drawn((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)
+    return drawn((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)
 
 
 def places(listing: Any, width: int | None = None) -> list[str]:
@@ -43,7 +43,7 @@ def places(listing: Any, width: int | None = None) -> list[str]:
             Text("target"), Text("stage"), Text("recipe"), Text("structure"), Text("file"), Text("releases"),
             Text("windows"),
         )  # fmt: skip
-        return _drawn(heads, rows, None)
+        return drawn(heads, rows, None)
     lines: list[str] = []
     for head, of_stage in groupby(listing.targets, lambda row: (row.target, row.stage, *row.windows)):
         lines += ["", *wrapped(" ".join(head), "", "    ", width)]
@@ -82,7 +82,7 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
         "", Text("target"), Text("stage"), Text("asked"), Text("got"), Text("of"), Text("ranks"), Text("state"),
         Text("size"),
     )  # fmt: skip
-    return _drawn(heads, rows, width)
+    return drawn(heads, rows, width)
 
 
 def workers(found: Iterable[Any], width: int | None = None) -> list[str]:
@@ -106,12 +106,7 @@ def workers(found: Iterable[Any], width: int | None = None) -> list[str]:
         "", Text("target"), Text("stage"), Text("host"), Text("rank"), Text("state"), Text("unit"), Text("seen"),
         Text("trace"),
     )  # fmt: skip
-    return _drawn(heads, rows, width)
-
-
-def steps(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
-    """The lines of the table that ``rlpatch timeline`` shows; ``width`` as above."""
-    return _drawn(heads, rows, width)
+    return drawn(heads, rows, width)
 
 
 def _window(row: Any) -> str:
@@ -149,7 +144,7 @@ def nodes(data: dict[str, Any]) -> list[str]:
         engines = str(len(row["running"])) if row["running"] else ""
         rows.append((row["node"], row["state"], targets, patches, engines, free))
     heads = (Text("node"), Text("state"), Text("there"), Text("patched"), Text("engines"), Text("free"))
-    return _drawn(heads, rows, None)
+    return drawn(heads, rows, None)
 
 
 def _bytes(count: int) -> str:
@@ -158,7 +153,7 @@ def _bytes(count: int) -> str:
     return decimal(count)
 
 
-def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
+def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
     """The lines of a table, or of its rows one below the other where the columns would cut words of theirs."""
     from rich import box
     from rich.console import Console

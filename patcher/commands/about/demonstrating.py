@@ -82,10 +82,8 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
     if hashes["after"] == hashes["before"]:
         lines.append(Text("The tree is again {after}: every byte, mode and time as before.", hashes["after"]))
     else:
-        cause, hint = (
-            Text("the tree is not as before: {after}", hashes["after"]),
-            Text("please report it, with all that is printed here"),
-        )
+        cause = Text("the tree is not as before: {after}", hashes["after"])
+        hint = Text("please report it, with all that is printed here")
         problems = (Problem(Kind.UNEXPECTED, cause, str(site), hint),)
     data = Demonstration(tuple(steps), word, hashes)
     return CommandResult("demo", StepResult(tuple(lines), problems=problems), data=data)

@@ -11,9 +11,9 @@ from patcher.changes import markers
 from patcher.changes.change import PatchId
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.config import UNITS, WHOLE, BuiltinStage, TimelineStage, Window, typed_as
-from patcher.messages import COMMA, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined
+from patcher.messages import COMMA, OR, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined
 from patcher.options import flag, options_of
-from patcher.recipe import Insertion, Loop, Recipe, Structure, Upstream
+from patcher.recipe import Anchor, Around, Before, Insertion, Loop, Recipe, Structure, Upstream
 from patcher.request import ProfileRequest, recipes_of, resolve
 from patcher.targets.target import Target
 from patches.projects import upstreams
@@ -214,7 +214,7 @@ def _sites(recipe: Recipe) -> Iterator[str]:
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         place = site.method if "." in site.method else ".".join(filter(None, (recipe.class_name, site.method)))
-        yield Text("  in {place}, {where}{windows}: {code}", place, site.where.described, only, _shown(site, recipe))
+        yield Text("  in {place}, {where}{windows}: {code}", place, _where(site.where), only, _shown(site, recipe))
         yield Text("    {line}", site.why)
     if recipe.calls:
         yield Text("  settings: {flags}", ", ".join(map(flag, options_of(BuiltinStage.PROFILER))))
@@ -222,6 +222,14 @@ def _sites(recipe: Recipe) -> Iterator[str]:
         names = recipe.class_name, recipe.method, call.function
         yield Text("  in {class_name}.{method}, the arguments of {function}", *names)
         yield Text("    {line}", call.why)
+
+
+def _where(anchor: Anchor) -> Text:
+    if isinstance(anchor, Loop):
+        return Text("before the loop over {names}", joined(OR, anchor.names))
+    if isinstance(anchor, Around):
+        return Text("around `{call}`", anchor.call)
+    return Text("before `{statement}`", anchor.statement) if isinstance(anchor, Before) else Text("at its head")
 
 
 def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:

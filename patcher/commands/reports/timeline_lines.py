@@ -82,7 +82,7 @@ def _steps(found: model.RunTimeline, width: int | None) -> Iterator[str]:
         *(model.ROLES[role] for role in roles),
     )  # fmt: skip
     shown = found.steps[-SHOWN:]
-    yield from tables.steps(heads, [_row(step, roles) for step in shown], width)
+    yield from tables.drawn(heads, [_row(step, roles) for step in shown], width)
     if len(shown) < len(found.steps):
         yield Text("  … {count:,} earlier steps: --steps A:B and --json have them", len(found.steps) - len(shown))
     yield Text("  busy shares are of the mean process of a role; tail and sync in seconds")

@@ -116,10 +116,8 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     rows = _takers(living, options) if living else []
     stage = rows[0].worker.stage if rows else options.stage or kind_of(options.window.unit).NAMES[0]
     request = _request(living, options, now)
-    step = StepResult(
-        _lines(rows, request, options),
-        (*_notes(living, options), *_pending_notes(folder, found, stage, options)),
-    )
+    notes = (*_notes(living, options), *_pending_notes(folder, found, stage, options))
+    step = StepResult(_lines(rows, request, options), notes)
     takers = tuple(Taker(row.worker.host, row.worker.rank, row.worker.pid) for row in rows)
     data = TriggerData(
         folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
