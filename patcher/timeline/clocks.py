@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from patcher.messages.text import Text
 from patcher.timeline.files import KeptSpan, Reader
+from patcher.timeline.intervals import by_start
 from patcher.timeline.model import Clock
-from patcher.timeline.path import by_start, calls_for
+from patcher.timeline.path import calls_for
 from patcher.timeline.runs import Process
 
 MOST = 50_000
@@ -67,8 +68,7 @@ def _walls(processes: Iterable[Process]) -> dict[str, int]:
     """Boot id → what its clock lacks to that on the wall, of the newest pair."""
     newest: dict[str, tuple[int, int]] = {}
     for process in processes:
-        mono, wall = process.head.last or process.head.first or (0, process.head.started * 1000)
-        newest[process.head.boot] = max(newest.get(process.head.boot, (0, 0)), (mono, wall))
+        newest[process.head.boot] = max(newest.get(process.head.boot, (0, 0)), process.head.clocks)
     return {boot: wall - mono for boot, (mono, wall) in newest.items()}
 
 

@@ -10,15 +10,17 @@ import functools
 import re
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
+from patcher.timeline.intervals import end_of
 from patcher.traces.words import short
 
 FORMAT = 1
@@ -61,13 +63,8 @@ _EARLY_US = 100 * 86_400_000_000
 _Number = Annotated[int, msgspec.Meta(gt=-_LATEST, lt=_LATEST)]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=_LATEST)]
 
-_ENVIRON = ("RANK", "WORLD_SIZE", "VERL_REPLICA_RANK")
 
-
-_NOTHING = msgspec.Raw()
-
-
-class Header(msgspec.Struct):
+class Header(msgspec.Struct, frozen=True):
     """The first line of a file. Ids up to ``before`` are of the process from which this one was forked."""
 
     host: str = ""
@@ -102,7 +99,7 @@ class Block(msgspec.Struct):
 
     at: tuple[_Count, _Number] | None = None
     spans: list[msgspec.Raw] = []
-    iterations: msgspec.Raw = _NOTHING
+    iterations: msgspec.Raw = msgspec.Raw()
     who: ProcessIdentity | None = None
     end: Any = None
 
@@ -166,36 +163,36 @@ class IterationColumns:
             del column[:count]
 
 
-@dataclass(frozen=True)
-class ProcessFile:
-    """One file: its header, and what a look at the whole of it shows.
+class ProcessFile(Header, frozen=True, kw_only=True):
+    """One file: its header, with texts that can be shown, and what a look at the whole of it shows.
 
-    ``begin`` is when the first of its records began, by its monotonic clock.
-    ``first`` and ``last`` are the pairs of clocks (monotonic, wall; microseconds) of its first and last block, None
-    without any. ``kinds`` are the kinds of records in it, ``iterations`` among them. ``rank`` is the last that it says,
-    ``ended`` that its process ended by itself, ``lost`` counts lines that are no records, ``cut`` says that
-    the compressed stream is damaged. Ids up to ``before`` are of the process from which this one was forked.
+    ``package`` is followed by its release; ``started`` is in milliseconds since the epoch. ``begin`` is when the first
+    of its records began, by its monotonic clock. ``first`` and ``last`` are the pairs of clocks (monotonic, wall;
+    microseconds) of its first and last block, None without any. ``kinds`` are the kinds of records in it,
+    ``iterations`` among them. ``rank`` is the last that it says, ``ended`` that its process ended by itself, ``cut``
+    that the compressed stream is damaged.
     """
 
     path: Path
-    host: str
-    boot: str
-    pid: int
-    parent: int
     started: int
-    command: str
-    run: str
     package: str
-    environ: Mapping[str, int]
-    before: int = 0
-    begin: int = 0
-    first: tuple[int, int] | None = None
-    last: tuple[int, int] | None = None
-    kinds: frozenset[str] = frozenset()
-    rank: int | None = None
-    ended: bool = False
-    lost: int = 0
-    cut: bool = False
+    begin: int
+    first: tuple[int, int] | None
+    last: tuple[int, int] | None
+    kinds: frozenset[str]
+    rank: int | None
+    ended: bool
+    cut: bool
+
+    @property
+    def clocks(self) -> tuple[int, int]:
+        """Its newest pair of clocks."""
+        return self.last or self.first or (0, self.started * 1000)
+
+    def number(self, variable: str) -> int | None:
+        """Return the whole number in a variable of its environment; None for anything else."""
+        text = self.environ.get(variable, "")
+        return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
 @dataclass
@@ -223,17 +220,17 @@ def paths(folder: Path) -> list[Path]:
     return sorted(path for path in files if path.is_file())
 
 
-def lines(path: Path, losses: Losses, read: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
+def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[bytes]:
     """Yield the lines of a file up to the last whole one, also of one that is still written or whose end is missing.
 
-    ``read`` is called with the number of compressed bytes that were read since. Reading ends where a file unpacks to
-    more than the processes of a run pack. Raises OSError.
+    ``progress`` is called with the number of compressed bytes that were read since. Reading ends where a file unpacks
+    to more than the processes of a run pack. Raises OSError.
     """
     stream, rest = zlib.decompressobj(31), b""
     unpacked, count, allowed, most_lines = 0, 0, _LEAST_BYTES, _LEAST_LINES
     with reading(path) as file:
         while chunk := file.read(_CHUNK):
-            read(len(chunk))
+            progress(len(chunk))
             allowed += len(chunk) * _MOST_PACKED
             most_lines += len(chunk) // _SHORTEST_LINE
             while chunk:
@@ -255,10 +252,10 @@ def lines(path: Path, losses: Losses, read: Callable[[int], None] = lambda _: No
                 return
 
 
-def blocks(path: Path, losses: Losses, read: Callable[[int], None] = lambda _: None) -> Iterator[Block]:
+def blocks(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[Block]:
     """Yield the blocks of a file; lines that hold none are counted in ``losses``. Raises OSError."""
-    for line in lines(path, losses, read):
-        block = _decoded(line, _decode_block)
+    for line in lines(path, losses, progress):
+        block = _decode_block(line)
         if block is None:
             losses.lines += 1
         else:
@@ -267,19 +264,21 @@ def blocks(path: Path, losses: Losses, read: Callable[[int], None] = lambda _: N
 
 _T = TypeVar("_T")
 
-_decode_block = msgspec.json.Decoder(Block).decode
-_decode_header = msgspec.json.Decoder(Header).decode
-_decode_version = msgspec.json.Decoder(_Version).decode
-_decode_row = msgspec.json.Decoder(RecordRow).decode
-_decode_columns = msgspec.json.Decoder(list[list[int]] | None).decode
+
+def _decoder(kind: type[_T]) -> Callable[[bytes | msgspec.Raw], _T | None]:
+    """Return what decodes JSON of this type, to None where it is none or of another."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def decoded(text: bytes | msgspec.Raw) -> _T | None:
+        with contextlib.suppress(ValueError, RecursionError):
+            return decode(text)
+        return None
+
+    return decoded
 
 
-def _decoded(line: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], _T]) -> _T | None:
-    """Decode JSON; None where it is none, or of another type."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return decode(line)
-    return None
-
+_decode_block, _decode_header, _decode_version = _decoder(Block), _decoder(Header), _decoder(_Version)
+_decode_row, _decode_columns = _decoder(RecordRow), _decoder(list[list[int]])
 
 _clean = functools.lru_cache(4096)(short)
 
@@ -288,18 +287,18 @@ class NewerVersion(Exception):  # noqa: N818  (not an error of the program: the 
     """A file of a newer rlpatch."""
 
 
-def survey(path: Path, read: Callable[[int], None] = lambda _: None) -> ProcessFile | None:
+def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
     """Return what a file is of, from a look at the whole of it; None where it has no header yet, or is none of ours.
 
     Raises NewerVersion for one whose version this rlpatch does not read, and OSError.
     """
     losses = Losses()
-    every_line = lines(path, losses, read)
+    every_line = lines(path, losses, progress)
     head = next(every_line, b"")
-    version = _decoded(head, _decode_version)
+    version = _decode_version(head)
     if version is not None and version.number != FORMAT:
         raise NewerVersion(str(path))
-    header = _decoded(head, _decode_header)
+    header = _decode_header(head)
     if version is None or header is None:
         return None
     first = last = b""
@@ -310,15 +309,19 @@ def survey(path: Path, read: Callable[[int], None] = lambda _: None) -> ProcessF
         last = line or last
         unseen = {kind: quoted for kind, quoted in unseen.items() if quoted not in line}
         if b'"who"' in line:
-            block = _decoded(line, _decode_block)
+            block = _decode_block(line)
             if block is not None and block.who is not None and block.who.rank is not None:
                 rank = block.who.rank
-    begin = _decoded(first, _decode_block) or Block()
-    end = _decoded(last, _decode_block) or Block()
-    return replace(
-        _process_file(path, header), begin=_earliest(begin), first=begin.at, last=end.at,
-        kinds=frozenset({*KINDS, "iterations"} - {*unseen}), rank=rank, ended=bool(end.end), cut=losses.cut,
-        lost=losses.lines,
+    begin, end = _decode_block(first) or Block(), _decode_block(last) or Block()
+    name = NAME.fullmatch(path.name)
+    longest = {"host": 80, "boot": 80, "command": 80, "run": 200}
+    texts = {key: _clean(getattr(header, key), most) for key, most in longest.items()}
+    return ProcessFile(
+        path=path, started=int(name["started"]) if name else 0,
+        package=" ".join(_clean(text, 40) for text in (header.package, header.release) if text),
+        begin=_earliest(begin), first=begin.at, last=end.at, kinds=frozenset({*KINDS, "iterations"} - {*unseen}),
+        rank=rank, ended=bool(end.end), cut=losses.cut,
+        pid=header.pid, parent=header.parent, before=header.before, environ=header.environ, **texts,
     )  # fmt: skip
 
 
@@ -330,18 +333,6 @@ def _earliest(block: Block) -> int:
     return min([*starts, (block.at or (0, 0))[0]])
 
 
-def _process_file(path: Path, header: Header) -> ProcessFile:
-    name = NAME.fullmatch(path.name)
-    numbers = {key: header.environ.get(key, "") for key in _ENVIRON}
-    package = (_clean(text, 40) for text in (header.package, header.release) if text)
-    return ProcessFile(
-        path=path, host=_clean(header.host, 80), boot=_clean(header.boot, 80), pid=header.pid, parent=header.parent,
-        started=int(name["started"]) if name else 0, command=_clean(header.command, 80), run=_clean(header.run, 200),
-        before=header.before, package=" ".join(package),
-        environ={key: int(text) for key, text in numbers.items() if re.fullmatch(r"[0-9]{1,9}", text)},
-    )  # fmt: skip
-
-
 class Reader:
     """The records of one process, read as far as they are needed and forgotten when they are not.
 
@@ -351,9 +342,7 @@ class Reader:
     are missing.
     """
 
-    def __init__(
-        self, files: Sequence[Path], process: int, offset: int = 0, read: Callable[[int], None] = lambda _: None
-    ) -> None:
+    def __init__(self, files: Sequence[Path], process: int, offset: int = 0, progress: Progress = ignore) -> None:
         self.process, self.offset = process, offset
         self.spans: list[KeptSpan] = []
         self.open: dict[int, KeptSpan] = {}
@@ -363,7 +352,7 @@ class Reader:
         self.upto, self.done = -_LATEST, False
         self.losses = Losses()
         self.highest = self.count = 0
-        self._blocks = (block for path in files for block in blocks(path, self.losses, read))
+        self._blocks = (block for path in files for block in blocks(path, self.losses, progress))
 
     def advance(self, until: int) -> None:
         """Read until all is known that has ended before ``until``, or the file ends."""
@@ -386,9 +375,9 @@ class Reader:
         if block.at is not None:
             now = block.at[0] + self.offset
             for raw in block.spans:
-                self._take_row(_decoded(raw, _decode_row), now)
+                self._take_row(_decode_row(raw), now)
             if block.iterations:
-                self._take_iterations(_decoded(block.iterations, _decode_columns), now)
+                self._take_iterations(_decode_columns(block.iterations), now)
             self.upto = max(self.upto, now)
 
     def _take_row(self, row: RecordRow | None, now: int) -> None:
@@ -438,14 +427,12 @@ class Reader:
 
     def forget(self, before: int) -> list[KeptSpan]:
         """Drop what ended before ``before``, and give its spans back; iterations are dropped, too."""
-        gone = [span for span in self.spans if span.end is not None and span.end <= before]
-        if gone:
-            self.spans = [span for span in self.spans if span.end is None or span.end > before]
-        count = 0
-        while count < len(self.iterations) and self.iterations.end[count] <= before:
-            count += 1
-        self.iterations.forget(count)
-        return gone
+        ended = [span for span in self.spans if end_of(span) <= before]
+        if ended:
+            self.spans = [span for span in self.spans if end_of(span) > before]
+        ends = self.iterations.end
+        self.iterations.forget(next((at for at, end in enumerate(ends) if end > before), len(ends)))
+        return ended
 
 
 def _is_number(value: object) -> bool:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
 
 from patcher.messages.text import Text
+from patcher.progress import Progress, ignore
 from patcher.timeline import causes, clocks, recorded, runs, shares
 from patcher.timeline.files import KeptSpan, Reader
-from patcher.timeline.lanes import LaneBuilder
+from patcher.timeline.intervals import ENDLESS, end_of, length
+from patcher.timeline.lanes import Lanes
 from patcher.timeline.model import Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
-from patcher.timeline.path import ENDLESS, PathPiece, StepRecords, critical_path, end_of
+from patcher.timeline.path import PathPiece, StepRecords, critical_path
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import Collector
-
-Piece = TypeVar("Piece", PathPiece, PathSegment)
 
 SLACK_US = 1_500_000
 """Records come at most so long after what they tell of."""
@@ -44,13 +43,13 @@ MANY_LOST = 1_000
 
 
 def join(
-    run: Run, processes: Sequence[Process], folder: Path | None = None, read: Callable[[int], None] = lambda _: None
+    run: Run, processes: Sequence[Process], folder: Path | None = None, progress: Progress = ignore
 ) -> RunTimeline:
     """Return what the records of ``processes`` come to. ``folder`` is where windows that were recorded are looked for.
 
-    ``read`` is called with the number of compressed bytes that were read since.
+    ``progress`` is called with the number of compressed bytes that were read since.
     """
-    return _Join(run, processes, read).joined(folder)
+    return _Join(run, processes, progress).joined(folder)
 
 
 @dataclass
@@ -59,42 +58,33 @@ class _Join:
 
     run: Run
     processes: Sequence[Process]
-    read: Callable[[int], None]
+    progress: Progress
     steps: list[TrainingStep] = field(default_factory=list)
+    paths: list[list[PathPiece]] = field(default_factory=list)
     spent: list[causes.Spent] = field(default_factory=list)
     curve: list[tuple[float, int]] = field(default_factory=list)
     pieces: int = MOST_PIECES
     expected: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        roles = runs.by_role(self.processes)
-        drivers = roles.get("driver", [])
+        self.roles = runs.by_role(self.processes)
+        drivers = self.roles.get("driver", [])
         marking = [at for at in drivers if any("step" in part.kinds for part in self.processes[at].parts)]
         self.driver: int | None = next(iter(marking or drivers), None)
         self.marked = bool(marking)
         self.aligned = clocks.align(self.processes, self.driver or 0)
         offsets = self.aligned.offsets
-        firsts = [
-            part.begin + offsets[part.boot] for process in self.processes for part in process.parts[:1] if part.first
-        ]
-        self.origin = min(firsts, default=0)
+        firsts = (process.parts[0] for process in self.processes)
+        self.origin = min((part.begin + offsets[part.boot] for part in firsts if part.first), default=0)
         self.readers = [
-            Reader(process.paths, at, offsets[process.head.boot] - self.origin, self.read)
+            Reader(process.paths, at, offsets[process.head.boot] - self.origin, self.progress)
             for at, process in enumerate(self.processes)
         ]
-        self.roles = roles
-        self.tolerance = max(
-            [1_000, *(round(1e6 * (clock.error_seconds or 0)) + 1_000 for clock in self.aligned.clocks)]
-        )
-        self._make_lanes()
+        errors = (round(1e6 * (clock.error_seconds or 0)) for clock in self.aligned.clocks)
+        self.tolerance = 1_000 + max(errors, default=0)
+        self.lanes = Lanes(self.processes)
         self.collector = Collector(self.processes)
         self.lacking = runs.missing_ranks(self.processes)
-
-    def _make_lanes(self) -> None:
-        lanes = [(at, role) for at, process in enumerate(self.processes) for role in lane_roles(process)]
-        self.lanes = [LaneBuilder(self.processes[at], role, len(lanes)) for at, role in lanes]
-        self.lane_of = {lane: number for number, lane in enumerate(lanes)}
-        self.first_lane = {at: number for number, (at, _) in reversed([*enumerate(lanes)])}
 
     def joined(self, folder: Path | None) -> RunTimeline:
         """Join the run, step by step."""
@@ -104,8 +94,7 @@ class _Join:
             self.collector.feed(records if self.steps[1:] else self._records(-ENDLESS, end), number, start)
             self._forget(end)
         end = self._rest()
-        lanes = tuple(lane.built(number) for lane, number in zip(self.lanes, _numbers(self.lanes), strict=True))
-        steps = self._judged()
+        lanes, steps = self.lanes.built(), self._judged()
         return RunTimeline(
             self.run, shares.seconds(end), lanes, steps, causes.run_causes(steps, self.spent),
             self.collector.proposals(steps),
@@ -117,8 +106,7 @@ class _Join:
     @property
     def origin_wall(self) -> float:
         """The time on the driver's wall, in seconds since the epoch, at the zero of the common clock."""
-        head = self.processes[self.driver or 0].head
-        mono, wall = head.last or head.first or (0, head.started * 1000)
+        mono, wall = self.processes[self.driver or 0].head.clocks
         return (wall - mono + self.origin) / 1e6
 
     # ------------------------------------------------------------ reading
@@ -179,27 +167,19 @@ class _Join:
 
     def _forget(self, before: int) -> None:
         for at, reader in enumerate(self.readers):
-            process = self.processes[at]
-            roles = lane_roles(process)
-            if "engine" in roles:
-                self.lanes[self.lane_of[at, "engine"]].add_iterations(reader.iterations, before)
-            gone = reader.forget(before)
-            own = next((role for role in roles if role != "engine"), roles[0])
-            self.lanes[self.lane_of[at, own]].add(gone)
+            self.lanes.take(at, reader, before)
 
     def _rest(self) -> int:
         """Read what is behind the last step; returns the last time of the run."""
         until = max((reader.upto for reader in self.readers), default=0)
-        while not all(reader.done for reader in self.readers):
-            for process_reader in self.readers:
-                process_reader.advance(until)
+        while reading := [reader for reader in self.readers if not reader.done]:
+            for reader in reading:
+                reader.advance(until)
             self._forget(until - SLACK_US)
-            until = max(
-                until + STRIDE_US, min((reader.upto for reader in self.readers if not reader.done), default=until)
-            )
-        self._forget(1 << 61)
+            until = max(until + STRIDE_US, min((reader.upto for reader in reading if not reader.done), default=until))
+        self._forget(ENDLESS)
         for at, reader in enumerate(self.readers):
-            lane = self.lanes[self.first_lane[at]]
+            lane = self.lanes.builders[self.lanes.index(at, "")]
             lane.add(reader.open.values())
             lane.dropped = self._lost(at)
         return max([0, *(reader.upto for reader in self.readers)])
@@ -208,44 +188,43 @@ class _Join:
 
     def _explain(self, records: StepRecords, number: int, stale: float | None) -> None:
         path = critical_path(records)
-        length = records.end - records.start
+        us = records.end - records.start
         curve = shares.alive(records)
         tail = shares.tail(curve, path)
         ranks = {at: self.processes[at].rank for at in self.roles.get("trainer", ())}
         uneven = shares.imbalances(records, path, ranks)
         sync = shares.sync_intervals(records)
-        own = [span for span in records.spans if span.process == records.driver and span.kind == "phase"]
         stopped = self._incomplete(records)
-        parts = shares.sync_by_process(records)
-        self.spent.append(causes.spent(path, _last_replica(uneven), parts, stopped))
+        sync_by_process = shares.sync_by_process(records)
+        self.spent.append(causes.spent(path, _last_replica(uneven), sync_by_process, stopped))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
             self.curve = shares.thinned(self.curve, MOST_POINTS // 2)
         self.steps.append(
             TrainingStep(
-                number, shares.seconds(records.start), shares.seconds(records.end), shares.seconds(length),
-                "typical", "", None, None, tuple(map(self._segment, thinned(path, self.pieces))),
+                number, shares.seconds(records.start), shares.seconds(records.end), shares.seconds(us),
+                "typical", "", None, None, (),
                 shares.role_uses(records, path, self.roles), tail.seconds if tail else 0.0, tail,
-                shares.seconds(sum(end - begin for begin, end in sync)), shares.sync_parts(parts),
-                shares.seconds(sum(piece.end - piece.start for piece in path if piece.kind == "poll")),
-                shares.phase_parts(own, records), uneven, shares.what_if(length, path, tail, uneven, sync),
+                shares.seconds(length(sync)), shares.sync_parts(sync_by_process),
+                shares.seconds(length(piece for piece in path if piece.kind == "poll")),
+                shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync),
                 max((count for _, count in curve), default=0), stale, not self.steps, tuple(stopped.values()),
             )
         )  # fmt: skip
-        if len(self.steps) * self.pieces > MOST_SEGMENTS and self.pieces > FEWEST_PIECES:
+        self.paths.append(thinned(path, self.pieces))
+        if len(self.paths) * self.pieces > MOST_SEGMENTS and self.pieces > FEWEST_PIECES:
             self.pieces = max(self.pieces // 2, FEWEST_PIECES)
-            for at, step in enumerate(self.steps):
-                self.steps[at] = replace(step, critical_path=tuple(thinned(step.critical_path, self.pieces)))
+            self.paths = [thinned(path, self.pieces) for path in self.paths]
 
     def _segment(self, piece: PathPiece) -> PathSegment:
         at = piece.process
         process = self.processes[at] if at is not None else None
-        lane = self.lane_of.get((at, piece.role), self.first_lane[at]) if at is not None else None
         return PathSegment(
             shares.seconds(piece.start), shares.seconds(piece.end), shares.seconds(piece.end - piece.start), piece.role,
             process.replica if process and piece.role in ("engine", "server") else None,
             process.rank if process and piece.role == "trainer" else None,
-            piece.kind, piece.what, piece.phase, lane, shares.seconds(piece.late),
+            piece.kind, piece.what, piece.phase, self.lanes.index(at, piece.role) if at is not None else None,
+            shares.seconds(piece.late),
         )  # fmt: skip
 
     def _judged(self) -> tuple[TrainingStep, ...]:
@@ -255,7 +234,10 @@ class _Join:
             for at, process in enumerate(self.processes)
         ]
         verdicts = causes.verdicts(self.spent, who)
-        return tuple(replace(step, **vars(verdict)) for step, verdict in zip(self.steps, verdicts, strict=True))
+        return tuple(
+            replace(step, **vars(verdict), critical_path=tuple(map(self._segment, path)))
+            for step, verdict, path in zip(self.steps, verdicts, self.paths, strict=True)
+        )
 
     # ------------------------------------------------------------ what is missing
 
@@ -264,8 +246,7 @@ class _Join:
         for span in records.spans:
             own = span.process == records.driver and records.start <= span.start < records.end
             if own and (span.kind == "call" or span.id in records.groups):
-                group = records.groups.get(span.id)
-                count = len(group.works) if group else 0
+                count = records.count_works(span)
                 most = self.expected[span.name] = max(self.expected.get(span.name, 0), count)
                 if count < most and not records.has_twin(span):
                     lack = Text("{count} of {total} ranks recorded nothing of {name}", most - count, most, span.name)
@@ -337,21 +318,6 @@ class _Join:
             yield Text("the driver marks no steps: they are counted by its phase `step`")
 
 
-def lane_roles(process: Process) -> tuple[str, ...]:
-    """Return the lanes of a process: one, and one for the engine where that runs in it beside something else."""
-    own = process.roles[0]
-    return (own, "trainer") if own == "engine" and "trainer" in process.roles else (own,)
-
-
-def _numbers(lanes: Sequence[LaneBuilder]) -> list[int]:
-    counts = dict[str, int]()
-    numbers = []
-    for lane in lanes:
-        numbers.append(counts.get(lane.role, 0))
-        counts[lane.role] = numbers[-1] + 1
-    return numbers
-
-
 def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
     """Return which replica was done last, and by how much after the one before it."""
     for imbalance in uneven:
@@ -361,16 +327,14 @@ def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
     return None, 0
 
 
-def thinned(path: Sequence[Piece], most: int) -> list[Piece]:
+def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
     """Return a path of at most so many pieces: the shortest ones are put to the piece before them."""
-    if len(path) <= most:
-        return list(path)
-    lengths: list[float] = [piece.end - piece.start for piece in path]
-    by_length: list[int] = sorted(range(1, len(path)), key=lengths.__getitem__)
-    longest, thin = {*by_length[1 - most :]}, [path[0]]
-    for at, part in enumerate(path[1:], 1):
+    by_length = sorted(range(1, len(path)), key=lambda at: path[at].end - path[at].start)
+    longest = {0, *by_length[1 - most :]}
+    thin = list[PathPiece]()
+    for at, piece in enumerate(path):
         if at in longest:
-            thin.append(part)
+            thin.append(piece)
         else:
-            thin[-1] = thin[-1].until(part.end)
+            thin[-1] = thin[-1]._replace(end=piece.end)
     return thin

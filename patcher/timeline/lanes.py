@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from patcher.timeline.files import IterationColumns, KeptSpan
+from patcher.timeline.files import IterationColumns, KeptSpan, Reader
+from patcher.timeline.intervals import end_of
 from patcher.timeline.model import IterationRun, Lane, LaneSpan
 from patcher.timeline.path import GAP_US
 from patcher.timeline.runs import Process
@@ -18,7 +21,38 @@ neighbours among runs are put together.
 LEAST = 200
 """Of a lane, however many there are."""
 
-DEEPEST = 12
+
+class Lanes:
+    """The lanes of all processes: one each, and one for the engine where that runs beside a trainer.
+
+    ``places`` has the place of the process and the role of each lane.
+    """
+
+    def __init__(self, processes: Sequence[Process]) -> None:
+        self.places = [(at, role) for at, process in enumerate(processes) for role in _roles(process)]
+        self.builders = [LaneBuilder(processes[at], role, len(self.places)) for at, role in self.places]
+        self._first = {at: lane for lane, (at, _) in reversed([*enumerate(self.places)])}
+        self._by_place = {place: lane for lane, place in enumerate(self.places)}
+
+    def index(self, process: int, role: str) -> int:
+        """Return which lane of a process has what it did in this ``role``."""
+        return self._by_place.get((process, role), self._first[process])
+
+    def take(self, process: int, reader: Reader, before: int) -> None:
+        """Take from a reader what ended before a time, and let it forget that."""
+        engine = self._by_place.get((process, "engine"))
+        if engine is not None:
+            self.builders[engine].add_iterations(reader.iterations, before)
+        self.builders[self.index(process, "trainer")].add(reader.forget(before))
+
+    def built(self) -> tuple[Lane, ...]:
+        """Return the lanes, those of each role numbered."""
+        numbers = defaultdict[str, "itertools.count[int]"](itertools.count)
+        return tuple(builder.built(next(numbers[builder.role])) for builder in self.builders)
+
+
+def _roles(process: Process) -> tuple[str, ...]:
+    return ("engine", "trainer") if process.role == "engine" and "trainer" in process.roles else (process.role,)
 
 
 class LaneBuilder:
@@ -32,7 +66,7 @@ class LaneBuilder:
         self.gap = GAP_US
 
     def add(self, spans: Iterable[KeptSpan]) -> None:
-        """More spans of the process."""
+        """Add spans of the process."""
         self.spans += [span for span in spans if span.kind != "step"]
         if len(self.spans) > 2 * self.most:
             self._thin()
@@ -42,65 +76,49 @@ class LaneBuilder:
         self.spans = sorted(self.spans, key=_length, reverse=True)[: self.most]
 
     def add_iterations(self, columns: IterationColumns, before: int) -> None:
-        """The iterations that had ended before this time."""
-        last: list[int] = []
+        """Add the iterations that had ended before this time."""
+        iterations = list[IterationRun]()
         for start, end, requests, tokens in zip(*columns.columns[:4], strict=True):
             if end > before:
                 break
-            if not last or start - last[1] > self.gap:
-                self._close(last)
-                last = [start, end, 0, 0, 0]
-            last[1] = max(last[1], end)
-            last[2] += 1
-            last[3] += tokens <= requests
-            last[4] = max(last[4], requests)
-        self._close(last)
-
-    def _close(self, run: Sequence[int]) -> None:
-        """Put down iterations that followed each other."""
-        if run:
-            self.runs.append(IterationRun(seconds(run[0]), seconds(run[1]), *run[2:]))
+            iterations.append(IterationRun(start, end, 1, int(tokens <= requests), requests))
+        self.runs += _head_to_head(iterations, self.gap)
         while len(self.runs) > self.most:
             self.gap *= 2
-            self.runs = _closed(self.runs, self.gap / 1e6)
+            self.runs = _head_to_head(self.runs, self.gap)
 
     def built(self, number: int) -> Lane:
         """Return the lane, as the one of its role with this ``number``."""
         self._thin()
-        head, open_ends = self.process.head, list[int]()
-        shown = list[LaneSpan]()
-        for span in sorted(self.spans, key=lambda span: (span.start, -_length(span))):
-            open_ends = [end for end in open_ends if end > span.start]
-            end = None if span.end is None else seconds(span.end)
-            shown.append(LaneSpan(seconds(span.start), end, span.kind, span.name, min(len(open_ends), DEEPEST)))
-            if len(open_ends) <= DEEPEST:
-                open_ends.append(1 << 61 if span.end is None else span.end)
-        times = [time for span in shown for time in (span.start, span.end) if time is not None]
-        times += [time for run in self.runs for time in (run.start, run.end)]
+        ordered = sorted(self.spans, key=lambda span: (span.start, -_length(span)))
+        spans = tuple(
+            LaneSpan(seconds(span.start), None if span.end is None else seconds(span.end), span.kind, span.name)
+            for span in ordered
+        )
+        runs = tuple(run._replace(start=seconds(run.start), end=seconds(run.end)) for run in self.runs)
+        times = [time for part in (spans, runs) for start, end, *_ in part for time in (start, end) if time is not None]
         seen = (min(times, default=0.0), max(times, default=0.0))
+        head = self.process.head
         return Lane(
             self.role, number, self.process.replica, self.process.rank, head.host, head.pid, head.command,
-            tuple(shown), tuple(self.runs), self.left_out, seen, head.ended, self.dropped,
+            spans, runs, self.left_out, seen, head.ended, self.dropped,
         )  # fmt: skip
 
 
 def _length(span: KeptSpan) -> int:
-    return 1 << 61 if span.end is None else span.end - span.start
+    return end_of(span) - span.start
 
 
-def _joined(run: IterationRun, other: IterationRun) -> IterationRun:
-    return IterationRun(
-        run.start, max(run.end, other.end), run.iterations + other.iterations, run.decodes + other.decodes,
-        max(run.requests, other.requests),
-    )  # fmt: skip
-
-
-def _closed(runs: Iterable[IterationRun], gap: float) -> list[IterationRun]:
-    """Return the runs, those with at most ``gap`` between them as one."""
-    merged: list[IterationRun] = []
+def _head_to_head(runs: Iterable[IterationRun], gap: int) -> list[IterationRun]:
+    """Return the runs, those with at most ``gap`` microseconds between them as one."""
+    joined = list[IterationRun]()
     for run in runs:
-        if merged and run.start - merged[-1].end <= gap:
-            merged[-1] = _joined(merged[-1], run)
+        last = joined[-1] if joined else None
+        if last is None or run.start - last.end > gap:
+            joined.append(run)
         else:
-            merged.append(run)
-    return merged
+            joined[-1] = IterationRun(
+                last.start, max(last.end, run.end), last.iterations + run.iterations, last.decodes + run.decodes,
+                max(last.requests, run.requests),
+            )  # fmt: skip
+    return joined

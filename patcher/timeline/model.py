@@ -36,14 +36,13 @@ class LaneSpan(NamedTuple):
     """Something with a start and an end in one process; ``end`` is None while it goes on.
 
     ``kind`` is that of the records (``phase``, ``call``, ``work``, ``unit``, ``wait``, ``sync``, ``sleep``, ``poll``,
-    ``trajectory``, ``reward``, ``request``, ``serve``); ``depth`` counts the spans of this lane within which it lies.
+    ``trajectory``, ``reward``, ``request``, ``serve``).
     """
 
     start: float
     end: float | None
     kind: str
     name: str
-    depth: int
 
 
 class IterationRun(NamedTuple):
@@ -125,10 +124,6 @@ class PathSegment:
     phase: str
     lane: int | None
     late_seconds: float = 0.0
-
-    def until(self, end: float) -> PathSegment:
-        """Return the same with another end."""
-        return dataclasses.replace(self, end=end, seconds=round(end - self.start, 6))
 
 
 @dataclasses.dataclass(frozen=True)

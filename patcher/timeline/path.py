@@ -11,12 +11,12 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeVar
+from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 from patcher.messages.text import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
+from patcher.timeline.intervals import ENDLESS, Timed, by_start, end_of
 
 DEEPEST = 64
 """Spans within each other; what is deeper belongs to the outer ones."""
@@ -37,25 +37,10 @@ GENERATING = (
 LONGEST = 1 << 16
 """Points in the course of a rank that are compared with those of others."""
 
-ENDLESS = 1 << 61
-
-
-class Timed(Protocol):
-    """What has a start and an end."""
-
-    @property
-    def start(self) -> int:
-        """In microseconds."""
-
-    @property
-    def end(self) -> int | None:
-        """In microseconds; None while it goes on."""
-
+SENT_TOGETHER = 10_000
+"""Microseconds between two calls that a driver sends out one after the other, without waiting for the first."""
 
 T = TypeVar("T", bound=Timed)
-
-by_start = attrgetter("start")
-"""The order in which spans begin."""
 
 
 class PathPiece(NamedTuple):
@@ -74,10 +59,6 @@ class PathPiece(NamedTuple):
     process: int | None
     late: int = 0
 
-    def until(self, end: int) -> PathPiece:
-        """Return the same with another end."""
-        return self._replace(end=end)
-
 
 class CallGroup(NamedTuple):
     """A call of the driver with the works that it caused, one on each rank; ``end`` is that of the last of them.
@@ -89,15 +70,6 @@ class CallGroup(NamedTuple):
     end: int | None
     call: KeptSpan
     works: tuple[KeptSpan, ...]
-
-
-def end_of(timed: Timed) -> int:
-    """Return the end; of what goes on, one after all."""
-    return ENDLESS if timed.end is None else timed.end
-
-
-SENT_TOGETHER = 10_000
-"""Microseconds between two calls that a driver sends out one after the other, without waiting for the first."""
 
 
 def calls_for(call: str, work: str) -> bool:
@@ -115,16 +87,14 @@ def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | Non
     at = high
     while at > low:
         while waiting and end_of(waiting[-1]) >= at:
-            one = waiting.pop()
-            heapq.heappush(running, (one.start, len(waiting), one))
+            part = waiting.pop()
+            heapq.heappush(running, (part.start, len(waiting), part))
         if running and running[0][0] < at:
-            one = running[0][2]
-            yield one, (before := max(one.start, low)), at
-        elif waiting:
-            before, one = end_of(waiting[-1]), waiting[-1]
-            yield None, before, at
+            first = running[0][2]
+            before = max(first.start, low)
+            yield first, before, at
         else:
-            before = low
+            before = end_of(waiting[-1]) if waiting else low
             yield None, before, at
         at = before
 
@@ -149,60 +119,59 @@ class StepRecords:
     trainers_known: bool = True
     partial: bool = False
     expected: Mapping[str, int] = field(default_factory=dict)
-    children: Mapping[tuple[int, int], list[KeptSpan]] = field(init=False)
-    groups: Mapping[int, CallGroup] = field(init=False)
-    roots: Sequence[KeptSpan] = field(init=False)
-    serves: Mapping[int | None, list[KeptSpan]] = field(init=False)
-    rewards: Mapping[int, list[KeptSpan]] = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def nested(self) -> Mapping[tuple[int, int] | None, Sequence[KeptSpan]]:
+        """Process and id of a span → the spans within it; None → those that are in no other."""
         ids = {(span.process, span.id) for span in self.spans}
-        children = defaultdict[tuple[int, int], list[KeptSpan]](list)
-        roots, serves, rewards = (
-            list[KeptSpan](),
-            defaultdict[int | None, list[KeptSpan]](list),
-            defaultdict[int, list[KeptSpan]](list),
-        )
+        nested = defaultdict[tuple[int, int] | None, list[KeptSpan]](list)
         for span in self.spans:
-            own = (span.process, span.parent)
-            if own in ids and span.parent != span.id:
-                children[own].append(span)
-            else:
-                roots.append(span)
-            if span.kind == "serve":
-                serves[span.amount].append(span)
-            if span.kind == "reward":
-                rewards[span.process].append(span)
-        works = [root for root in roots if root.kind == "work"]
-        groups = self._grouped(works) | self._numbered(works)
-        taken = {(work.process, work.id) for group in groups.values() for work in group.works}
-        remote = [root for root in roots if root.process != self.driver and (root.process, root.id) not in taken]
-        values = {"children": children, "groups": groups, "roots": remote, "serves": serves, "rewards": rewards}
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+            around = (span.process, span.parent)
+            nested[around if around in ids and span.parent != span.id else None].append(span)
+        return nested
+
+    @cached_property
+    def by_kind(self) -> Mapping[str, Sequence[KeptSpan]]:
+        """The spans of each kind."""
+        by_kind = defaultdict[str, list[KeptSpan]](list)
+        for span in self.spans:
+            by_kind[span.kind].append(span)
+        return by_kind
+
+    @cached_property
+    def groups(self) -> Mapping[int, CallGroup]:
+        """Id of a call of the driver → the call with its works."""
+        works = [root for root in self.nested[None] if root.kind == "work"]
+        return self._grouped([work for work in works if work.amount is None]) | self._numbered(works)
+
+    @cached_property
+    def roots(self) -> Sequence[KeptSpan]:
+        """Spans of other processes that lie in no other span, and that no call of the driver caused."""
+        caused = {(work.process, work.id) for group in self.groups.values() for work in group.works}
+        roots = (root for root in self.nested[None] if root.process != self.driver)
+        return [root for root in roots if (root.process, root.id) not in caused]
+
+    @cached_property
+    def calls(self) -> Sequence[KeptSpan]:
+        """The calls of the driver."""
+        return [call for call in self.by_kind["call"] if call.process == self.driver]
 
     def _grouped(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Id of a call of the driver → its works without a number: of its method, that begin next, on each worker."""
-        works = [work for work in works if work.amount is None]
-        calls = [span for span in self.spans if span.kind == "call" and span.process == self.driver]
         by_method = {
-            work: [call for call in calls if calls_for(call.name, work)] for work in {work.name for work in works}
+            work: [call for call in self.calls if calls_for(call.name, work)] for work in {work.name for work in works}
         }
-        used = set[tuple[int, int]]()
-        works_of = defaultdict[int, list[KeptSpan]](list)
+        works_of = defaultdict[KeptSpan, dict[int, KeptSpan]](dict)
         for work in sorted(works, key=by_start):
-            free = [candidate for candidate in by_method[work.name] if (candidate.id, work.process) not in used]
+            free = [call for call in by_method[work.name] if work.process not in works_of.get(call, ())]
             if call := self._call_of(work, free):
-                used.add((call.id, work.process))
-                works_of[call.id].append(work)
-        by_id = {call.id: call for call in calls}
-        return {
-            call: CallGroup(
-                self._waits_from(by_id[call], several, works), max(map(end_of, (by_id[call], *several))), by_id[call],
-                tuple(several),
-            )
-            for call, several in works_of.items()
-        }  # fmt: skip
+                works_of[call][work.process] = work
+        groups = dict[int, CallGroup]()
+        for call, by_process in works_of.items():
+            several = tuple(by_process.values())
+            start = self._waits_from(call, several, works)
+            groups[call.id] = CallGroup(start, max(map(end_of, (call, *several))), call, several)
+        return groups
 
     def _waits_from(self, call: KeptSpan, several: Sequence[KeptSpan], works: Sequence[KeptSpan]) -> int:
         """Return when a call began to wait: one that gave a future, behind the works that its workers had before."""
@@ -217,7 +186,7 @@ class StepRecords:
         groups = dict[int, CallGroup]()
         for work in works:
             if work.process == self.driver and work.amount is not None:
-                several = tuple(work for work in works if (work.name, work.amount) == (work.name, work.amount))
+                several = tuple(rank for rank in works if (rank.name, rank.amount) == (work.name, work.amount))
                 groups[work.id] = CallGroup(work.start, max(map(end_of, several)), work, several)
         return groups
 
@@ -230,28 +199,33 @@ class StepRecords:
 
     def served_by(self, replica: int | None) -> list[KeptSpan]:
         """Return what the server of a replica did for requests."""
-        served = (work for several in self.serves.values() for work in several)
-        return [serve for serve in served if self.replica_of[serve.process] == replica]
+        return [serve for serve in self.by_kind["serve"] if self.replica_of[serve.process] == replica]
+
+    def count_works(self, call: KeptSpan) -> int:
+        """Return how many works of a call are recorded."""
+        group = self.groups.get(call.id)
+        return len(group.works) if group else 0
 
     def has_twin(self, call: KeptSpan) -> bool:
         """Tell whether a call of its method went to other workers at once: whose a work is, is a guess then."""
-        methods = {span.name for span in self.spans if span.kind == "work" and calls_for(call.name, span.name)}
+        methods = {work.name for work in self.by_kind["work"] if calls_for(call.name, work.name)}
         return any(
-            span.name != call.name and abs(span.start - call.start) < SENT_TOGETHER
-            for span in self.spans
-            if span.kind == "call"
-            and span.process == self.driver
-            and any(calls_for(span.name, name) for name in methods)
+            other.name != call.name
+            and abs(other.start - call.start) < SENT_TOGETHER
+            and any(calls_for(other.name, name) for name in methods)
+            for other in self.calls
         )
 
-    def lacks(self, call: KeptSpan) -> int:
-        """Return how many works of a call are not recorded that should be."""
-        group = self.groups.get(call.id)
-        count = len(group.works) if group else 0
+    def lacks(self, call: KeptSpan) -> bool:
+        """Tell whether works of a call are not recorded that should be."""
         if not self.trainers_known or self.partial:
-            return 1
-        lacking = max(self.expected.get(call.name, 0) - count, 0)
-        return 0 if lacking and self.has_twin(call) else lacking
+            return True
+        return self.count_works(call) < self.expected.get(call.name, 0) and not self.has_twin(call)
+
+    def within(self, node: KeptSpan, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
+        """Return which of ``spans`` lie within ``node``, as far as the clocks tell."""
+        low, high = node.start - self.tolerance, end_of(node) + self.tolerance
+        return [span for span in spans if low <= span.start and end_of(span) <= high]
 
     def remote(self, node: KeptSpan) -> list[KeptSpan]:
         """Return what other processes did for a span of the driver: all of it within the span.
@@ -259,33 +233,26 @@ class StepRecords:
         Trajectories count where none goes on beyond it, for then it waited for them, or where it is known to.
         """
         low, high = node.start - self.tolerance, end_of(node) + self.tolerance
-        waits = node.kind == "poll" or node.name in GENERATING
+        remote = self.within(node, (root for root in self.roots if root.kind in ("work", "sync", "sleep")))
         leading = self._leading
-        others = [root for root in self.roots if root.kind in ("work", "sync", "sleep")]
-        others = [other for other in others if low <= other.start and end_of(other) <= high]
-        crossing = any(
-            (trajectory.start < low < end_of(trajectory)) or (trajectory.start < high < end_of(trajectory))
-            for trajectory in leading
-        )
-        if waits or not crossing:
-            others += [trajectory for trajectory in leading if end_of(trajectory) <= high and end_of(trajectory) > low]
-        return others
+        waits = node.kind == "poll" or node.name in GENERATING
+        if waits or not any(root.start < edge < end_of(root) for root in leading for edge in (low, high)):
+            remote += [root for root in leading if low < end_of(root) <= high]
+        return remote
 
     @property
     def _leading(self) -> list[KeptSpan]:
         """Trajectories; without an agent loop's file what servers did, then rewards."""
-        for kinds in (("trajectory",), ("serve",), ("reward",)):
-            if spans := [root for root in self.roots if root.kind in kinds]:
-                return spans
+        for kind in ("trajectory", "serve", "reward"):
+            if leading := [root for root in self.roots if root.kind == kind]:
+                return leading
         return []
 
 
 def critical_path(records: StepRecords) -> list[PathPiece]:
     """Return the pieces of the critical path of a step, in order; together they are as long as the step."""
     walk = _Walk(records)
-    tops = [span for span in records.spans if span.process == records.driver and span.kind != "step"]
-    ids = {span.id for span in tops}
-    roots = [span for span in tops if span.parent not in ids or span.parent == span.id]
+    roots = [root for root in records.nested[None] if root.process == records.driver]
     walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
     return merged(reversed(walk.pieces))
 
@@ -332,18 +299,18 @@ class _Walk:
             self.own(node, low, high, phase)
             return
         records = self.records
-        parts: list[KeptSpan | CallGroup] = [*records.children.get((node.process, node.id), ())]
+        inner = records.nested.get((node.process, node.id), ())
         if node.process == records.driver:
             phase = node.name if node.kind == "phase" else phase
-            parts = _with_groups(records, [part for part in parts if isinstance(part, KeptSpan)])
-        elif node.kind == "reward" and not parts:
-            parts += self._remote_rewards(node)
-        elif node.kind == "request":
-            parts += self._serve_of(node)
+            self.explain_parts(_with_groups(records, inner), low, high, node, phase, depth)
         elif node.kind == "serve":
             self.explain_serve(node, low, high, phase)
-            return
-        self.explain_parts(parts, low, high, node, phase, depth)
+        else:
+            if node.kind == "request":
+                inner = [*inner, *self._serve_of(node)]
+            elif node.kind == "reward" and not inner:
+                inner = self._remote_rewards(node)
+            self.explain_parts(inner, low, high, node, phase, depth)
 
     def own(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
         """Time of ``node`` that nothing within it covers: what others did for it, and the rest is its own."""
@@ -352,21 +319,17 @@ class _Walk:
             self.pieces.append(PathPiece(low, high, "driver", "gap", Text("between phases"), "", records.driver))
         elif node.process == records.driver:
             for cover, begin, end in walk_back(records.remote(node), low, high):
-                if cover is None:
-                    self.own_of_driver(node, begin, end, phase)
-                else:
+                if cover is not None:
                     self.explain(cover, begin, end, phase, 1)
+                elif node.kind == "call" and records.lacks(node):
+                    self.pieces.append(PathPiece(begin, end, "unrecorded", "gap", node.name, phase, None))
+                else:
+                    self.add(node, begin, end, phase)
         elif node.kind in ("trajectory", "request", "phase"):
-            others = (reward for reward in records.rewards.get(node.process, ()) if reward.parent != node.id)
+            rewards = records.by_kind["reward"]
+            others = (span for span in rewards if span.process == node.process and span.parent != node.id)
             for cover, begin, end in walk_back(others, low, high):
                 self.add(cover or node, begin, end, phase)
-        else:
-            self.add(node, low, high, phase)
-
-    def own_of_driver(self, node: KeptSpan, low: int, high: int, phase: str) -> None:
-        """Time of the driver in which nobody else did anything for it, as far as is recorded."""
-        if node.kind == "call" and self.records.lacks(node):
-            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", node.name, phase, None))
         else:
             self.add(node, low, high, phase)
 
@@ -387,20 +350,14 @@ class _Walk:
 
     def _remote_rewards(self, node: KeptSpan) -> list[KeptSpan]:
         """Return the rewards of other processes that a reward in an agent loop waits for."""
-        room = self.records.tolerance
-        return [
-            root for root in self.records.roots
-            if root.kind == "reward" and root.process != node.process
-            and root.start >= node.start - room and end_of(root) <= end_of(node) + room
-        ]  # fmt: skip
+        roots = self.records.roots
+        rewards = (root for root in roots if root.kind == "reward" and root.process != node.process)
+        return self.records.within(node, rewards)
 
     def _serve_of(self, request: KeptSpan) -> list[KeptSpan]:
         """Return the server's side of a request: as long a prompt, within it; of several the last to end."""
-        room = self.records.tolerance
-        inside = [
-            serve for serve in self.records.serves.get(request.amount, ())
-            if serve.start >= request.start - room and end_of(serve) <= end_of(request) + room
-        ]  # fmt: skip
+        serves = self.records.by_kind["serve"]
+        inside = self.records.within(request, (serve for serve in serves if serve.amount == request.amount))
         return [max(inside, key=end_of)] if inside else []
 
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
@@ -443,26 +400,22 @@ class _Walk:
 
     def explain_group(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
         """What the ranks did that a call set to work: at each point that all come to, the last one counts."""
-        last = max(group.works, key=end_of)
+        *_, last = sorted(group.works, key=end_of)
         ends = max(low, min(high, end_of(last)))
         if ends < high:
             self.own(group.call, ends, high, phase)
         courses = [self._course(work) for work in group.works]
-        names = [[point.label for point in course] for course in courses]
-        if len(group.works) == 1:
-            begin = min(max(low, last.start), ends)
-            self.explain(last, begin, ends, phase, depth)
-            if begin > low:
-                self._queue(group.call, low, begin, phase, last, 0)
-        elif all(name == names[0] for name in names):
+        labels = [[point.label for point in course] for course in courses]
+        if len(group.works) > 1 and all(label == labels[0] for label in labels):
             self._lockstep(group, courses, low, ends, phase)
-        else:
-            self._apart(group, low, ends, phase, depth)
-
-    def _queue(self, call: KeptSpan, low: int, high: int, phase: str, work: KeptSpan, late: int) -> None:
-        """From a call to the start of its work."""
-        all_ranks = not late and len(self.records.groups[call.id].works) > 1
-        self.add(work._replace(name=Text("start of {name}", work.name)), low, high, phase, late, all_ranks=all_ranks)
+            return
+        begin = min(max(low, last.start), ends)
+        before = len(self.pieces)
+        self.explain(last, begin, ends, phase, depth)
+        if len(group.works) > 1:
+            self._blame_last(group, before, begin, ends)
+        if begin > low:  # from the call to the start of its work
+            self.add(_start_of(last), low, begin, phase, all_ranks=len(group.works) > 1)
 
     def _course(self, work: KeptSpan) -> list[Point]:
         """Return the starts and ends within a work, in order, with the innermost span that goes on before each."""
@@ -476,15 +429,14 @@ class _Walk:
             if ends:
                 continue
             ahead.append((span, span, True))
-            inner = self.records.children.get((span.process, span.id))
+            inner = self.records.nested.get((span.process, span.id))
             if inner and depth < DEEPEST and len(course) < LONGEST:
                 ahead += [(child, span, False) for child in sorted(inner, key=by_start, reverse=True)]
         return course
 
     def _lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:
         """Piece by piece, from one point that all ranks come to, to the next."""
-        length = end_of(group) - group.start
-        room = max(TOLERANCE_US, int(SHARE * min(length, ENDLESS)), self.records.tolerance)
+        room = self._room(end_of(group) - group.start)
         stretches, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
         for points in zip(*courses, strict=True):
             last = max(range(len(points)), key=lambda rank: points[rank].time)
@@ -496,28 +448,32 @@ class _Walk:
             at = max(points[last].time, before)
             within = points[last].within
             if not stretches:
-                within = within._replace(name=Text("start of {name}", within.name))
+                within = _start_of(within)
             stretches.append((before, at, within, late, not alone))
             before = at
         for begin, end, span, late, together in reversed(stretches):
             if begin < high and end > low and end > begin:
                 self.add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
 
-    def _apart(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
-        """Follow ranks whose courses differ: the last to finish, or all of them if they finish together."""
-        *others, last = sorted(group.works, key=end_of)
-        behind = end_of(last) - end_of(others[-1])
-        room = max(TOLERANCE_US, int(SHARE * min(end_of(last) - group.start, ENDLESS)), self.records.tolerance)
-        begin = min(max(low, last.start), high)
-        at = len(self.pieces)
-        self.explain(last, begin, high, phase, depth)
-        late = behind if behind > room else 0
-        for place in range(at, len(self.pieces)):
-            piece = self.pieces[place]
-            share = late * (piece.end - piece.start) // max(high - begin, 1)
-            self.pieces[place] = piece._replace(process=piece.process if late else None, late=share)
-        if begin > low:
-            self._queue(group.call, low, begin, phase, last, 0)
+    def _blame_last(self, group: CallGroup, first: int, low: int, high: int) -> None:
+        """Say of the pieces from ``first`` on, of ranks whose courses differ, by how much the last was behind.
+
+        The last rank to finish has them; where all finish together, nobody is named.
+        """
+        before, last = sorted(map(end_of, group.works))[-2:]
+        late = last - before if last - before > self._room(last - group.start) else 0
+        for at, piece in enumerate(self.pieces[first:], first):
+            share = late * (piece.end - piece.start) // max(high - low, 1)
+            self.pieces[at] = piece._replace(process=piece.process if late else None, late=share)
+
+    def _room(self, us: int) -> int:
+        """Return within which time ranks that took so long arrive together."""
+        return max(TOLERANCE_US, int(SHARE * min(us, ENDLESS)), self.records.tolerance)
+
+
+def _start_of(work: KeptSpan) -> KeptSpan:
+    """Return a work under the name that the time before it has."""
+    return work._replace(name=Text("start of {name}", work.name))
 
 
 class Point(NamedTuple):
@@ -558,23 +514,3 @@ def head_to_head(columns: IterationColumns, first: int, last: int) -> int:
     """Return up to which gap iterations are head to head: thrice the median of their lengths, and 20 ms at least."""
     lengths = sorted(columns.end[at] - columns.start[at] for at in range(first, min(last, first + 4096)))
     return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US
-
-
-def covered(intervals: Iterable[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
-    """Return the union of ``intervals`` within ``low`` to ``high``, in order."""
-    union = list[tuple[int, int]]()
-    for begin, end in sorted(intervals):
-        begin, end = max(begin, low), min(end, high)
-        if begin >= end:
-            continue
-        if union and begin <= union[-1][1]:
-            union[-1] = union[-1][0], max(end, union[-1][1])
-        else:
-            union.append((begin, end))
-    return union
-
-
-def uncovered(covered_intervals: Sequence[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
-    """Return what `covered` leaves of ``low`` to ``high``."""
-    edges = [(low, low), *covered_intervals, (high, high)]
-    return [(end, begin) for (_, end), (begin, _) in pairwise(edges) if begin > end]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patcher.progress import Progress, ignore
 from patcher.timeline import files
 from patcher.timeline.files import ProcessFile
 from patcher.timeline.model import ROLES, Run
@@ -69,12 +70,12 @@ class Surveyed:
     unread: tuple[Path, ...] = ()
 
 
-def survey(file_paths: Sequence[Path], read: Callable[[int], None] = lambda _: None) -> Surveyed:
+def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
     """Look at all files, and sort their processes into runs, the newest last."""
     surveyed, newer, unread = list[ProcessFile](), list[Path](), list[Path]()
     for path in file_paths:
         try:
-            surveyed_file = files.survey(path, read)
+            surveyed_file = files.survey(path, progress)
         except files.NewerVersion:
             newer.append(path)
         except OSError:
@@ -133,10 +134,10 @@ def _inherited(processes: Sequence[Process]) -> list[Process]:
     line = _Ancestry(processes).line
     inherited = []
     for process in processes:
-        replicas = (ancestor.head.environ.get("VERL_REPLICA_RANK") for ancestor in line(process))
+        replicas = (ancestor.head.number("VERL_REPLICA_RANK") for ancestor in line(process))
         replica = next((number for number in replicas if number is not None), None)
         own = next((part.rank for part in reversed(process.parts) if part.rank is not None), None)
-        rank = own if own is not None else process.head.environ.get("RANK")
+        rank = own if own is not None else process.head.number("RANK")
         run = next((ancestor.head.run for ancestor in line(process) if ancestor.head.run), "")
         inherited.append(replace(process, replica=replica, rank=rank, run=run))
     return inherited
@@ -219,7 +220,7 @@ def missing_ranks(processes: Iterable[Process]) -> dict[int, list[int]]:
     """World size → the ranks of trainers of which there is no file, for the worlds that lack some."""
     worlds = defaultdict[int, Counter[int]](Counter)
     for process in processes:
-        size = process.head.environ.get("WORLD_SIZE")
+        size = process.head.number("WORLD_SIZE")
         if "trainer" in process.roles and process.rank is not None and size:
             worlds[size][process.rank] += 1
     return {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
 from patcher.messages.text import Text
-from patcher.timeline.files import KeptSpan
+from patcher.timeline.files import IterationColumns, KeptSpan
+from patcher.timeline.intervals import Interval, by_start, covered, end_of, length, overlap, uncovered
 from patcher.timeline.model import (
     BALANCE,
     FREE_SYNC,
@@ -21,11 +22,9 @@ from patcher.timeline.model import (
     RoleUse,
     Tail,
 )
-from patcher.timeline.path import PathPiece, StepRecords, by_start, covered, end_of, head_to_head, uncovered
+from patcher.timeline.path import PathPiece, StepRecords, head_to_head
 
 T = TypeVar("T")
-
-Interval = tuple[int, int]
 
 TAIL = 10
 """A tail has less than one in so many of the most requests."""
@@ -45,20 +44,6 @@ def seconds(us: float) -> float:
     return round(us / 1e6, 6)
 
 
-def overlap(intervals: Iterable[Interval], pieces: Iterable[Interval]) -> int:
-    """Return how long both go on; each is in order and does not overlap itself."""
-    total, others = 0, list(pieces)
-    at = 0
-    for begin, end in intervals:
-        while at < len(others) and others[at][1] <= begin:
-            at += 1
-        place = at
-        while place < len(others) and others[place][0] < end:
-            total += min(end, others[place][1]) - max(begin, others[place][0])
-            place += 1
-    return total
-
-
 # ---------------------------------------------------------------- busy and idle
 
 
@@ -72,7 +57,7 @@ def role_uses(
     uses = []
     for role in ("driver", "trainer", "engine", "reward"):
         lanes = processes.get(role, ())
-        busy = [_busy(role, records, path, at, by_process.get(at, ())) for at in lanes]
+        busy = [_busy(role, records, path, at, by_process[at]) for at in lanes]
         if lanes and (any(busy) or role == "driver"):
             uses.append(_use(role, busy, path, records))
     return tuple(uses)
@@ -83,13 +68,16 @@ def _busy(
 ) -> list[Interval]:
     low, high = records.start, records.end
     if role == "driver":
-        return covered(((piece.start, piece.end) for piece in path if _computes(piece, process)), low, high)
+        return covered((piece for piece in path if _computes(piece, process)), low, high)
     if role == "engine":
-        return covered(engine_busy(records, process), low, high)
-    kind = "work" if role == "trainer" else "reward"
-    works = covered(((span.start, end_of(span)) for span in spans if span.kind == kind), low, high)
-    waits = covered(((span.start, end_of(span)) for span in spans if span.kind == "wait"), low, high)
-    return [(begin, end) for work in works for begin, end in uncovered(covered(waits, *work), *work)]
+        columns = records.iterations.get(process, IterationColumns())
+        room = head_to_head(columns, 0, len(columns))
+        return covered(covered(map(Interval, columns.start, columns.end), gap=room), low, high)
+    if role == "reward":
+        return covered((span for span in spans if span.kind == "reward"), low, high)
+    works = covered((span for span in spans if span.kind == "work"), low, high)
+    waits = covered((span for span in spans if span.kind == "wait"), low, high)
+    return [busy for work in works for busy in uncovered(covered(waits, *work), *work)]
 
 
 def _computes(piece: PathPiece, driver: int) -> bool:
@@ -97,35 +85,17 @@ def _computes(piece: PathPiece, driver: int) -> bool:
     return piece.process == driver and piece.role != "trainer" and piece.kind not in ("poll", "call")
 
 
-def engine_busy(records: StepRecords, process: int) -> Iterator[Interval]:
-    """Yield from the first of several iterations head to head to the end of the last."""
-    columns = records.iterations.get(process)
-    if columns is None or not len(columns):
-        return
-    room = head_to_head(columns, 0, len(columns))
-    begin, end = columns.start[0], columns.end[0]
-    for start, stop in zip(columns.start, columns.end, strict=True):
-        if start - end > room:
-            yield begin, end
-            begin = start
-        end = max(end, stop)
-    yield begin, end
-
-
 def _use(role: str, busy: Sequence[Sequence[Interval]], path: Sequence[PathPiece], records: StepRecords) -> RoleUse:
-    length, lanes = records.end - records.start, len(busy)
-    mean = sum(end - begin for lane in busy for begin, end in lane) / lanes
-    waited = defaultdict[tuple[str, str, str], int](int)
-    by_reason = defaultdict[tuple[str, str, str], list[Interval]](list)
+    whole, lanes = records.end - records.start, len(busy)
+    mean = sum(map(length, busy)) / lanes
+    by_reason = defaultdict[tuple[str, str, str], list[PathPiece]](list)
     for piece in path:
-        by_reason[piece.role, piece.what, piece.phase].append((piece.start, piece.end))
-    for lane in busy:
-        idle = uncovered(lane, records.start, records.end)
-        for reason, pieces in by_reason.items():
-            waited[reason] += overlap(idle, pieces)
+        by_reason[piece.role, piece.what, piece.phase].append(piece)
+    idle = [uncovered(lane, records.start, records.end) for lane in busy]
+    waited = {reason: sum(overlap(lane, pieces) for lane in idle) for reason, pieces in by_reason.items()}
     longest = sorted(waited.items(), key=lambda pair: -pair[1])[:REASONS]
-    reasons = tuple(IdleReason(*reason, seconds(us / lanes)) for reason, us in longest if us * 100 > length * lanes)
-    return RoleUse(role, lanes, seconds(mean), seconds(length - mean), round(mean / max(length, 1), 4), reasons)
+    reasons = tuple(IdleReason(*reason, seconds(us / lanes)) for reason, us in longest if us * 100 > whole * lanes)
+    return RoleUse(role, lanes, seconds(mean), seconds(whole - mean), round(mean / max(whole, 1), 4), reasons)
 
 
 # ---------------------------------------------------------------- the rollout
@@ -133,19 +103,13 @@ def _use(role: str, busy: Sequence[Sequence[Interval]], path: Sequence[PathPiece
 
 def alive(records: StepRecords) -> list[tuple[int, int]]:
     """Return from which time on how many requests are alive within a step: what servers have, else what was sent."""
-    for kind in ("serve", "request", "trajectory"):
-        spans = [span for span in records.spans if span.kind == kind]
-        if spans:
-            break
+    spans = records.by_kind["serve"] or records.by_kind["request"] or records.by_kind["trajectory"]
     events = sorted(
         [(max(span.start, records.start), 1) for span in spans]
         + [(end_of(span), -1) for span in spans if end_of(span) <= records.end]
     )
     counts = accumulate(change for _, change in events)
-    curve: dict[int, int] = {}
-    for (time, _), count in zip(events, counts, strict=True):
-        curve[time] = count
-    return list(curve.items())
+    return list({time: count for (time, _), count in zip(events, counts, strict=True)}.items())
 
 
 def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | None:
@@ -160,8 +124,8 @@ def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | 
         begin = time
     if begin is None:
         return None
-    pieces = [(piece.start, piece.end) for piece in path if piece.role in ROLLOUT]
-    return Tail(seconds(begin), seconds(end), seconds(end - begin), peak, seconds(overlap([(begin, end)], pieces)))
+    saves = length(covered((piece for piece in path if piece.role in ROLLOUT), begin, end))
+    return Tail(seconds(begin), seconds(end), seconds(end - begin), peak, seconds(saves))
 
 
 def thinned(curve: Sequence[tuple[T, int]], points: int) -> list[tuple[T, int]]:
@@ -186,20 +150,22 @@ def imbalances(
 
     ``ranks`` are those of the trainers, by their place.
     """
-    ends, works = defaultdict[int, int](int), defaultdict[int, list[Interval]](list)
-    for span in records.spans:
-        replica = records.replica_of[span.process]
-        if span.kind == "serve" and replica is not None and records.start < end_of(span) <= records.end:
-            ends[replica] = max(ends[replica], end_of(span) - records.start)
-        rank = ranks.get(span.process)
-        if span.kind == "work" and rank is not None:
-            works[rank].append((span.start, end_of(span)))
+    ends = defaultdict[int, int](int)
+    for serve in records.by_kind["serve"]:
+        replica = records.replica_of[serve.process]
+        if replica is not None and records.start < end_of(serve) <= records.end:
+            ends[replica] = max(ends[replica], end_of(serve) - records.start)
+    works = defaultdict[int, list[KeptSpan]](list)
+    for work in records.by_kind["work"]:
+        rank = ranks.get(work.process)
+        if rank is not None:
+            works[rank].append(work)
     late = defaultdict[int, int](int)
     for piece in path:
         rank = ranks.get(piece.process) if piece.process is not None else None
         if rank is not None:
             late[rank] += piece.late
-    done = {rank: sum(e - b for b, e in covered(spans, records.start, records.end)) for rank, spans in works.items()}
+    done = {rank: length(covered(spans, records.start, records.end)) for rank, spans in works.items()}
     unequal = []
     if len(ends) > 1:
         unequal.append(_imbalance("replicas", ends, max(ends.values()) - sum(ends.values()) / len(ends)))
@@ -217,26 +183,20 @@ def _imbalance(of: str, done: Mapping[int, int], us: float) -> Imbalance:
 
 def sync_intervals(records: StepRecords) -> list[Interval]:
     """Return when weights went from the trainer to the engines: as the driver has it, else as anybody has."""
-    of_driver = [span for span in records.spans if span.process == records.driver and _syncs(span)]
-    spans = of_driver or [span for span in records.spans if span.kind == "sync"]
-    return covered(((span.start, end_of(span)) for span in spans), records.start, records.end)
-
-
-def _syncs(span: KeptSpan) -> bool:
-    return span.kind == "sync" or (span.kind == "phase" and span.name in SYNC)
+    syncs = records.by_kind["sync"]
+    phases = (phase for phase in records.by_kind["phase"] if phase.name in SYNC)
+    of_driver = [span for span in (*syncs, *phases) if span.process == records.driver]
+    return covered(of_driver or syncs, records.start, records.end)
 
 
 def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
     """Part of the weight sync → how long it took in each process that had it, in microseconds."""
-    by_name = defaultdict[str, defaultdict[int, list[Interval]]](lambda: defaultdict(list))
-    for span in records.spans:
-        if span.kind == "sync":
-            by_name[span.name][span.process].append((span.start, end_of(span)))
+    by_name = defaultdict[str, defaultdict[int, list[KeptSpan]]](lambda: defaultdict(list))
+    for sync in records.by_kind["sync"]:
+        by_name[sync.name][sync.process].append(sync)
     return {
-        name: {
-            at: sum(e - b for b, e in covered(intervals, records.start, records.end)) for at, intervals in spans.items()
-        }
-        for name, spans in by_name.items()
+        name: {at: length(covered(syncs, records.start, records.end)) for at, syncs in by_process.items()}
+        for name, by_process in by_name.items()
     }
 
 
@@ -247,11 +207,11 @@ def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
 
 
 def what_if(
-    length: int, path: Sequence[PathPiece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[Interval]
+    step_us: int, path: Sequence[PathPiece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[Interval]
 ) -> tuple[Bound, ...]:
     """Return what the step would at best take if one thing were different; what saves nothing is left out."""
-    of_rollout = sum(piece.end - piece.start for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
-    of_trainer = sum(piece.end - piece.start for piece in path if piece.role == "trainer")
+    of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
+    of_trainer = length(piece for piece in path if piece.role == "trainer")
     balance = sum(
         min(round(imbalance.seconds * 1e6), of_rollout if imbalance.of == "replicas" else of_trainer)
         for imbalance in uneven
@@ -267,7 +227,7 @@ def what_if(
             Text("the last replica and the last rank would finish when the mean one does; work moves, none disappears"),
         ),
         (
-            FREE_SYNC, overlap([(piece.start, piece.end) for piece in path], sync),
+            FREE_SYNC, overlap(path, sync),
             Text("nothing waits for the weights; what already runs beside the sync cannot be saved twice"),
         ),
         (
@@ -275,13 +235,14 @@ def what_if(
             Text("rollout and training side by side, as in an asynchronous trainer: the longer of the two remains"),
         ),
     )  # fmt: skip
-    return tuple(Bound(name, seconds(length - us), seconds(us), why) for name, us, why in saved if us * 1000 > length)
+    return tuple(Bound(name, seconds(step_us - us), seconds(us), why) for name, us, why in saved if us * 1000 > step_us)
 
 
-def phase_parts(phases: Iterable[KeptSpan], records: StepRecords) -> tuple[Part, ...]:
+def phase_parts(records: StepRecords) -> tuple[Part, ...]:
     """Return how long each phase of the driver took in a step, in the order in which they began."""
-    by_name = defaultdict[str, list[Interval]](list)
-    for phase in sorted(phases, key=by_start):
-        by_name[phase.name].append((phase.start, end_of(phase)))
-    sums = {name: covered(spans, records.start, records.end) for name, spans in by_name.items()}
-    return tuple(Part(name, seconds(sum(e - b for b, e in spans))) for name, spans in sums.items() if spans)
+    by_name = defaultdict[str, list[KeptSpan]](list)
+    for phase in sorted(records.by_kind["phase"], key=by_start):
+        if phase.process == records.driver:
+            by_name[phase.name].append(phase)
+    unions = {name: covered(phases, records.start, records.end) for name, phases in by_name.items()}
+    return tuple(Part(name, seconds(length(union))) for name, union in unions.items() if union)

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from patcher.messages.command_line import CommandLine
 from patcher.messages.text import Text
 from patcher.timeline.files import KeptSpan
+from patcher.timeline.intervals import ENDLESS, by_start, covered, end_of
 from patcher.timeline.model import ProposedWindow, TrainingStep
-from patcher.timeline.path import ENDLESS, StepRecords, by_start, covered, end_of
+from patcher.timeline.path import StepRecords
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
@@ -112,7 +113,7 @@ class Collector:
     def _decodes(self, records: StepRecords, step: int, process: int, since: int) -> None:
         replica, columns = records.replica_of[process], records.iterations[process]
         served = records.served_by(replica)
-        busy = covered(((serve.start, end_of(serve)) for serve in served), -ENDLESS, ENDLESS)
+        busy = covered(served)
         at, most = 0, 0
         ours = defaultdict[int, list[Decode]](list)
         for start, end, requests, tokens in zip(*columns.columns[:4], strict=True):
@@ -223,7 +224,7 @@ class Collector:
         self, what: str, rollout: Rollout, first: int, end: int, why: str, span: tuple[int, int], *more: str
     ) -> ProposedWindow:
         by_verl = rollout.replica is not None and any(
-            "VERL_REPLICA_RANK" in process.head.environ for process in self.processes
+            process.head.number("VERL_REPLICA_RANK") is not None for process in self.processes
         )
         replicas = ("--replicas", str(rollout.replica)) if by_verl else ()
         window = ("--decode", f"{first}:{end}", *more)
@@ -283,7 +284,7 @@ def _rollout(
 
 def _units(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
     """Yield the micro-batches within a span."""
-    for child in records.children.get((span.process, span.id), ()) if depth < 8 else ():
+    for child in records.nested.get((span.process, span.id), ()) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":
             yield child
         else:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.path import PathPiece, StepRecords, covered, critical_path, uncovered, walk_back
+from patcher.timeline.path import PathPiece, StepRecords, critical_path, walk_back
 
 MS = 1_000
 DRIVER, FIRST, SECOND, SERVER, ENGINE, AGENT, REWARD = range(7)
@@ -142,6 +142,17 @@ def test_ranks_without_a_driver_are_compared_by_the_number_of_their_work() -> No
     assert (157, 205, "generate", FIRST) in [(one.start / MS, one.end / MS, one.what, one.process) for one in path]
     assert {one.process for one in path if one.what != "generate" and one.kind != "gap"} == {None}
     assert {one.phase for one in path} == {""}
+
+
+def test_ranks_are_not_compared_with_works_of_another_number_or_name() -> None:
+    rows = Rows()
+    for process in (DRIVER, FIRST):
+        for number, begin in ((4, 0), (5, 50)):
+            rows.add(process, "work", "train", begin, begin + 40, 0, number)
+        rows.add(process, "work", "evaluate", 90, 99, 0, 5)
+    records = StepRecords(0, 100 * MS, DRIVER, rows.spans, {}, ROLES, REPLICAS)
+    for group in records.groups.values():
+        assert [(work.name, work.amount) for work in group.works] == [(group.call.name, group.call.amount)] * 2
 
 
 def test_what_a_trainer_does_with_an_engine_in_its_process_is_not_of_the_engine() -> None:
@@ -303,8 +314,3 @@ def test_spans_that_are_their_own_parents_end() -> None:
     rows.add(DRIVER, "phase", "b", 10, 40, 3)
     rows.add(DRIVER, "phase", "c", 12, 38, 2)
     assert rows.path(60)
-
-
-def test_intervals() -> None:
-    assert covered([(5, 9), (1, 3), (2, 4), (20, 30)], 0, 25) == [(1, 4), (5, 9), (20, 25)]
-    assert uncovered([(1, 4), (5, 9)], 0, 12) == [(0, 1), (4, 5), (9, 12)]

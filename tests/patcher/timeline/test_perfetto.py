@@ -94,7 +94,7 @@ def test_a_run_that_has_just_begun() -> None:
 def test_threads_of_many_requests_at_once_are_found_in_time() -> None:
     """Each of these needs a thread of its own, so whoever looks at all threads for each looks 3 600 million times."""
     count = 60_000
-    spans = tuple(LaneSpan(float(at), float(at + count), "request", "", 0) for at in range(count))
+    spans = tuple(LaneSpan(float(at), float(at + count), "request", "") for at in range(count))
     run = made.run()
     run = dataclasses.replace(run, lanes=(dataclasses.replace(run.lanes[0], spans=spans), *run.lanes[1:]))
     with at_most(30):
@@ -105,7 +105,7 @@ def test_threads_of_many_requests_at_once_are_found_in_time() -> None:
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))), st.booleans())
 @settings(max_examples=examples(200), deadline=None)
 def test_a_span_is_on_the_first_thread_that_has_room(ends: list[tuple[int, int]], nests: bool) -> None:
-    spans = [LaneSpan(start, start + length, "request", "", 0) for start, length in ends]
+    spans = [LaneSpan(start, start + length, "request", "") for start, length in ends]
     expected: list[list[tuple[float, float]]] = []
     for start, length in sorted(ends, key=lambda one: (one[0], -one[1])):
         end = start + length

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from patcher.timeline.intervals import Interval
 from patcher.timeline.model import Imbalance
 from patcher.timeline.path import PathPiece
-from patcher.timeline.shares import overlap, tail, thinned, what_if
+from patcher.timeline.shares import tail, thinned, what_if
 
 S = 1_000_000
 
@@ -33,10 +34,6 @@ def test_the_tail_is_the_end_with_below_a_tenth_of_the_requests(name: str) -> No
         assert found.saves_seconds == 2  # what of it is on the path of the rollout
 
 
-def test_overlaps_are_counted_once() -> None:
-    assert overlap([(0, 5), (8, 20)], [(3, 9), (10, 11), (19, 30)]) == 2 + 1 + 1 + 1
-
-
 def test_a_thinned_curve_keeps_its_peaks_and_its_end() -> None:
     curve = [(at, 500 if at == 321 else at % 7) for at in range(1_000)]
     found = thinned(curve, 50)
@@ -50,6 +47,7 @@ def test_bounds_are_of_what_lies_on_the_path_and_none_is_said_that_saves_nothing
     path = [piece("engine", 0, 6), piece("driver", 6, 7, "poll"), piece("trainer", 7, 10)]
     uneven = [Imbalance("replicas", ((0, 5.0), (1, 6.0)), 0.5), Imbalance("ranks", ((0, 1.0), (1, 9.0)), 4.0)]
     found = {
-        one.name: (one.seconds, one.saves_seconds) for one in what_if(10 * S, path, None, uneven, [(9 * S, 12 * S)])
+        one.name: (one.seconds, one.saves_seconds)
+        for one in what_if(10 * S, path, None, uneven, [Interval(9 * S, 12 * S)])
     }
     assert found == {"perfect balance": (6.5, 3.5), "free weight sync": (9, 1), "overlap": (7, 3)}

@@ -9,7 +9,7 @@ from patcher.timeline.page.rows import Interval
 
 
 def lane(role: str, *spans: tuple[float, float | None, str, str], rank: int | None = None, **more: object) -> Lane:
-    return Lane(role, 0, None, rank, "a", 1, "c", tuple(LaneSpan(*one, depth=0) for one in spans), seen=(0, 9), **more)  # type: ignore[arg-type]
+    return Lane(role, 0, None, rank, "a", 1, "c", tuple(LaneSpan(*one) for one in spans), seen=(0, 9), **more)  # type: ignore[arg-type]
 
 
 def timeline(*lanes: Lane) -> RunTimeline:

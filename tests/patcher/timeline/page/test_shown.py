@@ -174,7 +174,7 @@ def test_what_was_found_in_a_run_is_in_the_language_of_its_page(tmp_path: Path) 
 
 
 def test_bars_lie_where_they_were() -> None:
-    spans = (LaneSpan(0, 4, "phase", "gen", 0), LaneSpan(5, 10, "phase", "adv", 0), LaneSpan(10, 20, "phase", "gen", 0))
+    spans = (LaneSpan(0, 4, "phase", "gen"), LaneSpan(5, 10, "phase", "adv"), LaneSpan(10, 20, "phase", "gen"))
     lane = Lane("driver", 0, None, None, "a", 1, "c", spans, seen=(0, 20))
     text = page.page(replace(made.empty(), seconds=20.0, lanes=(lane,)))
     assert [one[:2] for one in strokes(text, "gen · driver")] == [(0, TICKS // 5), (TICKS // 2, TICKS)]
@@ -241,7 +241,7 @@ SPANS = {
 def test_names_that_are_too_many_are_drawn_as_one(form: str) -> None:
     found, count = made.run(), 30_000
     lane, end = found.lanes[0], found.steps[-1].end
-    spans = [LaneSpan(*SPANS[form](at, count, end), "phase", f"a phase with the number {at}", 0) for at in range(count)]
+    spans = [LaneSpan(*SPANS[form](at, count, end), "phase", f"a phase with the number {at}") for at in range(count)]
     found = replace(found, lanes=(replace(lane, spans=tuple(spans)), *found.lanes[1:]))
     with at_most(60):
         text = page.page(found)

@@ -1,0 +1,67 @@
+"""Intervals in whole microseconds: what of a range they cover, what they leave, and how long two go on at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple, Protocol
+
+ENDLESS = 1 << 61
+"""Later than any record."""
+
+by_start = attrgetter("start")
+"""The order in which spans begin."""
+
+
+class Timed(Protocol):
+    """What has a start and an end."""
+
+    @property
+    def start(self) -> int:
+        """In microseconds."""
+
+    @property
+    def end(self) -> int | None:
+        """In microseconds; None while it goes on."""
+
+
+class Interval(NamedTuple):
+    """From when to when."""
+
+    start: int
+    end: int
+
+
+def end_of(timed: Timed) -> int:
+    """Return the end; of what goes on, one after all."""
+    return ENDLESS if timed.end is None else timed.end
+
+
+def covered(parts: Iterable[Timed], low: int = -ENDLESS, high: int = ENDLESS, *, gap: int = 0) -> list[Interval]:
+    """Return the union of ``parts`` within ``low`` to ``high``, in order; up to ``gap`` between two is covered, too."""
+    union = list[Interval]()
+    for begin, end in sorted((max(part.start, low), min(end_of(part), high)) for part in parts):
+        if begin >= end:
+            continue
+        if union and begin <= union[-1].end + gap:
+            union[-1] = Interval(union[-1].start, max(end, union[-1].end))
+        else:
+            union.append(Interval(begin, end))
+    return union
+
+
+def uncovered(union: Sequence[Interval], low: int, high: int) -> list[Interval]:
+    """Return what a ``union`` of `covered` leaves of ``low`` to ``high``."""
+    edges = [Interval(low, low), *union, Interval(high, high)]
+    return [Interval(before.end, after.start) for before, after in pairwise(edges) if after.start > before.end]
+
+
+def length(parts: Iterable[Timed]) -> int:
+    """Return the sum of the lengths of ``parts``."""
+    return sum(end_of(part) - part.start for part in parts)
+
+
+def overlap(parts: Sequence[Timed], other: Sequence[Timed]) -> int:
+    """Return how long both go on; neither overlaps itself."""
+    return length(parts) + length(other) - length(covered((*parts, *other)))
