@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from patcher.messages.text import Text
 from patcher.timeline.model import (
@@ -48,9 +48,6 @@ LARGEST = 3
 """Causes that are said of a run."""
 
 
-NOTHING: Mapping[str, Any] = {}
-
-
 class What(NamedTuple):
     """What is compared between steps: who did what in which phase, whichever of them it was."""
 
@@ -81,9 +78,9 @@ class Spent:
 
 def spent(
     path: Iterable[PathPiece],
-    replica_late: tuple[int | None, int] = (None, 0),
-    sync: Mapping[str, Mapping[int, int]] = NOTHING,
-    unsafe: Mapping[str, str] = NOTHING,
+    replica_late: tuple[int | None, int],
+    sync: Mapping[str, Mapping[int, int]],
+    unsafe: Mapping[str, str],
 ) -> Spent:
     """Return the sums of a path, with what else is known of its step."""
     us = defaultdict[What, int](int)
@@ -120,118 +117,124 @@ NOBODY = Who(None, None)
 
 def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
     """Return the verdict on each step; the first one, which has its warm-up, is no measure for the others."""
-    return [_verdict(step, _others(steps, at), who) for at, step in enumerate(steps)]
+    return [_Comparison(step, _neighbours(steps, at), who).verdict() for at, step in enumerate(steps)]
 
 
-def _others(steps: Sequence[Spent], at: int) -> list[Spent]:
+def _neighbours(steps: Sequence[Spent], at: int) -> list[Spent]:
     first = max(at - NEIGHBOURS, 0)
-    near = list(enumerate(steps[first : at + NEIGHBOURS + 1], first))
-    others = [neighbour for place, neighbour in near if place not in (0, at)]
-    return others if len(others) >= FEWEST else [neighbour for place, neighbour in near if place != at]
+    near = [(place, step) for place, step in enumerate(steps[first : at + NEIGHBOURS + 1], first) if place != at]
+    behind_first = [step for place, step in near if place]
+    return behind_first if len(behind_first) >= FEWEST else [step for _, step in near]
 
 
-def _verdict(step: Spent, others: Sequence[Spent], who: Sequence[Who]) -> StepVerdict:
-    most = max(step.us, key=lambda key: step.us[key], default=None)
-    mostly = _cause(step, most, others, who) if most else None
-    if len(others) < FEWEST:
-        return StepVerdict(TYPICAL, Text("there are too few steps to compare it with"), None, mostly)
-    typical = statistics.median(other.total for other in others)
-    standing = [(excess, key) for key in step.us if (excess := _stands_out(step, key, others, typical)) > 0]
-    if not standing:
-        return StepVerdict(TYPICAL, Text("nothing stands out over the other steps"), None, mostly)
-    excess, key = max(standing)
-    longer = step.total - typical
-    if excess < SINGLE * longer:
-        own, more = seconds(excess), seconds(longer)
-        several = Text(
-            "no single cause: {what} accounts for {seconds:.2f} s of {excess:.2f} s more", key.what, own, more
+@dataclass(frozen=True)
+class _Comparison:
+    """A step beside those that it is compared with; ``who`` names the processes by their place."""
+
+    step: Spent
+    others: Sequence[Spent]
+    who: Sequence[Who]
+
+    def verdict(self) -> StepVerdict:
+        """Return what limited the step, and what most of it was spent on."""
+        us = self.step.us
+        verdict, why, limit = self._judge()
+        mostly = max(us, key=us.__getitem__) if us else None
+        return StepVerdict(verdict, why, self._cause(limit) if limit else None, self._cause(mostly) if mostly else None)
+
+    def _judge(self) -> tuple[str, str, What | None]:
+        """Return the verdict, why it is that, and what limited the step."""
+        if len(self.others) < FEWEST:
+            return TYPICAL, Text("there are too few steps to compare it with"), None
+        typical = statistics.median(other.total for other in self.others)
+        excesses = ((self._stands_out(key, typical), key) for key in self.step.us)
+        standing = [(excess, key) for excess, key in excesses if excess > 0]
+        if not standing:
+            return TYPICAL, Text("nothing stands out over the other steps"), None
+        excess, key = max(standing)
+        longer = self.step.total - typical
+        if excess < SINGLE * longer:
+            why = Text(
+                "no single cause: {what} accounts for {seconds:.2f} s of {excess:.2f} s more",
+                key.what,
+                seconds(excess),
+                seconds(longer),
+            )
+            return SEVERAL, why, None
+        if longer < LEAST * excess:
+            return TYPICAL, Text("it took no longer than the other steps"), None
+        if key.role == "unrecorded":
+            return NOT_KNOWN, Text("{what} took longer, and what did it left no record", key.what), None
+        if key.role in self.step.unsafe:
+            return NOT_KNOWN, self.step.unsafe[key.role], None
+        hidden = Text(
+            "the step is {seconds:.2f} s longer: the rest would have passed anyway, with polling for example",
+            seconds(longer),
         )
-        return StepVerdict(SEVERAL, several, None, mostly)
-    if longer < LEAST * excess:
-        return StepVerdict(TYPICAL, Text("it took no longer than the other steps"), None, mostly)
-    if key.role == "unrecorded":
-        return StepVerdict(
-            NOT_KNOWN, Text("{what} took longer, and what did it left no record", key.what), None, mostly
-        )
-    if key.role in step.unsafe:
-        return StepVerdict(NOT_KNOWN, step.unsafe[key.role], None, mostly)
-    hidden = Text(
-        "the step is {seconds:.2f} s longer: the rest would have passed anyway, with polling for example",
-        seconds(longer),
-    )
-    return StepVerdict("limited", hidden if longer < MOSTLY * excess else "", _cause(step, key, others, who), mostly)
+        return "limited", hidden if longer < MOSTLY * excess else "", key
 
+    def _usual(self, key: What) -> tuple[float, float]:
+        """Return the median of what the other steps spent on it, and the spread of that, as a standard deviation."""
+        values = [other.us.get(key, 0) for other in self.others]
+        middle = _median(values)
+        return middle, 1.4826 * _median(abs(value - middle) for value in values)
 
-def _usual(key: What, others: Sequence[Spent]) -> tuple[float, float]:
-    """Return the median of what the other steps spent on it, and the spread of that, as a standard deviation."""
-    values = [other.us.get(key, 0) for other in others]
-    middle = statistics.median(values)
-    return middle, 1.4826 * statistics.median(abs(value - middle) for value in values)
+    def _stands_out(self, key: What, typical: float) -> float:
+        """Return by how much it lies above the typical step; 0 where that is nothing out of the ordinary."""
+        middle, spread = self._usual(key)
+        excess = self.step.us[key] - middle
+        return excess if excess > max(SPREADS * spread, SHARE * typical) else 0
 
+    def _cause(self, key: What) -> Cause:
+        us = self.step.us[key]
+        excess = max(us - self._usual(key)[0], 0)
+        replica, rank = self._named(key, excess)
+        return Cause(key.role, replica, rank, key.what, key.phase, seconds(us), seconds(excess), key.kind)
 
-def _stands_out(step: Spent, key: What, others: Sequence[Spent], typical: float) -> float:
-    """Return by how much it lies above the typical step; 0 where that is nothing out of the ordinary."""
-    middle, spread = _usual(key, others)
-    excess = step.us[key] - middle
-    return excess if excess > max(SPREADS * spread, SHARE * typical) else 0
+    def _named(self, key: What, excess: float) -> Who:
+        """Return the rank or replica that has most of an excess; nobody where several share it, or it cannot be known.
 
+        Who always comes last does not count: by how much more than usual is compared.
+        """
+        shares = self.step.by_process[key]
+        top = max(shares, key=lambda process: shares[process])
+        if key.kind == "sync":
+            return self._longest(self.step.sync.get(key.what, {}), excess)
+        if key.role == "trainer":
+            return Who(None, self._rank(key, excess))
+        if key.role in ("engine", "server") and top is not None:
+            return Who(self._replica(self.who[top].replica, excess), None)
+        return NOBODY
 
-def _cause(step: Spent, key: What, others: Sequence[Spent], who: Sequence[Who]) -> Cause:
-    middle, _ = _usual(key, others) if others else (0.0, 0.0)
-    excess = max(step.us[key] - middle, 0)
-    replica, rank = _named(step, key, excess, others, who)
-    return Cause(key.role, replica, rank, key.what, key.phase, seconds(step.us[key]), seconds(excess), key.kind)
+    def _rank(self, key: What, excess: float) -> int | None:
+        late = self.step.late.get(key, {})
+        last = max(late, key=lambda process: late[process], default=None)
+        if last is not None and excess:
+            usual = _median(other.late.get(key, {}).get(last, 0) for other in self.others)
+            if late[last] - usual >= MOSTLY * excess:
+                return self.who[last].rank
+        trainers = [process for process in self.who if process.rank is not None and process.replica is None]
+        alone = len(trainers) == 1 and any(process is not None for process in self.step.by_process[key])
+        return trainers[0].rank if alone else None
 
+    def _replica(self, replica: int | None, excess: float) -> int | None:
+        if len({process.replica for process in self.who if process.replica is not None}) == 1:
+            return replica
+        last, late = self.step.replica_late
+        usual = _median(other.replica_late[1] if other.replica_late[0] == replica else 0 for other in self.others)
+        return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
 
-def _named(step: Spent, key: What, excess: float, others: Sequence[Spent], who: Sequence[Who]) -> Who:
-    """Return the rank or replica that has most of an excess; nobody where several share it, or it cannot be known.
-
-    Who always comes last does not count: by how much more than usual is compared.
-    """
-    shares = step.by_process[key]
-    top = max(shares, key=lambda process: shares[process])
-    if key.kind == "sync":
-        return _longest(step.sync.get(key.what, {}), excess, who)
-    if key.role == "trainer":
-        return Who(None, _rank(step, key, excess, others, who))
-    if key.role in ("engine", "server") and top is not None:
-        return Who(_replica(step, who[top].replica, excess, others, who), None)
-    return NOBODY
-
-
-def _rank(step: Spent, key: What, excess: float, others: Sequence[Spent], who: Sequence[Who]) -> int | None:
-    late = step.late.get(key, {})
-    last = max(late, key=lambda process: late[process], default=None)
-    if last is not None and excess:
-        usual = _median(other.late.get(key, {}).get(last, 0) for other in others)
-        if late[last] - usual >= MOSTLY * excess:
-            return who[last].rank
-    trainers = [process for process in who if process.rank is not None and process.replica is None]
-    processes = {process for process in step.by_process[key] if process is not None}
-    return trainers[0].rank if len(trainers) == 1 and processes else None
-
-
-def _replica(
-    step: Spent, replica: int | None, excess: float, others: Sequence[Spent], who: Sequence[Who]
-) -> int | None:
-    if len({process.replica for process in who if process.replica is not None}) == 1:
-        return replica
-    last, late = step.replica_late
-    usual = _median(other.replica_late[1] if other.replica_late[0] == replica else 0 for other in others)
-    return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
+    def _longest(self, lengths: Mapping[int, int], excess: float) -> Who:
+        """Return who took so much longer than all others that it makes most of the excess."""
+        ordered = sorted(lengths, key=lambda process: lengths[process])
+        if len(ordered) < 2 or not excess or lengths[ordered[-1]] - lengths[ordered[-2]] < MOSTLY * excess:
+            return NOBODY
+        return self.who[ordered[-1]]
 
 
 def _median(values: Iterable[float]) -> float:
     numbers = [*values]
     return statistics.median(numbers) if numbers else 0.0
-
-
-def _longest(lengths: Mapping[int, int], excess: float, who: Sequence[Who]) -> Who:
-    """Return who took so much longer than all others that it makes most of the excess."""
-    ordered = sorted(lengths, key=lambda process: lengths[process])
-    if len(ordered) < 2 or not excess or lengths[ordered[-1]] - lengths[ordered[-2]] < MOSTLY * excess:
-        return NOBODY
-    return who[ordered[-1]]
 
 
 # ---------------------------------------------------------------- the run
@@ -254,47 +257,34 @@ ADVICE = {
 
 
 def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[RunCause, ...]:
-    """What costs the run most over all steps but the first: what stood out, and what could be saved in every step.
+    """Return what costs the run most over all steps but the first: what stood out, and what every step could save.
 
     ``paths`` are what those of the steps were spent on: where a run is long, the steps have them in larger pieces.
     """
-    counted = list(steps[1:] or steps)
-    whole = sum(step.seconds for step in counted)
+    counted = steps[1:] or steps
     causes = [*_lasting(counted, paths[1:] or paths), *_outstanding(counted)]
-    rows = [
-        RunCause(title, round(total, 6), round(total / whole, 4), tuple(numbers), ADVICE[advice], cause)
-        for title, total, numbers, advice, cause in causes
-        if whole and total > 0.01 * whole
+    whole = sum(step.seconds for step in counted)
+    costly = [
+        replace(cause, seconds=round(cause.seconds, 6), share=round(cause.seconds / whole, 4))
+        for cause in causes
+        if whole and cause.seconds > 0.01 * whole
     ]
-    return tuple(sorted(rows, key=lambda row: -row.seconds)[:LARGEST])
+    return tuple(sorted(costly, key=lambda cause: -cause.seconds)[:LARGEST])
 
 
-_Row = tuple[str, float, list[int], str, "Cause | None"]
-
-
-def _outstanding(steps: Iterable[TrainingStep]) -> list[_Row]:
-    """Excesses of the same cause together."""
+def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
+    """Yield excesses of the same cause together; their share of the run is not known yet."""
     grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
     for step in steps:
-        limit = step.limited_by
-        if limit is not None:
-            grouped[limit.role, limit.replica, limit.rank, limit.kind, limit.what, limit.phase].append(
-                (step.step, limit)
-            )
-    rows: list[_Row] = []
+        cause = step.limited_by
+        if cause is not None:
+            group = grouped[cause.role, cause.replica, cause.rank, cause.kind, cause.what, cause.phase]
+            group.append((step.step, cause))
     for group in grouped.values():
-        largest = max((limit for _, limit in group), key=lambda member: member.excess_seconds)
-        total = sum(limit.excess_seconds for _, limit in group)
-        rows.append(
-            (
-                Text("{label}, over the typical step", largest.label),
-                total,
-                [at for at, _ in group],
-                advice(largest),
-                largest,
-            )
-        )
-    return rows
+        largest = max((cause for _, cause in group), key=lambda cause: cause.excess_seconds)
+        title = Text("{label}, over the typical step", largest.label)
+        total = sum(cause.excess_seconds for _, cause in group)
+        yield RunCause(title, total, 0.0, tuple(step for step, _ in group), ADVICE[advice(largest)], largest)
 
 
 def advice(cause: Cause) -> str:
@@ -310,26 +300,31 @@ def advice(cause: Cause) -> str:
     return "reward" if cause.role == "reward" else "driver"
 
 
-def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> list[_Row]:
-    """Return what every step could do without, beside what made it stand out."""
+def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
+    """Yield what every step could do without, beside what made it stand out; the share is not known yet."""
+    polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
+    polling = Text("polling ({names}) after the last trajectory had ended", ", ".join(sorted(polls)[:2]))
+    gaps = [sum(us for key, us in path.us.items() if key.kind == "gap" and key.role == "driver") for path in paths]
+    tail, last = (
+        Text("the tail of the rollout, with fewer than a tenth of its requests"),
+        Text("waiting for the last replica and the last rank"),
+    )
+    savings = (
+        ("poll", polling, [step.poll_seconds for step in steps]),
+        ("tail", tail, [_saved(step, NO_TAIL) for step in steps]),
+        ("sync", Text("weight sync"), [_saved(step, FREE_SYNC) for step in steps]),
+        ("gap", Text("the driver between its phases"), list(map(seconds, gaps))),
+        ("replica", last, [_saved(step, BALANCE) for step in steps]),
+    )
+    for key, title, values in savings:
+        beside = [max(value - _counted(step, key), 0) for step, value in zip(steps, values, strict=True)]
+        affected = [step for step, value in zip(steps, beside, strict=True) if value > 0.01 * step.seconds]
+        cause = _path_cause(affected[0], key) if affected else None
+        yield RunCause(title, sum(beside), 0.0, tuple(step.step for step in affected), ADVICE[key], cause)
 
-    def over(name: str, title: str, key: str, values: Sequence[float]) -> _Row:
-        values = [max(value - _counted(step, key), 0) for step, value in zip(steps, values, strict=True)]
-        numbers = [step.step for step, value in zip(steps, values, strict=True) if value > 0.01 * step.seconds]
-        cause = next((_path_cause(step, name) for step in steps if step.step in numbers), None)
-        return title, sum(values), numbers, key, cause
 
-    def saved(name: str) -> list[float]:
-        return [sum(bound.saves_seconds for bound in step.what_if if bound.name == name) for step in steps]
-
-    rows = [
-        over("poll", _poll_title(paths), "poll", [step.poll_seconds for step in steps]),
-        over("", Text("the tail of the rollout, with fewer than a tenth of its requests"), "tail", saved(NO_TAIL)),
-        over("sync", Text("weight sync"), "sync", saved(FREE_SYNC)),
-        over("gap", Text("the driver between its phases"), "gap", list(map(_gaps, paths))),
-        over("", Text("waiting for the last replica and the last rank"), "replica", saved(BALANCE)),
-    ]
-    return [row for row in rows if row[1] > 0]
+def _saved(step: TrainingStep, name: str) -> float:
+    return sum(bound.saves_seconds for bound in step.what_if if bound.name == name)
 
 
 def _counted(step: TrainingStep, key: str) -> float:
@@ -341,21 +336,12 @@ def _counted(step: TrainingStep, key: str) -> float:
     return cause.excess_seconds if alike else 0.0
 
 
-def _poll_title(paths: Iterable[Spent]) -> str:
-    names = {key.what for path in paths for key in path.us if key.kind == "poll"}
-    return Text("polling ({names}) after the last trajectory had ended", ", ".join(sorted(names)[:2]))
-
-
-def _gaps(path: Spent) -> float:
-    return seconds(sum(us for key, us in path.us.items() if key.kind == "gap" and key.role == "driver"))
-
-
 def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
     """Return the longest piece of this kind on a path, as a cause without an excess."""
-    segments = [segment for segment in step.critical_path if kind and segment.kind == kind]
+    segments = [segment for segment in step.critical_path if segment.kind == kind]
     if not segments:
         return None
-    longest = max(segments, key=lambda piece: piece.seconds)
+    longest = max(segments, key=lambda segment: segment.seconds)
     return Cause(
         longest.role, longest.replica, longest.rank, longest.what, longest.phase, longest.seconds, 0.0, longest.kind
     )

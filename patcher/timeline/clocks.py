@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from patcher.messages.text import Text
 from patcher.timeline.files import KeptSpan, Reader
-from patcher.timeline.intervals import by_start
+from patcher.timeline.intervals import ENDLESS, by_start
 from patcher.timeline.model import Clock
 from patcher.timeline.path import calls_for
 from patcher.timeline.runs import Process
@@ -56,10 +56,8 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
     """One clock for all ``processes``, that of the one at ``reference``. Reads the files where machines are several."""
     walls = _walls(processes)
     home = processes[reference].head.boot
-    if len(walls) == 1:
-        return Alignment({home: 0}, (_clock(processes, home, Offset(0, 0, Text("same clock"))),))
     apart = {boot: wall - walls[home] for boot, wall in walls.items()}
-    offsets = solved(bounds(processes), home, apart)
+    offsets = solved(bounds(processes) if len(walls) > 1 else (), home, apart)
     clocks = [_clock(processes, boot, offset, apart[boot] - offset.offset) for boot, offset in offsets.items()]
     return Alignment({boot: offset.offset for boot, offset in offsets.items()}, tuple(clocks))
 
@@ -72,34 +70,33 @@ def _walls(processes: Iterable[Process]) -> dict[str, int]:
     return {boot: wall - mono for boot, (mono, wall) in newest.items()}
 
 
-def _clock(processes: Iterable[Process], boot: str, offset: Offset, ahead: int = 0) -> Clock:
+def _clock(processes: Iterable[Process], boot: str, offset: Offset, ahead: int) -> Clock:
     hosts = tuple(dict.fromkeys(process.head.host for process in processes if process.head.boot == boot))
     error = None if offset.error is None else offset.error / 1e6
     return Clock(hosts, ahead / 1e6, error, offset.source, offset.contradicts)
 
 
-def solved(bounds_known: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
+def solved(clock_bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
     """Boot id → the offset of its clock to that of ``home``.
 
     ``walls`` are the offsets by the clocks on the wall, which count as far as the bounds leave them room.
     """
     edges: dict[tuple[str, str], int] = {}
-    for bound in bounds_known:
-        pair = (bound.earlier, bound.later)
-        edges[pair] = max(edges.get(pair, bound.least), bound.least)
-    low, high = _longest(edges, home, walls), _longest({(b, a): v for (a, b), v in edges.items()}, home, walls)
+    for earlier, later, least in clock_bounds:
+        edges[earlier, later] = max(edges.get((earlier, later), least), least)
+    low = _longest(edges, home, walls)
+    high = _longest({(later, earlier): least for (earlier, later), least in edges.items()}, home, walls)
     offsets: dict[str, Offset] = {}
     for boot, wall in walls.items():
-        below, above = low.get(boot), high.get(boot)
-        above = None if above is None else -above
+        below, above = low.get(boot, -ENDLESS), -high.get(boot, -ENDLESS)
         if boot == home:
             offsets[boot] = Offset(0, 0, Text("same clock"))
-        elif below is None or above is None:
-            inside = max(wall, below) if below is not None else min(wall, above) if above is not None else wall
-            offsets[boot] = Offset(inside, None, Text("wall clock"))
+        elif boot in low and boot in high:
+            offsets[boot] = Offset(
+                (below + above) // 2, abs(above - below) // 2, "causality", above - below < -SLACK_US
+            )
         else:
-            apart = above - below
-            offsets[boot] = Offset((below + above) // 2, abs(apart) // 2, "causality", apart < -SLACK_US)
+            offsets[boot] = Offset(min(max(wall, below), above), None, Text("wall clock"))
     return offsets
 
 
@@ -108,18 +105,17 @@ def _longest(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[st
     lengths = {home: 0}
     for _ in boots:  # a longer way has a circle, which is a contradiction
         for (begin, end), length in edges.items():
-            if (
-                begin in lengths
-                and end != home
-                and lengths[begin] + length > lengths.get(end, lengths[begin] + length - 1)
-            ):
+            longer = begin in lengths and lengths[begin] + length > lengths.get(end, -ENDLESS)
+            if longer and end != home:
                 lengths[end] = lengths[begin] + length
     return lengths
 
 
 def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
     """Yield what calls and requests say of the clocks of two machines."""
-    by_kind = {"call": _Kept(), "work": _Kept(), "request": _Kept(), "serve": _Kept()}
+    by_kind: dict[str, dict[str, dict[int, list[KeptSpan]]]] = {
+        kind: defaultdict(lambda: defaultdict(list)) for kind in ("call", "work", "request", "serve")
+    }
     for at, process in enumerate(processes):
         for span in _spans(process, at, by_kind):
             key = span.name if span.kind in ("call", "work") else str(span.amount)
@@ -133,11 +129,6 @@ def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
                         yield from _one_to_one(processes, calls, works, caller, worker)
     for amount, by_agent in by_kind["request"].items():
         yield from _requests(processes, by_agent, by_kind["serve"].get(amount, {}))
-
-
-class _Kept(defaultdict[str, "defaultdict[int, list[KeptSpan]]"]):
-    def __init__(self) -> None:
-        super().__init__(lambda: defaultdict(list))
 
 
 def _spans(process: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:

@@ -12,7 +12,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -92,9 +92,9 @@ class ProcessIdentity(msgspec.Struct):
 class Block(msgspec.Struct):
     """Records that a process kept until it wrote them; ``at`` are its clocks then, monotonic and wall, in microseconds.
 
-    ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, sums of contexts. Each value
-    of the ids, starts and counts is the difference to the one before it; the first start is one to the time of the
-    block.
+    ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, and more that nothing reads.
+    Each value of the ids, starts and counts is the difference to the one before it; the first start is one to the time
+    of the block.
     """
 
     at: tuple[_Count, _Number] | None = None
@@ -138,28 +138,25 @@ class KeptSpan(NamedTuple):
 
 
 class IterationColumns:
-    """Iterations of an engine in columns, by their start: start, end, requests, tokens, sum of contexts."""
+    """Iterations of an engine in columns, by their start: start, end, requests, tokens."""
 
     def __init__(self) -> None:
-        self.start, self.end = array("q"), array("q")
-        self.requests, self.tokens, self.context = array("q"), array("q"), array("q")
+        self.start, self.end, self.requests, self.tokens = self._columns = tuple(array("q") for _ in range(4))
 
     def __len__(self) -> int:
         return len(self.start)
 
-    @property
-    def columns(self) -> tuple[array[int], ...]:
-        """All columns, in the order in which `extend` takes them."""
-        return self.start, self.end, self.requests, self.tokens, self.context
+    def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
+        return zip(*self._columns, strict=True)
 
     def extend(self, *columns: Iterable[int]) -> None:
-        """More iterations, in the same columns."""
-        for column, values in zip(self.columns, columns, strict=True):
+        """Add iterations, in the same columns."""
+        for column, values in zip(self._columns, columns, strict=True):
             column.extend(values)
 
     def forget(self, count: int) -> None:
         """Drop the first ``count``."""
-        for column in self.columns:
+        for column in self._columns:
             del column[:count]
 
 
@@ -411,13 +408,12 @@ class Reader:
         ids = list(accumulate(columns[0][:count]))
         starts = list(accumulate(columns[1][:count], initial=now))[1:]
         lengths = columns[2][:count]
-        amounts = [list(accumulate(column)) for column in columns[3:6] if len(column) == count]
-        amounts += [[0] * count] * (3 - len(amounts))
+        amounts = [list(accumulate(column)) for column in columns[3:5] if len(column) == count]
+        amounts += [[0] * count] * (2 - len(amounts))
         latest = now + _LATE_US
-        least = min(min(column, default=0) for column in (ids, lengths, *amounts))
-        most = max(max(column, default=0) for column in (ids, lengths, *amounts))
+        counts = [0, *ids, *lengths, *chain(*amounts)]
         begin, end = min(starts, default=now), max(starts, default=now)
-        if least < 0 or most >= _LATEST or begin <= now - _EARLY_US or end > latest:
+        if min(counts) < 0 or max(counts) >= _LATEST or begin <= now - _EARLY_US or end > latest:
             self.losses.lines += 1
             return
         ends = [min(start + length, latest) for start, length in zip(starts, lengths, strict=True)]

@@ -78,7 +78,7 @@ class LaneBuilder:
     def add_iterations(self, columns: IterationColumns, before: int) -> None:
         """Add the iterations that had ended before this time."""
         iterations = list[IterationRun]()
-        for start, end, requests, tokens in zip(*columns.columns[:4], strict=True):
+        for start, end, requests, tokens in columns:
             if end > before:
                 break
             iterations.append(IterationRun(start, end, 1, int(tokens <= requests), requests))

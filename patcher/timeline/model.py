@@ -342,7 +342,3 @@ class RunTimeline:
     path_seconds: tuple[Cause, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def with_steps(self, steps: tuple[TrainingStep, ...]) -> RunTimeline:
-        """Return the same with these of its steps only; the causes are still those of the run."""
-        return dataclasses.replace(self, steps=steps)

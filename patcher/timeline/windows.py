@@ -116,7 +116,7 @@ class Collector:
         busy = covered(served)
         at, most = 0, 0
         ours = defaultdict[int, list[Decode]](list)
-        for start, end, requests, tokens in zip(*columns.columns[:4], strict=True):
+        for start, end, requests, tokens in columns:
             if not self.counted.get(process, -ENDLESS) < start < records.end:
                 continue
             self.counted[process] = start

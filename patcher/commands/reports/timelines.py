@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -192,4 +193,4 @@ def _only(found: model.RunTimeline, wanted: tuple[int, int] | None) -> model.Run
             Text("--steps {first}:{end}: no such step", wanted[0], wanted[1]),
             hint=Text("it has steps {has}", has),
         )
-    return found.with_steps(steps)
+    return dataclasses.replace(found, steps=steps)

@@ -44,13 +44,7 @@ def test_what_a_writer_writes_is_what_a_reader_reads(tmp_path: Path) -> None:
     found = reader(writer.path)
     assert [(one.start, one.end, one.name, one.amount) for one in found.spans] == [(900, 1_000, "update", 7)]
     assert [one.name for one in found.open.values()] == ["gen"]
-    assert [list(column) for column in found.iterations.columns] == [
-        [500, 600],
-        [540, 610],
-        [2, 3],
-        [20, 3],
-        [100, 103],
-    ]
+    assert list(found.iterations) == [(500, 540, 2, 20), (600, 610, 3, 3)]
     assert (found.highest, found.count) == (4, 4)
 
 
