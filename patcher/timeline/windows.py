@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import statistics
 from array import array
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from patcher.messages.command_line import CommandLine
 from patcher.messages.text import Text
 from patcher.timeline.files import KeptSpan
-from patcher.timeline.intervals import ENDLESS, by_start, covered, end_of
+from patcher.timeline.intervals import ENDLESS, Interval, by_start, covered, end_of, length
 from patcher.timeline.model import ProposedWindow, TrainingStep
 from patcher.timeline.path import StepRecords
 from patcher.timeline.runs import Process
@@ -49,12 +49,18 @@ STAGES = {
 """Method of a worker → the stage and the role by which a window of it is requested."""
 
 
-class Decode(NamedTuple):
-    """A decode step of a replica in a step of the trainer: its number in its rollout, and its times."""
+class Decodes(NamedTuple):
+    """Decode steps of a replica in a rollout, from ``first`` up to ``end``, and from when to when they went on."""
 
-    number: int
-    start: int
+    first: int
     end: int
+    start: int
+    until: int
+
+    @property
+    def us(self) -> int:
+        """How long they took, in microseconds."""
+        return self.until - self.start
 
 
 class Rollout(NamedTuple):
@@ -67,9 +73,8 @@ class Rollout(NamedTuple):
     replica: int | None
     rollout: int
     single: bool
-    first: Decode
-    last: Decode
-    slowest: Decode
+    usual: Decodes
+    slowest: Decodes
     median_us: float
     requests: int
 
@@ -87,20 +92,36 @@ class MicroBatch(NamedTuple):
 
 
 @dataclass
+class _Engine:
+    """Where an engine is, as the probes count: its rollout, and the decode steps of that.
+
+    ``counted`` is up to when it was looked at, ``busy_until`` when it has nothing more to do.
+    """
+
+    rollout: int = -1
+    decoded: int = 0
+    busy_until: int = -ENDLESS
+    counted: int = -ENDLESS
+
+    def enter(self, busy: Interval) -> None:
+        """Begin a rollout where the engine had nothing to do before."""
+        if busy.start > self.busy_until:
+            self.rollout += 1
+            self.decoded = 0
+        self.busy_until = max(self.busy_until, busy.end)
+
+
+@dataclass
 class Collector:
     """Takes the steps one after the other, and keeps what a window may be proposed of.
 
-    ``rollouts`` and ``decoded`` count the rollouts of an engine and the decode steps of its present one, ``counted`` is
-    up to when, ``busy_until`` when that ends; ``calls`` counts the calls of a method in a process. The probes count so.
+    ``calls`` counts the calls of a method in a process, as the probes do.
     """
 
     processes: Sequence[Process]
-    rollouts: dict[int, int] = field(default_factory=lambda: defaultdict(lambda: -1))
-    decoded: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    busy_until: dict[int, int] = field(default_factory=lambda: defaultdict(lambda: -ENDLESS))
-    counted: dict[int, int] = field(default_factory=dict)
+    engines: dict[int, _Engine] = field(default_factory=lambda: defaultdict(_Engine))
     calls: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
-    found: list[Rollout] = field(default_factory=list)
+    rollouts: list[Rollout] = field(default_factory=list)
     slow: dict[tuple[int, str], MicroBatch] = field(default_factory=dict)
     lengths: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
 
@@ -111,46 +132,39 @@ class Collector:
         self._micro_batches(records, number, start)
 
     def _decodes(self, records: StepRecords, step: int, process: int, since: int) -> None:
-        replica, columns = records.replica_of[process], records.iterations[process]
-        served = records.served_by(replica)
-        busy = covered(served)
-        at, most = 0, 0
-        ours = defaultdict[int, list[Decode]](list)
-        for start, end, requests, tokens in columns:
-            if not self.counted.get(process, -ENDLESS) < start < records.end:
+        replica, engine = records.replica_of[process], self.engines[process]
+        busy = deque(covered(records.served_by(replica)))
+        single, most = bool(busy), 0
+        decodes = defaultdict[int, list[Decodes]](list)
+        for start, end, requests, tokens in records.iterations[process]:
+            if not engine.counted < start < records.end:
                 continue
-            self.counted[process] = start
-            while at < len(busy) and busy[at][1] < start:
-                at += 1
-            if at < len(busy) and busy[at][0] <= start:
-                self._enter(process, busy[at])
+            engine.counted = start
+            while busy and busy[0].end < start:
+                busy.popleft()
+            if busy and busy[0].start <= start:
+                engine.enter(busy[0])
             if tokens > requests:
                 continue
-            self.decoded[process] += 1
+            engine.decoded += 1
             if start >= since:
-                ours[max(self.rollouts[process], 0)].append(Decode(self.decoded[process], start, end))
+                decodes[max(engine.rollout, 0)].append(Decodes(engine.decoded, engine.decoded + 1, start, end))
                 most = max(most, requests)
-        single = len(ours) == 1 and bool(busy)
-        self.found += [_rollout(step, replica, rollout, single, decodes, most) for rollout, decodes in ours.items()]
-
-    def _enter(self, process: int, busy: tuple[int, int]) -> None:
-        """A rollout begins where its engine had nothing to do before."""
-        if busy[0] > self.busy_until[process]:
-            self.rollouts[process] += 1
-            self.decoded[process] = 0
-        self.busy_until[process] = max(self.busy_until[process], busy[1])
+        single = single and len(decodes) == 1
+        self.rollouts += [_rollout(step, replica, rollout, single, steps, most) for rollout, steps in decodes.items()]
 
     def _micro_batches(self, records: StepRecords, step: int, since: int) -> None:
-        for span in records.spans:
-            if span.kind == "work" and records.start <= span.start < records.end:
-                self.calls[span.process, span.name] += 1
-                units = sorted(_units(records, span, 0), key=by_start) if span.name in STAGES else []
-                lengths = [end_of(unit) - unit.start for unit in units if unit.end is not None]
-                if len(units) > 1 and len(lengths) == len(units) and span.start >= since:
-                    self._slowest(step, span, units, lengths)
+        for work in records.by_kind["work"]:
+            if records.start <= work.start < records.end:
+                self.calls[work.process, work.name] += 1
+                units = sorted(_units(records, work, 0), key=by_start) if work.name in STAGES else []
+                ended = all(unit.end is not None for unit in units)
+                if len(units) > 1 and ended and work.start >= since:
+                    self._slowest(step, work, units)
 
-    def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan], lengths: Sequence[int]) -> None:
+    def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan]) -> None:
         """Keep the longest micro-batch of a method in a step, and the lengths of all for their median."""
+        lengths = [length([unit]) for unit in units]
         lengths_of_method = self.lengths[work.name]
         if len(lengths_of_method) < MOST_LENGTHS:
             lengths_of_method.extend(lengths)
@@ -164,96 +178,86 @@ class Collector:
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
         """Return the windows, those of the slowest steps last."""
         counted = {step.step: step for step in steps if not step.warm_up} or {step.step: step for step in steps}
-        rollouts = [rollout for rollout in self.found if rollout.step in counted]
+        rollouts = [rollout for rollout in self.rollouts if rollout.step in counted]
         slow = [micro_batch for micro_batch in self.slow.values() if micro_batch.step in counted]
-        proposed = [*self._of_rollouts(rollouts, counted)]
-        if slow:
-            usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
-            times, worst = max(
-                ((micro_batch.end - micro_batch.start) / usual[micro_batch.method], micro_batch) for micro_batch in slow
-            )
-            if times > SLOW:
-                proposed.append(self._micro_batch(worst, times))
-        return tuple(proposed)
+        return (*self._of_rollouts(rollouts, counted), *self._of_micro_batches(slow))
 
     def _of_rollouts(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
         if not rollouts:
             return
         ordered = sorted(rollouts, key=lambda rollout: steps[rollout.step].seconds)
         typical = ordered[len(ordered) // 2]
-        first, last = typical.first, typical.last
         why = Text("{median:,.1f} ms a decode step, the median of step {step}", typical.median_us / 1000, typical.step)
-        yield self._decode(Text("typical decode"), typical, first.number, last.number + 1, why, (first.start, last.end))
-        slowest = max(
-            rollouts, key=lambda rollout: (rollout.slowest.end - rollout.slowest.start) / max(rollout.median_us, 1)
-        )
-        length = slowest.slowest.end - slowest.slowest.start
-        if length > SLOW * slowest.median_us:
-            number = slowest.slowest.number
-            times = length / max(slowest.median_us, 1)
+        yield self._decode(Text("typical decode"), typical, typical.usual, why)
+        slowest = max(rollouts, key=lambda rollout: rollout.slowest.us / max(rollout.median_us, 1))
+        if slowest.slowest.us > SLOW * slowest.median_us:
+            number, us = slowest.slowest.first, slowest.slowest.us
             why = Text(
-                "decode step {number} took {length:,.1f} ms, {times:.1f} times the median", number, length / 1000, times
+                "decode step {number} took {length:,.1f} ms, {times:.1f} times the median",
+                number,
+                us / 1000,
+                us / max(slowest.median_us, 1),
             )
-            around = (max(number - AROUND, 1), number + AROUND + 1)
-            yield self._decode(
-                Text("slowest decode"), slowest, *around, why, (slowest.slowest.start, slowest.slowest.end)
-            )
-        tails = [(step.tail_seconds, step) for step in steps.values() if step.tail_seconds > TAIL_SHARE * step.seconds]
+            around = slowest.slowest._replace(first=max(number - AROUND, 1), end=number + AROUND + 1)
+            yield self._decode(Text("slowest decode"), slowest, around, why)
+        tails = [step for step in steps.values() if step.tail_seconds > TAIL_SHARE * step.seconds]
         if tails:
-            yield from self._tail(max(tails, key=lambda pair: pair[0])[1], rollouts)
+            yield from self._tail(max(tails, key=lambda step: step.tail_seconds), rollouts)
 
     def _tail(self, step: TrainingStep, rollouts: Sequence[Rollout]) -> Iterator[ProposedWindow]:
         done = [dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"]
         last = max(done[0], key=lambda replica: done[0][replica]) if done else None
-        own = [
-            rollout for rollout in rollouts if rollout.step == step.step and (last is None or rollout.replica == last)
-        ]
-        if own and step.tail:
-            few = max(own[0].requests // 10, 1)
-            tail = step.tail
+        of_step = [rollout for rollout in rollouts if rollout.step == step.step and last in (None, rollout.replica)]
+        tail = step.tail
+        if of_step and tail:
             why = Text(
                 "{seconds:,.2f} s of step {step} with fewer than a tenth of its {peak} requests",
                 tail.seconds,
                 step.step,
                 tail.peak,
             )
-            span = (round(step.tail.start * 1e6), round(step.tail.end * 1e6))
-            yield self._decode(Text("tail"), own[0], 0, TAIL_STEPS, why, span, "--at-tail", str(few))
+            window = Decodes(0, TAIL_STEPS, round(tail.start * 1e6), round(tail.end * 1e6))
+            few = str(max(of_step[0].requests // 10, 1))
+            yield self._decode(Text("tail"), of_step[0], window, why, "--at-tail", few)
 
-    def _decode(
-        self, what: str, rollout: Rollout, first: int, end: int, why: str, span: tuple[int, int], *more: str
-    ) -> ProposedWindow:
+    def _decode(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *more: str) -> ProposedWindow:
         by_verl = rollout.replica is not None and any(
             process.head.number("VERL_REPLICA_RANK") is not None for process in self.processes
         )
         replicas = ("--replicas", str(rollout.replica)) if by_verl else ()
-        window = ("--decode", f"{first}:{end}", *more)
+        window = ("--decode", f"{decodes.first}:{decodes.end}", *more)
         if not rollout.single:
             why = Text("{why}; its engine ran empty within the step, so count again with watch", why)
         return ProposedWindow(
             what, str(CommandLine("apply", self._engine, *window, "--rollout", str(rollout.rollout), *replicas)),
             str(CommandLine("trigger", *window)), why, rollout.step, rollout.replica, None,
-            seconds(span[0]), seconds(span[1]),
+            seconds(decodes.start), seconds(decodes.until),
         )  # fmt: skip
 
-    def _micro_batch(self, micro_batch: MicroBatch, times: float) -> ProposedWindow:
+    def _of_micro_batches(self, slow: Sequence[MicroBatch]) -> Iterator[ProposedWindow]:
+        """Yield the window of the micro-batch that is the slowest beside the median of its method."""
+        usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
+        compared = [((batch.end - batch.start) / usual[batch.method], batch) for batch in slow]
+        times, micro_batch = max(compared, default=(0.0, None))
+        if micro_batch is None or times <= SLOW:
+            return
         stage, role = STAGES[micro_batch.method]
         window = ("--micro-batch", f"{micro_batch.number}:{micro_batch.number + 1}")
         stage_words = ("--stage", stage) if stage != "update-policy" else ()
-        words = (*stage_words, *(("--role", role) if role else ()), *window)
+        role_words = ("--role", role) if role else ()
         ranks = ("--ranks", str(micro_batch.rank)) if micro_batch.rank is not None else ()
-        length = (micro_batch.end - micro_batch.start) / 1e6
         why = Text(
             "micro-batch {number} of {method} in step {step} took {length:,.2f} s, {times:.1f} times the median",
             micro_batch.number,
             micro_batch.method,
             micro_batch.step,
-            length,
+            (micro_batch.end - micro_batch.start) / 1e6,
             times,
         )
-        command = CommandLine("apply", self._trainer, *words, *ranks, "--training-steps", str(micro_batch.call))
+        steps = ("--training-steps", str(micro_batch.call))
+        command = CommandLine("apply", self._trainer, *stage_words, *role_words, *window, *ranks, *steps)
         trigger = CommandLine("trigger", *stage_words, *window, *ranks)
-        return ProposedWindow(
+        yield ProposedWindow(
             Text("slow micro-batch"), str(command), str(trigger), why, micro_batch.step, None, micro_batch.rank,
             seconds(micro_batch.start), seconds(micro_batch.end),
         )  # fmt: skip
@@ -273,13 +277,14 @@ class Collector:
 
 
 def _rollout(
-    step: int, replica: int | None, rollout: int, single: bool, decodes: Sequence[Decode], most: int
+    step: int, replica: int | None, rollout: int, single: bool, decodes: Sequence[Decodes], most: int
 ) -> Rollout:
-    middle = statistics.median(decode.end - decode.start for decode in decodes)
-    slowest = max(decodes[1:] or decodes, key=lambda decode: decode.end - decode.start)
-    usual = [decode for decode in decodes if decode.end - decode.start <= SLOW * middle]
+    middle = statistics.median(decode.us for decode in decodes)
+    slowest = max(decodes[1:] or decodes, key=lambda decode: decode.us)
+    usual = [decode for decode in decodes if decode.us <= SLOW * middle]
     shown = usual[len(usual) // 2 :][:LENGTH]
-    return Rollout(step, replica, rollout, single, shown[0], shown[-1], slowest, middle, most)
+    window = shown[0]._replace(end=shown[-1].end, until=shown[-1].until)
+    return Rollout(step, replica, rollout, single, window, slowest, middle, most)
 
 
 def _units(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
