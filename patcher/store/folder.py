@@ -188,8 +188,8 @@ class StoreFolder:
         with self.open() as folder:
             folder.sync()
 
-    def keep(self, content: bytes, wanted: Node) -> str:
-        """Back ``content`` up with the owner and the mode of ``wanted``, or for fewer people; gives its digest."""
+    def keep(self, content: bytes, wanted: Node) -> None:
+        """Back ``content`` up with the owner and the mode of ``wanted``, or for fewer people."""
         name = digest(content)
         if self.blob(name) is not None:
             with self.open() as folder:
@@ -199,10 +199,9 @@ class StoreFolder:
             else:  # of two originals, or of one that has another owner by now
                 mode = rights.without_group(there.st_mode) & rights.without_group(wanted.mode)
             if mode & 0o777 == there.st_mode & 0o777:
-                return name
+                return
             wanted = wanted._replace(mode=mode & 0o777)
         self.write(name, content, wanted)
-        return name
 
     def blob(self, name: str) -> bytes | None:
         """The backup of that digest; None when it is not there or damaged."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from patcher.changes.change import Change, Edit
@@ -38,7 +38,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
     would not have, folders that lead out of the root and a store that is not ours; Problem(FOREIGN_EDIT) for a file
     that is not as planned.
     """
-    undated: dict[Path, int] = {}
+    folders: list[Path] = []
     notes: list[Note] = []
     for edit in edits:
         store = StoreFolder(edit.root)
@@ -53,7 +53,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
                 if group := rights.lost_group(node.gid, path):
                     lost = Text("{name} changes its group for good, though nobody loses a right", path.name)
                     notes.append(Note(lost, Text("{path} is of {group}", path, group)))
-                undated.update(_dated_by_others(path.parent))
+                folders.append(path.parent)
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
                 elif target := lost_link(path, store.entry(change.path)):
@@ -61,15 +61,17 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
                     notes.append(Note(lost, f"{path} -> {target}"))
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
-            undated.update(_dated_by_others(store.root))
+            folders.append(store.root)
     new = Text("the modification time of a folder changes: it belongs to somebody else")
-    for folder, owner in undated.items():
-        why = Text(
-            "{folder} belongs to user {uid}, who alone can restore its modification time: it gets a new one",
-            folder,
-            owner,
-        )
-        notes.append(Note(new, why))
+    for folder in dict.fromkeys(folders):
+        owner = os.stat(folder).st_uid
+        if os.geteuid() not in (0, owner):
+            why = Text(
+                "{folder} belongs to user {uid}, who alone can restore its modification time: it gets a new one",
+                folder,
+                owner,
+            )
+            notes.append(Note(new, why))
     return tuple(notes)
 
 
@@ -142,13 +144,6 @@ def _removable(compiled: Path) -> None:
         cause = Text("this bytecode of user {owner} cannot be removed", owner)
         hint = Text("let that user remove it: Python makes it again")
         raise Problem(Kind.ENVIRONMENT, cause, str(compiled), hint)
-
-
-def _dated_by_others(*folders: Path) -> Iterator[tuple[Path, int]]:
-    """The folders, where there, whose times are somebody else's to set, and whose."""
-    for folder in folders:
-        if folder.is_dir() and os.geteuid() not in (0, owner := os.stat(folder).st_uid):
-            yield folder, owner
 
 
 def _writable(path: Path) -> None:

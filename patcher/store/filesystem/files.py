@@ -6,7 +6,7 @@ pip (``adjacent_tmp_file``) and quilt (``backup-files -L``) do the same for the 
 """
 
 # The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
-# ruff: noqa: PTH116, PTH123
+# ruff: noqa: PTH123
 from __future__ import annotations
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from patcher.store import STORE
 from patcher.store.filesystem import rights
-from patcher.store.filesystem.opened import Opened, opened, require_regular
+from patcher.store.filesystem.opened import Opened, opened, reading
 from patcher.store.filesystem.rights import Node
 
 TEMPORARY = ".rlpatch-tmp-"
@@ -59,9 +59,7 @@ def behind(path: Path) -> bytes:
 
     For looking only: a pipe is not waited for, and a device is not opened.
     """
-    require_regular(os.stat(path), path)
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        require_regular(os.fstat(stream.fileno()), path)
+    with reading(path) as stream:
         return stream.read()
 
 
