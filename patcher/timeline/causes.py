@@ -64,7 +64,7 @@ class Spent:
     ``late`` says for each rank (by the place of its process) by how much it came after the others, ``by_process`` how
     much of the path was whose. ``replica_late`` is by how much the last replica was done after the others.
     ``sync`` says how long each part of the weight sync took in each process.
-    ``unsafe`` are the roles of which a process has stopped to record before the end of the step, with what to say.
+    ``unsafe`` says that a trainer has stopped to record before the end of the step, "" that none has.
     """
 
     total: int
@@ -73,14 +73,14 @@ class Spent:
     by_process: Mapping[What, Mapping[int | None, int]]
     replica_late: tuple[int | None, int] = (None, 0)
     sync: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    unsafe: Mapping[str, str] = field(default_factory=dict)
+    unsafe: str = ""
 
 
 def spent(
     path: Iterable[PathPiece],
     replica_late: tuple[int | None, int],
     sync: Mapping[str, Mapping[int, int]],
-    unsafe: Mapping[str, str],
+    unsafe: str,
 ) -> Spent:
     """Return the sums of a path, with what else is known of its step."""
     us = defaultdict[What, int](int)
@@ -165,8 +165,8 @@ class _Comparison:
             return TYPICAL, Text("it took no longer than the other steps"), None
         if key.role == "unrecorded":
             return NOT_KNOWN, Text("{what} took longer, and what did it left no record", key.what), None
-        if key.role in self.step.unsafe:
-            return NOT_KNOWN, self.step.unsafe[key.role], None
+        if key.role == "trainer" and self.step.unsafe:
+            return NOT_KNOWN, self.step.unsafe, None
         hidden = Text(
             "the step is {seconds:.2f} s longer: the rest would have passed anyway, with polling for example",
             seconds(longer),

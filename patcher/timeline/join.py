@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -95,19 +95,14 @@ class _Join:
             self._forget(end)
         end = self._rest()
         lanes, steps = self.lanes.built(), self._judged()
+        mono, wall = self.processes[self.driver or 0].head.clocks
         return RunTimeline(
             self.run, shares.seconds(end), lanes, steps, causes.run_causes(steps, self.spent),
             self.collector.proposals(steps),
-            recorded.windows(folder, lanes, self.run, self.origin_wall) if folder else (),
+            recorded.windows(folder, lanes, self.run, (wall - mono + self.origin) / 1e6) if folder else (),
             tuple(self.curve), self.aligned.clocks, causes.path_seconds(self.spent), tuple(self._missing()),
             tuple(self._notes()),
         )  # fmt: skip
-
-    @property
-    def origin_wall(self) -> float:
-        """The time on the driver's wall, in seconds since the epoch, at the zero of the common clock."""
-        mono, wall = self.processes[self.driver or 0].head.clocks
-        return (wall - mono + self.origin) / 1e6
 
     # ------------------------------------------------------------ reading
 
@@ -208,7 +203,7 @@ class _Join:
                 shares.seconds(length(sync)), shares.sync_parts(sync_by_process),
                 shares.seconds(length(piece for piece in path if piece.kind == "poll")),
                 shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync),
-                max((count for _, count in curve), default=0), stale, not self.steps, tuple(stopped.values()),
+                max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),
             )
         )  # fmt: skip
         self.paths.append(thinned(path, self.pieces))
@@ -241,22 +236,16 @@ class _Join:
 
     # ------------------------------------------------------------ what is missing
 
-    def _incomplete(self, records: StepRecords) -> Mapping[str, str]:
-        """Role → what to say, where ranks recorded nothing of a call of which they did in other steps."""
+    def _incomplete(self, records: StepRecords) -> str:
+        """Return what to say where ranks recorded nothing of a call of which they did in other steps; "" for none."""
         for span in records.spans:
             own = span.process == records.driver and records.start <= span.start < records.end
             if own and (span.kind == "call" or span.id in records.groups):
                 count = records.count_works(span)
                 most = self.expected[span.name] = max(self.expected.get(span.name, 0), count)
                 if count < most and not records.has_twin(span):
-                    lack = Text("{count} of {total} ranks recorded nothing of {name}", most - count, most, span.name)
-                    return {"trainer": lack}
-        return {}
-
-    def _label(self, at: int) -> str:
-        process = self.processes[at]
-        who = label(process.role, process.replica, process.rank)
-        return Text("{process} (pid {pid})", who, process.head.pid)
+                    return Text("{count} of {total} ranks recorded nothing of {name}", most - count, most, span.name)
+        return ""
 
     def _missing(self) -> Iterator[str]:
         for size, lacking in self.lacking.items():
@@ -264,15 +253,13 @@ class _Join:
             yield Text(
                 "of {size} trainer ranks {ranks} left no file: whether one of them was late is unknown", size, some
             )
-        lacks = {
-            "driver": Text("no driver left a file: steps cannot be told apart"),
-            "trainer": Text("no trainer left a file: what its calls waited for is unknown"),
-            "engine": Text("no engine left a file: what a request waited for is unknown"),
-        }
-        for role, what in lacks.items():
-            needed = role == "driver" or self.driver is not None
-            if role not in self.roles and needed and (role == "driver" or self._calls):
-                yield what
+        if self.driver is None:
+            yield Text("no driver left a file: steps cannot be told apart")
+        elif any("call" in part.kinds for part in self.processes[self.driver].parts):
+            if "trainer" not in self.roles:
+                yield Text("no trainer left a file: what its calls waited for is unknown")
+            if "engine" not in self.roles:
+                yield Text("no engine left a file: what a request waited for is unknown")
         for step in self.steps[-1:]:
             for text in step.missing:
                 yield Text("step {step}: {text}; their last second is lost if a process was killed", step.step, text)
@@ -283,13 +270,9 @@ class _Join:
         lost = reader.highest - reader.count - head.before
         return lost if lost > (0 if head.ended else MANY_LOST) else 0
 
-    @property
-    def _calls(self) -> bool:
-        return self.driver is not None and any("call" in part.kinds for part in self.processes[self.driver].parts)
-
     def _notes(self) -> Iterator[str]:
-        for at, reader in enumerate(self.readers):
-            name = self.processes[at].head.path.name
+        for at, (reader, process) in enumerate(zip(self.readers, self.processes, strict=True)):
+            name = process.head.path.name
             if reader.losses.too_large:
                 yield Text(
                     "{name} unpacks to more than rlpatch packs: the rest of it is left out",
@@ -300,9 +283,9 @@ class _Join:
             if count := reader.losses.lines:
                 yield Text("{name}: {count:,} records are not understood and left out", name, count)
             if lost := self._lost(at):
-                yield Text(
-                    "{label} lacks {lost:,} records: dropped, or in a file that was replaced", self._label(at), lost
-                )
+                who = label(process.role, process.replica, process.rank)
+                who = Text("{process} (pid {pid})", who, process.head.pid)
+                yield Text("{label} lacks {lost:,} records: dropped, or in a file that was replaced", who, lost)
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:

@@ -19,7 +19,7 @@ WHO = [Who(None, None), Who(None, 0), Who(None, 1), Who(0, None), Who(1, None)]
 
 def step(
     update: float = 2, decode: float = 5, *, late: Mapping[int, float] | None = None, replica: tuple[int | None, float] = (None, 0),
-    unsafe: Mapping[str, str] | None = None, more: Mapping[What, float] | None = None,
+    unsafe: str = "", more: Mapping[What, float] | None = None,
 ) -> Spent:  # fmt: skip
     us = {
         UPDATE: round(update * S),
@@ -29,7 +29,7 @@ def step(
     by_process: dict[What, dict[int | None, int]] = {key: {None: value} for key, value in us.items()}
     by_process[DECODE] = {3: us[DECODE]}
     lates = {UPDATE: {rank: round(value * S) for rank, value in (late or {}).items()}}
-    return Spent(sum(us.values()), us, lates, by_process, (replica[0], round(replica[1] * S)), {}, unsafe or {})
+    return Spent(sum(us.values()), us, lates, by_process, (replica[0], round(replica[1] * S)), {}, unsafe)
 
 
 def named(*steps: Spent) -> list[tuple[object, ...]]:
@@ -56,7 +56,7 @@ CASES = {
     "made up for elsewhere": (step(update=4, decode=3), ("typical", None)),
     "hidden in part, as by polling": (step(update=5.02, decode=3.5), ("limited", ("micro-batch", None, None, 3.0))),
     "not recorded": (step(more={LOST: 3}), ("not known", None)),
-    "ranks that recorded nothing": (step(update=5, unsafe={"trainer": "1 of 2"}), ("not known", None)),
+    "ranks that recorded nothing": (step(update=5, unsafe="1 of 2"), ("not known", None)),
     "slower in many parts": (
         step(update=4, decode=7, more={SEND: 2, LOST: 2.5, What("driver", "phase", "adv", "adv"): 2}),
         ("several", None),
