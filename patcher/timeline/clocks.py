@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from patcher.messages.text import Text
@@ -23,6 +24,10 @@ MOST = 50_000
 
 SLACK_US = 1_000
 """By how much bounds may contradict each other: two clocks are not read at once."""
+
+
+_Spans = Mapping[tuple[str, int], list[KeptSpan]]
+"""Spans by the boot id and the place of their process."""
 
 
 class ClockBound(NamedTuple):
@@ -54,26 +59,19 @@ class Alignment(NamedTuple):
 
 def align(processes: Sequence[Process], reference: int) -> Alignment:
     """One clock for all ``processes``, that of the one at ``reference``. Reads the files where machines are several."""
-    walls = _walls(processes)
+    newest, hosts = dict[str, tuple[int, int]](), defaultdict[str, dict[str, None]](dict)
+    for head in (process.head for process in processes):
+        newest[head.boot] = max(newest.get(head.boot, (0, 0)), head.clocks)
+        hosts[head.boot][head.host] = None
+    walls = {boot: wall - mono for boot, (mono, wall) in newest.items()}
     home = processes[reference].head.boot
     apart = {boot: wall - walls[home] for boot, wall in walls.items()}
     offsets = solved(bounds(processes) if len(walls) > 1 else (), home, apart)
-    clocks = [_clock(processes, boot, offset, apart[boot] - offset.offset) for boot, offset in offsets.items()]
+    clocks = []
+    for boot, (offset, error, source, contradicts) in offsets.items():
+        seconds = None if error is None else error / 1e6
+        clocks.append(Clock(tuple(hosts[boot]), (apart[boot] - offset) / 1e6, seconds, source, contradicts))
     return Alignment({boot: offset.offset for boot, offset in offsets.items()}, tuple(clocks))
-
-
-def _walls(processes: Iterable[Process]) -> dict[str, int]:
-    """Boot id → what its clock lacks to that on the wall, of the newest pair."""
-    newest: dict[str, tuple[int, int]] = {}
-    for process in processes:
-        newest[process.head.boot] = max(newest.get(process.head.boot, (0, 0)), process.head.clocks)
-    return {boot: wall - mono for boot, (mono, wall) in newest.items()}
-
-
-def _clock(processes: Iterable[Process], boot: str, offset: Offset, ahead: int) -> Clock:
-    hosts = tuple(dict.fromkeys(process.head.host for process in processes if process.head.boot == boot))
-    error = None if offset.error is None else offset.error / 1e6
-    return Clock(hosts, ahead / 1e6, error, offset.source, offset.contradicts)
 
 
 def solved(clock_bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
@@ -113,22 +111,21 @@ def _longest(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[st
 
 def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
     """Yield what calls and requests say of the clocks of two machines."""
-    by_kind: dict[str, dict[str, dict[int, list[KeptSpan]]]] = {
+    by_kind: dict[str, dict[str, _Spans]] = {
         kind: defaultdict(lambda: defaultdict(list)) for kind in ("call", "work", "request", "serve")
     }
     for at, process in enumerate(processes):
         for span in _spans(process, at, by_kind):
             key = span.name if span.kind in ("call", "work") else str(span.amount)
             if span.kind != "work" or not span.parent:
-                by_kind[span.kind][key][at].append(span)
-    for name, by_driver in by_kind["call"].items():
-        for caller, calls in by_driver.items():
-            for method, by_worker in by_kind["work"].items():
-                for worker, works in by_worker.items() if calls_for(name, method) else ():
-                    if len(calls) == len(works):
-                        yield from _one_to_one(processes, calls, works, caller, worker)
+                by_kind[span.kind][key][process.head.boot, at].append(span)
+    for (name, by_driver), (method, by_worker) in product(by_kind["call"].items(), by_kind["work"].items()):
+        pairs = product(by_driver.items(), by_worker.items()) if calls_for(name, method) else ()
+        for ((here, _), calls), ((there, _), works) in pairs:
+            if here != there and len(calls) == len(works):
+                yield from _one_to_one(here, there, calls, works)
     for amount, by_agent in by_kind["request"].items():
-        yield from _requests(processes, by_agent, by_kind["serve"].get(amount, {}))
+        yield from _requests(by_agent, by_kind["serve"].get(amount, {}))
 
 
 def _spans(process: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
@@ -145,13 +142,8 @@ def _spans(process: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan
         reader.iterations.forget(len(reader.iterations))
 
 
-def _one_to_one(
-    processes: Sequence[Process], calls: Sequence[KeptSpan], works: Sequence[KeptSpan], caller: int, worker: int
-) -> Iterator[ClockBound]:
+def _one_to_one(here: str, there: str, calls: Iterable[KeptSpan], works: Iterable[KeptSpan]) -> Iterator[ClockBound]:
     """Yield the bounds of calls that have a work each, in the order of their begins."""
-    here, there = processes[caller].head.boot, processes[worker].head.boot
-    if here == there:
-        return
     pairs = list(zip(sorted(calls, key=by_start), sorted(works, key=by_start), strict=True))
     for call, work in pairs:
         yield ClockBound(here, there, call.start - work.start)
@@ -162,12 +154,9 @@ def _one_to_one(
             yield ClockBound(there, here, done - end)
 
 
-def _requests(
-    processes: Sequence[Process], asked: Mapping[int, list[KeptSpan]], served: Mapping[int, list[KeptSpan]]
-) -> Iterator[ClockBound]:
+def _requests(asked: _Spans, served: _Spans) -> Iterator[ClockBound]:
     """As many requests of a length on one machine as are served on another: the nth begins and ends around the nth."""
-    clients = {processes[at].head.boot for at in asked}
-    servers = {processes[at].head.boot for at in served}
+    clients, servers = {boot for boot, _ in asked}, {boot for boot, _ in served}
     sent, begun = _ended(asked), _ended(served)
     if len(clients) != 1 or len(servers) != 1 or clients == servers or len(sent) != len(begun):
         return
@@ -178,6 +167,6 @@ def _requests(
         yield ClockBound(there, here, done - received)
 
 
-def _ended(spans: Mapping[int, Iterable[KeptSpan]]) -> list[tuple[int, int]]:
+def _ended(spans: _Spans) -> list[tuple[int, int]]:
     """Start and end of those that have ended."""
     return [(work.start, work.end) for several in spans.values() for work in several if work.end is not None]

@@ -385,7 +385,7 @@ class Reader:
         start = now + row.start
         end = None if row.length is None else start + row.length
         name = _clean(row.name, 60) if isinstance(row.name, str) else ""
-        amount, parent = (value if _is_number(value) else None for value in (next(iter(amounts), None), row.parent))
+        amount, parent = _number(next(iter(amounts), None)), _number(row.parent)
         span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process)
         self.highest = max(self.highest, span.id)
         self.count += 1
@@ -431,6 +431,6 @@ class Reader:
         return ended
 
 
-def _is_number(value: object) -> bool:
-    """Tell whether a value is a whole number that a clock or a counter can have."""
-    return type(value) is int and -_LATEST < value < _LATEST
+def _number(value: object) -> int | None:
+    """Return a whole number that a clock or a counter can have; None for any other value."""
+    return value if type(value) is int and -_LATEST < value < _LATEST else None

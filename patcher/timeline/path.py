@@ -367,11 +367,8 @@ class _Walk:
         if not engines:
             self.pieces.append(PathPiece(low, high, "unrecorded", "gap", "generate", phase, None))
             return
-        parts = [
-            iteration_piece
-            for at in engines
-            for iteration_piece in iteration_pieces(self.records.iterations[at], low, high, phase, at)
-        ]
+        columns = self.records.iterations
+        parts = [piece for at in engines for piece in iteration_pieces(columns[at], low, high, phase, at)]
         lone = engines[0] if len(engines) == 1 else None
         after = ""
         for stretch, begin, end in walk_back(parts, low, high):
@@ -484,30 +481,30 @@ class Point(NamedTuple):
     within: KeptSpan
 
 
-def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> Iterator[PathPiece]:
-    """Yield the iterations from ``low`` to ``high``, those head to head that do the same as one piece.
+def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> list[PathPiece]:
+    """Return the iterations from ``low`` to ``high``, those head to head that do the same as one piece.
 
     One decodes where it schedules a token for each request; with speculative tokens this cannot be told.
     """
     first = max(bisect_left(columns.start, low) - 1, 0)
     last = bisect_left(columns.start, high)
     room = head_to_head(columns, first, last)
-    piece: PathPiece | None = None
+    pieces = list[PathPiece]()
     for at in range(first, last):
         begin, end = columns.start[at], columns.end[at]
         if end <= low and (at + 1 >= last or columns.start[at + 1] - end > room):
             continue
-        what = "decode" if columns.tokens[at] <= columns.requests[at] else "prefill"
-        if piece is not None and begin - piece.end <= room:
-            if piece.what == what:
-                piece = piece._replace(end=max(end, piece.end))
+        piece = PathPiece(begin, end, "engine", "iteration", "decode", phase, process)
+        if columns.tokens[at] > columns.requests[at]:
+            piece = piece._replace(what="prefill")
+        before = pieces[-1] if pieces else None
+        if before is not None and begin - before.end <= room:
+            if before.what == piece.what:
+                pieces[-1] = before._replace(end=max(end, before.end))
                 continue
-            piece = piece._replace(end=begin) if begin > piece.start else piece
-        if piece is not None:
-            yield piece
-        piece = PathPiece(begin, end, "engine", "iteration", what, phase, process)
-    if piece is not None:
-        yield piece
+            pieces[-1] = before._replace(end=begin if begin > before.start else before.end)
+        pieces.append(piece)
+    return pieces
 
 
 def head_to_head(columns: IterationColumns, first: int, last: int) -> int:

@@ -30,17 +30,12 @@ Event = dict[str, object]
 
 def trace(timeline: RunTimeline) -> Iterator[str]:
     """Yield the trace, piece by piece, as one document of JSON."""
+    lanes = (_lane(lane, process) for process, lane in enumerate(timeline.lanes, RUN + 1))
+    events = itertools.chain(_named(RUN, "run", 0, THREADS), _whole(timeline), *lanes)
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
-    for number, event in enumerate(_events(timeline)):
+    for number, event in enumerate(events):
         yield ",\n" * bool(number) + json.dumps(event, separators=(",", ":"))
     yield "\n]}\n"
-
-
-def _events(timeline: RunTimeline) -> Iterator[Event]:
-    yield from _named(RUN, "run", 0, THREADS)
-    yield from _whole(timeline)
-    for at, lane in enumerate(timeline.lanes):
-        yield from _lane(lane, RUN + 1 + at)
 
 
 def _named(process: int, name: str, order: int, threads: dict[int, str]) -> Iterator[Event]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from patcher.messages.command_line import CommandLine
@@ -16,10 +16,7 @@ MOST = 1_000
 
 def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple[RecordedWindow, ...]:
     """Return the windows below ``folder`` whose units lie in the run, whose clock is 0 at the time ``wall``."""
-    return tuple(sorted(_found(folder, lanes, run, wall), key=lambda window: window.start))
-
-
-def _found(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> Iterator[RecordedWindow]:
+    recorded = list[RecordedWindow]()
     for file in sorted(folder.glob(f"*{sidecar.SUFFIX}"))[:MOST]:
         try:
             facts = sidecar.read(file)
@@ -28,17 +25,18 @@ def _found(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> Iterat
         times = _times(facts)
         if times is None or not run.started - 60 <= times[0] <= run.started + run.seconds + 60:
             continue
-        lane = next(
-            (at for at, lane in enumerate(lanes) if lane.pid == facts.pid and _same(lane.host, facts.host)), None
-        )
+        place = (facts.pid, _plain(facts.host))
+        lane = next((at for at, lane in enumerate(lanes) if (lane.pid, _plain(lane.host)) == place), None)
         trace = sidecar.trace_of(file)
-        title = " ".join(filter(None, (facts.unit, facts.window.text if facts.window else "")))
+        title = " ".join(filter(None, (facts.unit, facts.window.text if facts.window else ""))) or facts.stage
         start, end = (round(time - wall, 6) for time in times)
-        yield RecordedWindow(trace, title or facts.stage, start, end, lane, str(CommandLine("report", str(trace))))
+        recorded.append(RecordedWindow(trace, title, start, end, lane, str(CommandLine("report", str(trace)))))
+    return tuple(sorted(recorded, key=lambda window: window.start))
 
 
-def _same(host: str, other: str) -> bool:
-    return "".join(c if c.isalnum() else "_" for c in host) == "".join(c if c.isalnum() else "_" for c in other)
+def _plain(host: str) -> str:
+    """Return a host's name as probes write it."""
+    return "".join(letter if letter.isalnum() else "_" for letter in host)
 
 
 def _times(facts: Metadata) -> tuple[float, float] | None:

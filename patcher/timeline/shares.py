@@ -68,7 +68,9 @@ def _busy(
 ) -> list[Interval]:
     low, high = records.start, records.end
     if role == "driver":
-        return covered((piece for piece in path if _computes(piece, process)), low, high)
+        # What it does of its own, rather than wait for what it called or polls for.
+        computes = (piece for piece in path if piece.role != "trainer" and piece.kind not in ("poll", "call"))
+        return covered((piece for piece in computes if piece.process == process), low, high)
     if role == "engine":
         columns = records.iterations.get(process, IterationColumns())
         room = head_to_head(columns, 0, len(columns))
@@ -78,11 +80,6 @@ def _busy(
     works = covered((span for span in spans if span.kind == "work"), low, high)
     waits = covered((span for span in spans if span.kind == "wait"), low, high)
     return [busy for work in works for busy in uncovered(covered(waits, *work), *work)]
-
-
-def _computes(piece: PathPiece, driver: int) -> bool:
-    """Tell whether the driver does something of its own, rather than wait for what it called or polls for."""
-    return piece.process == driver and piece.role != "trainer" and piece.kind not in ("poll", "call")
 
 
 def _use(role: str, busy: Sequence[Sequence[Interval]], path: Sequence[PathPiece], records: StepRecords) -> RoleUse:
