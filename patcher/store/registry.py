@@ -132,7 +132,7 @@ def journal_of(top: dict[str, Any]) -> Journal:
         transaction=_shown(top["transaction"])[:100],
         participants=participants,
         position=_whole(top["index"], len(participants) - 1),
-        moves=tuple(map(_move, top["moves"])),
+        moves=tuple(Move(_path(move["path"]), _node(move["before"]), _node(move["after"])) for move in top["moves"]),
         back=_folders(top["back"]),
         ahead=_folders(top["ahead"]),
         empties=bool(top["empties"]),
@@ -141,24 +141,7 @@ def journal_of(top: dict[str, Any]) -> Journal:
 
 def registry_of(top: dict[str, Any]) -> Registry:
     """The registry."""
-    files = {
-        _path(path): Entry(
-            digest=_digest(entry["digest"]),
-            pristine=_node(entry["pristine"]),
-            expected=_optional(_node, entry.get("given")),
-            numbering=_string(entry.get("numbering", "")),
-        )
-        for path, entry in top["files"].items()
-    }
-    return Registry(_records(top), files, _folders(top["folders"]))
-
-
-def _optional(parse: Callable[[Any], T], value: Any) -> T | None:
-    return None if value is None else parse(value)
-
-
-def _records(top: dict[str, Any]) -> tuple[Record, ...]:
-    return tuple(
+    records = tuple(
         Record(
             patch=PatchId(*_strings(record["patch"])),
             version=_string(record["version"]),
@@ -169,10 +152,20 @@ def _records(top: dict[str, Any]) -> tuple[Record, ...]:
         )
         for record in top["records"]
     )
+    files = {
+        _path(path): Entry(
+            digest=_digest(entry["digest"]),
+            pristine=_node(entry["pristine"]),
+            expected=_optional(_node, entry.get("given")),
+            numbering=_string(entry.get("numbering", "")),
+        )
+        for path, entry in top["files"].items()
+    }
+    return Registry(records, files, _folders(top["folders"]))
 
 
-def _move(move: dict[str, Any]) -> Move:
-    return Move(_path(move["path"]), _node(move["before"]), _node(move["after"]))
+def _optional(parse: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else parse(value)
 
 
 def _node(node: dict[str, Any]) -> Node:

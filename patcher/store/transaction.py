@@ -119,23 +119,19 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
     """
     try:
         with interrupts.deferred():
-            return _recover(roots, wait, on_wait)
+            stores = list({store.root: store for store in map(StoreFolder, roots)}.values())
+            while any(store.unfinished() for store in stores):
+                present = [store for store in stores if store.exists()]
+                try:
+                    # Where the lock's owner has ended it and removed the store, the loop looks again.
+                    with contextlib.suppress(_Gone), _hold_locks(present, wait, on_wait, make=False):
+                        # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
+                        if present == [store for store in stores if store.exists()]:
+                            return settle(present, roots)
+                except OSError as error:
+                    raise _incomplete(error, present) from error
     except KeyboardInterrupt:
         raise Problem(Kind.INTERRUPTED, Text("stopped by the keyboard"), hint=CommandLine("recover")) from None
-
-
-def _recover(roots: Sequence[Path], wait: float, on_wait: OnWait) -> list[Recovered]:
-    stores = list({store.root: store for store in map(StoreFolder, roots)}.values())
-    while any(store.unfinished() for store in stores):
-        present = [store for store in stores if store.exists()]
-        try:
-            # Where the lock's owner has ended it and removed the store, the loop looks again.
-            with contextlib.suppress(_Gone), _hold_locks(present, wait, on_wait, make=False):
-                # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
-                if present == [store for store in stores if store.exists()]:
-                    return settle(present, roots)
-        except OSError as error:
-            raise _incomplete(error, present) from error
     return []
 
 
@@ -192,8 +188,10 @@ def _transact(drafts: Sequence[Draft]) -> list[Path]:
         for draft in drafts:
             _prepare(draft)
         _commit([(draft.store, draft.journal) for draft in drafts])
-    except BaseException as error:  # also Ctrl-C: it is raised again below
-        _abandon(stores, error)
+    except BaseException as error:  # also Ctrl-C
+        # After the first mark it has stopped nothing.
+        if not any(ended.forward for ended in _settle(stores, error)):
+            raise error if isinstance(error, KeyboardInterrupt) else _failure(error) from error
     else:
         _settle(stores)
     return [draft.store.inside(move.path) for draft in drafts for move in draft.journal.moves]
@@ -223,13 +221,6 @@ def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
     interrupts.look()
     for store, _journal in prepared:
         store.commit()
-
-
-def _abandon(stores: Sequence[StoreFolder], failure: BaseException) -> None:
-    """Bring everything back after ``failure`` and raise that; after the first mark it has stopped nothing."""
-    ended = _settle(stores, failure)
-    if not any(one.forward for one in ended):
-        raise failure if isinstance(failure, KeyboardInterrupt) else _failure(failure) from failure
 
 
 def _settle(stores: Sequence[StoreFolder], failure: BaseException | None = None) -> list[Recovered]:

@@ -48,12 +48,6 @@ def same(one: Node | None, other: Node | None) -> bool:
     return (one.digest, one.link) == (other.digest, other.link)
 
 
-def read(path: Path) -> bytes:
-    """The bytes of the regular file at ``path``; a link on the way, or anything else, is an OSError."""
-    with opened(path.parent) as folder, folder.reading(path.name) as stream:
-        return stream.read()
-
-
 def behind(path: Path) -> bytes:
     """The bytes of the regular file that ``path`` leads to, through links too; anything else is an OSError.
 
