@@ -72,6 +72,14 @@ class CallGroup(NamedTuple):
     works: tuple[KeptSpan, ...]
 
 
+class Point(NamedTuple):
+    """A start or an end in the course of a work, and the innermost span that goes on until then."""
+
+    time: int
+    label: tuple[bool, str, str]
+    within: KeptSpan
+
+
 def calls_for(call: str, work: str) -> bool:
     """Tell whether a call of this name is one of the method ``work``: it may have the prefix of a group of workers."""
     return call == work or call.endswith(f"_{work}")
@@ -362,22 +370,21 @@ class _Walk:
 
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
         """What the engines of the replica did while a server worked on a request."""
-        replica = self.records.replica_of[serve.process]
-        engines = [at for at in self.records.iterations if self.records.replica_of[at] == replica]
+        replica, columns = self.records.replica_of[serve.process], self.records.iterations
+        engines = [at for at in columns if self.records.replica_of[at] == replica]
         if not engines:
             self.pieces.append(PathPiece(low, high, "unrecorded", "gap", "generate", phase, None))
             return
-        columns = self.records.iterations
         parts = [piece for at in engines for piece in iteration_pieces(columns[at], low, high, phase, at)]
-        lone = engines[0] if len(engines) == 1 else None
+        others = [other for other in self.records.served_by(replica) if other is not serve]
         after = ""
-        for stretch, begin, end in walk_back(parts, low, high):
-            if stretch is not None:
-                process = lone if lone is not None else stretch.process
-                self.pieces.append(stretch._replace(start=begin, end=end, process=process))
-                after = stretch.what
+        for piece, begin, end in walk_back(parts, low, high):
+            if piece is not None:
+                self.pieces.append(piece._replace(start=begin, end=end))
+                after = piece.what
                 continue
-            alone = self._alone(serve, begin, end)
+            # Where no other request is alive at its replica all the time, it is this one that is kept back.
+            alone = not any(other.start <= begin and end_of(other) >= end for other in others)
             if alone and after == "prefill":
                 # Nothing else is there that could be prefilled behind the gap: until then the request was kept back,
                 # whatever its replica did for others.
@@ -386,12 +393,8 @@ class _Walk:
             if begin <= low or end >= high or alone:
                 self.add(serve, begin, end, phase)
             else:
-                self.pieces.append(PathPiece(begin, end, "engine", "gap", Text("no iteration"), phase, lone))
-
-    def _alone(self, serve: KeptSpan, low: int, high: int) -> bool:
-        """Tell whether no other request is alive at its replica all the time: then it is this one that is kept back."""
-        served = self.records.served_by(self.records.replica_of[serve.process])
-        return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
+                process = engines[0] if len(engines) == 1 else None
+                self.pieces.append(PathPiece(begin, end, "engine", "gap", Text("no iteration"), phase, process))
 
     # ------------------------------------------------------------ training
 
@@ -471,14 +474,6 @@ class _Walk:
 def _start_of(work: KeptSpan) -> KeptSpan:
     """Return a work under the name that the time before it has."""
     return work._replace(name=Text("start of {name}", work.name))
-
-
-class Point(NamedTuple):
-    """A start or an end in the course of a work, and the innermost span that goes on until then."""
-
-    time: int
-    label: tuple[bool, str, str]
-    within: KeptSpan
 
 
 def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> list[PathPiece]:
