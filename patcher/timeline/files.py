@@ -12,7 +12,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -408,16 +408,17 @@ class Reader:
         ids = list(accumulate(columns[0][:count]))
         starts = list(accumulate(columns[1][:count], initial=now))[1:]
         lengths = columns[2][:count]
-        amounts = [list(accumulate(column)) for column in columns[3:5] if len(column) == count]
-        amounts += [[0] * count] * (2 - len(amounts))
+        requests, tokens = (
+            list(accumulate(column)) if len(column) == count else [0] * count for column in (*columns[3:], [], [])[:2]
+        )
         latest = now + _LATE_US
-        counts = [0, *ids, *lengths, *chain(*amounts)]
+        counts = [0, *ids, *lengths, *requests, *tokens]
         begin, end = min(starts, default=now), max(starts, default=now)
         if min(counts) < 0 or max(counts) >= _LATEST or begin <= now - _EARLY_US or end > latest:
             self.losses.lines += 1
             return
         ends = [min(start + length, latest) for start, length in zip(starts, lengths, strict=True)]
-        self.iterations.extend(starts, ends, *amounts)
+        self.iterations.extend(starts, ends, requests, tokens)
         self.highest = max(self.highest, *ids, 0)
         self.count += count
 
