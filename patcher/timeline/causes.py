@@ -303,28 +303,30 @@ def advice(cause: Cause) -> str:
 def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
     """Yield what every step could do without, beside what made it stand out; the share is not known yet."""
     polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
-    polling = Text("polling ({names}) after the last trajectory had ended", ", ".join(sorted(polls)[:2]))
-    gaps = [sum(us for key, us in path.us.items() if key.kind == "gap" and key.role == "driver") for path in paths]
-    tail, last = (
-        Text("the tail of the rollout, with fewer than a tenth of its requests"),
-        Text("waiting for the last replica and the last rank"),
-    )
-    savings = (
-        ("poll", polling, [step.poll_seconds for step in steps]),
-        ("tail", tail, [_saved(step, NO_TAIL) for step in steps]),
-        ("sync", Text("weight sync"), [_saved(step, FREE_SYNC) for step in steps]),
-        ("gap", Text("the driver between its phases"), list(map(seconds, gaps))),
-        ("replica", last, [_saved(step, BALANCE) for step in steps]),
-    )
-    for key, title, values in savings:
-        beside = [max(value - _counted(step, key), 0) for step, value in zip(steps, values, strict=True)]
-        affected = [step for step, value in zip(steps, beside, strict=True) if value > 0.01 * step.seconds]
+    titles = {
+        "poll": Text("polling ({names}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
+        "tail": Text("the tail of the rollout, with fewer than a tenth of its requests"),
+        "sync": Text("weight sync"),
+        "gap": Text("the driver between its phases"),
+        "replica": Text("waiting for the last replica and the last rank"),
+    }
+    savings = [(step, _savings(step, path)) for step, path in zip(steps, paths, strict=True)]
+    for key, title in titles.items():
+        affected = [step for step, saving in savings if saving[key] > 0.01 * step.seconds]
         cause = _path_cause(affected[0], key) if affected else None
-        yield RunCause(title, sum(beside), 0.0, tuple(step.step for step in affected), ADVICE[key], cause)
+        total = sum(saving[key] for _, saving in savings)
+        yield RunCause(title, total, 0.0, tuple(step.step for step in affected), ADVICE[key], cause)
 
 
-def _saved(step: TrainingStep, name: str) -> float:
-    return sum(bound.saves_seconds for bound in step.what_if if bound.name == name)
+def _savings(step: TrainingStep, path: Spent) -> dict[str, float]:
+    """Return the seconds that a step could do without, by their advice, less what its cause has of them already."""
+    bounds = {bound.name: bound.saves_seconds for bound in step.what_if}
+    gaps = sum(us for key, us in path.us.items() if (key.role, key.kind) == ("driver", "gap"))
+    savings = {
+        "poll": step.poll_seconds, "tail": bounds.get(NO_TAIL, 0), "sync": bounds.get(FREE_SYNC, 0),
+        "gap": seconds(gaps), "replica": bounds.get(BALANCE, 0),
+    }  # fmt: skip
+    return {key: max(value - _counted(step, key), 0) for key, value in savings.items()}
 
 
 def _counted(step: TrainingStep, key: str) -> float:

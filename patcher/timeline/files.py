@@ -305,21 +305,23 @@ def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
         first = first or line
         last = line or last
         unseen = {kind: quoted for kind, quoted in unseen.items() if quoted not in line}
-        if b'"who"' in line:
-            block = _decode_block(line)
-            if block is not None and block.who is not None and block.who.rank is not None:
-                rank = block.who.rank
+        who = (_decode_block(line) or Block()).who if b'"who"' in line else None
+        rank = rank if who is None or who.rank is None else who.rank
     begin, end = _decode_block(first) or Block(), _decode_block(last) or Block()
     name = NAME.fullmatch(path.name)
-    longest = {"host": 80, "boot": 80, "command": 80, "run": 200}
-    texts = {key: _clean(getattr(header, key), most) for key, most in longest.items()}
     return ProcessFile(
-        path=path, started=int(name["started"]) if name else 0,
-        package=" ".join(_clean(text, 40) for text in (header.package, header.release) if text),
+        path=path, started=int(name["started"]) if name else 0, **_texts(header),
+        pid=header.pid, parent=header.parent, before=header.before, environ=header.environ,
         begin=_earliest(begin), first=begin.at, last=end.at, kinds=frozenset({*KINDS, "iterations"} - {*unseen}),
         rank=rank, ended=bool(end.end), cut=losses.cut,
-        pid=header.pid, parent=header.parent, before=header.before, environ=header.environ, **texts,
     )  # fmt: skip
+
+
+def _texts(header: Header) -> dict[str, str]:
+    """Return the texts of a header, bounded and without what a terminal obeys."""
+    package = " ".join(_clean(text, 40) for text in (header.package, header.release) if text)
+    longest = {"host": 80, "boot": 80, "command": 80, "run": 200}
+    return {"package": package} | {key: _clean(getattr(header, key), most) for key, most in longest.items()}
 
 
 def _earliest(block: Block) -> int:

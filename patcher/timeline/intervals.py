@@ -26,7 +26,7 @@ class Timed(Protocol):
         """In microseconds; None while it goes on."""
 
 
-class Interval(NamedTuple):
+class TimeRange(NamedTuple):
     """From when to when."""
 
     start: int
@@ -38,23 +38,23 @@ def end_of(timed: Timed) -> int:
     return ENDLESS if timed.end is None else timed.end
 
 
-def covered(parts: Iterable[Timed], low: int = -ENDLESS, high: int = ENDLESS, *, gap: int = 0) -> list[Interval]:
+def covered(parts: Iterable[Timed], low: int = -ENDLESS, high: int = ENDLESS, *, gap: int = 0) -> list[TimeRange]:
     """Return the union of ``parts`` within ``low`` to ``high``, in order; up to ``gap`` between two is covered, too."""
-    union = list[Interval]()
+    union = list[TimeRange]()
     for begin, end in sorted((max(part.start, low), min(end_of(part), high)) for part in parts):
         if begin >= end:
             continue
         if union and begin <= union[-1].end + gap:
-            union[-1] = Interval(union[-1].start, max(end, union[-1].end))
+            union[-1] = TimeRange(union[-1].start, max(end, union[-1].end))
         else:
-            union.append(Interval(begin, end))
+            union.append(TimeRange(begin, end))
     return union
 
 
-def uncovered(union: Sequence[Interval], low: int, high: int) -> list[Interval]:
+def uncovered(union: Sequence[TimeRange], low: int, high: int) -> list[TimeRange]:
     """Return what a ``union`` of `covered` leaves of ``low`` to ``high``."""
-    edges = [Interval(low, low), *union, Interval(high, high)]
-    return [Interval(before.end, after.start) for before, after in pairwise(edges) if after.start > before.end]
+    edges = [TimeRange(low, low), *union, TimeRange(high, high)]
+    return [TimeRange(before.end, after.start) for before, after in pairwise(edges) if after.start > before.end]
 
 
 def length(parts: Iterable[Timed]) -> int:

@@ -11,7 +11,7 @@ from patcher.progress import Progress, ignore
 from patcher.timeline import causes, clocks, recorded, runs, shares
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, end_of, length
-from patcher.timeline.lanes import Lanes
+from patcher.timeline.lanes import RunLanes
 from patcher.timeline.model import Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
 from patcher.timeline.path import PathPiece, StepRecords, critical_path
 from patcher.timeline.runs import Process
@@ -82,7 +82,7 @@ class _Join:
         ]
         errors = (round(1e6 * (clock.error_seconds or 0)) for clock in self.aligned.clocks)
         self.tolerance = 1_000 + max(errors, default=0)
-        self.lanes = Lanes(self.processes)
+        self.lanes = RunLanes(self.processes)
         self.collector = Collector(self.processes)
         self.lacking = runs.missing_ranks(self.processes)
 

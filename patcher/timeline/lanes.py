@@ -22,7 +22,7 @@ LEAST = 200
 """Of a lane, however many there are."""
 
 
-class Lanes:
+class RunLanes:
     """The lanes of all processes: one each, and one for the engine where that runs beside a trainer.
 
     ``places`` has the place of the process and the role of each lane.

@@ -209,6 +209,11 @@ class StepRecords:
         """Return what the server of a replica did for requests."""
         return [serve for serve in self.by_kind["serve"] if self.replica_of[serve.process] == replica]
 
+    def alone(self, serve: KeptSpan, low: int, high: int) -> bool:
+        """Tell whether no other request is alive at its replica all the time: then it is this one that is kept back."""
+        served = self.served_by(self.replica_of[serve.process])
+        return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
+
     def count_works(self, call: KeptSpan) -> int:
         """Return how many works of a call are recorded."""
         group = self.groups.get(call.id)
@@ -376,15 +381,13 @@ class _Walk:
             self.pieces.append(PathPiece(low, high, "unrecorded", "gap", "generate", phase, None))
             return
         parts = [piece for at in engines for piece in iteration_pieces(columns[at], low, high, phase, at)]
-        others = [other for other in self.records.served_by(replica) if other is not serve]
         after = ""
         for piece, begin, end in walk_back(parts, low, high):
             if piece is not None:
                 self.pieces.append(piece._replace(start=begin, end=end))
                 after = piece.what
                 continue
-            # Where no other request is alive at its replica all the time, it is this one that is kept back.
-            alone = not any(other.start <= begin and end_of(other) >= end for other in others)
+            alone = self.records.alone(serve, begin, end)
             if alone and after == "prefill":
                 # Nothing else is there that could be prefilled behind the gap: until then the request was kept back,
                 # whatever its replica did for others.

@@ -197,15 +197,17 @@ def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
         ]
         if len(of_role) > 1 and all(ordered[at].replica is None for at in of_role):
             of_role.sort(key=lambda at: ordered[at].wall)
-            lines = (line(ordered[at]) for at in of_role)
-            above = [
-                next((numbers[id(other)] for other in ancestors if id(other) in numbers), None) for ancestors in lines
-            ]
+            above = [_nearest(line(ordered[at]), numbers) for at in of_role]
             all_known = None not in above
             for number, at in enumerate(of_role):
                 numbers[id(ordered[at])] = number
                 ordered[at] = replace(ordered[at], replica=above[number] if all_known else number)
     return tuple(ordered)
+
+
+def _nearest(line: Iterable[Process], numbers: Mapping[int, int]) -> int | None:
+    """Return the number of the nearest process of a ``line`` of ancestors that has one."""
+    return next((numbers[id(ancestor)] for ancestor in line if id(ancestor) in numbers), None)
 
 
 def _described(number: int, run: Sequence[Process]) -> Run:

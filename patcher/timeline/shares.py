@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from patcher.messages.text import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.intervals import Interval, by_start, covered, end_of, length, overlap, uncovered
+from patcher.timeline.intervals import TimeRange, by_start, covered, end_of, length, overlap, uncovered
 from patcher.timeline.model import (
     BALANCE,
     FREE_SYNC,
@@ -65,8 +65,12 @@ def role_uses(
 
 def _busy(
     role: str, records: StepRecords, path: Sequence[PathPiece], process: int, spans: Sequence[KeptSpan]
-) -> list[Interval]:
+) -> list[TimeRange]:
     low, high = records.start, records.end
+
+    def of_kind(kind: str) -> list[TimeRange]:
+        return covered((span for span in spans if span.kind == kind), low, high)
+
     if role == "driver":
         # What it does of its own, rather than wait for what it called or polls for.
         computes = (piece for piece in path if piece.role != "trainer" and piece.kind not in ("poll", "call"))
@@ -74,15 +78,14 @@ def _busy(
     if role == "engine":
         columns = records.iterations.get(process, IterationColumns())
         room = head_to_head(columns, 0, len(columns))
-        return covered(covered(map(Interval, columns.start, columns.end), gap=room), low, high)
+        return covered(covered(map(TimeRange, columns.start, columns.end), gap=room), low, high)
     if role == "reward":
-        return covered((span for span in spans if span.kind == "reward"), low, high)
-    works = covered((span for span in spans if span.kind == "work"), low, high)
-    waits = covered((span for span in spans if span.kind == "wait"), low, high)
-    return [busy for work in works for busy in uncovered(covered(waits, *work), *work)]
+        return of_kind("reward")
+    waits = of_kind("wait")
+    return [busy for work in of_kind("work") for busy in uncovered(covered(waits, *work), *work)]
 
 
-def _use(role: str, busy: Sequence[Sequence[Interval]], path: Sequence[PathPiece], records: StepRecords) -> RoleUse:
+def _use(role: str, busy: Sequence[Sequence[TimeRange]], path: Sequence[PathPiece], records: StepRecords) -> RoleUse:
     whole, lanes = records.end - records.start, len(busy)
     mean = sum(map(length, busy)) / lanes
     by_reason = defaultdict[tuple[str, str, str], list[PathPiece]](list)
@@ -178,7 +181,7 @@ def _imbalance(of: str, done: Mapping[int, int], us: float) -> Imbalance:
 # ---------------------------------------------------------------- weight sync, and what if
 
 
-def sync_intervals(records: StepRecords) -> list[Interval]:
+def sync_intervals(records: StepRecords) -> list[TimeRange]:
     """Return when weights went from the trainer to the engines: as the driver has it, else as anybody has."""
     syncs = records.by_kind["sync"]
     phases = (phase for phase in records.by_kind["phase"] if phase.name in SYNC)
@@ -204,7 +207,7 @@ def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
 
 
 def what_if(
-    step_us: int, path: Sequence[PathPiece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[Interval]
+    step_us: int, path: Sequence[PathPiece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[TimeRange]
 ) -> tuple[Bound, ...]:
     """Return what the step would at best take if one thing were different; what saves nothing is left out."""
     of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from patcher.messages.command_line import CommandLine
 from patcher.messages.text import Text
 from patcher.timeline.files import KeptSpan
-from patcher.timeline.intervals import ENDLESS, Interval, by_start, covered, end_of, length
+from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered, end_of, length
 from patcher.timeline.model import ProposedWindow, TrainingStep
 from patcher.timeline.path import StepRecords
 from patcher.timeline.runs import Process
@@ -103,7 +103,7 @@ class _Engine:
     busy_until: int = -ENDLESS
     counted: int = -ENDLESS
 
-    def enter(self, busy: Interval) -> None:
+    def enter(self, busy: TimeRange) -> None:
         """Begin a rollout where the engine had nothing to do before."""
         if busy.start > self.busy_until:
             self.rollout += 1

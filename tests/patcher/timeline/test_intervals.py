@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from patcher.timeline.intervals import Interval, covered, length, overlap, uncovered
+from patcher.timeline.intervals import TimeRange, covered, length, overlap, uncovered
 
 
-def intervals(*pairs: tuple[int, int]) -> list[Interval]:
-    return [Interval(*pair) for pair in pairs]
+def intervals(*pairs: tuple[int, int]) -> list[TimeRange]:
+    return [TimeRange(*pair) for pair in pairs]
 
 
 def test_what_is_covered_and_what_that_leaves() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from patcher.timeline.intervals import Interval
+from patcher.timeline.intervals import TimeRange
 from patcher.timeline.model import Imbalance
 from patcher.timeline.path import PathPiece
 from patcher.timeline.shares import tail, thinned, what_if
@@ -48,6 +48,6 @@ def test_bounds_are_of_what_lies_on_the_path_and_none_is_said_that_saves_nothing
     uneven = [Imbalance("replicas", ((0, 5.0), (1, 6.0)), 0.5), Imbalance("ranks", ((0, 1.0), (1, 9.0)), 4.0)]
     found = {
         one.name: (one.seconds, one.saves_seconds)
-        for one in what_if(10 * S, path, None, uneven, [Interval(9 * S, 12 * S)])
+        for one in what_if(10 * S, path, None, uneven, [TimeRange(9 * S, 12 * S)])
     }
     assert found == {"perfect balance": (6.5, 3.5), "free weight sync": (9, 1), "overlap": (7, 3)}
