@@ -25,9 +25,14 @@ class Markup(str):
     __slots__ = ()
 
 
+def visible(text: str) -> str:
+    """Return a text without characters that are not seen, or turn the text around them."""
+    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def text(value: object) -> str:
     """Return a value, a `Text` in the reader's language, as text that can stand between tags and within quotes."""
-    return html.escape(_UNSEEN.sub("\N{REPLACEMENT CHARACTER}", str(translate_for_page(value))))
+    return html.escape(visible(str(translate_for_page(value))))
 
 
 def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
@@ -55,9 +60,7 @@ def joined(content: Content) -> Markup:
 
 def data_block(name: str, value: object) -> Markup:
     """Values for a script, as JSON that no browser runs and whose texts can end no element."""
-    shown = _UNSEEN.sub(
-        "\N{REPLACEMENT CHARACTER}", json.dumps(_translated(value), ensure_ascii=False, separators=(",", ":"))
-    )
+    shown = visible(json.dumps(_translated(value), ensure_ascii=False, separators=(",", ":")))
     return Markup(f'<script type="application/json" id="{name}">{shown.replace("<", _LESS)}</script>')
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcher.messages.text import COMMA, Text, joined
 from patcher.traces.model import FREE, PARTS, FreeGap, RankProfile
-from patcher.traces.words import apart, in_ms, percent, short
+from patcher.traces.words import apart, in_ms, short
 
 _SHORT = {
     "free_host_late_ns": Text("between kernels launched one by one"),
@@ -20,14 +20,14 @@ _GRAPH = {
 
 
 _LEAD_IN = Text("lead-in")
-_ROOM = 60
+_ROOM = 51  # characters: what a line of the terminal has beside its numbers
 
 
-def place_of(gap: FreeGap, room: int = _ROOM) -> str:
-    """Before which kernel it lies; of short ones, between which. As long as there is ``room``."""
+def place_of(gap: FreeGap) -> str:
+    """Before which kernel it lies; of short ones, between which."""
     if gap.kind == "place":
         stream = short(gap.stream, 20)
-        return Text("before {kernel} on {stream}", short(gap.after, room - len("before  on ") - len(stream)), stream)
+        return Text("before {kernel} on {stream}", short(gap.after, _ROOM - len("before  on ") - len(stream)), stream)
     return (
         Text("within replayed graphs") if gap.graph else _SHORT.get(gap.part, Text("between kernels without a launch"))
     )
@@ -78,8 +78,3 @@ def first_place(profile: RankProfile, part: str) -> str:
     return Text(
         "{place}: {time} per unit, in {units:,} of {count:,} units", place, in_ms(gap.ns / count), gap.units, count
     )
-
-
-def share_of(gap: FreeGap, profile: RankProfile) -> str:
-    """Its share of the time of all units."""
-    return percent(gap.ns / (profile.total_ns or 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -17,15 +18,34 @@ from patcher.messages.text import Text
 from patcher.options.headings import OUTPUT, READ
 
 
-def _units(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:  # noqa: ARG001
-    """The half-open range ``A:B`` as two numbers; Problem (USAGE) for anything else."""
+def half_open(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:  # noqa: ARG001
+    """Return the range ``A:B`` as two numbers. Raises Problem (USAGE) for anything else."""
     if value is None:
         return None
     found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", value)
     if not found or int(found[1]) >= int(found[2]):
-        cause = Text("--units {range}: a range of units is A:B, without B itself", value)
-        raise Problem(Kind.USAGE, cause, hint=Text("--units 30:60, for example"))
+        name = parameter.opts[0]
+        cause = Text("{option} {range}: a range is A:B, without B itself", name, value)
+        raise Problem(Kind.USAGE, cause, hint=Text("{option} 30:60, for example", name))
     return int(found[1]), int(found[2])
+
+
+def _folder(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:  # noqa: ARG001
+    """Return the folder of CSV files. Raises Problem (USAGE) for the name of a single one."""
+    if value is not None and value.suffix == ".csv":
+        cause = Text("--csv {path}: it takes a folder, and each table is a file in it", value)
+        raise Problem(Kind.USAGE, cause, hint=f"--csv {shlex.quote(str(value.with_suffix('')))}")
+    return value
+
+
+CSV = Option(
+    ["--csv"],
+    heading=OUTPUT,
+    callback=_folder,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write each table as a CSV file into this folder.",
+)
 
 
 def _pattern(context: click.Context, parameter: click.Parameter, value: str | None) -> re.Pattern[str] | None:  # noqa: ARG001
@@ -43,7 +63,9 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
 READING = Group(
     "options",
     lambda values: ReadOptions(**values),
-    Option(["--units"], heading=READ, callback=_units, metavar="A:B", help="Only these units; A:B does not include B."),
+    Option(
+        ["--units"], heading=READ, callback=half_open, metavar="A:B", help="Only these units; A:B does not include B."
+    ),
     Option(
         ["--marks"],
         heading=READ,
@@ -58,6 +80,7 @@ READING = Group(
         metavar="FILE.html",
         help="Write a self-contained page, below 1 MB.",
     ),
+    CSV,
 )
 
 

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import click
 
 from patcher.cli import options, terminal
 from patcher.cli.options import Group, Option, typed_words
+from patcher.cli.reports.report import CSV, half_open
 from patcher.cli.reports.traces import folder
 from patcher.cli.search import CLUSTER, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.reports import timelines
 from patcher.commands.reports.timelines import TimelineOptions
 from patcher.messages import tables
-from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult, StepResult
-from patcher.messages.text import Text
 from patcher.options.headings import OUTPUT, READ
-
-
-def _steps(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:  # noqa: ARG001
-    """The half-open range ``A:B`` as two numbers; Problem (USAGE) for anything else."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", value)
-    if not found or int(found[1]) >= int(found[2]):
-        cause = Text("--steps {range}: a range of steps is A:B, without B itself", value)
-        raise Problem(Kind.USAGE, cause, hint=Text("--steps 10:20, for example"))
-    return int(found[1]), int(found[2])
-
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 READING = Group(
     "options",
     lambda values: TimelineOptions(**values),
-    Option(["--steps"], heading=READ, callback=_steps, metavar="A:B", help="Only these steps, by the driver's number."),
+    Option(
+        ["--steps"], heading=READ, callback=half_open, metavar="A:B", help="Only these steps, by the driver's number."
+    ),
     Option(["--run"], heading=READ, type=click.IntRange(1), metavar="N", help="Which run, where a folder has several."),
     Option(
         ["-o", "--output", "page"],
@@ -46,6 +34,7 @@ READING = Group(
         metavar="FILE.html",
         help="Write a self-contained page, below 2 MB.",
     ),
+    CSV,
     Option(["--perfetto"], heading=OUTPUT, type=FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."),
 )
 

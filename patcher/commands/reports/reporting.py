@@ -14,12 +14,13 @@ from typing import NamedTuple, TypeVar
 import click
 
 from patcher.commands.reports import report_lines as lines
+from patcher.commands.reports.csv_files import Tables, write_tables
 from patcher.commands.reports.writing import write
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import CommandResult
 from patcher.messages.text import Text
 from patcher.progress import Display, Progress, silent, whole
-from patcher.traces import analysis, folders, formats, model, page
+from patcher.traces import analysis, folders, formats, model, page, tables
 from patcher.traces.marks import WANTED
 
 T = TypeVar("T")
@@ -32,10 +33,13 @@ Graphs = dict[int | None, tuple[analysis.CapturedSet, ...]]
 
 
 class ReadOptions(NamedTuple):
-    """The half-open range of units that are read (None: all), what names their marks, and the file of the page."""
+    """The half-open range of units that are read (None: all), what names their marks, the file of the page, and the
+    folder of the CSV files.
+    """
 
     units: tuple[int, int] | None = None
     page: Path | None = None
+    csv: Path | None = None
     marks: re.Pattern[str] | None = None
 
 
@@ -51,7 +55,7 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
         result.note(Text("who waits for whom is unknown: these are not ranks of one window"), why)
     result.data = found
     result.lines += lines.report(found)
-    _write_page(result, options.page, found)
+    _write(result, options, found, tables.of_report(found))
     return result
 
 
@@ -80,7 +84,7 @@ def compare(
     result.lines += lines.comparison(found)
     if most is not None:
         _judge(result, found, most)
-    _write_page(result, options.page, found)
+    _write(result, options, found, tables.of_comparison(found))
     return result
 
 
@@ -170,6 +174,10 @@ def _reader(
     return profiles
 
 
-def _write_page(result: CommandResult, file: Path | None, found: model.TraceReport | model.Comparison) -> None:
-    if file is not None:
-        write(result, file, [page.page(found)], "-o FILE.html")
+def _write(
+    result: CommandResult, options: ReadOptions, found: model.TraceReport | model.Comparison, tables: Tables
+) -> None:
+    if options.page is not None:
+        write(result, options.page, [page.page(found)], "-o FILE.html")
+    if options.csv is not None:
+        write_tables(result, options.csv, tables)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from statistics import mean, median
 
-from patcher.messages import tables
+from patcher.messages import tables as drawn
 from patcher.messages.notes import wrapped
 from patcher.messages.report import Detail
 from patcher.messages.text import COMMA, Text, joined
-from patcher.timeline import model
+from patcher.tables import Shown
+from patcher.timeline import model, tables
+from patcher.timeline.lengths import brief
+from patcher.timeline.tables import verdict
 from patcher.traces.words import percent
 
 SHOWN = 40
@@ -17,9 +21,6 @@ SHOWN = 40
 
 PATH = 6
 """What of the critical path of the run is shown."""
-
-SHARED = ("driver", "trainer", "engine")
-"""The roles whose busy shares the table has; -v has the others."""
 
 
 def report(found: model.RunTimeline, width: int | None) -> list[str]:
@@ -31,7 +32,7 @@ def report(found: model.RunTimeline, width: int | None) -> list[str]:
 
 def _head(found: model.RunTimeline) -> Iterator[str]:
     run = found.run
-    head = Text("{count} processes, {seconds} s, {steps}", run.processes, _time(found.seconds), _steps_of(found))
+    head = Text("{count} processes, {seconds} s, {steps}", run.processes, brief(found.seconds), _steps_of(found))
     if run.packages:
         head = Text("{packages}: {processes}", ", ".join(run.packages), head)
     yield from wrapped(head)
@@ -65,24 +66,19 @@ def _steps_of(found: model.RunTimeline) -> str:
     if len(steps) == 1:
         return Text("step {step}", steps[0].step)
     counted = [one.seconds for one in steps if not one.warm_up] or [one.seconds for one in steps]
-    return Text("steps {first} to {last}, median {median} s", steps[0].step, steps[-1].step, _time(median(counted)))
-
-
-def _time(seconds: float) -> str:
-    """Seconds with as many places as say something."""
-    return f"{seconds:,.{0 if seconds >= 1000 else 1 if seconds >= 100 else 2 if seconds >= 1 else 3}f}"
+    return Text("steps {first} to {last}, median {median} s", steps[0].step, steps[-1].step, brief(median(counted)))
 
 
 def _steps(found: model.RunTimeline, width: int | None) -> Iterator[str]:
     if not found.steps:
         return
-    roles = [role for role in SHARED if any(use.role == role for step in found.steps for use in step.roles)]
-    heads = (
-        Text("step"), Text("seconds"), Text("limited by"), Text("tail"), Text("sync"),
-        *(model.ROLES[role] for role in roles),
-    )  # fmt: skip
     shown = found.steps[-SHOWN:]
-    yield from tables.drawn(heads, [_row(step, roles) for step in shown], width)
+    columns = [*tables.steps(replace(found, steps=shown)).seen(Shown.TERMINAL)]
+    cells = [
+        [column.unit.missing if value is None else column.unit.text(value) for value in values]
+        for column, values in columns
+    ]
+    yield from drawn.drawn([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
     if len(shown) < len(found.steps):
         yield Text("  … {count:,} earlier steps: --steps A:B and --json have them", len(found.steps) - len(shown))
     yield Text("  busy shares are of the mean process of a role; tail and sync in seconds")
@@ -94,27 +90,9 @@ def _steps(found: model.RunTimeline, width: int | None) -> Iterator[str]:
         yield from map(Detail, _detail(step))
 
 
-def _row(step: model.TrainingStep, roles: Sequence[str]) -> tuple[str, ...]:
-    shares = {use.role: percent(use.busy_share, 0) for use in step.roles}
-    return (
-        str(step.step), _time(step.seconds), verdict(step),
-        _time(step.tail_seconds) if step.tail_seconds else "-", _time(step.sync_seconds) if step.sync_seconds else "-",
-        *(shares.get(role, "?") for role in roles),
-    )  # fmt: skip
-
-
 def step_line(step: model.TrainingStep) -> str:
     """A step that has ended, in one line."""
-    return Text("step {step}: {seconds} s, {verdict}", step.step, _time(step.seconds), verdict(step))
-
-
-def verdict(step: model.TrainingStep) -> str:
-    """What limited a step, in a few words."""
-    cause = step.limited_by
-    limit = step.verdict
-    if cause is not None:
-        limit = Text("{cause} +{seconds} s", cause.label, _time(cause.excess_seconds))
-    return Text("{limit}, with the warm-up", limit) if step.warm_up else limit
+    return Text("step {step}: {seconds} s, {verdict}", step.step, brief(step.seconds), verdict(step))
 
 
 def _detail(step: model.TrainingStep) -> Iterator[str]:
@@ -123,10 +101,10 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
     if step.why:
         line = Text("{line} ({why})", line, step.why)
     if step.mostly:
-        line = Text("{line}; most of it: {cause}, {seconds} s", line, step.mostly.label, _time(step.mostly.seconds))
+        line = Text("{line}; most of it: {cause}, {seconds} s", line, step.mostly.label, brief(step.mostly.seconds))
     yield line
     for use in step.roles:
-        role, share, idle = model.ROLES[use.role], percent(use.busy_share), _time(use.idle_seconds)
+        role, share, idle = model.ROLES[use.role], percent(use.busy_share), brief(use.idle_seconds)
         line = Text("  {role}: busy {share}, idle {seconds} s", role, share, idle)
         if use.idle_for:
             line = Text("{line}, of it {reasons}", line, _times((_doing(one), one.seconds) for one in use.idle_for))
@@ -138,7 +116,7 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
 
 
 def _times(times: Iterable[tuple[str, float]]) -> Text:
-    return joined(COMMA, (Text("{name} {seconds} s", name, _time(seconds)) for name, seconds in times))
+    return joined(COMMA, (Text("{name} {seconds} s", name, brief(seconds)) for name, seconds in times))
 
 
 def _doing(one: model.Cause | model.IdleReason) -> str:
@@ -171,7 +149,7 @@ def _causes(found: model.RunTimeline) -> Iterator[str]:
             "{number}. {title}: {seconds} s, {share} of the run, in {where}",
             number,
             one.title,
-            _time(one.seconds),
+            brief(one.seconds),
             percent(one.share),
             where,
         )

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.commands.reports import timeline_lines as lines
+from patcher.commands.reports.csv_files import write_tables
 from patcher.commands.reports.writing import write
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
 from patcher.messages.text import Text
 from patcher.progress import Display, silent
-from patcher.timeline import files, model, page, perfetto, runs
+from patcher.timeline import files, model, page, perfetto, runs, tables
 from patcher.timeline.join import join
 
 FOLLOW_S, QUIET_S = 2.0, 300.0
@@ -28,15 +29,15 @@ LISTED = 20
 
 
 class TimelineOptions(NamedTuple):
-    """Which steps are shown (the half-open range of their numbers, None: all), which run of several is read, and the
-    files that the page and the trace for Perfetto go to, the page in one of ``page.LANGUAGES``.
+    """Which steps are shown (the half-open range of their numbers, None: all), which run of several is read, and where
+    the page, the CSV files and the trace for Perfetto go to.
     """
 
     steps: tuple[int, int] | None = None
     run: int | None = None
     page: Path | None = None
+    csv: Path | None = None
     perfetto: Path | None = None
-    language: str = "en"
 
 
 def timeline(
@@ -54,6 +55,8 @@ def timeline(
         result.warn(text)
     if options.page is not None:
         write(result, options.page, [page.page(found)], "-o FILE.html")
+    if options.csv is not None:
+        write_tables(result, options.csv, tables.of_run(found))
     if options.perfetto is not None:
         write(result, options.perfetto, perfetto.trace(found), "--perfetto FILE.json")
     return result

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import shlex
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult
 from patcher.messages.text import Text
-from patcher.store.filesystem.opened import require_regular
 
 
 def write(result: CommandResult, file: Path, texts: Iterable[str], option: str) -> None:
@@ -18,21 +19,49 @@ def write(result: CommandResult, file: Path, texts: Iterable[str], option: str) 
 
     What was done is a line of ``result``; what was not is a problem of it, and ``option`` is what names another file.
     """
-    try:
-        if file.exists():
-            require_regular(file.stat(), file)
-        with tempfile.TemporaryDirectory(prefix=".", dir=file.parent) as beside:
-            new = Path(beside, file.name)
-            with new.open("w", encoding="utf-8") as out:
+    with _reported(result, file, option):
+        _replace({file: texts}, file.parent)
+
+
+def write_folder(result: CommandResult, folder: Path, texts: Mapping[str, str], option: str) -> None:
+    """Write files into a folder, likewise: none of them before all are complete. Other files in it stay."""
+    with _reported(result, folder, option):
+        is_new = not folder.exists()
+        folder.mkdir(exist_ok=True)
+        try:
+            _replace({folder / name: [text] for name, text in texts.items()}, folder)
+        except BaseException:
+            if is_new:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            raise
+
+
+def _replace(files: Mapping[Path, Iterable[str]], folder: Path) -> None:
+    """Write files beside and over. Raises OSError, and has written none then unless moving one fails."""
+    for file in files:
+        if file.exists() and not file.is_file():
+            raise OSError(errno.EINVAL, Text("{name} is not a regular file", file.name))
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder) as beside:
+        for file, texts in files.items():
+            with Path(beside, file.name).open("w", encoding="utf-8") as out:
                 out.writelines(texts)
-            new.replace(file)
+        for file in files:
+            Path(beside, file.name).replace(file)
+
+
+@contextlib.contextmanager
+def _reported(result: CommandResult, path: Path, option: str) -> Iterator[None]:
+    """Add to ``result`` that ``path`` was written, or why it was not and what to type."""
+    try:
+        yield
     except OSError as error:
-        missing = not file.parent.exists()
+        missing = not path.parent.exists()
         hint = (
-            f"mkdir -p {shlex.quote(str(file.parent))}" if missing else Text("name a file elsewhere: {option}", option)
+            f"mkdir -p {shlex.quote(str(path.parent))}" if missing else Text("name a file elsewhere: {option}", option)
         )
-        cause = Text("{file} cannot be written: {error}", file, error.strerror or error)
-        result.problems.append(Problem(Kind.ENVIRONMENT, cause, str(file), hint))
+        cause = Text("{file} cannot be written: {error}", path, error.strerror or error)
+        result.problems.append(Problem(Kind.ENVIRONMENT, cause, str(path), hint))
     else:
-        result.done.append(Text("wrote {file}", file))
-        result.lines += ["", Text("wrote {file}", file)]
+        result.done.append(Text("wrote {file}", path))
+        result.lines += ["", Text("wrote {file}", path)]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from patcher.messages.text import Text, joined
 from patcher.page import steering
 from patcher.page.markup import Content, Markup, data_block, faint, tag
+from patcher.timeline.lengths import seconds
 from patcher.timeline.model import (
     NOT_KNOWN,
     ROLES,
@@ -25,7 +26,6 @@ from patcher.timeline.model import (
     doing,
     label,
 )
-from patcher.timeline.page.lengths import seconds
 from patcher.timeline.page.rows import OTHERS, Interval, Row, merged, rows
 from patcher.timeline.shares import highest_and_last
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from patcher.messages.language import translate_for_page
 from patcher.messages.text import COMMA, SEMICOLON, Text, joined
 from patcher.page.markup import Content, Markup, alert, faint, section, tag
+from patcher.page.tables import shown
+from patcher.timeline import tables
+from patcher.timeline.lengths import seconds, share
 from patcher.timeline.model import (
     NOT_KNOWN,
-    OVERLAP,
-    ROLES,
     SEVERAL,
     TYPICAL,
     ProposedWindow,
@@ -21,13 +21,9 @@ from patcher.timeline.model import (
     RunTimeline,
     TrainingStep,
 )
-from patcher.timeline.page.lengths import seconds, share
 from patcher.timeline.page.picture import CAUSES, RECORDED, WINDOWS, window_name
 
 NOTES, CLOCKS = Text("Notes"), Text("Clocks")
-_OVER: dict[str, Text] = {"replicas": Text("replicas"), "ranks": Text("ranks")}
-_BOUNDS: dict[str, Text] = {OVERLAP: Text("overlap, as in an asynchronous trainer")}
-_CLOCKS: dict[str, Text] = {"causality": Text("calls and requests"), "wall clock": Text("wall clocks")}
 _LISTED = 8  # steps by number, or reasons
 
 
@@ -108,58 +104,11 @@ def _link(step: int) -> Markup:
     return tag("a", step, href=f"#step-{step:d}")
 
 
-def table(heads: Sequence[object], rows: Iterable[Sequence[object]], *, names: Sequence[int] = (0,)) -> Markup:
-    """A table that can be sorted; a cell is what is shown, or that and the number by which it is sorted.
-
-    The columns ``names`` hold text, and that of the widest text may break its lines.
-    """
-
-    def cell(content: object, *, name: bool) -> Markup:
-        shown, value = content if isinstance(content, tuple) and len(content) == 2 else (content, None)
-        return tag("td", shown, data_value=value, class_="name" if name else None)
-
-    body = [tag("tr", [cell(one, name=at in names) for at, one in enumerate(row)]) for row in rows]
-    first = [
-        tag("th", tag("button", one, type="button"), scope="col", class_="name" if at in names else None)
-        for at, one in enumerate(heads)
-    ]
-    return tag("div", tag("table", tag("thead", tag("tr", first)), tag("tbody", body)), class_="table")
-
-
-def _timed(value: float) -> tuple[str, float]:
-    return (seconds(value) if value >= 5e-4 else "\N{EN DASH}", round(value, 6))
-
-
 def steps(found: RunTimeline) -> Content:
     """The table of steps; the number of each leads to its place in the picture."""
-    if not found.steps:
-        return None
-    roles = list(dict.fromkeys(use.role for step in found.steps for use in step.roles))
-    optional = {"tail": Text("tail"), "sync": Text("weight sync"), "poll": Text("polling")}
-    optional = {
-        key: head for key, head in optional.items() if any(getattr(step, f"{key}_seconds") for step in found.steps)
-    }
-    heads = [Text("step"), Text("seconds"), Text("what limited it"), *optional.values()]
-    heads += [Text("{role} busy", ROLES[role]) for role in roles]
-    longest = max(step.seconds for step in found.steps) or 1
-
-    def row(step: TrainingStep) -> list[object]:
-        busy = {use.role: use.busy_share for use in step.roles}
-        bar = tag("svg", tag("rect", width=f"{100 * step.seconds / longest:.1f}", height=10, class_=_verdict(step)),
-                  viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")  # fmt: skip
-        return [
-            (_link(step.step), step.step),
-            ([bar, tag("span", seconds(step.seconds), class_="length")], step.seconds),
-            [_limited(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")],
-            *(_timed(getattr(step, f"{key}_seconds")) for key in optional),
-            *((share(busy[role]), busy[role]) if role in busy else ("?", -1) for role in roles),
-        ]
-
-    return section(Text("Steps"), table(heads, map(row, found.steps), names=(2,)))
-
-
-def _verdict(step: TrainingStep) -> str:
-    return f"v-{step.verdict.replace(' ', '-')}"
+    limited = [[_limited(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")] for step in found.steps]
+    links = [_link(step.step) for step in found.steps]
+    return shown(tables.steps(found), instead={"step": links, "limited_by": limited})
 
 
 def _limited(step: TrainingStep) -> Content:
@@ -169,126 +118,32 @@ def _limited(step: TrainingStep) -> Content:
         return tag("strong", Text("+{seconds} {cause}", seconds(by.excess_seconds), by.label))
     if step.verdict == TYPICAL:
         most = step.mostly
-        shown = most and Text("typical; most of it: {cause}, {seconds}", most.label, seconds(most.seconds))
-        return tag("span", shown or TYPICAL, class_="faint")
+        spent = most and Text("typical; most of it: {cause}, {seconds}", most.label, seconds(most.seconds))
+        return tag("span", spent or TYPICAL, class_="faint")
     why = joined(SEMICOLON, (step.why, *step.missing))
     if step.verdict == SEVERAL:
         return tag("em", why or CAUSES)
     return tag("em", Text("not known: {why}", why) if why else NOT_KNOWN)
 
 
-def what_if(found: RunTimeline) -> Content:
-    """The bounds: what each saves in the median step and in all, with the reason of the step where it is most."""
-    bounds = defaultdict[str, list[tuple[float, int, str]]](list)
-    for step in found.steps:
-        for one in step.what_if:
-            bounds[one.name].append((one.saves_seconds, step.step, one.why))
-    whole = sum(step.seconds for step in found.steps) or 1.0
-
-    def row(name: str, all_of_it: Sequence[tuple[float, int, str]]) -> list[object]:
-        total = sum(saves for saves, _, _ in all_of_it)
-        _, step, why = max(all_of_it)
-        return [
-            _BOUNDS.get(name, name),
-            _timed(_median(saves for saves, _, _ in all_of_it)),
-            (f"{seconds(total)} ({share(total / whole)})", total),
-            [Text("step {step}", step), ": ", why],
-        ]
-
-    heads = (
-        Text("if there were"), Text("saves, median step"), Text("saves, all steps"),
-        Text("why this is a bound, where it saves most"),
-    )  # fmt: skip
-    made = [row(*one) for one in bounds.items()]
-    return made and section(
-        Text("What there is to gain at best"),
-        faint(Text("Bounds, not promises: each changes one thing and leaves all else as it was.")),
-        table(heads, made, names=(0, 3)),
-    )
-
-
-def roles(found: RunTimeline) -> Content:
-    """How busy each role was, and for whom it waited meanwhile."""
-    uses = defaultdict[str, list[tuple[float, float, int]]](list)
-    waits = defaultdict[str, Counter[str]](Counter)
-    for step in found.steps:
-        for use in step.roles:
-            uses[use.role].append((use.busy_share, use.idle_seconds, use.lanes))
-            for idle in use.idle_for:
-                name = Text("{who}: {what}", ROLES.get(idle.role, idle.role), idle.what)
-                waits[use.role][name] += idle.seconds  # type: ignore[assignment]  # seconds
-
-    def row(role: str, of: Sequence[tuple[float, float, int]]) -> list[object]:
-        most = waits[role].most_common(3)
-        longest = joined(COMMA, (Text("{name} {seconds}", name, seconds(total / len(of))) for name, total in most))
-        busy = statistics.mean(one for one, _, _ in of)
-        idle = _timed(statistics.mean(one for _, one, _ in of))
-        return [ROLES.get(role, role), max(one for _, _, one in of), (share(busy), busy), idle, longest]
-
-    heads = [Text("role"), Text("processes"), Text("busy"), Text("idle per step"), Text("waits for (per step)")]
-    made = [row(*one) for one in uses.items()]
-    return made and section(Text("Busy, and idle for whom"), table(heads, made, names=(0, 4)))
-
-
-def sync(found: RunTimeline) -> Content:
-    """What the weight sync of a step is made of, in the median and in the longest."""
-    parts = defaultdict[str, list[float]](list)
-    for step in found.steps:
-        for part in step.sync:
-            parts[part.name].append(part.seconds)
-    ordered = sorted(parts.items(), key=lambda one: -sum(one[1]))
-    rows = [(name, _timed(_median(times)), _timed(max(times))) for name, times in ordered]
-    return rows and section(
-        Text("Weight sync by part"), table([Text("part"), Text("median step"), Text("longest")], rows)
-    )
-
-
-def _late(steps: Iterable[TrainingStep]) -> tuple[dict[str, list[float]], dict[str, Counter[int]]]:
-    """Of replicas, and of ranks: by how much the last one was late in each step, and how often each was the last."""
-    late = defaultdict[str, list[float]](list)
-    last = defaultdict[str, Counter[int]](Counter)
-    for one in (one for step in steps for one in step.imbalance):
-        late[one.of].append(one.seconds)
-        if one.done:
-            last[one.of][max(one.done, key=lambda done: done[1])[0]] += 1
-    return late, last
-
-
-def imbalance(found: RunTimeline) -> Content:
-    """Over which replicas or ranks the work was unequal, and who was last most often; and how old samples are."""
-    late, last = _late(found.steps)
-
-    def row(of: str, times: Sequence[float]) -> list[object]:
-        (number, often), *_ = last[of].most_common(1) or [(-1, 0)]
-        most = f"{number} ({often} / {len(times)})" if often else "?"
-        return [_OVER.get(of, of), _timed(_median(times)), _timed(max(times)), most]
-
-    heads = [Text("over"), Text("median step"), Text("longest"), Text("most often last")]
-    made = [row(*one) for one in late.items()]
-    stale = [step.stale_versions for step in found.steps if step.stale_versions is not None]
-    old = stale and faint(
-        Text(
-            "Trajectories began with weights that were {versions} steps older than those trained on them, on average.",
-            f"{statistics.mean(stale):.1f}",
-        )
-    )
-    return (made or stale) and section(
-        Text("Imbalance"),
-        made and (faint(Text("How much later the last one finished than the mean.")), table(heads, made)),
-        old,
-    )
+def measured(found: RunTimeline) -> Iterator[Content]:
+    """What there is to gain, how busy roles were, what a weight sync is made of, and how unequal the work was."""
+    bounds = tables.bounds(found)
+    yield shown(bounds, instead={"step": [_link(row[4]) for row in bounds.rows]})
+    for table in (tables.roles, tables.sync, tables.imbalance):
+        yield shown(table(found))
 
 
 def windows(found: RunTimeline) -> Content:
     """The windows to record next, as commands to copy."""
 
-    def shown(one: ProposedWindow) -> Markup:
+    def window(one: ProposedWindow) -> Markup:
         where = [_link(one.step)] if one.step is not None else []
         name = (window_name(one.what), where and (" (", Text("step"), " ", where, ")"))
         trigger = one.trigger and (faint(Text("while this run goes on:")), _command(one.trigger))
         return tag("article", tag("h3", name), one.why and tag("p", one.why), _command(one.command), trigger)
 
-    return found.windows and section(WINDOWS, map(shown, found.windows))
+    return found.windows and section(WINDOWS, map(window, found.windows))
 
 
 def _command(text: str) -> Markup:
@@ -298,31 +153,16 @@ def _command(text: str) -> Markup:
 def recorded(found: RunTimeline) -> Content:
     """The windows that are recorded, each with the way to its report."""
 
-    def shown(one: RecordedWindow) -> Markup:
+    def window(one: RecordedWindow) -> Markup:
         title = f"{one.title} ({seconds(one.end - one.start)})"
         trace = tag("a", one.trace.name, href=one.trace.absolute().as_uri())
         return tag("article", tag("p", title, ": ", trace), one.report and _command(one.report))
 
-    return found.recorded and section(RECORDED, map(shown, found.recorded))
+    return found.recorded and section(RECORDED, map(window, found.recorded))
 
 
 def rest(found: RunTimeline) -> Iterator[Content]:
     """Clocks and notes."""
-    if found.clocks:
-        rows = [
-            (
-                ", ".join(clock.hosts),
-                (f"{clock.ahead_seconds:+.6f} s", clock.ahead_seconds),
-                "?" if clock.error_seconds is None else _timed(clock.error_seconds) if clock.error_seconds else "0 s",
-                _CLOCKS.get(clock.source, clock.source),
-                clock.contradicts and tag("strong", Text("contradictory")),
-            )
-            for clock in found.clocks
-        ]  # fmt: skip
-        heads = (
-            Text("machine"), Text("wall clock ahead of the driver's"), Text("may be wrong by"), Text("known from"),
-            "",
-        )  # fmt: skip
-        yield section(CLOCKS, table(heads, rows, names=(0, 3)))
+    yield shown(tables.clocks(found))
     if found.notes:
         yield section(NOTES, tag("ul", [tag("li", one) for one in found.notes]))

@@ -11,7 +11,7 @@ from pathlib import Path
 from patcher.page import document
 from patcher.traces.model import Comparison, TraceReport
 from patcher.traces.page import comparisons, reports
-from patcher.traces.page.tables import PAGE_LIMITS
+from patcher.traces.page.limits import PAGE_LIMITS
 
 LIMIT = 1_000_000
 """Bytes that no page reaches."""

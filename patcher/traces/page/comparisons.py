@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from patcher.messages.text import AND, Text, joined
 from patcher.page.markup import Content, alert, faint, tag
-from patcher.traces.model import ALIKE, FEW, OTHER, Comparison, TimeChange
+from patcher.page.tables import shown
+from patcher.traces import tables
+from patcher.traces.model import ALIKE, FEW, OTHER, Comparison
 from patcher.traces.page.drawings import waterfall
+from patcher.traces.page.limits import PageLimits, tiled
 from patcher.traces.page.profiles import described, origin
-from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
-from patcher.traces.words import cut, duration, percent, sign, signed
+from patcher.traces.words import duration, percent, sign, signed
 
 _BEFORE, _AFTER = Text("before"), Text("after")
 
@@ -30,10 +32,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         [tag("p", note) for note in comparison.notes],
         tiled(_tiles(comparison)),
         waterfall(comparison),
-        _changes(Text("Kernels"), comparison.kernels, limits, Text("Per unit, by what each adds to the difference.")),
-        _changes(
-            Text("Modules and ranges"), comparison.modules, limits, Text("Including everything called within one.")
-        ),
+        [shown(table, limits.rows) for _, table in [*tables.of_comparison(comparison)][1:]],
         [
             described(one, limits, opened=False, side=side)
             for side, profiles in zip(sides, comparison.reports, strict=True)
@@ -64,30 +63,12 @@ def _verdict(comparison: Comparison) -> str:
     if not comparison.change:
         return Text("There is nothing to compare: a side has fewer than two steps.")
     _, estimate, _ = comparison.change
-    shown = Text("{estimate} per unit", signed(estimate))
+    change = Text("{estimate} per unit", signed(estimate))
     known: dict[str, Text] = {
-        FEW: Text("Not enough data: {change}", shown),
-        OTHER: Text("The profiler recorded differently: {change}", shown),
-        ALIKE: Text("No certain difference: {change}", shown),
+        FEW: Text("Not enough data: {change}", change),
+        OTHER: Text("The profiler recorded differently: {change}", change),
+        ALIKE: Text("No certain difference: {change}", change),
     }  # fmt: skip
     changed = duration(abs(estimate))
     certain = Text("Slower by {time} per unit", changed) if estimate > 0 else Text("Faster by {time} per unit", changed)
     return known.get(comparison.verdict, certain)
-
-
-def _changes(title: str, changes: Sequence[TimeChange], limits: PageLimits, about: str) -> Content:
-    widest = max((abs(one.change_ns) for one in changes), default=1) or 1
-    rows = []
-    for one in changes:
-        bar = (abs(one.change_ns) / widest, "slower" if one.change_ns > 0 else "faster")
-        rows.append((
-            cut(one.name), one.state, Cell(signed(one.change_ns), one.change_ns, bar),
-            timed(one.before_ns), timed(one.after_ns),
-            Cell(f"{one.before_calls:,.1f}", one.before_calls), Cell(f"{one.after_calls:,.1f}", one.after_calls),
-            one.kind,
-        ))  # fmt: skip
-    heads = (
-        Text("name"), Text("what changed"), Text("change"), Text("before"), Text("after"), Text("calls before"),
-        Text("calls after"), Text("kind"),
-    )  # fmt: skip
-    return table(title, heads, rows, limits, about)

@@ -11,8 +11,8 @@ from patcher.messages.text import Text, joined, sentences
 from patcher.page.markup import Content, Markup, section, tag
 from patcher.traces.model import PARTS, Comparison, RankProfile, RecordedUnit
 from patcher.traces.page import svg
+from patcher.traces.page.limits import PageLimits
 from patcher.traces.page.svg import WIDTH, Scale
-from patcher.traces.page.tables import PageLimits
 from patcher.traces.words import cut, duration, percent, signed, tick
 
 FITTED = 7

@@ -7,37 +7,21 @@ from collections.abc import Iterator
 
 from patcher.messages.text import Text
 from patcher.page.markup import Content, Markup, tag
+from patcher.page.tables import shown
+from patcher.traces import tables
 from patcher.traces.model import FreeGap, Lanes, RankProfile
 from patcher.traces.page import svg
+from patcher.traces.page.limits import PageLimits
 from patcher.traces.page.svg import Scale
-from patcher.traces.page.tables import Cell, PageLimits, table, timed
-from patcher.traces.places import behind, host_of, place_of, reason_of, why
-from patcher.traces.words import cut, duration, millis, percent
-
-MARKED = 20
-"""Places that are marked among the lanes."""
+from patcher.traces.places import place_of, why
+from patcher.traces.tables import MARKED
+from patcher.traces.words import cut, duration
 
 
 def free_places(profile: RankProfile, limits: PageLimits) -> Content:
     """The places at which the device was free, that with the most time first."""
-    count, total = len(profile.units) or 1, profile.total_ns or 1
-    rows = []
-    for at, gap in enumerate(profile.gaps):
-        rows.append((
-            cut(place_of(gap)), cut(host_of(gap) or reason_of(gap)), Cell(millis(gap.ns / count), gap.ns),
-            Cell(percent(gap.ns / total), gap.ns, (gap.ns / total, gap.part)), gap.units,
-            Cell(_seen(profile, at, gap), gap.unit), gap.count, timed(gap.longest_ns), reason_of(gap), cut(behind(gap)),
-        ))  # fmt: skip
-    heads = (
-        Text("place"), Text("why"), Text("ms per unit"), Text("share of unit time"), Text("units"), Text("where"),
-        Text("gaps"), Text("longest"), Text("free"), "",
-    )  # fmt: skip
-    about = Text(
-        "Nothing ran on the device there. A row sums the gaps between the same kernels, with the same call, operator"
-        " and module on the host. The first {marked} are framed in the units drawn above.",
-        MARKED,
-    )
-    return table(Text("Where the device was free"), heads, rows, limits, about, names=2)
+    seen = [_seen(profile, at, gap) for at, gap in enumerate(profile.gaps)]
+    return shown(tables.gaps(profile), limits.rows, {"unit": seen})
 
 
 def _seen(profile: RankProfile, at: int, gap: FreeGap) -> Content:

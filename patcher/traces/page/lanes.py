@@ -15,8 +15,8 @@ from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import CALL, COMMUNICATION, COMPUTE, COPY, KINDS, LAUNCH, MARK, Lanes, RankProfile, Span
 from patcher.traces.page import svg
 from patcher.traces.page.gaps import frames
+from patcher.traces.page.limits import PageLimits
 from patcher.traces.page.svg import Scale, ticks
-from patcher.traces.page.tables import PageLimits
 from patcher.traces.words import cut, duration, tick
 
 TICKS = 100_000

@@ -13,8 +13,8 @@ from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, Lanes, RankProfile, RecordedUnit
 from patcher.traces.page import svg
 from patcher.traces.page.lanes import LANE, TICKS, LaneRow, legend, merged, picture, strokes
+from patcher.traces.page.limits import PageLimits
 from patcher.traces.page.svg import WIDTH
-from patcher.traces.page.tables import PageLimits
 from patcher.traces.words import cut, duration, percent, sign
 
 MOST = 64

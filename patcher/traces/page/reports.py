@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from patcher.messages.text import Text
 from patcher.page.markup import Content, alert, faint, section, tag
-from patcher.traces.model import Diagnosis, Rank, RankProfile, TraceReport
+from patcher.page.tables import shown
+from patcher.traces import tables
+from patcher.traces.model import Diagnosis, RankProfile, TraceReport
+from patcher.traces.page.limits import PageLimits, tiled
 from patcher.traces.page.profiles import described, named, origin
 from patcher.traces.page.ranks import heat_map, ranks_below_each_other
-from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
 from patcher.traces.words import duration, percent
 
 
@@ -30,8 +32,8 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
     ordered = sorted(profiles, key=lambda one: (-one.median_ns, -one.host_median_ns))
-    shown = ordered[: limits.profiles]
-    rest = len(ordered) - len(shown)
+    first = ordered[: limits.profiles]
+    rest = len(ordered) - len(first)
     many = len(profiles) > 1
     withdrawn = Text("This data does not support every verdict. What rests on a failed check was withdrawn:")
     return (
@@ -40,22 +42,22 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
         map(faint, filter(None, (verdict.guide, verdict.difference))),
         ordered and _tiles(ordered[0], many),
         _diagnoses(report),
-        many and _ranks(report.ranks, limits),
+        many and shown(tables.ranks(report.ranks), limits.rows),
         many and heat_map(profiles, limits),
         many and ranks_below_each_other(profiles, limits),
-        many and _collectives(profiles, limits),
-        [described(one, limits, opened=not at, alone=not many) for at, one in enumerate(shown)],
+        many and shown(tables.meetings(profiles), limits.rows),
+        [described(one, limits, opened=not at, alone=not many) for at, one in enumerate(first)],
         rest > 0 and faint(Text("{count} more are left out here: `rlpatch report` of one of them shows it.", rest)),
     )
 
 
 def _head(profiles: Sequence[RankProfile]) -> Content:
     more = len(profiles) - 4
-    shown = [
+    origins = [
         faint(origin(one.source, one, one.rank_name, *(one.metadata.identity if one.metadata else ())))
         for one in profiles[:4]
     ]
-    return tag("header", tag("h1", "rlpatch report"), shown, more > 0 and faint(Text("and {count} more", more)))
+    return tag("header", tag("h1", "rlpatch report"), origins, more > 0 and faint(Text("and {count} more", more)))
 
 
 def _tiles(profile: RankProfile, many: bool) -> Content:
@@ -96,7 +98,7 @@ def _diagnoses(report: TraceReport) -> Content:
     profiles = {profile.source: profile for profile in report.captures}
     overall = max((profile.median_ns for profile in report.captures), default=0)
 
-    def shown(one: Diagnosis) -> Content:
+    def finding(one: Diagnosis) -> Content:
         profile = profiles.get(one.source)
         median = profile.median_ns if profile else overall
         saving = one.saving_ns and Text("At most {time} per unit to gain.", duration(one.saving_ns))
@@ -118,45 +120,4 @@ def _diagnoses(report: TraceReport) -> Content:
             class_=f"finding{severity}",
         )
 
-    return section(Text("First diagnosis"), map(shown, report.findings))
-
-
-def _ranks(ranks: Sequence[Rank], limits: PageLimits) -> Content:
-    heads = (
-        Text("rank"), Text("units"), Text("median unit"), Text("collectives"), Text("waits per unit"),
-        Text("awaited per unit"), Text("came last"),
-    )  # fmt: skip
-    rows = [
-        (
-            Cell("?" if one.rank is None else one.rank, one.rank), one.units, timed(one.median_ns), one.collectives,
-            timed(one.waits_per_unit), timed(one.awaited_per_unit), one.last,
-        )
-        for one in ranks
-    ]  # fmt: skip
-    about = Text(
-        "The n-th collective of a group is the same on all its ranks, and the rank that comes last spends the least"
-        " time in it. Where several come last together, none is waited for."
-    )
-    return table(Text("Ranks"), heads, rows, limits, about, names=0)
-
-
-def _collectives(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
-    """The collectives in which ranks differed most: no clock is compared, only how long each was in it."""
-    met: dict[tuple[str, int, int], list[tuple[int, str, str]]] = {}
-    for profile in profiles:
-        for one in profile.collectives:
-            met.setdefault((one.group, one.unit, one.index), []).append((one.ns, named(profile), one.name))
-    shared = [
-        (max(times)[0] - min(times)[0], key, min(times), max(times)) for key, times in met.items() if len(times) > 1
-    ]
-    rows = [
-        (name, group, Cell(f"#{unit}", unit), index + 1, timed(shortest), timed(longest), timed(spread), last)
-        for spread, (group, unit, index), (shortest, last, name), (longest, _, _) in sorted(
-            shared, key=lambda one: (-one[0], one[1])
-        )
-    ]
-    heads = (
-        Text("name"), Text("group"), Text("unit"), Text("n-th there"), Text("shortest"), Text("longest"),
-        Text("waiting"), Text("came last"),
-    )  # fmt: skip
-    return table(Text("Who waits for whom"), heads, rows, limits, names=2)
+    return section(Text("First diagnosis"), map(finding, report.findings))

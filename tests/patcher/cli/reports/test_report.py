@@ -51,10 +51,10 @@ def test_a_report_names_the_verdict_the_parts_and_what_to_try(trace: Path) -> No
 
 
 def test_a_report_names_the_places_where_the_device_was_free(trace: Path) -> None:
-    places = typed("report", trace).stdout.partition("where the device was free\n")[2].splitlines()
+    places = typed("report", trace).stdout.partition("Where the device was free\n")[2].splitlines()
     assert places[:3] == [
-        "    ms/unit    share  units  place",
-        "      4.250   42.4 %      3  before kernel0 on stream 7",
+        "  ms/unit   share  units  place",
+        "    4.250  42.4 %      3  before kernel0 on stream 7",
         "    after kernel9; the host was late, called for by aten::mm",
     ]
     assert "    lead-in, called for by aten::mm; #30" not in places, "worth less than a percent"
@@ -64,7 +64,9 @@ def test_a_report_names_the_places_where_the_device_was_free(trace: Path) -> Non
 
 def test_details_have_each_unit_and_each_check(trace: Path) -> None:
     result = typed("report", trace, "-v")
-    assert "#32 15.00 ms, host 15.00 ms, 10 kernels" in result.stdout
+    rows = [line.split() for line in result.stdout.splitlines()]
+    at = rows.index(["unit", "ms", "host", "ms", "kernels"])
+    assert rows[at + 3] == ["#32", "15.000", "15.000", "10"]
     assert "ok launches: 100.0 % of 40 kernels and copies have a launch" in result.stdout
 
 
@@ -248,10 +250,7 @@ def test_a_trace_of_a_cpu_is_told_by_the_host(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "4 of 4 units launched no kernel" in result.stdout
     assert "  4 units, #3 to #6\n  nothing ran on a device; median on the host 100.00 ms\n" in result.stdout
-    assert (
-        "operators, by their own time on the host\n  host ms/unit  calls/unit  name\n        10.000         0.2  aten::mm\n"
-        in (result.stdout)
-    )
+    assert "Operators\n  host ms/unit  calls/unit  name\n        10.000         0.2  aten::mm\n" in (result.stdout)
     assert typed("compare", path, path).exit_code == 4
 
 
@@ -518,7 +517,7 @@ def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
     )
     typed("report", trace, "-o", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    for said in ("Units one by one", "sequences", "padded to", "4 \N{MULTIPLICATION SIGN} 1024", "uncounted before", "decode 0:4 at tail 8",
+    for said in ("Units one by one", "sequences", "padded to", "4 \N{MULTIPLICATION SIGN} 1024", "uncounted", "decode 0:4 at tail 8",
                  "4 uncounted iterations lie between its units, before #30, #31, #32, #33."):  # fmt: skip
         assert said in page, said
 

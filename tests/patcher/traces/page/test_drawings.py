@@ -11,8 +11,8 @@ import pytest
 
 from patcher.traces.model import PARTS, Comparison, Lanes, PartChange, RankProfile, RecordedUnit, Side, Span
 from patcher.traces.page import drawings, lanes
+from patcher.traces.page.limits import PAGE_LIMITS
 from patcher.traces.page.svg import WIDTH, Scale
-from patcher.traces.page.tables import PAGE_LIMITS
 
 MS = 1_000_000
 NEAR = 0.11  # of a drawing: places are rounded to a tenth of its units

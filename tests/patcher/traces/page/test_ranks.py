@@ -11,7 +11,7 @@ import pytest
 from patcher.traces.model import Lanes, RankProfile, RecordedUnit, Span
 from patcher.traces.page import ranks
 from patcher.traces.page.lanes import LANE, TICKS
-from patcher.traces.page.tables import PAGE_LIMITS
+from patcher.traces.page.limits import PAGE_LIMITS
 
 MS = 1_000_000
 SHADED = re.compile(r'<rect [^>]*y="(\d+)"[^>]*class="([^"]*)"><title>([^<]*)<')

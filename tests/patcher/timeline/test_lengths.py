@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from patcher.timeline.page import lengths
+from patcher.timeline import lengths
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Lengths and shares as the page shows them."""
+"""Lengths and shares as people read them."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def seconds(value: float) -> str:
 def share(value: float) -> str:
     """Return a share of 0 to 1 in percent."""
     return f"{100 * value:.0f} %"
+
+
+def brief(length: float) -> str:
+    """Return seconds without their unit, with as many places as say something."""
+    return f"{length:,.{0 if length >= 1000 else 1 if length >= 100 else 2 if length >= 1 else 3}f}"

@@ -1,0 +1,59 @@
+"""``--csv``: the tables of a report as files of a folder, one a table, for pandas and spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from patcher.commands.reports.writing import write_folder
+from patcher.messages.report import CommandResult
+from patcher.page.markup import visible
+from patcher.tables import Table
+
+FORMULA = ("=", "+", "-", "@")
+"""How a text begins that a spreadsheet would run: it gets an apostrophe, which spreadsheets do not show."""
+
+
+Tables = Iterable[tuple[Mapping[str, Any], Table]]
+"""Tables, each with what all of its rows are of: columns that go before its own."""
+
+
+def write_tables(result: CommandResult, folder: Path, tables: Tables) -> None:
+    """Write a file for each table; tables of one name share one.
+
+    A table without rows has a file, too: so none of an earlier report stays. A failure is a problem of ``result``.
+    """
+    write_folder(result, folder, texts(tables), "--csv DIR")
+
+
+def texts(tables: Tables) -> dict[str, str]:
+    """Return the text of each file by its name."""
+    heads: dict[str, dict[str, None]] = {}
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for origin, table in tables:
+        file = f"{table.name}.csv"
+        columns = {column.key: at for at, column in enumerate(table.columns) if column.key}
+        heads.setdefault(file, {}).update(dict.fromkeys([*origin, *columns]))
+        rows.setdefault(file, []).extend(
+            {**origin, **{key: row[at] for key, at in columns.items()}} for row in table.rows
+        )
+    return {file: _text([*heads[file]], rows[file]) for file in heads}
+
+
+def _text(heads: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows([_plain(row.get(head)) for head in heads] for row in rows)
+    return text.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as CSV has it; None is an empty cell."""
+    if isinstance(value, str):
+        text = visible(value)
+        return f"'{text}" if text.startswith(FORMULA) else text
+    return round(value, 6) if isinstance(value, float) else value

@@ -1,0 +1,50 @@
+"""A table in the terminal: aligned, names last and cut so that a line has 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from patcher.messages.language import cell, translate
+from patcher.messages.notes import WIDTH
+from patcher.messages.text import Text
+from patcher.tables import Names, Shown, Table, Words
+from patcher.traces.words import apart
+
+SHOWN = 10
+"""Rows of a table with names; the page and --json have all."""
+
+INDENT = "  "
+
+
+def lines(table: Table, hidden: Collection[str] = (), most: int = SHOWN) -> Iterator[str]:
+    """Return the head and the rows of ``table`` without the columns ``hidden``, nothing where it has no rows."""
+    if not table.rows:
+        return
+    columns = [pair for pair in table.seen(Shown.TERMINAL) if pair[0].key not in hidden]
+    columns.sort(key=lambda pair: isinstance(pair[0].unit, Names))
+    named = isinstance(columns[-1][0].unit, Names)
+    count = min(most, len(table.rows)) if named else len(table.rows)
+    drawn: list[list[str]] = []
+    room = WIDTH - len(INDENT)
+    for column, values in columns:
+        unit = column.unit
+        if isinstance(unit, Names):
+            texts = apart([translate(value) for value in values[:count]], room)
+        else:
+            texts = [unit.missing if value is None else unit.text(value) for value in values[:count]]
+        cells = [*map(cell, (column.title, *texts))]
+        wide = 0 if isinstance(unit, Names) else max(map(len, cells))
+        room -= wide + len(INDENT)
+        drawn.append([f"{text:{'<' if isinstance(unit, Words) else '>'}{wide}}" for text in cells])
+    gap = INDENT if room >= -len(INDENT) else " "
+    for row in zip(*drawn, strict=True):
+        yield f"{INDENT}{gap.join(row)}".rstrip()
+    if count < len(table.rows):
+        yield Text("  … {count:,} more: -o FILE.html and --json have all", len(table.rows) - count)
+
+
+def titled(table: Table, label: str = "") -> Iterator[str]:
+    """Return the same below the title, with the ``label`` of a profile where there are several."""
+    if table.rows:
+        yield Text("{title} of {profile}", table.title, label) if label else table.title
+        yield from lines(table)

@@ -1,0 +1,64 @@
+"""A table on a page, which can be filtered and sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from patcher.messages.text import Text
+from patcher.page.markup import Content, Markup, faint, section, tag
+from patcher.tables import Column, Shown, Table, Words
+
+FILTERED = 8
+"""Rows up to which nobody has to filter a table."""
+
+
+def shown(table: Table, most: int | None = None, instead: Mapping[str, Sequence[Content]] = {}) -> Content:
+    """Return the section of ``table`` with its first ``most`` rows, all by default; nothing where it has none.
+
+    A column whose key is in ``instead`` shows that content, one a row, and is still sorted by its numbers.
+    """
+    if not table.rows:
+        return None
+    rows = min(len(table.rows), len(table.rows) if most is None else most)
+    columns = [
+        (column, [*_cells(column, values[:rows], instead.get(column.key, ()), table.hues)])
+        for column, values in table.seen(Shown.PAGE)
+    ]
+    body = [tag("tr", cells) for cells in zip(*(cells for _, cells in columns), strict=True)]
+    search = tag("input", type="search", placeholder=Text("filter"), aria_label=Text("Filter {title}", table.title))
+    count = tag("output", class_="faint", data_shown=Text("{count} of {total}", "{0}", rows))
+    left = len(table.rows) - rows
+    return section(
+        table.title,
+        table.about and faint(table.about),
+        len(table.rows) > FILTERED and tag("p", search, " ", count),
+        tag(
+            "div",
+            tag("table", tag("thead", tag("tr", [_head(column) for column, _ in columns])), tag("tbody", body)),
+            class_="table",
+        ),
+        left > 0 and faint(Text("{count:,} more rows are left out here: `--json` has them.", left)),
+    )
+
+
+def _head(column: Column) -> Markup:
+    name = {"class_": "name", "data_first": "ascending"} if isinstance(column.unit, Words) else {}
+    return tag("th", tag("button", column.title, type="button"), scope="col", **name)
+
+
+def _cells(column: Column, values: Sequence[Any], instead: Sequence[Content], hues: Sequence[str]) -> Iterator[Markup]:
+    unit = column.unit
+    if isinstance(unit, Words):
+        yield from (tag("td", content, class_="name") for content in instead or map(unit.text, values))
+        return
+    text = unit.page or unit.text
+    whole = unit.whole or max((abs(value or 0) for value in values), default=0) or 1
+    for at, value in enumerate(values):
+        bar = None
+        if column.bar:
+            width = f"{100 * min(abs(value or 0) / whole, 1):.1f}"
+            rectangle = tag("rect", width=width, height=10, class_=hues[at] if hues else "compute")
+            bar = tag("svg", rectangle, viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")
+        content = instead[at] if instead else unit.missing if value is None else text(value)
+        yield tag("td", bar, content, data_value=round(value or 0, 6))

@@ -1,0 +1,184 @@
+"""The tables of a timeline, with the numbers that the terminal, the page and CSV files show: seconds, and shares."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from patcher.messages.text import COMMA, Text, joined, sentences
+from patcher.tables import COUNT, LABEL, Column, Shown, Table, Unit
+from patcher.timeline.lengths import brief, seconds, share
+from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep
+
+SHARED = ("driver", "trainer", "engine")
+"""The roles whose busy shares the terminal has; the page and CSV have all."""
+
+CSV, TERMINAL = Shown.CSV, Shown.TERMINAL
+SECONDS = Unit(
+    lambda length: brief(length) if length else "-", lambda length: seconds(length) if length >= 5e-4 else "\N{EN DASH}"
+)
+SHARE = Unit(share, missing="?", whole=1)
+PLAIN = Unit(str)
+_OVER: dict[str, Text] = {"replicas": Text("replicas"), "ranks": Text("ranks")}
+_BOUNDS: dict[str, Text] = {OVERLAP: Text("overlap, as in an asynchronous trainer")}
+_CLOCKS: dict[str, Text] = {"causality": Text("calls and requests"), "wall clock": Text("wall clocks")}
+_MEDIAN = Column("median_seconds", Text("median step"), SECONDS)
+_LONGEST = Column("longest_seconds", Text("longest"), SECONDS)
+
+
+def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
+    """Return every table of ``run``, for files; the first value names what all rows are of: nothing."""
+    for table in (steps, bounds, roles, sync, imbalance, clocks):
+        yield {}, table(run)
+
+
+def verdict(step: TrainingStep) -> str:
+    """Return what limited a step, in a few words."""
+    cause = step.limited_by
+    limit = step.verdict
+    if cause is not None:
+        limit = Text("{cause} +{seconds} s", cause.label, brief(cause.excess_seconds))
+    return Text("{limit}, with the warm-up", limit) if step.warm_up else limit
+
+
+def steps(run: RunTimeline) -> Table:
+    """Each step: how long it took, what limited it, and how busy each role was."""
+    present = dict.fromkeys(use.role for step in run.steps for use in step.roles)
+    columns = (
+        Column("step", Text("step"), PLAIN, TERMINAL),
+        Column("seconds", Text("seconds"), SECONDS, TERMINAL, bar=True),
+        Column("limited_by", Text("limited by"), LABEL, TERMINAL),
+        Column("tail_seconds", Text("tail"), SECONDS, TERMINAL, optional=True),
+        Column("sync_seconds", Text("sync"), SECONDS, TERMINAL, optional=True),
+        Column("poll_seconds", Text("polling"), SECONDS, optional=True),
+        *(
+            Column(f"{role}_busy_share", ROLES[role], SHARE, TERMINAL if role in SHARED else Shown.PAGE)
+            for role in present
+        ),
+        *(Column(key, shown=CSV) for key in ("start", "warm_up", "requests", "stale_versions")),
+    )
+
+    def row(step: TrainingStep) -> tuple[object, ...]:
+        busy = {use.role: use.busy_share for use in step.roles}
+        return (
+            step.step, step.seconds, verdict(step), step.tail_seconds, step.sync_seconds, step.poll_seconds,
+            *map(busy.get, present), step.start, step.warm_up, step.requests, step.stale_versions,
+        )  # fmt: skip
+
+    stale = [step.stale_versions for step in run.steps if step.stale_versions is not None]
+    about = Text("Below a role is the share of the step in which its processes were busy, on average.")
+    if stale:
+        older = Text(
+            "Trajectories began with weights that were {versions} steps older than those trained on them, on average.",
+            f"{statistics.mean(stale):.1f}",
+        )
+        about = sentences(about, older)
+    hues = [f"v-{step.verdict.replace(' ', '-')}" for step in run.steps]
+    return Table("steps", Text("Steps"), columns, [*map(row, run.steps)], about, hues)
+
+
+def bounds(run: RunTimeline) -> Table:
+    """What each bound saves in the median step and in all, with the reason of the step where it is most."""
+    columns = (
+        Column("bound", Text("if there were")),
+        Column("median_saves_seconds", Text("saves, median step"), SECONDS),
+        Column("saves_seconds", Text("saves, all steps"), SECONDS),
+        Column("share", Text("share of all steps"), SHARE),
+        Column("step", Text("most in step"), PLAIN),
+        Column("why", Text("why this is a bound, where it saves most")),
+    )
+    savings = defaultdict[str, list[tuple[float, int, str]]](list)
+    for step in run.steps:
+        for bound in step.what_if:
+            savings[bound.name].append((bound.saves_seconds, step.step, bound.why))
+    whole = sum(step.seconds for step in run.steps) or 1.0
+    rows = []
+    for name, saved in savings.items():
+        lengths = [length for length, _, _ in saved]
+        most, total = max(saved), sum(lengths)
+        rows.append((_BOUNDS.get(name, name), statistics.median(lengths), total, total / whole, *most[1:]))
+    about = Text("Bounds, not promises: each changes one thing and leaves all else as it was.")
+    return Table("bounds", Text("What there is to gain at best"), columns, rows, about)
+
+
+def roles(run: RunTimeline) -> Table:
+    """How busy each role was, and for whom it waited meanwhile."""
+    columns = (
+        Column("role", Text("role")),
+        Column("processes", Text("processes"), COUNT),
+        Column("busy_share", Text("busy"), SHARE),
+        Column("idle_seconds_per_step", Text("idle per step"), SECONDS),
+        Column("waits_for", Text("waits for (per step)")),
+    )
+    uses = defaultdict[str, list[tuple[float, float, int]]](list)
+    waits = defaultdict[str, dict[Text, float]](dict)
+    for use in itertools.chain.from_iterable(step.roles for step in run.steps):
+        uses[use.role].append((use.busy_share, use.idle_seconds, use.lanes))
+        for idle in use.idle_for:
+            name = Text("{who}: {what}", ROLES.get(idle.role, idle.role), idle.what)
+            waits[use.role][name] = waits[use.role].get(name, 0.0) + idle.seconds
+    rows = []
+    for role, of_steps in uses.items():
+        busy, idles, lanes = zip(*of_steps, strict=True)
+        longest = sorted(waits[role].items(), key=lambda wait: -wait[1])[:3]
+        reasons = (Text("{name} {seconds}", name, seconds(total / len(busy))) for name, total in longest)
+        rows.append(
+            (ROLES.get(role, role), max(lanes), statistics.mean(busy), statistics.mean(idles), joined(COMMA, reasons))
+        )
+    return Table("roles", Text("Busy, and idle for whom"), columns, rows)
+
+
+def _in_steps(lengths: Mapping[str, list[float]]) -> Iterable[tuple[str, float, float]]:
+    return ((name, statistics.median(times), max(times)) for name, times in lengths.items())
+
+
+def sync(run: RunTimeline) -> Table:
+    """The parts of the weight sync of a step, that with the most time first."""
+    lengths = defaultdict[str, list[float]](list)
+    for part in (part for step in run.steps for part in step.sync):
+        lengths[part.name].append(part.seconds)
+    ordered = dict(sorted(lengths.items(), key=lambda part: -sum(part[1])))
+    columns = (Column("part", Text("part")), _MEDIAN, _LONGEST)
+    return Table("weight_sync", Text("Weight sync by part"), columns, [*_in_steps(ordered)])
+
+
+def imbalance(run: RunTimeline) -> Table:
+    """Over which replicas or ranks the work was unequal, and who was last most often."""
+    late = defaultdict[str, list[float]](list)
+    last = defaultdict[str, Counter[int]](Counter)
+    for uneven in (uneven for step in run.steps for uneven in step.imbalance):
+        late[uneven.of].append(uneven.seconds)
+        if uneven.done:
+            last[uneven.of][max(uneven.done, key=lambda done: done[1])[0]] += 1
+    columns = (
+        Column("over", Text("over")), _MEDIAN, _LONGEST, Column("", Text("most often last")),
+        Column("last", shown=CSV), Column("last_in_steps", shown=CSV),
+    )  # fmt: skip
+    rows = []
+    for of, median, longest in _in_steps(late):
+        number, often = next(iter(last[of].most_common(1)), (None, 0))
+        shown = f"{number} ({often} / {len(late[of])})" if often else "?"
+        rows.append((_OVER.get(of, of), median, longest, shown, number, often))
+    about = Text("How much later the last one finished than the mean.")
+    return Table("imbalance", Text("Imbalance"), columns, rows, about)
+
+
+def clocks(run: RunTimeline) -> Table:
+    """How far the clock of each machine is ahead, and how that is known."""
+    columns = (
+        Column("hosts", Text("machine")),
+        Column("ahead_seconds", Text("wall clock ahead of the driver's"), Unit("{:+.6f} s".format)),
+        Column("error_seconds", Text("may be wrong by"), Unit(seconds, missing="?")),
+        Column("source", Text("known from")),
+        Column("contradicts", "", optional=True),
+    )
+    rows = [
+        (
+            ", ".join(clock.hosts), clock.ahead_seconds, clock.error_seconds, _CLOCKS.get(clock.source, clock.source),
+            Text("contradictory") if clock.contradicts else "",
+        )
+        for clock in run.clocks
+    ]  # fmt: skip
+    return Table("clocks", Text("Clocks"), columns, rows)

@@ -1,0 +1,389 @@
+"""The tables of a report and of a comparison, with the numbers that the terminal, the page and CSV files show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from patcher.messages.text import Text, sentences
+from patcher.tables import COUNT, LABEL, NUMBER, Column, Names, Shown, Table, Unit
+from patcher.traces.measured import BUSY, TOGETHER, KernelUse, OperatorRate, pipe_name
+from patcher.traces.model import (
+    KINDS,
+    PARTS,
+    CallSums,
+    Collective,
+    Comparison,
+    Rank,
+    RankProfile,
+    RecordedUnit,
+    TimeChange,
+    TraceReport,
+)
+from patcher.traces.places import behind, host_of, place_of, reason_of
+from patcher.traces.sidecar import CONTENTS
+from patcher.traces.words import cut, duration, micros, millis, percent, size, uncounted_between
+
+CSV, TERMINAL = Shown.CSV, Shown.TERMINAL
+NAME = Names(cut)
+MS, MICROS, TIME = Unit(millis), Unit(micros), Unit(duration)
+CHANGE = Unit(lambda ns: f"{ns / 1e6:+,.3f}")
+RATE = Unit("{:,.1f}".format)
+SHARE = Unit(percent, whole=1)
+RANK = Unit(str, missing="?")
+BYTES = Unit(size)
+
+_NAME = Column("name", Text("name"), NAME, TERMINAL)
+_KIND = Column("kind", Text("kind"), LABEL, TERMINAL)
+_CALLS = Column("calls_per_unit", Text("calls/unit"), RATE, TERMINAL)
+_PER_UNIT = Column("ns_per_unit", Text("ms/unit"), MS, TERMINAL, bar=True)
+_AVERAGE = Column("average_ns", Text("average µs"), MICROS)
+
+
+def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table]]:
+    """Return every table of ``report``, each with what its rows are of: for files, which have no headings."""
+    for stage in report.stages or (report,):
+        name = {"stage": stage.captures[0].part if stage.captures else ""}
+        yield name, ranks(stage.ranks)
+        yield name, meetings(stage.captures)
+        for profile in stage.captures:
+            origin = {**name, "source": profile.source, "rank": profile.rank}
+            for table in (units, parts, phases, gaps, kernels, kernel_uses, rates, collectives, vendor):
+                yield origin, table(profile)
+            yield from ((origin, table) for table in callers(profile))
+
+
+def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object], Table]]:
+    """Return every table of ``comparison``, likewise."""
+    yield {}, part_changes(comparison)
+    titles = (
+        ("kernels", Text("Kernels, per unit"), Text("By what each adds to the difference.")),
+        ("modules", Text("Modules and ranges, per unit"), Text("Including everything called within one.")),
+    )
+    for name, title, about in titles:
+        yield {}, changes(name, title, getattr(comparison, name), about)
+
+
+def parts(profile: RankProfile) -> Table:
+    """The parts of the mean unit."""
+    count, total = len(profile.units) or 1, profile.total_ns or 1
+    sums = {part: ns for part in PARTS if (ns := profile.sum_ns(part))}
+    columns = (
+        Column("part", shown=CSV),
+        Column("", Text("part of a unit"), LABEL, TERMINAL),
+        Column("ns_per_unit", Text("ms/unit"), MS, TERMINAL),
+        Column("share", Text("share"), SHARE, TERMINAL, bar=True),
+    )
+    rows = [(part, PARTS[part], ns / count, ns / total) for part, ns in sums.items()]
+    about = Text(
+        "They add up to its {total}; on the host it took {host_time}.",
+        duration(profile.median_ns),
+        duration(profile.host_median_ns),
+    )
+    return Table("parts", Text("The parts of the unit"), columns, rows, about, tuple(sums))
+
+
+def units(profile: RankProfile) -> Table:
+    """Each unit, with its contents where there is metadata beside the trace."""
+    counted = (*CONTENTS, "uncounted")
+    columns = (
+        Column("unit", Text("unit"), NUMBER, TERMINAL),
+        Column("device_ns", "ms", MS, TERMINAL),
+        Column("host_ns", Text("host ms"), MS, TERMINAL),
+        Column("kernels", Text("kernels"), COUNT, TERMINAL),
+        *(Column(name, name, COUNT, TERMINAL, optional=True) for name in counted),
+        Column("padded", Text("padded to"), LABEL, optional=True),
+        *(Column(part, shown=CSV) for part in PARTS),
+    )
+
+    def row(unit: RecordedUnit) -> tuple[object, ...]:
+        counts = (getattr(unit, name) for name in counted)
+        padded = " \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ()))
+        return (unit.number, unit.device_ns, unit.host_ns, unit.kernels, *counts, padded, *unit.parts.values())
+
+    about = Text("{sentence}.", uncounted_between(profile.uncounted)) if profile.uncounted else ""
+    return Table("units", Text("Units one by one"), columns, [*map(row, profile.units)], about)
+
+
+def phases(profile: RankProfile) -> Table:
+    """Forward, backward and optimizer."""
+    count, sums = len(profile.units) or 1, profile.phases
+    total = sum(sums.values())
+    columns = (
+        Column("phase", Text("phase")),
+        Column("ns_per_unit", Text("kernel ms/unit"), MS),
+        Column("share", Text("share of kernel time"), SHARE, bar=True),
+    )
+    rows = [(phase, ns / count, ns / total) for phase, ns in sums.items() if total]
+    about = Text("By the thread and the operator that launched a kernel.")
+    return Table("phases", Text("Forward and backward"), columns, rows, about)
+
+
+def gaps(profile: RankProfile) -> Table:
+    """The places at which the device was free, that with the most time first."""
+    count, total = len(profile.units) or 1, profile.total_ns or 1
+    plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns")
+    columns = (
+        Column("", Text("place"), NAME, TERMINAL),
+        Column("", Text("why"), NAME),
+        Column("ns_per_unit", Text("ms/unit"), MS, TERMINAL),
+        Column("share", Text("share"), SHARE, TERMINAL, bar=True),
+        Column("units", Text("units"), COUNT, TERMINAL),
+        Column("unit", Text("where"), NUMBER),
+        Column("gaps", Text("gaps"), COUNT),
+        Column("longest_ns", Text("longest"), TIME),
+        Column("", Text("free")),
+        Column("", "", NAME),
+        *(Column(name, shown=CSV) for name in plain),
+    )
+    rows = [
+        (
+            place_of(gap), host_of(gap) or reason_of(gap), gap.ns / count, gap.ns / total, gap.units, gap.unit,
+            gap.count, gap.longest_ns, reason_of(gap), behind(gap), *(getattr(gap, name) for name in plain),
+        )
+        for gap in profile.gaps
+    ]  # fmt: skip
+    about = Text(
+        "Nothing ran on the device there. A row sums the gaps between the same kernels, with the same call, operator"
+        " and module on the host. The first {marked} are framed in the units drawn above.",
+        MARKED,
+    )
+    hues = [gap.part for gap in profile.gaps]
+    return Table("gaps", Text("Where the device was free"), columns, rows, about, hues)
+
+
+MARKED = 20
+"""Places that are marked among the lanes of a page."""
+
+
+def kernels(profile: RankProfile) -> Table:
+    """Kernels by their name, that with the most time first."""
+    count, total = len(profile.units) or 1, profile.total_ns or 1
+    columns = (
+        _NAME, _PER_UNIT, Column("share", Text("share of unit time"), SHARE), _CALLS, _AVERAGE,
+        Column("longest_ns", Text("longest µs"), MICROS), _KIND,
+    )  # fmt: skip
+    rows = [
+        (
+            kernel.name, kernel.ns / count, kernel.ns / total, kernel.calls / count,
+            kernel.ns / (kernel.calls or 1), kernel.longest_ns or None, kernel.kind,
+        )
+        for kernel in profile.kernels
+    ]  # fmt: skip
+    about = Text("Of the units that launched them. Kernels at the same time count each by itself.")
+    hues = [kernel.kind if kernel.kind in KINDS else "total" for kernel in profile.kernels]
+    return Table("kernels", Text("Kernels"), columns, rows, about, hues)
+
+
+def callers(profile: RankProfile) -> tuple[Table, Table]:
+    """Operators, and modules with ranges: those whose kernels take the most time first."""
+    operators = Text("Host time excludes the operators within.")
+    if profile.total_ns:
+        operators = Text(
+            "Kernels count for the operator that launched them itself; host time excludes the operators within."
+        )
+    modules = Text("Including everything called within one.")
+    count = len(profile.units) or 1
+    columns = (
+        _NAME,
+        Column("ns_per_unit", Text("kernel ms/unit"), MS, TERMINAL, optional=True, bar=True),
+        Column("host_ns_per_unit", Text("host ms/unit"), MS, TERMINAL),
+        _CALLS,
+        Column("kernels_per_unit", Text("kernels/unit"), RATE, optional=True),
+    )
+
+    def row(sums: CallSums) -> tuple[object, ...]:
+        return sums.name, *(value / count for value in (sums.ns, sums.host_ns, sums.calls, sums.kernels))
+
+    return (
+        Table("operators", Text("Operators"), columns, [*map(row, profile.operators)], operators),
+        Table("modules", Text("Modules and ranges"), columns, [*map(row, profile.modules)], modules),
+    )
+
+
+def kernel_uses(profile: RankProfile) -> Table:
+    """Kernels of an NPU by shape, with what kept them busy."""
+    count = len(profile.units) or 1
+    columns = (
+        _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
+        Column("bound", Text("bound by")), Column("pipes", Text("busiest pipes")),
+        Column("blocks", Text("blocks"), COUNT), Column("core", Text("core")), _CALLS, _AVERAGE,
+        Column("compiled", Text("compiled"), optional=True),
+        Column("cube_utilization", Text("cube utilization"), SHARE, optional=True),
+    )  # fmt: skip
+
+    def row(use: KernelUse) -> tuple[object, ...]:
+        busiest = sorted(use.ratios.items(), key=lambda pipe: -pipe[1])[:3]
+        pipes = ", ".join(f"{pipe_name(pipe)} {percent(ratio, 0)}" for pipe, ratio in busiest)
+        return (
+            use.name, use.shapes, _distinct(use.types.split(";")), use.ns / count, use.bound or "", pipes,
+            use.block_dim, use.core, use.calls / count, use.ns / (use.calls or 1), use.state, use.cube_utilization,
+        )  # fmt: skip
+
+    about = Text(
+        "In what share of a core's cycles its pipes worked, averaged over alike kernels. A pipe bounds a kernel from"
+        " {busy} on; where none does, those of a vector core that move data and compute take turns from"
+        " {together} in sum on; else the kernel is too small for the core, or its pipes wait for others.",
+        percent(BUSY, 0),
+        percent(TOGETHER, 0),
+    )
+    return Table("kernel_shapes", Text("Kernels by shape"), columns, [*map(row, profile.kernel_uses)], about)
+
+
+def _distinct(types: Iterable[str]) -> str:
+    """Return each type once, and without the namespace of torch."""
+    return ", ".join(dict.fromkeys(name.removeprefix("c10::") for name in types if name))
+
+
+def rates(profile: RankProfile) -> Table:
+    """Operators of a GPU by shape, with what they reached of the roofline."""
+    count = len(profile.units) or 1
+    columns = (
+        _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
+        Column("tflops", "TFLOPS", RATE), Column("tb_per_s", "TB/s", Unit("{:,.3f}".format)), _CALLS, _AVERAGE,
+        Column("roofline_share", Text("of the roofline"), SHARE, optional=True),
+        Column("least_ns_per_unit", Text("at least, ms/unit"), MS, optional=True),
+        Column("bound", Text("bound by"), optional=True),
+    )  # fmt: skip
+
+    def row(rate: OperatorRate) -> tuple[object, ...]:
+        shapes = ", ".join("\N{MULTIPLICATION SIGN}".join(map(str, shape)) for shape in rate.shapes if shape)
+        types = _distinct(name for shape, name in zip(rate.shapes, rate.types, strict=False) if shape)
+        least = None if rate.least_ns is None else rate.least_ns / count
+        return (
+            rate.operator, shapes, types, rate.ns / count, rate.tflops or None, rate.tb_per_s, rate.calls / count,
+            rate.ns / rate.calls, rate.share, least, rate.bound or "",
+        )  # fmt: skip
+
+    about = Text(
+        "By shapes: two operations for each product, each tensor read or written once. Above 100 % data lay in a cache."
+    )
+    if not any(rate.bound for rate in profile.rates):
+        about = sentences(about, Text("No roofline is known for {device}.", profile.device or Text("this device")))
+    return Table("operator_shapes", Text("Operators by shape"), columns, [*map(row, profile.rates)], about)
+
+
+def collectives(profile: RankProfile) -> Table:
+    """Each collective of a known size, that which takes most of what is not usual first."""
+    times = {
+        "usual_ns": Text("by its neighbours"), "excess_ns": Text("longer by"),
+        "waits_ns": Text("waits for the last rank"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
+    }  # fmt: skip
+    columns = (
+        *_MEETING,
+        Column("bytes", Text("size"), BYTES),
+        Column("ns", Text("time"), TIME),
+        Column("gb_per_s", "GB/s", Unit("{:,.2f}".format)),
+        *(Column(name, title, TIME, optional=True) for name, title in times.items()),
+    )
+
+    def row(met: Collective) -> tuple[object, ...]:
+        spent = (getattr(met, name) or None for name in times)
+        return met.kind or met.name, met.group, met.unit, met.index + 1, met.size, met.ns, met.gb_per_s, *spent
+
+    ordered = sorted((met for met in profile.collectives if met.size), key=lambda met: (-met.excess_ns, -met.ns))
+    about = Text(
+        "GB/s is the size by the time without waiting, as far as that is known. By its neighbours: at the rate of those"
+        " of its kind and group that are nearest in size."
+    )
+    return Table("collectives", Text("Collectives"), columns, [*map(row, ordered)], about)
+
+
+_MEETING = (
+    _NAME, Column("group", Text("group"), NAME), Column("unit", Text("unit"), NUMBER),
+    Column("number", Text("n-th there"), COUNT),
+)  # fmt: skip
+
+
+def vendor(profile: RankProfile) -> Table:
+    """The profiler's own step file."""
+    steps = profile.vendor or {}
+    names = list(dict.fromkeys(name for row in steps.values() for name in row))
+    columns = (
+        Column("step", "step"),
+        *(Column(name, name.removesuffix("_ns").replace("_", " "), TIME) for name in names),
+    )
+    rows = [(step, *(row.get(name) for name in names)) for step, row in steps.items()]
+    return Table("vendor_steps", Text("What the profiler's own step file says"), columns, rows)
+
+
+def ranks(met: Sequence[Rank]) -> Table:
+    """How the ranks of a run met in their collectives."""
+    columns = (
+        Column("rank", Text("rank"), RANK, TERMINAL),
+        Column("source", shown=CSV),
+        Column("units", Text("units"), COUNT),
+        Column("median_ns", Text("median ms"), MS, TERMINAL),
+        Column("collectives", Text("collectives"), COUNT, TERMINAL),
+        Column("waits_ns_per_unit", Text("waits ms/unit"), MS, TERMINAL),
+        Column("awaited_ns_per_unit", Text("awaited ms/unit"), MS, TERMINAL),
+        Column("last", Text("came last"), COUNT, TERMINAL),
+    )
+    rows = [
+        (
+            rank.rank, rank.source, rank.units, rank.median_ns, rank.collectives, rank.waits_per_unit,
+            rank.awaited_per_unit, rank.last,
+        )
+        for rank in met
+    ]  # fmt: skip
+    about = Text(
+        "The n-th collective of a group is the same on all its ranks, and the rank that comes last spends the least"
+        " time in it. Where several come last together, none is waited for."
+    )
+    return Table("ranks", Text("Ranks"), columns, rows, about)
+
+
+def meetings(profiles: Sequence[RankProfile]) -> Table:
+    """The collectives in which ranks differed most: no clock is compared, only how long each was in it."""
+    met: dict[tuple[str, int, int], list[tuple[int, str, str]]] = {}
+    for profile in profiles:
+        name = profile.label or profile.rank_name
+        for one in profile.collectives:
+            met.setdefault((one.group, one.unit, one.index), []).append((one.ns, name, one.name))
+    columns = (
+        *_MEETING,
+        Column("shortest_ns", Text("shortest"), TIME),
+        Column("longest_ns", Text("longest"), TIME),
+        Column("waiting_ns", Text("waiting"), TIME),
+        Column("last", Text("came last"), NAME),
+    )
+    rows = []
+    for (group, unit, index), times in met.items():
+        if len(times) > 1:
+            (shortest, last, name), (longest, _, _) = min(times), max(times)
+            rows.append((name, group, unit, index + 1, shortest, longest, longest - shortest, last))
+    rows.sort(key=lambda row: (-row[6], *row[1:4]))
+    return Table("meetings", Text("Who waits for whom"), columns, rows)
+
+
+def part_changes(comparison: Comparison) -> Table:
+    """The parts of the median unit on both sides."""
+    columns = (
+        Column("part", shown=CSV),
+        Column("", Text("part of the median unit"), LABEL, TERMINAL),
+        Column("before_ns", Text("before ms"), MS, TERMINAL),
+        Column("after_ns", Text("after ms"), MS, TERMINAL),
+        Column("change_ns", Text("change ms"), CHANGE, TERMINAL),
+    )
+    rows = [
+        (part.name, PARTS.get(part.name, part.name), part.before_ns, part.after_ns, part.change_ns)
+        for part in comparison.parts if part.before_ns or part.after_ns
+    ]  # fmt: skip
+    return Table("parts", "", columns, rows)
+
+
+def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
+    """Kernels, or modules, per unit on both sides."""
+    columns = (
+        _NAME,
+        Column("change_ns", Text("change ms"), CHANGE, TERMINAL, bar=True),
+        Column("before_ns", Text("before ms"), MS, TERMINAL),
+        Column("after_ns", Text("after ms"), MS, TERMINAL),
+        Column("state", Text("what changed"), LABEL, TERMINAL),
+        Column("before_calls", Text("calls before"), RATE),
+        Column("after_calls", Text("calls after"), RATE),
+        Column("kind", Text("kind")),
+    )
+    keys = [column.key for column in columns]
+    rows = [[getattr(change, key) for key in keys] for change in changed]
+    hues = ["slower" if change.change_ns > 0 else "faster" for change in changed]
+    return Table(name, title, columns, rows, about, hues)
