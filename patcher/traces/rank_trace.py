@@ -33,11 +33,6 @@ Thread = tuple[object, object]
 """The process and the thread of an event on the host, as the trace names them."""
 
 
-def module_class(name: str) -> str:
-    """Return the class in ``nn.Module: Linear_3``; the number tells its objects apart."""
-    return re.sub(r"_\d+$", "", name[len(NN_MODULE) :])
-
-
 class RankTrace:
     """The trace of one rank.
 
@@ -102,6 +97,22 @@ class RankTrace:
         """Add a call of the device's runtime, if it is a long one."""
         if end - begin >= LONG_CALL:
             self.calls.setdefault(thread, RangeColumns()).add(begin, end, self.names[name])
+
+    def add_operator(self, name: str, begin: int, end: int, thread: int, *, backward: bool = False) -> None:
+        """Add a range that is a mark, or else an operator; with ``backward`` autograd runs on its thread."""
+        if not self.add_mark(name, begin, end, thread):
+            self.operators[thread].add(begin, end, self.names[name])
+            if backward:
+                self.backward.add(thread)
+
+    def add_range(self, name: str, begin: int, end: int, thread: int, *, module: bool) -> None:
+        """Add a range that a user, or the probe, put there: a mark or, if it is a ``module``, one of these."""
+        if not self.add_mark(name, begin, end, thread) and module:
+            self.modules[thread].add(begin, end, self.names[name])
+
+    def add_module(self, name: str, begin: int, end: int, thread: int) -> None:
+        """Add a call of a module, whose class is in its ``name``: ``nn.Module: Linear_3``, the third of them."""
+        self.modules[thread].add(begin, end, self.names[re.sub(r"_\d+$", "", name[len(NN_MODULE) :])])
 
     def add_mark(self, name: str, begin: int, end: int, thread: int) -> bool:
         """Add a range that is a mark, or a phase of rlpatch's probe, by its name; return whether it is one."""

@@ -135,17 +135,16 @@ def rank_folder(folder: Path) -> RankFolder:
     world = distributed.get("world_size")
     config = mapping(info.get("config"))
     values = {**mapping(config.get("common_config")), **mapping(config.get("experimental_config")), **info}
-    settings = {word: _word(values[name]) for name, word in _SETTINGS.items() if values.get(name) not in (None, "")}
+    known = {word: values[name] for name, word in _SETTINGS.items() if values.get(name) not in (None, "")}
+    settings = {
+        word: ", ".join(map(str, value)) if isinstance(value, list) else str(value) for word, value in known.items()
+    }
     return RankFolder(rank, world if isinstance(world, int) and world > 0 else None, settings)
 
 
 def set_rank(trace: RankTrace, output: Path) -> None:
     """Fill in what the folder of a rank tells, which has been parsed into ``output``."""
     trace.rank, trace.world, trace.settings = rank_folder(output.parent if output.name == OUTPUT else output)
-
-
-def _word(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:

@@ -20,7 +20,7 @@ from patcher.traces.marks import NUMBERED
 from patcher.traces.measured import KernelUse
 from patcher.traces.messages import LinkPiece, message
 from patcher.traces.model import COMPUTE
-from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, module_class, several
+from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, several
 from patcher.traces.trace_columns import UNKNOWN, HostCalls
 
 if TYPE_CHECKING:
@@ -196,23 +196,18 @@ class DatabaseTrace(RankTrace):
             if text is None:
                 continue
             if kind == _TRACE:
-                self.modules[thread].add(begin, end, self.names[module_class(text)])
-            elif not self.add_mark(text, begin, end, thread):
-                self.operators[thread].add(begin, end, self.names[text])
-                if forward:
-                    self.backward.add(thread)
+                self.add_module(text, begin, end, thread)
+            else:
+                self.add_operator(text, begin, end, thread, backward=bool(forward))
 
     def _add_ranges(self, db: sqlite3.Connection) -> None:
         texts = database.texts(db, "SELECT message FROM MSTX_EVENTS UNION SELECT domainId FROM MSTX_EVENTS")
         times = "startNs IS NOT NULL AND endNs IS NOT NULL"
         rows = db.execute(f"SELECT startNs, endNs, globalTid, message, domainId FROM MSTX_EVENTS WHERE {times}")  # noqa: S608
         for begin, end, thread_id, message_id, domain in rows:
-            name = texts.get(message_id)
-            if name is None:
-                continue
-            thread = self.thread(0, thread_id)
-            if not self.add_mark(name, begin, end, thread) and texts.get(domain) == "Module":
-                self.modules[thread].add(begin, end, self.names[name])
+            if message_id in texts:
+                module = texts.get(domain) == "Module"
+                self.add_range(texts[message_id], begin, end, self.thread(0, thread_id), module=module)
 
     def _add_calls(self, db: sqlite3.Connection) -> None:
         """Add the long calls of CANN; their threads are those of the operators, where these have some."""

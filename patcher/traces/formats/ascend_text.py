@@ -19,7 +19,7 @@ from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds
 from patcher.traces.marks import NUMBERED, UNCOUNTED
 from patcher.traces.measured import KernelUse
 from patcher.traces.messages import message
-from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, module_class, several
+from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, several
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns, StringTable
 
 
@@ -66,11 +66,11 @@ class _Reader:
         for event in events:
             if event.ph == "X":
                 if event.cat == "cpu_op":
-                    self._add_operator(event)
+                    backward = event.args is not None and bool(event.args.forward)
+                    trace.add_operator(event.name, *times(event), trace.thread(event.pid, event.tid), backward=backward)
                 elif event.cat == "python_function":
                     if event.name.startswith(NN_MODULE):
-                        thread = trace.thread(event.pid, event.tid)
-                        trace.modules[thread].add(*times(event), trace.names[module_class(event.name)])
+                        trace.add_module(event.name, *times(event), trace.thread(event.pid, event.tid))
                 elif event.args is not None:
                     self._add_other(event, event.args)
             elif event.cat == "async_npu":
@@ -80,16 +80,6 @@ class _Reader:
                 elif event.ph == "f":
                     self.begins.append(time)
                     self.flows.append(flow)
-
-    def _add_operator(self, event: Event) -> None:
-        trace = self.trace
-        begin, end = times(event)
-        thread = trace.thread(event.pid, event.tid)
-        if trace.add_mark(event.name, begin, end, thread):
-            return
-        trace.operators[thread].add(begin, end, trace.names[event.name])
-        if event.args is not None and event.args.forward:
-            trace.backward.add(thread)
 
     def _add_other(self, event: Event, args: Args) -> None:
         """Add a task of the device, a call of CANN, a collective, or a range of mstx."""
@@ -101,10 +91,8 @@ class _Reader:
             carried = message("", args.count, None, args.type, None)
             ascend.add_collective(self.trace, times(event), event.name, "", self.transits, args.connection, carried)
         elif args.domain is not None:
-            begin, end = times(event)
             thread = self.trace.thread(event.pid, event.tid)
-            if not self.trace.add_mark(event.name, begin, end, thread) and args.domain == "Module":
-                self.trace.modules[thread].add(begin, end, self.trace.names[event.name])
+            self.trace.add_range(event.name, *times(event), thread, module=args.domain == "Module")
 
     def _add_task(self, event: Event, args: Args, task_type: str) -> None:
         kind = ascend.kind_of(task_type)

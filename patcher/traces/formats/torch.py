@@ -20,7 +20,7 @@ from patcher.progress import Progress, ignore
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.messages import message
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, CPU
-from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, OPTIMIZER, RankTrace, Thread, module_class, several
+from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, OPTIMIZER, RankTrace, Thread, several
 from patcher.traces.trace_columns import UNKNOWN, CapturedLaunches, HostCalls, RangeColumns, StringTable
 from patcher.traces.work import CONCRETE, WORK
 
@@ -107,7 +107,7 @@ class _Reader:
         self.add_other = {
             _LAUNCH: self._add_launch,
             _KERNEL: self._add_kernel,
-            _COPY: self._add_copy,
+            _COPY: self._add_task,
             _ANNOTATION: self._add_annotation,
             _MODULE: self._add_module,
             _CALL: self._add_call,
@@ -229,13 +229,11 @@ class _Reader:
 
     def _add_kernel(self, event: Event) -> None:
         args = event.args or _NO_ARGS
-        self._add_task(event, args, _kind_of(event.name))
+        self._add_task(event, _kind_of(event.name))
         self._rank(event.pid).devices.add(event.pid if args.device is None else args.device)
 
-    def _add_copy(self, event: Event) -> None:
-        self._add_task(event, event.args or _NO_ARGS, COPY)
-
-    def _add_task(self, event: Event, args: Args, kind: str) -> None:
+    def _add_task(self, event: Event, kind: str = COPY) -> None:
+        args = event.args or _NO_ARGS
         trace, name = self._rank(event.pid).trace, self.names[event.name]
         stream = self.stream_of(event.tid if args.stream is None else args.stream)
         task = len(trace.tasks)
@@ -243,25 +241,19 @@ class _Reader:
         if args.group is not None:
             trace.groups[task] = str(args.group)
         if args.collective is not None:
-            carried = message(args.collective, args.sent, args.received, args.dtype, args.ranks)
-            trace.messages[task] = carried
+            trace.messages[task] = message(args.collective, args.sent, args.received, args.dtype, args.ranks)
 
     def _add_module(self, event: Event) -> None:
-        begin, end = times(event)
-        trace = self._rank(event.pid).trace
-        thread = trace.thread(event.pid, event.tid)
-        trace.modules[thread].add(begin, end, self.names[module_class(event.name)])
+        span, trace = times(event), self._rank(event.pid).trace
+        trace.add_module(event.name, *span, trace.thread(event.pid, event.tid))
 
     def _add_annotation(self, event: Event) -> None:
-        begin, end = times(event)
-        trace = self._rank(event.pid).trace
+        span, trace = times(event), self._rank(event.pid).trace
         thread = trace.thread(event.pid, event.tid)
-        if trace.add_mark(event.name, begin, end, thread):
-            return
         if event.name.startswith(OPTIMIZER):
-            trace.operators[thread].add(begin, end, self.names[event.name])
-        elif _CLASS.fullmatch(event.name):  # what --module-ranges leaves in a trace of torch.profiler
-            trace.modules[thread].add(begin, end, self.names[event.name])
+            trace.add_operator(event.name, *span, thread)
+        else:  # a class is what --module-ranges leaves in a trace of torch.profiler
+            trace.add_range(event.name, *span, thread, module=_CLASS.fullmatch(event.name) is not None)
 
     def traces(self) -> Iterator[RankTrace]:
         """Yield the traces, when all events have been added."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from patcher.traces import analysis
 from patcher.traces.analysis.nested import NestedRanges
 from patcher.traces.marks import NUMBERED
-from patcher.traces.rank_trace import NN_MODULE, RankTrace, module_class
+from patcher.traces.rank_trace import NN_MODULE, RankTrace
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns
 from tests.alarms import at_most
 from tests.matrix import examples
@@ -49,7 +49,7 @@ def test_deep_modules_take_linear_time() -> None:
     trace.add_mark(f"{NUMBERED}3", 0, 10 * count, thread)
     launches = HostCalls()
     for at in range(count):
-        trace.modules[thread].add(at, 4 * count - at, trace.names[module_class(f"{NN_MODULE}Linear{at % 50}")])
+        trace.add_module(f"{NN_MODULE}Linear{at % 50}", at, 4 * count - at, thread)
         launches.add(at, count + at // 2, thread)
         trace.add_task(10 * count + at, 10 * count + at + 1, "compute", "k", "stream 7", at)
     trace.tasks.link(launches, trace.tasks.key)
