@@ -468,13 +468,32 @@ class RankProfile(Payload):
         return self.sum_ns(*parts) / total if total else 0.0
 
 
+TITLES = {
+    "communication": Text("Communication that nothing hides"),
+    "collective-idle": Text("The device is idle within collectives"),
+    "collective-outlier": Text("A collective takes much longer than its neighbours"),
+    "collective-unaligned": Text("Collectives move pieces of odd sizes"),
+    "pipeline-bubble": Text("The bubble of the pipeline: a stage waits for another"),
+    "dispatch": Text("Dispatch: the device waits for the host"),
+    "lead-in": Text("The device waits for the first kernel"),
+    "waiting": Text("Launched, but not started"),
+    "copies": Text("Copies that nothing hides"),
+    "outlier": Text("One unit takes much longer than the others"),
+    "slow-rank": Text("Ranks wait for each other"),
+    "missing-ranks": Text("Not all ranks were reported"),
+    "compute": Text("The device computes nearly all the time"),
+    "host-operators": Text("No device: the operators on the host take the time"),
+}
+"""Id of a diagnosis → its title, which is the verdict where it weighs most."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis(Payload):
     """Something to act on, or to know, of one profile (``source``) or of all.
 
     ``severity`` is problem, warning or note. ``saving_ns`` bounds from above what can be gained per unit, None where
-    nothing can be. ``certainty`` says what the number rests on: exact, upper bound, heuristic. ``title`` is a few
-    words, ``advice`` what to try.
+    nothing can be. ``certainty`` says what the number rests on: exact, upper bound, heuristic. ``advice`` is what to
+    try.
     """
 
     KEYS = ("id", "severity", "evidence", "saving_ns", "certainty")
@@ -484,9 +503,13 @@ class Diagnosis(Payload):
     evidence: str
     saving_ns: int | None
     certainty: str
-    title: str = ""
     advice: str = ""
     source: str = ""
+
+    @property
+    def title(self) -> str:
+        """It in a few words."""
+        return TITLES.get(self.id, self.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,11 @@ FEWEST, NEAREST = 3, 9
 NOTABLE = 0.05
 """The share of the time from which on it is worth a finding."""
 
-TITLE = Text("A collective takes much longer than its neighbours")
-
 ALIGNED = 512
 """Bytes of which the size of a piece should be a multiple, by the limit of msprof-analyze's advisor."""
 
 SLOWER = 0.8
 """The rate of unaligned pieces, by that of the others, below which they cost something."""
-
-UNALIGNED = Text("Collectives move pieces of odd sizes")
 
 
 def sized(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) -> list[RankProfile]:
@@ -119,7 +115,7 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
         evidence = sentences(evidence, several)
     return Diagnosis(
         "collective-outlier", "warning", evidence, saving // len(profile.units), Text("upper bound; by its neighbours"),
-        TITLE, _advice(worst), profile.source,
+        _advice(worst), profile.source,
     )  # fmt: skip
 
 
@@ -196,7 +192,7 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     beside, slower = _beside(_rate(odd), _rate(even))
     advice = Text("pad what each rank sends to a multiple of {aligned} bytes: buckets, shards, vocabularies", ALIGNED)
     return Diagnosis(
-        "collective-unaligned", "note", sentences(evidence, beside), None, "exact", UNALIGNED, advice if slower else "",
+        "collective-unaligned", "note", sentences(evidence, beside), None, "exact", advice if slower else "",
         profile.source,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from patcher.messages.text import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import collectives, pipelines
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
-from patcher.traces.analysis.ranks import met, missing, waits
+from patcher.traces.analysis.ranks import met, missing
 from patcher.traces.places import first_place
 from patcher.traces.words import apart, cold_units, in_ms, listed, percent, short
 
@@ -23,24 +23,6 @@ BLAMED = 1.5
 
 SEVERITIES = ("problem", "warning", "note")
 """Of diagnoses, as they are ordered."""
-
-TITLES = {
-    "communication": Text("Communication that nothing hides"),
-    "collective-idle": Text("The device is idle within collectives"),
-    "collective-outlier": collectives.TITLE,
-    "collective-unaligned": collectives.UNALIGNED,
-    "pipeline-bubble": pipelines.TITLE,
-    "dispatch": Text("Dispatch: the device waits for the host"),
-    "lead-in": Text("The device waits for the first kernel"),
-    "waiting": Text("Launched, but not started"),
-    "copies": Text("Copies that nothing hides"),
-    "outlier": Text("One unit takes much longer than the others"),
-    "slow-rank": Text("Ranks wait for each other"),
-    "missing-ranks": Text("Not all ranks were reported"),
-    "compute": Text("The device computes nearly all the time"),
-    "host-operators": Text("No device: the operators on the host take the time"),
-}
-"""Id of a diagnosis → its title, which is the verdict where it weighs most."""
 
 _FASTER_LAUNCH = {
     "torch.profiler": Text("CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators"),
@@ -65,8 +47,8 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
 
 def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.TraceReport:
     """Return the report of one stage; what is found is ``named`` by its profile where it is not the only one."""
-    ranks, exact = met(profiles)
-    profiles = collectives.sized(profiles, waits(profiles))
+    ranks, exact, waits = met(profiles)
+    profiles = collectives.sized(profiles, waits)
     diagnoses = [
         diagnosis for profile in profiles
         for diagnosis in (*_diagnoses(profile, ranks), pipelines.bubble(profile, profiles))
@@ -78,7 +60,7 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
     if len(profiles) > 1 and (gone := missing(profiles)):
         there = Text("{count} of {total} ranks were reported", len(profiles), len(profiles) + len(gone))
         evidence = Text("{reported}, without {ranks}: who waits for those is not known.", there, listed(gone))
-        diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact", TITLES["missing-ranks"]))
+        diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact"))
     whose = {profile.source: profile.label or profile.source for profile in profiles} if named else {}
     ordered = [
         dataclasses.replace(diagnosis, evidence=_of(whose.get(diagnosis.source), diagnosis.evidence))
@@ -116,7 +98,7 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
             if first := first_place(profile, part):
                 advice = Text("{advice}; the largest share is {first}", advice, first)
             saving //= len(profile.units)
-            yield model.Diagnosis(name, "warning", evidence, saving, certainty, TITLES[name], advice, profile.source)
+            yield model.Diagnosis(name, "warning", evidence, saving, certainty, advice, profile.source)
     yield from filter(
         None,
         (
@@ -261,7 +243,7 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
     advice = Text("look at what this unit held: its requests, a copy, a garbage collection, another process")
     saving = sum(late) // len(profile.units)
-    return model.Diagnosis("outlier", "warning", evidence, saving, _EXACT, TITLES["outlier"], advice, profile.source)
+    return model.Diagnosis("outlier", "warning", evidence, saving, _EXACT, advice, profile.source)
 
 
 def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
@@ -290,8 +272,7 @@ def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:
         "Nothing ran on a device, so this is the host's time: {spent}. The longest: {longest}.", spent, longest
     )
     advice = Text("more threads (OMP_NUM_THREADS), cores of their own, fewer and larger operators, another precision")
-    title = TITLES["host-operators"]
-    return model.Diagnosis("host-operators", "note", evidence, None, "exact", title, advice, profile.source)
+    return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source)
 
 
 def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -311,7 +292,7 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
             "At the roofline of the device, operators of known work would take {time} less per unit.", in_ms(less)
         )
         evidence = sentences(evidence, roofline)
-    return model.Diagnosis("compute", "note", evidence, None, "exact", TITLES["compute"], advice, profile.source)
+    return model.Diagnosis("compute", "note", evidence, None, "exact", advice, profile.source)
 
 
 def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis | None:
@@ -349,7 +330,7 @@ def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis |
             "look at what differs between the ranks from one collective to the next: lengths, experts, stages"
         )
     certainty = "exact" if exact else Text("heuristic: the trace names no groups")
-    return model.Diagnosis("slow-rank", "warning", evidence, per_unit, certainty, TITLES["slow-rank"], advice)
+    return model.Diagnosis("slow-rank", "warning", evidence, per_unit, certainty, advice)
 
 
 def _rank(rank: model.Rank) -> str:
@@ -386,7 +367,7 @@ def _withdrawals(profiles: Sequence[model.RankProfile], whose: Mapping[str, str]
 
 def _withdrawal(check: model.Check) -> str:
     """Return the evidence of a failed check, and the diagnoses that it withdraws."""
-    names = [name for name in check.withdraws if name in TITLES]
+    names = [name for name in check.withdraws if name in model.TITLES]
     rests = Text("every verdict") if set(EVERY) <= set(names) else ", ".join(names)
     return Text("{evidence} (withdrawn: {rests})", check.evidence, rests) if names else check.evidence
 

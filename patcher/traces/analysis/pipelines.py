@@ -20,8 +20,6 @@ NOTABLE = 0.10
 UNEQUAL = 1.1
 """Stages are unequal where one computes so many times as long as another."""
 
-TITLE = Text("The bubble of the pipeline: a stage waits for another")
-
 _KINDS = re.compile(r"send|recv|hcom_(?:send|receive|batchSendRecv)", re.ASCII)
 
 
@@ -53,4 +51,4 @@ def bubble(profile: RankProfile, profiles: Sequence[RankProfile]) -> Diagnosis |
         advice = Text("give the stage that computes longest fewer layers; then more micro-batches")
     saving = waits // len(profile.units)
     certainty = Text("upper bound; the transfer is in it")
-    return Diagnosis("pipeline-bubble", "warning", evidence, saving, certainty, TITLE, advice, profile.source)
+    return Diagnosis("pipeline-bubble", "warning", evidence, saving, certainty, advice, profile.source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from patcher.messages.text import Text
 from patcher.traces.model import Collective, Rank, RankProfile
@@ -13,25 +13,30 @@ Key = tuple[str, int, str, int]
 """What names a collective within a report: the source of its profile, unit, group, and which one it is there."""
 
 
-def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
-    """Return who waited for whom, by the n-th collective of each group and unit; and whether the groups are known.
+def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool, dict[Key, int]]:
+    """Return who waited for whom; whether the trace names all groups; and how long each collective waited.
 
-    All ranks of a collective end together, so how much longer it took one rank than the one that came last is what
-    that rank waited. A unit in which the ranks differ in the collectives of a group is left out.
+    The n-th collective of each group and unit is one meeting of all ranks. All end together, so how much longer it took
+    one rank than the one that came last is what that rank waited. A unit in which the ranks differ in the collectives
+    of a group is left out.
     """
     together = _together(profiles)
-    sums = count, waits, awaited, last = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    for meeting in _meetings(filter(_alike, together.values())):
-        times = {source: collective.ns for source, collective in meeting.items()}
-        shortest = min(times.values())
-        came_last = [source for source, ns in times.items() if ns == shortest]
-        count.update(times.keys())
-        waits.update({source: ns - shortest for source, ns in times.items()})
-        if len(came_last) == 1:  # where several do, the others wait for none of them more than for another
-            last[came_last[0]] += 1
-            awaited[came_last[0]] += sum(times.values()) - shortest * len(times)
+    waits: dict[Key, int] = {}
+    sums = count, waited, awaited, last = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    for members in filter(_alike, together.values()):
+        for meeting in zip(*members.values(), strict=True):
+            shortest = min(collective.ns for collective in meeting)
+            more = {source: collective.ns - shortest for source, collective in zip(members, meeting, strict=True)}
+            came_last = [source for source, ns in more.items() if not ns]
+            for (source, ns), own in zip(more.items(), meeting, strict=True):
+                waits[source, own.unit, own.group, own.index] = ns
+            count.update(more.keys())
+            waited.update(more)
+            if len(came_last) == 1:  # where several do, the others wait for none of them more than for another
+                last[came_last[0]] += 1
+                awaited[came_last[0]] += sum(more.values())
     if not count:
-        return (), True
+        return (), True, waits
     rows = (
         Rank(
             profile.rank,
@@ -43,17 +48,7 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
         for profile in profiles
     )
     ordered = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.source))
-    return tuple(ordered), all(group for _, group in together)
-
-
-def waits(profiles: Sequence[RankProfile]) -> dict[Key, int]:
-    """For how long each collective that several ranks have waited for the last of them."""
-    times: dict[Key, int] = {}
-    for meeting in _meetings(filter(_alike, _together(profiles).values())):
-        shortest = min(collective.ns for collective in meeting.values())
-        for source, collective in meeting.items():
-            times[source, collective.unit, collective.group, collective.index] = collective.ns - shortest
-    return times
+    return tuple(ordered), all(group for _, group in together), waits
 
 
 def _together(profiles: Sequence[RankProfile]) -> Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]]:
@@ -65,13 +60,6 @@ def _together(profiles: Sequence[RankProfile]) -> Mapping[tuple[int, str], Mappi
             for collective in profile.collectives:
                 together[collective.unit, collective.group][profile.source].append(collective)
     return together
-
-
-def _meetings(groups: Iterable[Mapping[str, Sequence[Collective]]]) -> Iterator[dict[str, Collective]]:
-    """Yield each collective as each profile has it, by source."""
-    for members in groups:
-        for turn in zip(*members.values(), strict=True):
-            yield dict(zip(members, turn, strict=True))
 
 
 def missing(profiles: Sequence[RankProfile]) -> list[int]:

@@ -112,7 +112,7 @@ def _diagnoses(report: TraceReport) -> Content:
         severity = f" {one.severity}" if one.severity in ("problem", "warning") else ""
         return tag(
             "article",
-            tag("h3", Text("{profile}: {title}", whose, one.title or one.id) if whose else one.title or one.id),
+            tag("h3", Text("{profile}: {title}", whose, one.title) if whose else one.title),
             tag("p", one.evidence),
             one.advice and tag("p", Text("Try: {advice}", one.advice)),
             saving and tag("p", tag("strong", saving)),

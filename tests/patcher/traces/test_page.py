@@ -105,7 +105,7 @@ def capture(
 def report(name: str = "aten::mm", ranks: int = 1, **more: int) -> TraceReport:
     captures = tuple(capture(name, rank=rank, **more) for rank in range(ranks))
     findings = (
-        Diagnosis(name, "problem", name, 8 * MS, name, name, name, captures[-1].source),
+        Diagnosis(name, "problem", name, 8 * MS, name, name, captures[-1].source),
         Diagnosis("b", name, name, None, ""),
     )
     met = tuple(Rank(rank or None, name, 12, 70 * MS, 4, rank * MS, MS, rank) for rank in range(ranks))

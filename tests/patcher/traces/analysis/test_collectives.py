@@ -15,7 +15,7 @@ from patcher.commands.reports import reporting
 from patcher.traces import analysis, page
 from patcher.traces.analysis import collectives
 from patcher.traces.messages import LinkPiece
-from patcher.traces.model import Check, Collective, Diagnosis, RankProfile, RecordedUnit
+from patcher.traces.model import TITLES, Check, Collective, Diagnosis, RankProfile, RecordedUnit
 from tests.patcher.traces.recorded import MS, SHARED, shared
 
 MB = 1_000_000
@@ -80,7 +80,7 @@ def test_the_outlier_is_named_with_its_size_and_a_neighbour() -> None:
         "allreduce of 28.6 MB in unit 30 took 86.50 ms, one of 117.0 MB 2.30 ms. Whether it waited for another rank cannot be"
         " told from this one. At the rate of its neighbours it would be 84.10 ms less."
     )
-    assert (found.saving_ns, found.source, found.title) == (84_100_000, "/rank0", collectives.TITLE)
+    assert (found.saving_ns, found.source, found.title) == (84_100_000, "/rank0", TITLES["collective-outlier"])
     assert found.advice.startswith("report all ranks")
     assert finding(profile(*made(*SLOW[:2], *SLOW[3:], (28.6, 4.4)))) is None
 

@@ -11,9 +11,9 @@ import pytest
 
 from patcher.messages.report import json_of
 from patcher.traces import analysis
-from patcher.traces.analysis import checks, diagnoses
+from patcher.traces.analysis import checks
 from patcher.traces.analysis.ranks import met
-from patcher.traces.model import PARTS, Check, Collective, Kernel, RankProfile, RecordedUnit, TraceReport
+from patcher.traces.model import PARTS, TITLES, Check, Collective, Kernel, RankProfile, RecordedUnit, TraceReport
 from patcher.traces.sidecar import parsed
 from tests.patcher.traces.recorded import MARKS, MS, Range, Run, Task, steps, timeline
 
@@ -152,7 +152,7 @@ def test_what_weighs_most_is_the_verdict(parts: dict[str, int], name: str, savin
     found = report(capture(*(unit(number, **parts) for number in range(3))))
     first = found.findings[0]
     assert (first.id, first.severity, first.saving_ns) == (name, "problem", saving * MS)
-    assert found.verdict.title == first.title == diagnoses.TITLES[name]
+    assert found.verdict.title == first.title == TITLES[name]
     assert {finding.severity for finding in found.findings[1:]} <= {"warning", "note"}
     assert difference in found.verdict.difference
     assert bool(difference) == bool(found.verdict.difference)
@@ -161,7 +161,7 @@ def test_what_weighs_most_is_the_verdict(parts: dict[str, int], name: str, savin
 def test_a_device_that_computes_has_nothing_to_be_blamed_for() -> None:
     found = report(capture(unit(compute=95, free_waiting=5), kernels=(Kernel("MatMul", "compute", 10, 90 * MS),)))
     assert [(one.id, one.severity, one.saving_ns) for one in found.findings] == [("compute", "note", None)]
-    assert found.verdict.title == diagnoses.TITLES["compute"]
+    assert found.verdict.title == TITLES["compute"]
     assert (
         found.verdict.guide == "The guide's rule: Free is 5.0 %, not above 10 %: computing first, then communication."
     )
@@ -238,7 +238,7 @@ def meeting(*times: tuple[int, ...], group: str = "tp") -> list[RankProfile]:
 
 
 def test_who_waits_for_whom_needs_no_common_clock() -> None:
-    ranks, exact = met(meeting((10, 2, 4), (5, 1, 1)))
+    ranks, exact, _ = met(meeting((10, 2, 4), (5, 1, 1)))
     assert exact
     assert [(row.rank, row.collectives, row.waits_ns // MS, row.awaited_ns // MS, row.last) for row in ranks] == [
         (0, 2, 8 + 4, 0, 0),
@@ -287,7 +287,7 @@ def test_no_rank_is_blamed_where_waits_are_nearly_equal(times: list[tuple[int, .
 
 
 def test_nobody_came_last_where_several_did() -> None:
-    ranks, _ = met(meeting((10, 2, 2), (5, 5, 5), (9, 9, 1)))
+    ranks, _, _ = met(meeting((10, 2, 2), (5, 5, 5), (9, 9, 1)))
     assert [(row.waits_ns // MS, row.awaited_ns // MS, row.last) for row in ranks] == [
         (16, 0, 0),
         (8, 0, 0),

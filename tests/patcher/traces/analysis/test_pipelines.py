@@ -9,8 +9,7 @@ import pytest
 
 from patcher.commands.reports import reporting
 from patcher.traces import analysis
-from patcher.traces.analysis import pipelines
-from patcher.traces.model import Check, Collective, Diagnosis, RankProfile, RecordedUnit
+from patcher.traces.model import TITLES, Check, Collective, Diagnosis, RankProfile, RecordedUnit
 from patcher.traces.names import OUTPUT
 from tests.patcher.traces.recorded import MS, SHARED, shared
 
@@ -49,7 +48,7 @@ def test_a_stage_is_in_sends_and_receives() -> None:
     found = finding(stage(20, 30))
     assert found is not None
     assert found.evidence == "For up to 31.2 % of the time it is in sends and receives that nothing hides (2 per unit)."
-    assert (found.saving_ns, found.source, found.title) == (50 * MS, "/rank0", pipelines.TITLE)
+    assert (found.saving_ns, found.source, found.title) == (50 * MS, "/rank0", TITLES["pipeline-bubble"])
     assert found.advice.startswith("more micro-batches")
 
 
