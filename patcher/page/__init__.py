@@ -38,17 +38,38 @@ def document(title: str, body: Content, *, style: str = "", script: str = "") ->
     return f"<!doctype html>\n{made}\n"
 
 
-def steering() -> list[Markup]:
-    """Return the buttons that ``zoom.js`` gives a meaning."""
+def zoomable(
+    rows: Content,
+    bars: Content,
+    over: Content,
+    size: tuple[int, int],
+    texts: tuple[str, str, Content],
+    *before: Content,
+) -> Content:
+    """Return a picture that ``zoom.js`` draws closer, with its buttons, behind the controls ``before`` them.
+
+    ``rows`` are the names of the rows, ``bars`` stretch over the ticks of the ``size``, and what is ``over`` them keeps
+    its proportions. The ``texts`` say what the picture is, which button shows all of it, and how it is steered.
+    """
+    (ticks, height), (label, whole, hint) = size, texts
     signs = (
         ("earlier", "\N{LEFTWARDS ARROW}", Text("earlier")),
         ("later", "\N{RIGHTWARDS ARROW}", Text("later")),
         ("farther", "\N{MINUS SIGN}", Text("zoom out")),
         ("closer", "+", Text("zoom in")),
     )
-    return [
+    buttons = [
         tag("button", sign, type="button", data_do=name, title=title, aria_label=title) for name, sign, title in signs
     ]
+    buttons.append(tag("button", whole, type="button", data_do="whole"))
+    drawn = tag("svg", bars, class_="bars", viewBox=f"0 0 {ticks} {height}", height=height, preserveAspectRatio="none")
+    beside = tag("svg", over, class_="over", height=height)
+    plot = tag("div", drawn, beside, class_="plot", tabindex=0, role="group", aria_label=label)
+    return (
+        tag("div", before, buttons, class_="controls", hidden=True),
+        tag("div", tag("svg", rows, class_="names", height=height), plot, class_="view"),
+        tag("p", hint, class_="faint about", hidden=True),
+    )
 
 
 def _shared(name: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from patcher.messages.text import Text, joined
-from patcher.page import steering
+from patcher.page import zoomable
 from patcher.page.markup import Content, Markup, data_block, faint, tag
 from patcher.timeline.lengths import seconds
 from patcher.timeline.model import (
@@ -120,30 +120,19 @@ def picture(found: RunTimeline, parts: int) -> Content:
     if found.windows or found.recorded:
         names.append(tag("text", Text("windows"), x=0, y=_HEAD + 9))
     over = (_heads(found, frame, height), _axis(frame, height), tag("g", _labels(placed, frame), class_="labels"))
-    flat = {"preserveAspectRatio": "none", "height": height}
     hatch = tag("pattern", tag("path", d=f"M0 1H{TICKS}", class_="hatch"), id="hatch", width=TICKS, height=4,
                 patternUnits="userSpaceOnUse")  # fmt: skip
+    bars = (tag("defs", hatch), around[0], around[1], drawn, around[2])
+    steps = [tag("option", step_head(step), value=step.step) for step in found.steps]
+    choice = tag("select", tag("option", Text("all steps"), value=""), steps, aria_label=Text("step"))
     return tag(
         "div",
-        _controls(found),
-        tag(
-            "div",
-            tag("svg", names, class_="names", height=height),
-            tag(
-                "div",
-                tag("svg", tag("defs", hatch), around[0], around[1], drawn, around[2], class_="bars",
-                    viewBox=f"0 0 {TICKS} {height}", **flat),
-                tag("svg", over, class_="over", height=height),
-                class_="plot", tabindex=0, role="group", aria_label=Text("The run"),
-            ),
-            class_="view",
-        ),
-        tag("p", _HINT, class_="about faint", hidden=True),
+        zoomable(names, bars, over, (TICKS, height), (Text("The run"), Text("all steps"), _HINT), choice),
         _legend(placed, found),
         map(faint, _aggregated(placed, found, frame, counted[0])),
         data_block("run", _data(found, frame)),
         class_="picture",
-    )  # fmt: skip
+    )
 
 
 def _places(found: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
@@ -343,14 +332,6 @@ def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
                     text = tag("text", bars.name, x=4, y=bars.height - 4)
                     size = {"width": f"{wide / frame.seconds * 100:.3f}%", "height": bars.height}
                     yield tag("svg", text, x=frame.percent(interval.start), y=one.top + bars.top, **size)
-
-
-def _controls(found: RunTimeline) -> Markup:
-    """Buttons and the choice of a step, for the script: it shows them."""
-    steps = [tag("option", step_head(step), value=step.step) for step in found.steps]
-    choice = tag("select", tag("option", Text("all steps"), value=""), steps, aria_label=Text("step"))
-    whole = tag("button", Text("all steps"), type="button", data_do="whole")
-    return tag("div", choice, steering(), whole, class_="controls", hidden=True)
 
 
 def _legend(placed: Sequence[Placed], found: RunTimeline) -> Markup:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from patcher.messages.text import Text
-from patcher.page import steering
+from patcher.page import zoomable
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import CALL, COMMUNICATION, COMPUTE, COPY, KINDS, LAUNCH, MARK, Lanes, RankProfile, Span
 from patcher.traces.page import svg
@@ -55,7 +55,7 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
     figures = []
     for at, lanes in enumerate(profile.lanes):
         name = Text("The {why} unit", lanes.why) if len(profile.units) > 1 else Text("The unit")
-        across = _across(lanes.device_ns)
+        across = Scale(0, lanes.device_ns or 1, 0, TICKS)
         rows = _rows(lanes, across, limits)
         marked = frames(profile, lanes, across, LANE * len(rows))
         drawn = picture(rows, lanes.device_ns, Text("The streams in unit {number}", lanes.number), marked, hint=not at)
@@ -67,8 +67,8 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
             )
         )
     spans = [span for one in profile.lanes for rows in (one.host, one.streams) for own in rows.values() for span in own]
-    about = Text("Paler: the mark and the launches of another unit, and what it launched.") if _others(spans) else ""
-    return section(Text("On the device"), legend(spans), figures, about and faint(about))
+    paler = faint(Text("Paler: the mark and the launches of another unit, and what it launched."))
+    return section(Text("On the device"), legend(spans), figures, not all(span.own for span in spans) and paler)
 
 
 def legend(spans: Iterable[Span]) -> Markup:
@@ -90,21 +90,10 @@ def picture(rows: Sequence[LaneRow], ns: int, label: str, under: Iterable[Markup
         tag("text", tick(at), x=f"{100 * at / (ns or 1):.2f}%", y=height - 6, text_anchor="middle" if at else None)
         for at in ticks(ns) if at < 0.97 * ns or not at
     ]  # fmt: skip
-    bars = tag(
-        "svg", lines, under, [row.bars for row in rows], class_="bars", viewBox=f"0 0 {TICKS} {height}", height=height,
-        preserveAspectRatio="none", role="img", aria_label=label,
-    )  # fmt: skip
-    beside = tag("svg", tag("g", labels, class_="times"), tag("g", class_="labels"), class_="over", height=height)
-    plot = tag("div", bars, beside, class_="plot", tabindex=0, role="group", aria_label=label)
-    view = tag("div", tag("svg", names, class_="names", height=height), plot, class_="view")
-    return tag(
-        "div",
-        _controls(),
-        view,
-        tag("p", hint and _HINT, class_="faint about", hidden=True),
-        class_="lanes",
-        data_ns=ns,
-    )
+    over = (tag("g", labels, class_="times"), tag("g", class_="labels"))
+    bars = (lines, under, [row.bars for row in rows])
+    drawn = zoomable(names, bars, over, (TICKS, height), (label, Text("all"), hint and _HINT))
+    return tag("div", drawn, class_="lanes", data_ns=ns)
 
 
 def strokes(spans: Iterable[tuple[float, float]], top: int, height: int, kind: str, title: str = "") -> Content:
@@ -125,16 +114,8 @@ def merged(spans: Iterable[tuple[float, float]], near: float) -> list[tuple[int,
     return made
 
 
-def _across(ns: int) -> Scale:
-    return Scale(0, ns or 1, 0, TICKS)
-
-
 def _kind(span: Span) -> str:
     return span.kind if span.kind in LEGEND else COMPUTE
-
-
-def _others(spans: Iterable[Span]) -> bool:
-    return any(not span.own for span in spans)
 
 
 def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[LaneRow]:
@@ -166,9 +147,3 @@ def _spans(spans: Iterable[Span], across: Scale, y: int, named: int, near: float
             small.setdefault(kind, []).append(ends)
     for kind, drawn in small.items():
         yield strokes(merged(drawn, near), y, _BAR, kind)
-
-
-def _controls() -> Markup:
-    """Buttons for the script, which shows them."""
-    whole = tag("button", Text("all"), type="button", data_do="whole")
-    return tag("div", steering(), whole, class_="controls", hidden=True)
