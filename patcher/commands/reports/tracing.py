@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,14 +36,6 @@ from patcher.workers import progress
 from patcher.workers.folder import StateFolder
 
 
-@dataclass(frozen=True, slots=True)
-class TraceListing:
-    """The result of ``traces``."""
-
-    folder: str
-    captures: tuple[TraceGroup, ...]
-
-
 def traces(folder: Path, display: Display = silent) -> CommandResult:
     """List what lies in ``folder``, group by group; ``lines`` are those below the table.
 
@@ -51,7 +43,7 @@ def traces(folder: Path, display: Display = silent) -> CommandResult:
     """
     report = CommandResult("traces")
     found = _recorded(folder, display)
-    report.data = json_of(TraceListing(str(folder), tuple(found)))
+    report.data = json_of({"folder": folder, "captures": found})
     for number, group in enumerate(found, 1):
         for trace in group.traces:
             _warn_of_doubts(report, trace)
@@ -143,32 +135,6 @@ Shown = Callable[[str, int], AbstractContextManager[WorkDisplay]]
 """Shows work: what is done, and on how many things."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnitContents:
-    """The contents of the units of one trace that can be read now: the least and the most of each."""
-
-    path: Path
-    asked: str
-    contents: Mapping[str, tuple[int, int]]
-    uncounted: Mapping[int, int]
-    doubts: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """For `json_of`: with a key for each of the contents."""
-        own = {"path": self.path, "asked": self.asked}
-        return {**own, **self.contents, "uncounted": self.uncounted, "doubts": self.doubts}
-
-
-@dataclass(frozen=True, slots=True)
-class Analysed:
-    """The result of ``analyse``."""
-
-    folder: Path
-    parsed: tuple[ParseResult, ...]
-    opens: tuple[Viewer, ...]
-    held: tuple[UnitContents, ...]
-
-
 def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display = silent) -> CommandResult:
     """Parse what torch_npu recorded in ``folder``, and look at what is there.
 
@@ -185,8 +151,8 @@ def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display 
     opened = tuple(viewers(ready))
     for viewer in opened:
         report.lines += _viewer_lines(viewer)
-    contents = tuple(_contents(report, trace) for trace in ready)
-    report.data = json_of(Analysed(folder.resolve(), tuple(parsed), opened, contents))
+    contents = [_contents(report, trace) for trace in ready]
+    report.data = json_of({"folder": folder.resolve(), "parsed": parsed, "opens": opened, "held": contents})
     if ready:
         report.lines.append(
             Text("next: rlpatch report {common}", shlex.quote(str(folders.common(trace.path for trace in ready))))
@@ -194,8 +160,8 @@ def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display 
     return report
 
 
-def _contents(report: CommandResult, trace: RecordedTrace) -> UnitContents:
-    """The contents of the units of a trace by its metadata, reported, as is in what this contradicts it."""
+def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
+    """The least and the most of what the units of a trace hold by its metadata, reported, and what this contradicts."""
     _warn_of_doubts(report, trace)
     found = unit_contents(trace.metadata.units.values()) if trace.metadata else {}
     contents = {name: (min(values), max(values)) for name, values in found.items()}
@@ -205,7 +171,8 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> UnitContents:
         report.lines += wrapped(Text("{name} holds {window}: {contents}", trace.path.name, trace.requested, ranges))
     if uncounted:
         report.lines.append(Text("  {line}", uncounted_between(uncounted)))
-    return UnitContents(trace.path, trace.requested, contents, uncounted, trace.doubts)
+    asked = {"path": trace.path, "asked": trace.requested}
+    return {**asked, **contents, "uncounted": uncounted, "doubts": trace.doubts}
 
 
 def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
