@@ -25,11 +25,11 @@ def cut(name: str, length: int = _NAME) -> str:
     return f"{name[:head]}…{name[len(name) - length + head + 1 :]}"
 
 
-def duration(ns: float, places: int = 2) -> str:
+def duration(ns: float) -> str:
     """Return nanoseconds as people read them."""
     for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if abs(ns) >= size:
-            return f"{ns / size:,.{places if ns % size or places > 1 else 0}f} {unit}"
+            return f"{ns / size:,.2f} {unit}"
     return f"{ns:,.0f} ns" if ns else "0"
 
 
@@ -106,15 +106,14 @@ def spread(least: int, most: int) -> str:
     return f"{least:,}" if least == most else Text("{least:,} to {most:,}", least, most)
 
 
-def listed(numbers: Sequence[int]) -> str:
+def listed(numbers: Sequence[object]) -> str:
     """Return numbers in words, of many the first."""
     return ", ".join(map(str, numbers[:_LISTED])) + (" …" if len(numbers) > _LISTED else "")
 
 
 def uncounted_between(uncounted: Mapping[int, int]) -> str:
     """The iterations that do not count and lie between units: how many, and before which of these (unit → how many)."""
-    count = sum(uncounted.values())
-    units = ", ".join(f"#{at}" for at in sorted(uncounted)[:_LISTED]) + (" …" if len(uncounted) > _LISTED else "")
+    count, units = sum(uncounted.values()), listed([f"#{at}" for at in sorted(uncounted)])
     if count == 1:
         return Text("1 uncounted iteration lies between its units, before {units}", units)
     return Text("{count:,} uncounted iterations lie between its units, before {units}", count, units)
@@ -127,9 +126,9 @@ def cold_units(numbers: Sequence[int]) -> str:
             "#{number} is cold: it carries the profiler's own start, because nothing comes before to warm up in",
             numbers[0],
         )
-    named = ", ".join(f"#{number}" for number in numbers[:_LISTED]) + (" …" if len(numbers) > _LISTED else "")
     return Text(
-        "{units} are cold: they carry the profiler's own start, because nothing comes before to warm up in", named
+        "{units} are cold: they carry the profiler's own start, because nothing comes before to warm up in",
+        listed([f"#{number}" for number in numbers]),
     )
 
 

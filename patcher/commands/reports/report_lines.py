@@ -12,6 +12,7 @@ from patcher.messages.text import AND, COMMA, Text, joined
 from patcher.traces import model, tables
 from patcher.traces.measured import bounds, rate_words, states
 from patcher.traces.sidecar import CONTENTS, unit_contents
+from patcher.traces.tables import CHANGE
 from patcher.traces.words import (
     cold_units,
     in_ms,
@@ -173,18 +174,18 @@ def _change(found: model.Comparison) -> Iterator[str]:
         Text("median unit on the host") if found.clock == "host" else Text("median unit"),
         in_ms(before),
         in_ms(after),
-        _signed(after - before),
+        CHANGE.text(after - before),
     )
     if found.change is not None:
         low, _, high = found.change
-        interval = Text("  95 % interval {low} to {high} ms", _signed(low), _signed(high))
+        interval = Text("  95 % interval {low} to {high} ms", CHANGE.text(low), CHANGE.text(high))
         if before:
             interval = Text("{interval}, {share:+.1f} %", interval, (after - before) / before * 100)
         yield Text("{interval}: {verdict}", interval, found.verdict)
     elif not found.refused:
         yield Text("  {line}", found.verdict)
     if (equal := found.equal_load) is not None:
-        least, middle, most = map(_signed, equal.change)
+        least, middle, most = map(CHANGE.text, equal.change)
         by = joined(AND, equal.by)
         yield from _indented(
             Text(
@@ -201,7 +202,3 @@ def _change(found: model.Comparison) -> Iterator[str]:
         yield from wrapped(Text("not the same: {difference}", difference))
     for note in found.notes:
         yield from wrapped(Text("note: {note}", note))
-
-
-def _signed(ns: float) -> str:
-    return f"{ns / 1_000_000:+,.3f}"

@@ -16,14 +16,14 @@ SHOWN = 10
 INDENT = "  "
 
 
-def lines(table: Table, hidden: Collection[str] = (), most: int = SHOWN) -> Iterator[str]:
+def lines(table: Table, hidden: Collection[str] = ()) -> Iterator[str]:
     """Return the head and the rows of ``table`` without the columns ``hidden``, nothing where it has no rows."""
     if not table.rows:
         return
     columns = [pair for pair in table.seen(Shown.TERMINAL) if pair[0].key not in hidden]
     columns.sort(key=lambda pair: isinstance(pair[0].unit, Names))
     named = isinstance(columns[-1][0].unit, Names)
-    count = min(most, len(table.rows)) if named else len(table.rows)
+    count = min(SHOWN, len(table.rows)) if named else len(table.rows)
     drawn: list[list[str]] = []
     room = WIDTH - len(INDENT)
     for column, values in columns:
