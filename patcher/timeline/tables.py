@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from patcher.messages.text import COMMA, Text, joined, sentences
-from patcher.tables import COUNT, LABEL, Column, Shown, Table, Unit
+from patcher.table import COUNT, LABEL, Column, Shown, Table, Unit
 from patcher.timeline.lengths import brief, seconds, share
 from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep
 
@@ -80,7 +80,7 @@ def steps(run: RunTimeline) -> Table:
 
 
 def bounds(run: RunTimeline) -> Table:
-    """What each bound saves in the median step and in all, with the reason of the step where it is most."""
+    """Savings of each bound in the median step and in all, with the reason of the step where it saves most."""
     columns = (
         Column("bound", Text("if there were")),
         Column("median_saves_seconds", Text("saves, median step"), SECONDS),
@@ -104,7 +104,7 @@ def bounds(run: RunTimeline) -> Table:
 
 
 def roles(run: RunTimeline) -> Table:
-    """How busy each role was, and for whom it waited meanwhile."""
+    """Busy share of each role, and for whom it waited meanwhile."""
     columns = (
         Column("role", Text("role")),
         Column("processes", Text("processes"), COUNT),
@@ -145,7 +145,7 @@ def sync(run: RunTimeline) -> Table:
 
 
 def imbalance(run: RunTimeline) -> Table:
-    """Over which replicas or ranks the work was unequal, and who was last most often."""
+    """Unequal work of replicas and of ranks, and who was last most often."""
     late = defaultdict[str, list[float]](list)
     last = defaultdict[str, Counter[int]](Counter)
     for uneven in (uneven for step in run.steps for uneven in step.imbalance):
@@ -166,7 +166,7 @@ def imbalance(run: RunTimeline) -> Table:
 
 
 def clocks(run: RunTimeline) -> Table:
-    """How far the clock of each machine is ahead, and how that is known."""
+    """Clock of each machine: how far it is ahead, and how that is known."""
     columns = (
         Column("hosts", Text("machine")),
         Column("ahead_seconds", Text("wall clock ahead of the driver's"), Unit("{:+.6f} s".format)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.messages.text import Text, sentences
-from patcher.tables import COUNT, LABEL, NUMBER, Column, Names, Shown, Table, Unit
+from patcher.table import COUNT, LABEL, NUMBER, Column, NameUnit, Shown, Table, Unit
 from patcher.traces.measured import BUSY, TOGETHER, KernelUse, OperatorRate, pipe_name
 from patcher.traces.model import (
     KINDS,
@@ -24,7 +24,7 @@ from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import cut, duration, micros, millis, percent, size, uncounted_between
 
 CSV, TERMINAL = Shown.CSV, Shown.TERMINAL
-NAME = Names(cut)
+NAME = NameUnit(cut)
 MS, MICROS, TIME = Unit(millis), Unit(micros), Unit(duration)
 CHANGE = Unit(lambda ns: f"{ns / 1e6:+,.3f}")
 RATE = Unit("{:,.1f}".format)
@@ -276,11 +276,23 @@ def collectives(profile: RankProfile) -> Table:
         *(Column(name, title, TIME, optional=True) for name, title in times.items()),
     )
 
-    def row(met: Collective) -> tuple[object, ...]:
-        spent = (getattr(met, name) or None for name in times)
-        return met.kind or met.name, met.group, met.unit, met.index + 1, met.size, met.ns, met.gb_per_s, *spent
+    def row(collective: Collective) -> tuple[object, ...]:
+        spent = (getattr(collective, name) or None for name in times)
+        return (
+            collective.kind or collective.name,
+            collective.group,
+            collective.unit,
+            collective.index + 1,
+            collective.size,
+            collective.ns,
+            collective.gb_per_s,
+            *spent,
+        )
 
-    ordered = sorted((met for met in profile.collectives if met.size), key=lambda met: (-met.excess_ns, -met.ns))
+    ordered = sorted(
+        (collective for collective in profile.collectives if collective.size),
+        key=lambda collective: (-collective.excess_ns, -collective.ns),
+    )
     about = Text(
         "GB/s is the size by the time without waiting, as far as that is known. By its neighbours: at the rate of those"
         " of its kind and group that are nearest in size."
@@ -306,8 +318,8 @@ def vendor(profile: RankProfile) -> Table:
     return Table("vendor_steps", Text("What the profiler's own step file says"), columns, rows)
 
 
-def ranks(met: Sequence[Rank]) -> Table:
-    """How the ranks of a run met in their collectives."""
+def ranks(sums: Sequence[Rank]) -> Table:
+    """Ranks of a run, and how they met in their collectives."""
     columns = (
         Column("rank", Text("rank"), RANK, TERMINAL),
         Column("source", shown=CSV),
@@ -323,7 +335,7 @@ def ranks(met: Sequence[Rank]) -> Table:
             rank.rank, rank.source, rank.units, rank.median_ns, rank.collectives, rank.waits_per_unit,
             rank.awaited_per_unit, rank.last,
         )
-        for rank in met
+        for rank in sums
     ]  # fmt: skip
     about = Text(
         "The n-th collective of a group is the same on all its ranks, and the rank that comes last spends the least"
@@ -334,11 +346,13 @@ def ranks(met: Sequence[Rank]) -> Table:
 
 def meetings(profiles: Sequence[RankProfile]) -> Table:
     """The collectives in which ranks differed most: no clock is compared, only how long each was in it."""
-    met: dict[tuple[str, int, int], list[tuple[int, str, str]]] = {}
+    together: dict[tuple[str, int, int], list[tuple[int, str, str]]] = {}
     for profile in profiles:
         name = profile.label or profile.rank_name
-        for one in profile.collectives:
-            met.setdefault((one.group, one.unit, one.index), []).append((one.ns, name, one.name))
+        for collective in profile.collectives:
+            together.setdefault((collective.group, collective.unit, collective.index), []).append(
+                (collective.ns, name, collective.name)
+            )
     columns = (
         *_MEETING,
         Column("shortest_ns", Text("shortest"), TIME),
@@ -347,7 +361,7 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
         Column("last", Text("came last"), NAME),
     )
     rows = []
-    for (group, unit, index), times in met.items():
+    for (group, unit, index), times in together.items():
         if len(times) > 1:
             (shortest, last, name), (longest, _, _) = min(times), max(times)
             rows.append((name, group, unit, index + 1, shortest, longest, longest - shortest, last))

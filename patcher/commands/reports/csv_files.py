@@ -11,7 +11,7 @@ from typing import Any
 from patcher.commands.reports.writing import write_folder
 from patcher.messages.report import CommandResult
 from patcher.page.markup import visible
-from patcher.tables import Table
+from patcher.table import Table
 
 FORMULA = ("=", "+", "-", "@")
 """How a text begins that a spreadsheet would run: it gets an apostrophe, which spreadsheets do not show."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from patcher.messages.language import cell, translate
 from patcher.messages.notes import WIDTH
 from patcher.messages.text import Text
-from patcher.tables import Names, Shown, Table, Words
+from patcher.table import NameUnit, Shown, Table, TextUnit
 from patcher.traces.words import apart
 
 SHOWN = 10
@@ -20,22 +20,22 @@ def lines(table: Table, hidden: Collection[str] = ()) -> Iterator[str]:
     """Return the head and the rows of ``table`` without the columns ``hidden``, nothing where it has no rows."""
     if not table.rows:
         return
-    columns = [pair for pair in table.seen(Shown.TERMINAL) if pair[0].key not in hidden]
-    columns.sort(key=lambda pair: isinstance(pair[0].unit, Names))
-    named = isinstance(columns[-1][0].unit, Names)
+    columns = [pair for pair in table.columns_in(Shown.TERMINAL) if pair[0].key not in hidden]
+    columns.sort(key=lambda pair: isinstance(pair[0].unit, NameUnit))
+    named = isinstance(columns[-1][0].unit, NameUnit)
     count = min(SHOWN, len(table.rows)) if named else len(table.rows)
     drawn: list[list[str]] = []
     room = WIDTH - len(INDENT)
     for column, values in columns:
         unit = column.unit
-        if isinstance(unit, Names):
+        if isinstance(unit, NameUnit):
             texts = apart([translate(value) for value in values[:count]], room)
         else:
             texts = [unit.missing if value is None else unit.text(value) for value in values[:count]]
         cells = [*map(cell, (column.title, *texts))]
-        wide = 0 if isinstance(unit, Names) else max(map(len, cells))
+        wide = 0 if isinstance(unit, NameUnit) else max(map(len, cells))
         room -= wide + len(INDENT)
-        drawn.append([f"{text:{'<' if isinstance(unit, Words) else '>'}{wide}}" for text in cells])
+        drawn.append([f"{text:{'<' if isinstance(unit, TextUnit) else '>'}{wide}}" for text in cells])
     gap = INDENT if room >= -len(INDENT) else " "
     for row in zip(*drawn, strict=True):
         yield f"{INDENT}{gap.join(row)}".rstrip()

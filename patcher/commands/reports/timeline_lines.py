@@ -10,7 +10,7 @@ from patcher.messages import tables as drawn
 from patcher.messages.notes import wrapped
 from patcher.messages.report import Detail
 from patcher.messages.text import COMMA, Text, joined
-from patcher.tables import Shown
+from patcher.table import Shown
 from patcher.timeline import model, tables
 from patcher.timeline.lengths import brief
 from patcher.timeline.tables import verdict
@@ -73,7 +73,7 @@ def _steps(found: model.RunTimeline, width: int | None) -> Iterator[str]:
     if not found.steps:
         return
     shown = found.steps[-SHOWN:]
-    columns = [*tables.steps(replace(found, steps=shown)).seen(Shown.TERMINAL)]
+    columns = [*tables.steps(replace(found, steps=shown)).columns_in(Shown.TERMINAL)]
     cells = [
         [column.unit.missing if value is None else column.unit.text(value) for value in values]
         for column, values in columns

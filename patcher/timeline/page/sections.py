@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from patcher.messages.language import translate_for_page
 from patcher.messages.text import COMMA, SEMICOLON, Text, joined
 from patcher.page.markup import Content, Markup, alert, faint, section, tag
-from patcher.page.tables import shown
+from patcher.page.table import table_section
 from patcher.timeline import tables
 from patcher.timeline.lengths import seconds, share
 from patcher.timeline.model import (
@@ -108,7 +108,7 @@ def steps(found: RunTimeline) -> Content:
     """The table of steps; the number of each leads to its place in the picture."""
     limited = [[_limited(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")] for step in found.steps]
     links = [_link(step.step) for step in found.steps]
-    return shown(tables.steps(found), instead={"step": links, "limited_by": limited})
+    return table_section(tables.steps(found), instead={"step": links, "limited_by": limited})
 
 
 def _limited(step: TrainingStep) -> Content:
@@ -129,9 +129,9 @@ def _limited(step: TrainingStep) -> Content:
 def measured(found: RunTimeline) -> Iterator[Content]:
     """What there is to gain, how busy roles were, what a weight sync is made of, and how unequal the work was."""
     bounds = tables.bounds(found)
-    yield shown(bounds, instead={"step": [_link(row[4]) for row in bounds.rows]})
+    yield table_section(bounds, instead={"step": [_link(row[4]) for row in bounds.rows]})
     for table in (tables.roles, tables.sync, tables.imbalance):
-        yield shown(table(found))
+        yield table_section(table(found))
 
 
 def windows(found: RunTimeline) -> Content:
@@ -163,6 +163,6 @@ def recorded(found: RunTimeline) -> Content:
 
 def rest(found: RunTimeline) -> Iterator[Content]:
     """Clocks and notes."""
-    yield shown(tables.clocks(found))
+    yield table_section(tables.clocks(found))
     if found.notes:
         yield section(NOTES, tag("ul", [tag("li", one) for one in found.notes]))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from patcher.messages.text import AND, Text, joined
 from patcher.page.markup import Content, alert, faint, tag
-from patcher.page.tables import shown
+from patcher.page.table import table_section
 from patcher.traces import tables
 from patcher.traces.model import ALIKE, FEW, OTHER, Comparison
 from patcher.traces.page.drawings import waterfall
@@ -32,7 +32,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         [tag("p", note) for note in comparison.notes],
         tiled(_tiles(comparison)),
         waterfall(comparison),
-        [shown(table, limits.rows) for _, table in [*tables.of_comparison(comparison)][1:]],
+        [table_section(table, limits.rows) for _, table in [*tables.of_comparison(comparison)][1:]],
         [
             described(one, limits, opened=False, side=side)
             for side, profiles in zip(sides, comparison.reports, strict=True)

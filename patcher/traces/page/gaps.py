@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from patcher.messages.text import Text
 from patcher.page.markup import Content, Markup, tag
-from patcher.page.tables import shown
+from patcher.page.table import table_section
 from patcher.traces import tables
 from patcher.traces.model import FreeGap, Lanes, RankProfile
 from patcher.traces.page import svg
@@ -21,7 +21,7 @@ from patcher.traces.words import cut, duration
 def free_places(profile: RankProfile, limits: PageLimits) -> Content:
     """The places at which the device was free, that with the most time first."""
     seen = [_seen(profile, at, gap) for at, gap in enumerate(profile.gaps)]
-    return shown(tables.gaps(profile), limits.rows, {"unit": seen})
+    return table_section(tables.gaps(profile), limits.rows, {"unit": seen})
 
 
 def _seen(profile: RankProfile, at: int, gap: FreeGap) -> Content:

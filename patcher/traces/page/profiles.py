@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from patcher.messages.text import COMMA, Text, joined
 from patcher.page.markup import Content, faint, section, tag
-from patcher.page.tables import shown
-from patcher.tables import Table
+from patcher.page.table import table_section
+from patcher.table import Table
 from patcher.traces import tables
 from patcher.traces.model import FORMS, RankProfile, Side
 from patcher.traces.page.drawings import load_charts, unit_bars
@@ -27,15 +27,15 @@ def described(
         profile.cold and faint(Text("{sentence}.", cold_units(profile.cold))),
         replays and faint(Text("{sentence}.", joined_replays(replays.count, replays.joined, replays.why))),
         unit_bars(profile, limits),
-        len(profile.units) == 1 and profile.total_ns and shown(tables.parts(profile)),
+        len(profile.units) == 1 and profile.total_ns and table_section(tables.parts(profile)),
         device_lanes(profile, limits),
         free_places(profile, limits),
-        shown(tables.phases(profile)),
+        table_section(tables.phases(profile)),
         load_charts(profile),
-        [shown(table, limits.rows) for table in _of_calls(profile)],
+        [table_section(table, limits.rows) for table in _of_calls(profile)],
         _units(profile, limits),
         _checks(profile),
-        shown(tables.vendor(profile), limits.rows),
+        table_section(tables.vendor(profile), limits.rows),
     )
     if alone:
         return inner
@@ -58,7 +58,7 @@ def _units(profile: RankProfile, limits: PageLimits) -> Content:
     """The contents of each unit, where there is metadata beside the trace."""
     told = (*CONTENTS, "uncounted", "padded")
     if profile.facts and any(getattr(unit, name) for unit in profile.units for name in told):
-        return shown(tables.units(profile), limits.rows)
+        return table_section(tables.units(profile), limits.rows)
     return None
 
 

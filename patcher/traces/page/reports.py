@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from patcher.messages.text import Text
 from patcher.page.markup import Content, alert, faint, section, tag
-from patcher.page.tables import shown
+from patcher.page.table import table_section
 from patcher.traces import tables
 from patcher.traces.model import Diagnosis, RankProfile, TraceReport
 from patcher.traces.page.limits import PageLimits, tiled
@@ -42,10 +42,10 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
         map(faint, filter(None, (verdict.guide, verdict.difference))),
         ordered and _tiles(ordered[0], many),
         _diagnoses(report),
-        many and shown(tables.ranks(report.ranks), limits.rows),
+        many and table_section(tables.ranks(report.ranks), limits.rows),
         many and heat_map(profiles, limits),
         many and ranks_below_each_other(profiles, limits),
-        many and shown(tables.meetings(profiles), limits.rows),
+        many and table_section(tables.meetings(profiles), limits.rows),
         [described(one, limits, opened=not at, alone=not many) for at, one in enumerate(first)],
         rest > 0 and faint(Text("{count} more are left out here: `rlpatch report` of one of them shows it.", rest)),
     )

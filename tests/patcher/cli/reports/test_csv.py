@@ -19,7 +19,7 @@ from click.testing import Result
 from fixtures.cache import REPOSITORY
 from fixtures.timeline.small import small
 from patcher.commands.reports import csv_files
-from patcher.tables import NUMBER, Column, Shown, Table
+from patcher.table import NUMBER, Column, Shown, Table
 from tests.patcher.traces.recorded import MS, Range, Task, steps
 from tests.patcher.traces.recorded import Run as Recorded
 

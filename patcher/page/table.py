@@ -7,13 +7,13 @@ from typing import Any
 
 from patcher.messages.text import Text
 from patcher.page.markup import Content, Markup, faint, section, tag
-from patcher.tables import Column, Shown, Table, Words
+from patcher.table import Column, Shown, Table, TextUnit
 
 FILTERED = 8
 """Rows up to which nobody has to filter a table."""
 
 
-def shown(table: Table, most: int | None = None, instead: Mapping[str, Sequence[Content]] = {}) -> Content:
+def table_section(table: Table, most: int | None = None, instead: Mapping[str, Sequence[Content]] = {}) -> Content:
     """Return the section of ``table`` with its first ``most`` rows, all by default; nothing where it has none.
 
     A column whose key is in ``instead`` shows that content, one a row, and is still sorted by its numbers.
@@ -23,7 +23,7 @@ def shown(table: Table, most: int | None = None, instead: Mapping[str, Sequence[
     rows = min(len(table.rows), len(table.rows) if most is None else most)
     columns = [
         (column, [*_cells(column, values[:rows], instead.get(column.key, ()), table.hues)])
-        for column, values in table.seen(Shown.PAGE)
+        for column, values in table.columns_in(Shown.PAGE)
     ]
     body = [tag("tr", cells) for cells in zip(*(cells for _, cells in columns), strict=True)]
     search = tag("input", type="search", placeholder=Text("filter"), aria_label=Text("Filter {title}", table.title))
@@ -43,13 +43,13 @@ def shown(table: Table, most: int | None = None, instead: Mapping[str, Sequence[
 
 
 def _head(column: Column) -> Markup:
-    name = {"class_": "name", "data_first": "ascending"} if isinstance(column.unit, Words) else {}
+    name = {"class_": "name", "data_first": "ascending"} if isinstance(column.unit, TextUnit) else {}
     return tag("th", tag("button", column.title, type="button"), scope="col", **name)
 
 
 def _cells(column: Column, values: Sequence[Any], instead: Sequence[Content], hues: Sequence[str]) -> Iterator[Markup]:
     unit = column.unit
-    if isinstance(unit, Words):
+    if isinstance(unit, TextUnit):
         yield from (tag("td", content, class_="name") for content in instead or map(unit.text, values))
         return
     text = unit.page or unit.text

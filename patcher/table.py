@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Unit(NamedTuple):
-    """How people read the plain numbers of a column; ``page`` does it on a page, where that differs.
+    """Unit of the plain numbers of a column: ``text`` makes of one what people read, ``page`` for a page, if given.
 
     ``missing`` stands for None, ``whole`` is the number whose bar fills a cell: None is the largest of the column.
     """
@@ -23,26 +23,26 @@ class Unit(NamedTuple):
     whole: float | None = None
 
 
-class Words(Unit):
-    """The same of a column of texts, which stands to the left."""
+class TextUnit(Unit):
+    """Unit of a column of texts, which stands to the left."""
 
     __slots__ = ()
 
 
-class Names(Words):
-    """The same of names from a trace, which the terminal has last, cut to the room that there is."""
+class NameUnit(TextUnit):
+    """Unit of names from a trace: the terminal puts them last, and cuts them to the room that there is."""
 
     __slots__ = ()
 
 
-LABEL = Words(lambda text: text)
+LABEL = TextUnit(lambda text: text)
 COUNT = Unit("{:,}".format)
 NUMBER = Unit("#{}".format)
 """The number of a unit."""
 
 
 class Shown(enum.IntEnum):
-    """Where a column is seen: in CSV alone, on a page, too, or everywhere."""
+    """Places where a column is seen: CSV alone, a page, too, or all three."""
 
     CSV = 1
     PAGE = 2
@@ -78,9 +78,9 @@ class Table:
     about: str = ""
     hues: Sequence[str] = ()
 
-    def seen(self, by: Shown) -> Iterator[tuple[Column, list[Any]]]:
+    def columns_in(self, place: Shown) -> Iterator[tuple[Column, list[Any]]]:
         """Return each column that is seen there, with its values."""
         for at, column in enumerate(self.columns):
             values = [row[at] for row in self.rows]
-            if column.shown >= by and (any(values) or not column.optional):
+            if column.shown >= place and (any(values) or not column.optional):
                 yield column, values
