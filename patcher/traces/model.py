@@ -395,6 +395,11 @@ class RankProfile(Payload):
         return "" if self.rank is None else Text("rank {rank}", self.rank)
 
     @property
+    def name(self) -> str:
+        """What tells it apart from others: its label, else its rank; "" where it has neither."""
+        return self.label or self.rank_name
+
+    @property
     def failed(self) -> tuple[Check, ...]:
         """The checks that are not ok."""
         return tuple(check for check in self.checks if not check.ok)

@@ -348,10 +348,9 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
     """The collectives in which ranks differed most: no clock is compared, only how long each was in it."""
     together: dict[tuple[str, int, int], list[tuple[int, str, str]]] = {}
     for profile in profiles:
-        name = profile.label or profile.rank_name
         for collective in profile.collectives:
             together.setdefault((collective.group, collective.unit, collective.index), []).append(
-                (collective.ns, name, collective.name)
+                (collective.ns, profile.name, collective.name)
             )
     columns = (
         *_MEETING,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from patcher.commands.reports.gap_lines import gaps
-from patcher.commands.reports.table_lines import lines, titled
+from patcher.commands.reports.table_lines import SHOWN, lines, titled
 from patcher.messages.notes import wrapped
 from patcher.messages.report import Detail
-from patcher.messages.text import AND, COMMA, Text, joined
+from patcher.messages.text import AND, COMMA, SEMICOLON, Text, joined
 from patcher.traces import model, tables
 from patcher.traces.measured import bounds, rate_words, states
+from patcher.traces.places import behind, why
 from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.tables import CHANGE
 from patcher.traces.words import (
@@ -25,6 +25,9 @@ from patcher.traces.words import (
 
 MANY = 4
 """Profiles up to which each is described, and not the slowest alone."""
+
+FIRST, WORTH = 3, 0.01
+"""Places where the device was free that are shown without -v, and the share of the time from which on one is."""
 
 
 def report(found: model.TraceReport) -> list[str]:
@@ -44,7 +47,7 @@ def report(found: model.TraceReport) -> list[str]:
         *map(_described, profiles if len(profiles) <= MANY else [slowest]),
         *map(_diagnosis, found.findings),
         lines(tables.ranks(found.ranks)),
-        gaps(slowest, label),
+        _gaps(slowest, label),
         *(titled(table, label) for table in (tables.kernels(slowest), *tables.callers(slowest))),
         wrapped(rest) if len(profiles) > 1 else (),
     )
@@ -163,6 +166,23 @@ def _diagnosis(one: model.Diagnosis) -> Iterator[str]:
     yield from _indented(
         one.evidence, one.advice and Text("try: {advice}", one.advice), Text("certainty: {certainty}", one.certainty)
     )
+
+
+def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
+    """Yield the places with the most time at which the device was free, and below each what is known of it."""
+    worth = [gap for gap in profile.gaps[:FIRST] if gap.ns >= WORTH * profile.total_ns]
+    if not worth:
+        return
+    title, head, *rows = titled(tables.gaps(profile), label)
+    yield from (title, head)
+    for at, (gap, row) in enumerate(zip(profile.gaps[:SHOWN], rows, strict=False)):
+        # Where not every unit has as much of it, that which has most.
+        most: str = Text("most in #{unit}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
+        most = f"#{gap.unit}" if gap.units == 1 else most
+        entry = [row, *wrapped(joined(SEMICOLON, (behind(gap), why(gap), most)), "    ", "    ")]
+        yield from entry if at < len(worth) else map(Detail, entry)
+    if len(profile.gaps) > len(worth):
+        yield Text("  {count:,} places in all: -o FILE.html and --json have them", len(profile.gaps))
 
 
 def _change(found: model.Comparison) -> Iterator[str]:

@@ -39,7 +39,7 @@ def described(
     )
     if alone:
         return inner
-    name = joined(COMMA, (side, named(profile) or profile.source))
+    name = joined(COMMA, (side, profile.name or profile.source))
     median = (
         duration(profile.median_ns)
         if profile.total_ns
@@ -60,11 +60,6 @@ def _units(profile: RankProfile, limits: PageLimits) -> Content:
     if profile.facts and any(getattr(unit, name) for unit in profile.units for name in told):
         return table_section(tables.units(profile), limits.rows)
     return None
-
-
-def named(profile: RankProfile) -> str:
-    """What tells it apart from the others of the page."""
-    return profile.label or profile.rank_name
 
 
 def origin(source: str, recorded: RankProfile | Side, *more: str | None) -> str:

@@ -181,4 +181,4 @@ def _left_out(profiles: Sequence[RankProfile]) -> Content:
 
 
 def _name(profile: RankProfile) -> str:
-    return cut(profile.label or profile.rank_name or profile.source, 24)
+    return cut(profile.name or profile.source, 24)

@@ -10,7 +10,7 @@ from patcher.page.table import table_section
 from patcher.traces import tables
 from patcher.traces.model import Diagnosis, RankProfile, TraceReport
 from patcher.traces.page.limits import PageLimits, tiled
-from patcher.traces.page.profiles import described, named, origin
+from patcher.traces.page.profiles import described, origin
 from patcher.traces.page.ranks import heat_map, ranks_below_each_other
 from patcher.traces.words import duration, percent
 
@@ -64,7 +64,7 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
     units = profile.units
     if not units:
         return faint(Text("No unit was found."))
-    title = many and tag("h2", Text("{profile}, the slowest one", named(profile)))
+    title = many and tag("h2", Text("{profile}, the slowest one", profile.name))
     about = Text("units, {numbers}", profile.span) if len(units) > 1 else Text("unit, {numbers}", profile.span)
     count = (str(len(units)), about)
     median = Text("median unit time") if len(units) > 1 else Text("unit time")
@@ -108,7 +108,7 @@ def _diagnoses(report: TraceReport) -> Content:
                 duration(one.saving_ns),
                 percent(one.saving_ns / median, 0),
             )
-        whose = named(profile) if profile and len(report.captures) > 1 else ""
+        whose = profile.name if profile and len(report.captures) > 1 else ""
         severity = f" {one.severity}" if one.severity in ("problem", "warning") else ""
         return tag(
             "article",
