@@ -177,7 +177,7 @@ def _reader(
 def _write(
     result: CommandResult, options: ReadOptions, found: model.TraceReport | model.Comparison, tables: Tables
 ) -> None:
-    if options.page is not None:
-        write(result, options.page, [page.page(found)], "-o FILE.html")
     if options.csv is not None:
         write_tables(result, options.csv, tables)
+    if options.page is not None:  # it may go into the new folder
+        write(result, options.page, [page.page(found)], "-o FILE.html")

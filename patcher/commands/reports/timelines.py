@@ -53,10 +53,10 @@ def timeline(
     result.lines += lines.report(found, width)
     for text in (*found.missing, *found.notes):
         result.warn(text)
-    if options.page is not None:
-        write(result, options.page, [page.page(found)], "-o FILE.html")
     if options.csv is not None:
         write_tables(result, options.csv, tables.of_run(found))
+    if options.page is not None:  # it may go into the new folder
+        write(result, options.page, [page.page(found)], "-o FILE.html")
     if options.perfetto is not None:
         write(result, options.perfetto, perfetto.trace(found), "--perfetto FILE.json")
     return result

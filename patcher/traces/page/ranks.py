@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
 
 from patcher.messages.text import Text, sentences
 from patcher.page.markup import Content, Markup, faint, section, tag
@@ -71,25 +70,19 @@ def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: floa
         yield strokes(merged(found, near), top + below, 6, kind, title)
 
 
-class Measure(NamedTuple):
-    """A time of units that a map compares."""
-
-    title: str
-    about: str
-    of: Callable[[RecordedUnit], int]
+Measure = tuple[str, str, Callable[[RecordedUnit], int]]
+"""A time of units that a map compares: its title, what it is, and how long it was in a unit."""
 
 
-MEASURES = (
-    Measure(Text("Unit time"), Text("The time of each unit on the device."), lambda unit: unit.device_ns),
-    Measure(
-        Text("Unit time on the host"), Text("The time of each unit on the host: nothing ran on a device."),
-        lambda unit: unit.host_ns,
-    ),
-    Measure(
-        Text("Computing"), Text("How long each computed: no rank waits for another in that."),
-        lambda unit: unit.compute_ns + unit.overlap_ns,
-    ),
-)  # fmt: skip
+def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
+    if not any(profile.total_ns for profile in profiles):
+        about = Text("The time of each unit on the host: nothing ran on a device.")
+        yield Text("Unit time on the host"), about, lambda unit: unit.host_ns
+        return
+    yield Text("Unit time"), Text("The time of each unit on the device."), lambda unit: unit.device_ns
+    if any(profile.sum_ns("communication_ns", "overlap_ns") for profile in profiles):
+        about = Text("How long each computed: no rank waits for another in that.")
+        yield Text("Computing"), about, lambda unit: unit.compute_ns + unit.overlap_ns
 
 
 def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
@@ -98,14 +91,11 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
     numbers = sorted({unit.number for one in chosen for unit in one.units})
     if min(len(chosen), len(numbers)) < FEWEST:
         return None
-    on_device = any(one.total_ns for one in chosen)
-    waits = any(one.sum_ns("communication_ns", "overlap_ns") for one in chosen)
-    measures = (MEASURES[0], *MEASURES[2:][:waits]) if on_device else MEASURES[1:2]
     each = math.ceil(len(numbers) * len(chosen) / min(8 * limits.bars, _CELLS))
     columns = [numbers[at : at + each] for at in range(0, len(numbers), each)]
     figures = [
-        tag("figure", tag("figcaption", Text("{title}. {about}", one.title, one.about)), _map(chosen, columns, one))
-        for one in measures
+        tag("figure", tag("figcaption", Text("{title}. {about}", *measure[:2])), _map(chosen, columns, measure))
+        for measure in _measures(chosen)
     ]
     about = Text(
         "A row for each rank, a column for each unit. The colour shows by how much, at least, a time differs from the"
@@ -118,8 +108,9 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
 
 
 def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
+    title_of_all, _, time_of = measure
     wide = min((WIDTH - _LEFT) / len(columns), 60.0)
-    times = [{unit.number: measure.of(unit) for unit in one.units} for one in profiles]
+    times = [{unit.number: time_of(unit) for unit in one.units} for one in profiles]
     middles = {number: median(_known(times, number)) for numbers in columns for number in numbers}
     drawn: list[Content] = []
     for row, (profile, own) in enumerate(zip(profiles, times, strict=True)):
@@ -144,7 +135,7 @@ def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], meas
         svg.shape("text", numbers[0], x=_LEFT + (every * at + 0.5) * wide, y=height + 14, text_anchor="middle")
         for at, numbers in enumerate(columns[::every])
     ]
-    label = Text("{title} of {count} ranks, as far as it is from the median of each unit", measure.title, len(profiles))
+    label = Text("{title} of {count} ranks, as far as it is from the median of each unit", title_of_all, len(profiles))
     return tag("div", svg.drawing((drawn, names, below), height + 20, label), class_="heat")
 
 

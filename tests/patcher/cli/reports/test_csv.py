@@ -222,6 +222,14 @@ def test_the_tables_of_before_are_replaced_and_other_files_stay(run: Run, tmp_pa
     assert (folder / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("command", ["report", "timeline"])
+def test_the_page_may_go_into_the_new_folder(run: Run, tmp_path: Path, command: str) -> None:
+    small(tmp_path / "run")
+    source = steps(4).torch(tmp_path / "a.json") if command == "report" else tmp_path / "run"
+    run(command, source, "-o", tmp_path / "new/page.html", "--csv", tmp_path / "new")
+    assert "<html" in (tmp_path / "new/page.html").read_text(encoding="utf-8")
+
+
 def test_two_runs_differ_in_no_byte(run: Run, tmp_path: Path) -> None:
     first: Any = contents(compared(run, tmp_path))
     assert first == contents(compared(run, tmp_path))
