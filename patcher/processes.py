@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 
 _PYTHON = r"(python|pypy)[\d.]*t?"
 _STARTED = r"""(?x)[^\0]*\0

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 
 
 class State(enum.Enum):

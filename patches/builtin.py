@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from patcher.config import BuiltinStage, ProfileConfig, TorchNpuSettings
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Kind, Note, Problem, Text
 from patcher.recipe import Call, Probe
 from patches import tools
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from patcher.config import WHOLE, ProfileConfig, WholeStage
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Note, Text
 from patcher.recipe import Around, Insertion, Probe
 from patches import recording
 from patches.probes.graphs import GraphCapture

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from patcher.config import WHOLE, ProfileConfig
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Note, Text
 from patcher.recipe import Anchor, Around, Head, Insertion, Probe, Recipe, Structure
 from patches.releases import Releases
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from patcher.config import OPEN_END, WHOLE, ProfileConfig, WholeStage, WindowedStage
-from patcher.messages.text import COMMA, Text, joined
+from patcher.messages import COMMA, Text, joined
 from patcher.options.notations import amount_text
 from patcher.recipe import Probe
 from patches.probes import facts, pieces, ranges

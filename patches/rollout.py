@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from patcher.config import ProfileConfig, RolloutStage
-from patcher.messages.text import AND, Text, joined
+from patcher.messages import AND, Text, joined
 from patcher.recipe import Head, Insertion, Probe
 from patches import recording
 from patches.probes import ranges

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from patcher.config import ProfileConfig, TimelineStage
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.recipe import Insertion, Loop, Probe, Recipe
 from patches import recording
 from patches.package_stage import PackageStage, line

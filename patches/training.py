@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from patcher.config import ProfileConfig, TrainingStage
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.recipe import Probe
 from patches import recording
 from patches.probes import ranges

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.recipe import Before, Head, Insertion
 from patches.probes import vllm
 

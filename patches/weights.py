@@ -6,8 +6,7 @@ As of the timeline, the recorder stands at the end of the package: a sync goes t
 from __future__ import annotations
 
 from patcher.config import ProfileConfig, SyncStage
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Note, Text
 from patcher.recipe import Around, Insertion, Probe, Recipe
 from patches import recording
 from patches.package_stage import PackageStage, line

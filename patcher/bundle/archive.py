@@ -10,8 +10,7 @@ from pathlib import Path
 
 import patcher
 from patcher.bundle.plans import NAME, Bundle, text_of
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.files import put
 from patcher.store.filesystem.opened import resolved
 from patcher.store.filesystem.rights import Node

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from patcher.bundle.plans import Bundle, BundledPlan, FilePlan
 from patcher.changes import edits, markers
 from patcher.changes.change import Change, Edit, PatchId, Record
-from patcher.messages.errors import Kind, Problem
+from patcher.messages import Kind, Problem
 from patcher.store.filesystem.files import digest
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import Target

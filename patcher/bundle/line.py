@@ -16,9 +16,7 @@ from typing import NoReturn, Sequence
 
 from patcher.bundle import plans, steps
 from patcher.bundle.steps import Machine
-from patcher.messages import command_line
-from patcher.messages.errors import Kind, Problem, failed
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult, Kind, Problem, command_line, failed
 
 _COMMANDS = {
     "apply": "patch the targets on this machine, all of them or none",

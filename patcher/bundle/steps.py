@@ -13,8 +13,7 @@ from patcher.changes import edits
 from patcher.changes.change import Edit
 from patcher.commands import applied
 from patcher.commands.applied import Diff, Files, PatchPayload, Removal, Reverted
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem, failed
+from patcher.messages import CommandLine, Kind, Problem, failed
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store

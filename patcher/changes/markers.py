@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from patcher.changes import lines as lines_of
 from patcher.changes.change import PatchId
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 
 _ID = rb"(?P<id>[\w.-]+ [\w.-]+(?: [\w.-]+)?)"
 _BEGIN = re.compile(rb"[ \t]*# >>> rlpatch %s \d\S* (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?" % _ID)

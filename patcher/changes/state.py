@@ -6,9 +6,7 @@ from typing import NamedTuple
 
 from patcher.changes import markers
 from patcher.changes.change import PatchId
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Problem
-from patcher.messages.text import SEMICOLON, Text, joined
+from patcher.messages import SEMICOLON, CommandLine, Problem, Text, joined
 
 
 class FileState(NamedTuple):

@@ -13,8 +13,8 @@ import click
 
 from patcher.cli import options
 from patcher.commands.reports.tracing import WorkDisplay
+from patcher.messages import Text
 from patcher.messages.language import translate
-from patcher.messages.text import Text
 from patcher.progress import Progress, ignore
 
 DELAY_S = 1.0

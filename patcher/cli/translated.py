@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import click
 
 from patcher.cli.options import rows_of
+from patcher.messages import Text
 from patcher.messages.language import of_terminal, translate
 from patcher.messages.notes import wrapped
-from patcher.messages.text import Text
 
 
 def formatter() -> type[click.HelpFormatter]:

@@ -14,9 +14,7 @@ from typing import NamedTuple
 from patcher import interrupts
 from patcher.changes.change import Edit
 from patcher.cluster.node_group import Answer, NodeEdit, NodeGroup, failed, listed, problems, together, values
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import StepResult
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, StepResult, Text
 from patcher.store import outcomes
 from patcher.store.filesystem.files import digest
 from patcher.store.transaction import Outcome

@@ -10,8 +10,7 @@ from patcher.cluster.nodes import Nodes
 from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
 from patcher.commands.finding import SearchOptions
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 
 HAS_TARGET = "has-target"
 

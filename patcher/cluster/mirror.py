@@ -12,9 +12,7 @@ from pathlib import Path
 
 from patcher.cluster.node_group import NodeSurvey, NodeTarget
 from patcher.commands.finding import SearchOptions
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import CommandLine, Kind, Problem, Text
 from patcher.recipe import Upstream
 from patcher.store import STORE
 from patcher.store.folder import STATE

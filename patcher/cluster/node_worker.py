@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 from patcher.changes.change import Change, Edit, Record
 from patcher.cluster.node_group import NodeEdit, NodeStatus, NodeSurvey, NodeTarget
 from patcher.commands.finding import SearchOptions
-from patcher.messages.errors import Kind, Problem, failed
-from patcher.messages.notes import Note
-from patcher.messages.text import COMMA, Text, joined
+from patcher.messages import COMMA, Kind, Note, Problem, Text, failed, joined
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.store.filesystem.files import behind, digest

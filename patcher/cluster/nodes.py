@@ -17,11 +17,7 @@ from patcher.cluster.node_group import NodeEdit, NodeGroup, NodeSurvey, all_of, 
 from patcher.commands.finding import parse_target
 from patcher.commands.guarding import check, guard
 from patcher.commands.where import Committed
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.report import CommandResult, StepResult
-from patcher.messages.text import SEMICOLON, Text, joined
+from patcher.messages import SEMICOLON, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined
 from patcher.store import outcomes
 from patcher.store.draft import idle
 from patcher.store.folder import StoreFolder

@@ -16,8 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from patcher.cluster import actor, shipping
 from patcher.cluster.node_group import Answer, natural
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 
 if TYPE_CHECKING:
     from patcher.commands.finding import SearchOptions

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from patcher.cluster import node_group
 from patcher.cluster.node_group import Answer, NodeStatus, NodeSurvey, listed, merged, values
-from patcher.messages.notes import Message, Note
+from patcher.messages import Message, Note, Text
 from patcher.messages.report import CommandResult, Detail, StepResult, json_of
 from patcher.messages.tables import nodes as table
-from patcher.messages.text import Text
 from patches.projects import projects
 
 

@@ -15,7 +15,7 @@ from patcher.changes.change import Edit
 from patcher.commands import elsewhere
 from patcher.commands.finding import Search, SearchOptions
 from patcher.guards.result import Launch
-from patcher.messages.report import StepResult
+from patcher.messages import StepResult
 from patcher.recipe import Upstream
 from patcher.store import outcomes
 from patcher.store import transaction as store

@@ -27,8 +27,7 @@ from patcher.guards.launch import (
     within_sentence,
 )
 from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Hidden, unknown
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.switches import Application, ConfigSwitch, State
 
 _UNKNOWN = "rlpatch_unknown"

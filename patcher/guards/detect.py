@@ -14,7 +14,7 @@ from itertools import pairwise
 from patcher.guards.configured import configured
 from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Reading, Start, is_known, read, shown, within_sentence
 from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Launch, unknown
-from patcher.messages.text import COMMA, SEMICOLON, Text, joined
+from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.switches import Form, State, Switch
 
 _UNSEEN = Text("nothing known to be Python starts after it")

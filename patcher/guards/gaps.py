@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from patcher.guards.launch import Reading, Start, name_of, read, shown
 from patcher.guards.result import Launch
-from patcher.messages.text import Text
+from patcher.messages import Text
 
 _OURS = "/rlpatch-run"
 """Stands for the folder of the run, which is not there yet."""

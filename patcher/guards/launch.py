@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from patcher.guards.result import Hidden, Launch
 from patcher.guards.shell import ShellCommand, Word, split
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.opened import reading
 
 OUTSIDE, INSIDE = "\0", "\1"

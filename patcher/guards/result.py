@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.switches import Application, Release, State, Switch
 
 AGAIN = Text("the patch checks again before it records")

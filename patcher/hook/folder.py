@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.changes.change import Edit
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.opened import Opened, opened
 
 PREFIX = "rlpatch-run-"

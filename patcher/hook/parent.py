@@ -15,8 +15,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.mounts import kernel_text
 
 _OTHERS = frozenset(

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from patcher.messages.errors import usage
-from patcher.messages.text import Text
+from patcher.messages import Text, usage
 
 T = TypeVar("T")
 

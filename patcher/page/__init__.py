@@ -10,8 +10,8 @@ import base64
 import hashlib
 from pathlib import Path
 
+from patcher.messages import Text
 from patcher.messages.language import is_chinese
-from patcher.messages.text import Text
 from patcher.page.markup import Content, Markup, tag
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.table import Column, Shown, Table, TextUnit
 

@@ -27,9 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn, TypeVar
 
 from patcher.changes.change import Record
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import CommandLine, Kind, Problem, Text
 from patcher.store import CLAIM, LOCK, STORE
 from patcher.store.filesystem import rights
 from patcher.store.filesystem.files import TEMPORARY, digest, observe, place

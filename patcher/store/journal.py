@@ -19,9 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import COMMA, SEMICOLON, Text, joined
+from patcher.messages import COMMA, SEMICOLON, CommandLine, Kind, Problem, Text, joined
 from patcher.store import STORE
 from patcher.store.filesystem import bytecode, files, rights
 from patcher.store.filesystem.files import observe, put, remove, same, sync

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from patcher import interrupts
 from patcher.changes.change import Edit
-from patcher.messages.notes import Message
-from patcher.messages.report import StepResult
-from patcher.messages.text import Text
+from patcher.messages import Message, StepResult, Text
 from patcher.store import transaction as store
 from patcher.store.transaction import Recovered
 

@@ -17,9 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from patcher.changes.change import Change, Edit
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Kind, Note, Problem, Text
 from patcher.store.filesystem import bytecode, mounts, rights
 from patcher.store.filesystem.files import BYTECODE, observe
 from patcher.store.filesystem.opened import resolved

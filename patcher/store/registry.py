@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from patcher.changes.change import PatchId, Record
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.store import STORE
 from patcher.store.filesystem.files import FolderState
 from patcher.store.filesystem.rights import Attributes, Node, recorded

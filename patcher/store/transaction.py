@@ -19,10 +19,7 @@ from typing import Callable, NamedTuple
 
 from patcher import interrupts
 from patcher.changes.change import Edit
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import CommandLine, Kind, Note, Problem, Text
 from patcher.store.draft import Draft, drafted, idle
 from patcher.store.filesystem import lock
 from patcher.store.filesystem.files import sync

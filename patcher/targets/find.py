@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.store import STORE
 from patcher.targets import interpreters, provenance, sources, versions
 from patcher.targets.interpreters import Environment

@@ -6,8 +6,7 @@ import binascii
 import hashlib
 from pathlib import PurePosixPath
 
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Note, Text
 from patcher.targets import checkout, sources
 from patcher.targets.target import Target
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from patcher.changes import markers
 from patcher.changes.change import PatchId, Record
 from patcher.changes.state import FileState, file_state
-from patcher.messages.errors import Problem, failed
+from patcher.messages import Problem, failed
 from patcher.store.filesystem import files as store_files
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import Discovery, Target, within

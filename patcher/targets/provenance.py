@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Kind, Note, Problem, Text
 from patcher.targets import checkout, sources, versions
 from patcher.targets.target import Project, Target
 from patcher.targets.versions import Distribution

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from patcher.messages.errors import Kind, Problem, failed, refused
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text, failed, refused
 
 _EXTENSIONS = (".so", ".pyd")
 _AGAIN = Text("install the project again: the file belongs to its release")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Mapping, NamedTuple
 
-from patcher.messages.errors import Problem
-from patcher.messages.notes import Note
+from patcher.messages import Note, Problem
 from patcher.targets import sources
 
 

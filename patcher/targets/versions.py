@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Note, Text
 from patcher.targets import sources
 
 if TYPE_CHECKING:

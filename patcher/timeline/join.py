@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.progress import Progress, ignore
 from patcher.timeline import causes, clocks, recorded, runs, shares
 from patcher.timeline.files import KeptSpan, Reader

@@ -10,7 +10,7 @@ import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 
 TYPICAL, SEVERAL, NOT_KNOWN = Text("typical"), Text("several"), Text("not known")
 """What is said of a step that nothing limits; of any other it is what limited it."""

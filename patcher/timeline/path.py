@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import ENDLESS, Timed, by_start, end_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from patcher.messages.command_line import CommandLine
+from patcher.messages import CommandLine
 from patcher.timeline.model import Lane, RecordedWindow, Run
 from patcher.traces import sidecar
 from patcher.traces.sidecar import Metadata

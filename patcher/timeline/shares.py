@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange, by_start, covered, end_of, length, overlap, uncovered
 from patcher.timeline.model import (

@@ -7,7 +7,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from patcher.messages.text import COMMA, Text, joined, sentences
+from patcher.messages import COMMA, Text, joined, sentences
 from patcher.table import COUNT, LABEL, Column, Shown, Table, Unit
 from patcher.timeline.lengths import brief, seconds, share
 from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from patcher.messages.command_line import CommandLine
-from patcher.messages.text import Text
+from patcher.messages import CommandLine, Text
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered, end_of, length
 from patcher.timeline.model import ProposedWindow, TrainingStep

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.traces.words import percent, short
 
 BUSY = 0.8

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.traces import names
 from patcher.traces.measured import KernelUse, OperatorRate
 from patcher.traces.messages import LinkPiece

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.messages.text import COMMA, Text, joined
+from patcher.messages import COMMA, Text, joined
 from patcher.traces.model import FREE, PARTS, FreeGap, RankProfile
 from patcher.traces.words import apart, in_ms, short
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.traces.marks import RANGE, Mark, mark_named
 from patcher.traces.measured import KernelUse
 from patcher.traces.messages import CollectiveMessage

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.store.filesystem.opened import reading
 from patcher.traces import names
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from patcher.messages.text import Text, sentences
+from patcher.messages import Text, sentences
 from patcher.table import COUNT, LABEL, NUMBER, Column, NameUnit, Shown, Table, Unit
 from patcher.traces.measured import BUSY, TOGETHER, KernelUse, OperatorRate, pipe_name
 from patcher.traces.model import (

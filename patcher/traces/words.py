@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from patcher.messages.text import SEMICOLON, Text, joined
+from patcher.messages import SEMICOLON, Text, joined
 
 _LISTED = 6  # units by name
 _ROOM = 40  # characters of a name in a line

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.store.filesystem.opened import opened
 from patcher.workers import request as requests
 from patcher.workers import worker as workers

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 
 FORMAT = 1
 """Of states and requests; a file of another one is not read."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher import processes
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.workers.worker import Worker
 
 SILENT_S = 3600.0

@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.workers import life
 from patcher.workers.folder import SkippedFile, StateFolder
 from patcher.workers.life import Life

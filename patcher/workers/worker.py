@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.workers import forms
 
 INSTALLED, WAITING, ARMED, RECORDING = Text("installed"), Text("waiting"), Text("armed"), Text("recording")

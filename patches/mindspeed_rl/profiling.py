@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.switches import Application, ConfigSwitch, Key, State
 
 _OWN = "profiler_config.integrated"

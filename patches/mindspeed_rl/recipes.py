@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Note, Text
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Loop, Probe, Recipe, Structure, Upstream
 from patches import rollout, training, vllm_engine

@@ -6,7 +6,7 @@ go on beside a stage is a phase here, and its waits are none: what it waits for 
 
 from __future__ import annotations
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.recipe import Recipe
 from patches.mindspeed_rl import RELEASES
 from patches.package_stage import Site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.recipe import Insertion, Recipe
 from patches.openrlhf import RELEASES
 from patches.package_stage import Site

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.switches import Form, State, Switch
 from patches.switches import ENGINE, TORCH_NPU
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patches.probes.timeline import SglangTimeline
 from patches.sglang import RELEASES
 from patches.timeline import Timeline

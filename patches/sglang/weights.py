@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.recipe import Probe
 from patches.package_stage import Site
 from patches.probes.sglang import NamedReplica

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from patcher.messages.errors import Kind, Problem
+from patcher.messages import Kind, Problem
 from patcher.targets import find
 from patches.projects import projects, upstreams
 from patches.survey import fits, readme

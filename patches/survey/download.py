@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from patcher.messages.errors import Kind, Problem
+from patcher.messages import Kind, Problem
 
 Wanted = Callable[[str, int], bool]
 """Whether the file of this path, relative to the root, and of this size is wanted."""

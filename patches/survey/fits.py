@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from patcher import editing
 from patcher.changes.change import PatchId
-from patcher.messages.errors import Kind, Problem
+from patcher.messages import Kind, Problem
 from patcher.plan import published
 from patcher.recipe import Recipe, Structure, Upstream
 from patcher.targets.target import Project, Target

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.config import WHOLE, BuiltinStage, SyncStage
-from patcher.messages.errors import Kind, Problem
+from patcher.messages import Kind, Problem
 from patcher.recipe import Recipe, Upstream
 from patcher.request import TIMELINE
 from patches.projects import upstreams

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from patcher.config import ProfileConfig, TrainingStage
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Kind, Note, Problem, Text
 from patcher.processes import Processes
 from patcher.recipe import Around, Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import training

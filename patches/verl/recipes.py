@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import training

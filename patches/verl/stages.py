@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.messages.notes import Note
-from patcher.messages.text import Text
+from patcher.messages import Note, Text
 from patcher.recipe import Around, Before, Insertion, Loop
 from patches.training import MICRO, MINI
 from patches.verl import RELEASES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.recipe import Insertion, Recipe
 from patches.releases import Releases
 from patches.timeline import Timeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.recipe import Head, Insertion, Recipe, Structure
 from patches import training
 from patches.probes.members import Loops

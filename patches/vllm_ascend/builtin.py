@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.config import WHOLE, BuiltinStage
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.recipe import Recipe, Structure
 from patches import builtin
 from patches.switches import ENGINE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patches import vllm_engine
 from patches.vllm_ascend import RELEASES
 from patches.weights import Weights

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from patcher.cli import options, rlpatch
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult
 
 _BASH = """
 _rlpatch_with_releases() {

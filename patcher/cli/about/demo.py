@@ -7,7 +7,7 @@ from pathlib import Path
 from patcher.cli import options
 from patcher.commands.about import demonstrating
 from patcher.commands.finding import SearchOptions
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult
 from patcher.options import options_of
 
 _PATH = "Copy the package from this folder instead of downloading it; the folder stays as it is."

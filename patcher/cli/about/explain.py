@@ -7,7 +7,7 @@ from patcher.cli.profile import STAGE
 from patcher.cli.search import SEARCH
 from patcher.commands.about import knowledge
 from patcher.commands.finding import SearchOptions
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult
 
 
 @options.command("explain", options.targets("TARGET[==VERSION]", nargs=1, required=True), STAGE, groups=(SEARCH,))

@@ -10,7 +10,7 @@ from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import applying
 from patcher.commands.where import Where
 from patcher.guards.result import Launch
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult
 from patcher.options.headings import PROFILERS
 from patcher.request import ProfileRequest
 

@@ -13,7 +13,7 @@ from patcher.cli.options import Group, Option, click_option
 from patcher.cli.profile import PROFILE
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import bundling
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult
 from patcher.options import options_of
 from patcher.options.headings import OUTPUT
 from patcher.request import ProfileRequest

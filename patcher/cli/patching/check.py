@@ -8,7 +8,7 @@ from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.guarding import check
 from patcher.guards.result import Launch
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult
 
 
 @options.command("check", options.targets("[TARGET]..."), groups=(LAUNCH, SEARCH, CLUSTER))

@@ -6,7 +6,7 @@ from patcher.cli import options
 from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands import applied
 from patcher.commands.finding import SearchOptions
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult
 
 
 @options.command("recover", groups=(SEARCH, CLUSTER))

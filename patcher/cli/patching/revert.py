@@ -8,7 +8,7 @@ from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import reverting
 from patcher.commands.where import Where
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult
 from patcher.options.headings import OUTPUT
 
 RESTORE = options.switch(

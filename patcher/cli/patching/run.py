@@ -10,7 +10,7 @@ from patcher.cli.search import SEARCH
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import running
 from patcher.guards.result import Launch
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult
 from patcher.options.headings import OUTPUT
 from patcher.request import ProfileRequest
 

@@ -11,7 +11,7 @@ from patcher.cli.options import Group, Option
 from patcher.cli.reports.traces import folder as traces_folder
 from patcher.commands.reports import tracing
 from patcher.commands.reports.tracing import ParseOptions
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult
 from patcher.options.headings import PARSED
 
 PARSE = Group(

@@ -12,9 +12,7 @@ from patcher.cli.options import Option
 from patcher.cli.reports.report import READING, paths
 from patcher.commands.reports import reporting
 from patcher.commands.reports.reporting import ReadOptions
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
+from patcher.messages import CommandResult, Kind, Problem, Text
 from patcher.options.headings import READ
 
 FORCE = options.switch(READ, "Compare even what should not be compared, and say why not.", "--force")

@@ -12,9 +12,7 @@ from patcher.cli import options, terminal
 from patcher.cli.options import Group, Option
 from patcher.commands.reports import reporting
 from patcher.commands.reports.reporting import ReadOptions
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
+from patcher.messages import CommandResult, Kind, Problem, Text
 from patcher.options.headings import OUTPUT, READ
 
 

@@ -14,8 +14,7 @@ from patcher.cli.search import CLUSTER, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.reports import timelines
 from patcher.commands.reports.timelines import TimelineOptions
-from patcher.messages import tables
-from patcher.messages.report import CommandResult, StepResult
+from patcher.messages import CommandResult, StepResult, tables
 from patcher.options.headings import OUTPUT, READ
 
 FILE = click.Path(dir_okay=False, path_type=Path)

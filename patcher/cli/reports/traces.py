@@ -8,8 +8,7 @@ import click
 
 from patcher.cli import options, terminal
 from patcher.commands.reports import tracing
-from patcher.messages import tables
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult, tables
 
 
 def folder() -> click.Argument:

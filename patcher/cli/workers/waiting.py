@@ -12,9 +12,8 @@ from patcher.cli import options, terminal
 from patcher.cli.options import Option
 from patcher.commands.workers import watching
 from patcher.commands.workers.watching import WatchData
-from patcher.messages import tables
+from patcher.messages import Text, tables
 from patcher.messages.language import translate
-from patcher.messages.text import Text
 from patcher.options.headings import WAITED
 from patcher.workers.worker import named
 

@@ -11,8 +11,8 @@ from patcher import plan as planning
 from patcher.changes import markers
 from patcher.changes.change import Change, PatchId
 from patcher.commands.guarding import switched_on_by
+from patcher.messages import AND, COMMA, Text, joined
 from patcher.messages.report import OMIT_NONE, StepResult
-from patcher.messages.text import AND, COMMA, Text, joined
 from patcher.plan import Place, Plan
 from patcher.recipe import Upstream
 

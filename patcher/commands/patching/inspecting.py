@@ -14,7 +14,7 @@ from patcher.commands.patching import describing
 from patcher.commands.patching.planning import plan_targets
 from patcher.commands.patching.roots import patched_roots
 from patcher.commands.where import Where, searches
-from patcher.messages.report import CommandResult, StepResult
+from patcher.messages import CommandResult, StepResult
 from patcher.request import ProfileRequest
 
 

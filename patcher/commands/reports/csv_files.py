@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from patcher.commands.reports.writing import write_folder
-from patcher.messages.report import CommandResult
+from patcher.messages import CommandResult
 from patcher.page.markup import visible
 from patcher.table import Table
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from patcher.commands.reports.table_lines import SHOWN, lines, titled
+from patcher.messages import AND, COMMA, SEMICOLON, Detail, Text, joined
 from patcher.messages.notes import wrapped
-from patcher.messages.report import Detail
-from patcher.messages.text import AND, COMMA, SEMICOLON, Text, joined
 from patcher.traces import model, tables
 from patcher.traces.measured import bounds, rate_words, states
 from patcher.traces.places import behind, why

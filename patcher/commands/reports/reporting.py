@@ -16,9 +16,7 @@ import click
 from patcher.commands.reports import report_lines as lines
 from patcher.commands.reports.csv_files import Tables, write_tables
 from patcher.commands.reports.writing import write
-from patcher.messages.errors import Kind, Problem, failed
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
+from patcher.messages import CommandResult, Kind, Problem, Text, failed
 from patcher.progress import Display, Progress, silent, whole
 from patcher.traces import analysis, folders, formats, model, page, tables
 from patcher.traces.marks import WANTED

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from patcher.messages import Text
 from patcher.messages.language import cell, translate
 from patcher.messages.notes import WIDTH
-from patcher.messages.text import Text
 from patcher.table import NameUnit, Shown, Table, TextUnit
 from patcher.traces.words import apart
 

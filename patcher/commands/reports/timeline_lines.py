@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from statistics import mean, median
 
+from patcher.messages import COMMA, Detail, Text, joined
 from patcher.messages import tables as drawn
 from patcher.messages.notes import wrapped
-from patcher.messages.report import Detail
-from patcher.messages.text import COMMA, Text, joined
 from patcher.table import Shown
 from patcher.timeline import model, tables
 from patcher.timeline.lengths import brief

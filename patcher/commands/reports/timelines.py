@@ -13,10 +13,7 @@ from typing import NamedTuple
 from patcher.commands.reports import timeline_lines as lines
 from patcher.commands.reports.csv_files import write_tables
 from patcher.commands.reports.writing import write
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
+from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text
 from patcher.progress import Display, silent
 from patcher.timeline import files, model, page, perfetto, runs, tables
 from patcher.timeline.join import join

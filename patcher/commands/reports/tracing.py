@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher.config import EXPORT_TYPES
-from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem
+from patcher.messages import COMMA, CommandLine, Kind, Problem, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.messages.report import CommandResult, Detail, json_of
-from patcher.messages.text import COMMA, Text, joined
 from patcher.options import option
 from patcher.options.headings import PARSED
 from patcher.options.notations import AnyText, ChoiceList, Number

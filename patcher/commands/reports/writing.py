@@ -9,9 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.report import CommandResult
-from patcher.messages.text import Text
+from patcher.messages import CommandResult, Kind, Problem, Text
 
 
 def write(result: CommandResult, file: Path, texts: Iterable[str], option: str) -> None:

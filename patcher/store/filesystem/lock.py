@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher import interrupts
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.store import CLAIM, LOCK
 from patcher.store.filesystem import mounts
 from patcher.store.filesystem.files import remove

@@ -16,7 +16,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple, Tuple
 
-from patcher.messages.text import COMMA, Text, joined
+from patcher.messages import COMMA, Text, joined
 from patcher.store.filesystem.mounts import kernel_text
 from patcher.store.filesystem.opened import opened
 

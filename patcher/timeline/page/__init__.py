@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.page import document
 from patcher.page.markup import Content, section
 from patcher.timeline.model import RunTimeline

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from patcher.messages.text import Text, joined
+from patcher.messages import Text, joined
 from patcher.page import zoomable
 from patcher.page.markup import Content, Markup, data_block, faint, tag
 from patcher.timeline.lengths import seconds

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.timeline.model import IterationRun, Lane, LaneSpan, RunTimeline
 
 ORDER = ("driver", "agent", "reward", "server", "engine", "trainer", "other")

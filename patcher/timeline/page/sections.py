@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
+from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.messages.language import translate_for_page
-from patcher.messages.text import COMMA, SEMICOLON, Text, joined
 from patcher.page.markup import Content, Markup, alert, faint, section, tag
 from patcher.page.table import table_section
 from patcher.timeline import tables

@@ -7,7 +7,7 @@ import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 
-from patcher.messages.text import SEMICOLON, Text, joined
+from patcher.messages import SEMICOLON, Text, joined
 from patcher.traces.analysis.attribution import EARLY_NS, Attribution, Launches
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import Check, RankProfile, RecordedUnit

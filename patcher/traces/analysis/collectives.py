@@ -11,7 +11,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from patcher.messages.text import Text, sentences
+from patcher.messages import Text, sentences
 from patcher.traces.analysis.ranks import Key
 from patcher.traces.messages import LinkPiece
 from patcher.traces.model import Collective, Diagnosis, RankProfile, lower_median

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from patcher.messages.text import AND, SEMICOLON, Text, joined
+from patcher.messages import AND, SEMICOLON, Text, joined
 from patcher.traces import model
 from patcher.traces.analysis.checks import mark_name
 from patcher.traces.analysis.loads import at_equal_load

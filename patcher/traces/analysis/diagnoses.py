@@ -6,7 +6,7 @@ import dataclasses
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 
-from patcher.messages.text import COMMA, Text, joined, sentences
+from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import collectives, pipelines
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE

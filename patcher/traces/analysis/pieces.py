@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.traces import model, sidecar
 from patcher.traces.measured import KernelUse, bound_of
 from patcher.traces.model import Check, FreeGap, Lanes, RankProfile, RecordedUnit, ReplayJoin

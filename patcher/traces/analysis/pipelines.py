@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from patcher.messages.text import Text, sentences
+from patcher.messages import Text, sentences
 from patcher.traces.model import Collective, Diagnosis, RankProfile
 from patcher.traces.words import in_ms, percent
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.traces.model import Collective, Rank, RankProfile
 
 Key = tuple[str, int, str, int]

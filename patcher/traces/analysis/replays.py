@@ -16,7 +16,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.traces.analysis.nested import HostThread, host_thread
 from patcher.traces.analysis.segments import Split
 from patcher.traces.model import COPY, KINDS, ReplayJoin

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.traces.marks import FAMILIES, UNCOUNTED, WANTED, Mark
 from patcher.traces.model import COMPUTE, KINDS
 from patcher.traces.rank_trace import RankTrace

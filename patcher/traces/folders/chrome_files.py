@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.processes import alive
 from patcher.progress import Progress, ignore
 from patcher.traces import names

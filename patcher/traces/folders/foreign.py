@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.store.filesystem.opened import reading
 from patcher.traces.formats import database
 

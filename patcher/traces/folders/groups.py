@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.progress import Display, silent
 from patcher.traces.folders import walk
 from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, STATES, WHOLE, WRITING, RecordedTrace

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.processes import alive
 from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import opened

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.traces.model import Payload
 from patcher.traces.sidecar import Metadata, TraceOrigin
 

@@ -9,8 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.progress import Progress, ignore
 from patcher.traces import names, sidecar
 from patcher.traces.folders import chrome_files, foreign, npu_folders

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.store.filesystem.opened import reading
 from patcher.traces.formats.chrome import nanoseconds
 from patcher.traces.formats.csv_tables import rows

@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.traces.formats import ascend, database
 from patcher.traces.formats.ascend_db_kernels import AlikeTasks
 from patcher.traces.marks import NUMBERED

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.traces.formats import ascend
 from patcher.traces.formats.ascend_kernels import KernelSums, KernelTable, nanoseconds_in
 from patcher.traces.formats.csv_tables import rows

@@ -22,8 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
 

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.store.filesystem.opened import reading
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.progress import Progress, ignore
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.messages import message

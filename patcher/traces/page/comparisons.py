@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from patcher.messages.text import AND, Text, joined
+from patcher.messages import AND, Text, joined
 from patcher.page.markup import Content, alert, faint, tag
 from patcher.page.table import table_section
 from patcher.traces import tables

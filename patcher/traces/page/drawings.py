@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from patcher.messages.text import Text, joined, sentences
+from patcher.messages import Text, joined, sentences
 from patcher.page.markup import Content, Markup, section, tag
 from patcher.traces.model import PARTS, Comparison, RankProfile, RecordedUnit
 from patcher.traces.page import svg

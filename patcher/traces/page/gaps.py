@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.page.markup import Content, Markup, tag
 from patcher.page.table import table_section
 from patcher.traces import tables

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.page import zoomable
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import CALL, COMMUNICATION, COMPUTE, COPY, KINDS, LAUNCH, MARK, Lanes, RankProfile, Span

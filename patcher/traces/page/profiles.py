@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from patcher.messages.text import COMMA, Text, joined
+from patcher.messages import COMMA, Text, joined
 from patcher.page.markup import Content, faint, section, tag
 from patcher.page.table import table_section
 from patcher.table import Table

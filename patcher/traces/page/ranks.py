@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
-from patcher.messages.text import Text, sentences
+from patcher.messages import Text, sentences
 from patcher.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, Lanes, RankProfile, RecordedUnit
 from patcher.traces.page import svg

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.page.markup import Content, alert, faint, section, tag
 from patcher.page.table import table_section
 from patcher.traces import tables

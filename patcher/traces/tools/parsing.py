@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import IO, TextIO
 
 from patcher import interrupts
-from patcher.messages.errors import Kind, Problem
-from patcher.messages.text import Text
+from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.opened import opened, require_regular
 from patcher.traces.folders import npu_folders, states
 from patcher.traces.folders.npu_folders import BEFORE, LOCK, STORE

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.messages.text import Text
+from patcher.messages import Text
 from patcher.traces.folders import RecordedTrace, common
 from patcher.traces.folders.states import FOREIGN, WHOLE
 from patcher.traces.formats.database import NAMED
