@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -254,7 +255,7 @@ def test_what_nobody_asked_for_is_not_said_where_the_window_was_not_reached(
     worker = V1Worker(**waiting, **STATES)
     ask(tmp_path, window="30:60")
     rollout(worker)
-    assert "not recorded: all requests have finished after 6 units\n" in caplog.text
+    assert re.search(r"not recorded: .*\b6 units\n", caplog.text)
 
 
 def test_a_training_stage_that_finds_an_old_request_serves_the_next_one(
@@ -343,8 +344,8 @@ def test_a_folder_that_is_a_link_is_neither_read_nor_written(
 @pytest.mark.parametrize(
     ("at", "said"),
     [
-        (0, "decode 9:12 of rollout 0: not recorded: the process ends after 6 units"),
-        (4, "decode 9:12 of rollout 0: not recorded: the process ends before rollout 4"),
+        (0, "9:12 0 6"),  # the window, the rollout, and how far it came
+        (4, "9:12 0 4"),
         (None, ""),
     ],
 )
@@ -368,7 +369,7 @@ def test_a_request_that_is_not_served_when_the_process_ends_is_said(
     if at:  # nobody has looked at it yet
         ask(tmp_path, at=at, window="9:12")
     at_exit[0]()
-    lines = [line.partition(", decode")[2] for line in caplog.messages]
-    assert [f"decode{line}" for line in lines] == ([said] if said else [])
+    texts = [line.partition(", decode ")[2] for line in caplog.messages]
+    assert [" ".join(re.findall(r"\d+(?::\d+)?", text)) for text in texts] == ([said] if said else [])
     (state,) = states(tmp_path).values()
     assert state["state"] == ("not recorded" if said else "installed")

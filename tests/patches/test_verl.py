@@ -67,8 +67,8 @@ def test_a_strategy_whose_only_place_is_lone_is_refused(tmp_path: Path) -> None:
     root = development("0.6.1", tmp_path / "site")
     (root / "verl/workers/actor/dp_actor.py").unlink()
     said = run("apply", "verl", "--micro-batch", "0:2", "--strategy", "fsdp", "--path", root, code=3)
-    assert "no place for --micro-batch in update-policy under --strategy fsdp" in said.stderr
-    assert "left out: FSDPEngine: nothing is recorded there without TrainingWorker" in said.stderr
+    for value in ("--micro-batch", "update-policy", "--strategy fsdp", "FSDPEngine", "TrainingWorker"):
+        assert value in said.stderr
 
 
 MEGATRON = "megatron mindspeed"

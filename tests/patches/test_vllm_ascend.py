@@ -39,7 +39,8 @@ def test_vllm_ascend(ascend_release: str, tmp_path: Path, pytestconfig: pytest.C
         there_and_back(upstream, ascend_release, "graph-capture", WHOLE, root, tmp_path)
     else:
         refused = run("apply", "vllm-ascend", "--stage", "graph-capture", "--path", root, code=3)
-        assert f"vllm-ascend {ascend_release} has no place for graph-capture" in refused.stderr
+        assert f"vllm-ascend {ascend_release} " in refused.stderr
+        assert "graph-capture" in refused.stderr
 
 
 SETTINGS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_a_single_unit_that_takes_too_long_is_told(clock: SimpleNamespace, caplo
     clock.per_unit = 3.0
     worker = V1Worker(WINDOW="1:3", FIRST_PIECE=1, parts=(timed(clock),), **PIECES)
     rollout(worker, 5)
-    assert "saving took 3.0 s, longer than RLPATCH_MAX_STALL=2.0: piece 1" in caplog.text
+    assert re.search(r"\b3\.0 s\b.*RLPATCH_MAX_STALL=2\.0.*piece 1\b", caplog.text)
 
 
 def test_the_pieces_have_metadata_of_their_own_and_one_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -152,10 +153,10 @@ def test_a_disk_that_is_full_by_the_next_piece_ends_the_window(
         worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
         if n == 3:
             monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_bavail=1, f_frsize=1))
-    said = f"less than 1 GB is free in {tmp_path}, recorded 3 of 10 units in 1 pieces"
-    assert said in caplog.text
     (state,) = states(tmp_path).values()
-    assert (state["state"], state["why"], len(state["traces"])) == ("saved", said, 1)
+    assert (state["state"], len(state["traces"])) == ("saved", 1)
+    assert re.search(rf"{re.escape(str(tmp_path))}, .*\b3 of 10\b", state["why"])
+    assert state["why"] in caplog.text
 
 
 @pytest.mark.parametrize("layers", [(), (ranges.TorchRanges, ranges.TrainingMarkers)])

@@ -300,7 +300,7 @@ def test_markers_and_modules_together() -> None:
     ("start", "reason"),
     [
         (lambda message, stream=None, domain="default": 7, ""),
-        (lambda message, stream=None: 7, "torch_npu before 2.7 knows no domains of mstx"),
+        (lambda message, stream=None: 7, "torch_npu before 2.7"),
     ],
 )
 def test_torch_npu_tells_by_its_signature_whether_it_knows_domains(
@@ -311,7 +311,8 @@ def test_torch_npu_tells_by_its_signature_whether_it_knows_domains(
     npu.npu = SimpleNamespace(mstx=SimpleNamespace(range_start=start, range_end=lambda *call: ended.append(call)))
     monkeypatch.setitem(sys.modules, "torch_npu", npu)
     ranges: Any = object.__new__(NpuRanges)
-    assert ranges.without_domains() == reason
+    assert ranges.without_domains().startswith(reason)
+    assert bool(ranges.without_domains()) == bool(reason)
     handle = ranges.begin_range("decode 3")
     ranges.end_range(handle)
     if not reason:

