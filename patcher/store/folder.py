@@ -264,10 +264,10 @@ class StoreFolder:
 
         Raises Problem(ENVIRONMENT) when the registry is damaged, or names a file that lies elsewhere: it would be read.
         """
-        found = self.registry().records
-        for file in {file for record in found for file in record.files}:
+        records = self.registry().records
+        for file in {file for record in records for file in record.files}:
             self._below(file)
-        return found
+        return records
 
     def journal(self) -> Journal | None:
         """The unfinished transaction; raises Problem(ENVIRONMENT) when its journal is damaged."""

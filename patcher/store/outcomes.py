@@ -28,13 +28,13 @@ def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:
     """Which interrupted runs were ended, and how, on which ``node`` where there are several."""
     lines: list[Text] = []
     warnings: list[Message] = []
-    for one in runs:
-        line = Text("an interrupted run in {root} was undone", one.root)
-        if one.forward:
-            line = Text("an interrupted run in {root} was finished", one.root)
+    for run in runs:
+        line = Text("an interrupted run in {root} was undone", run.root)
+        if run.forward:
+            line = Text("an interrupted run in {root} was finished", run.root)
         lines.append(Text("{node}: {line}", node, line) if node else line)
-        where = Text("it is in {root} on {node}", one.root, node) if node else Text("it is in {root}", one.root)
-        for left in one.left:
-            text = Text("{path} was changed by someone else since: left alone", left)
+        where = Text("it is in {root} on {node}", run.root, node) if node else Text("it is in {root}", run.root)
+        for path in run.left:
+            text = Text("{path} was changed by someone else since: left alone", path)
             warnings.append(Message("warning", text, where))
     return StepResult(tuple(lines), tuple(warnings), done=tuple(lines))

@@ -130,9 +130,9 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     compiled = bytecode.beside(path)
     if compiled and folder.is_dir():
         _writable(folder)
-    for one in compiled:
+    for cached in compiled:
         with contextlib.suppress(FileNotFoundError):  # it went this moment
-            _removable(one)
+            _removable(cached)
 
 
 def _removable(compiled: Path) -> None:

@@ -96,8 +96,8 @@ def _json(value: Any) -> Any:
     if hasattr(value, "_asdict") and not isinstance(value, PatchId):
         return {_ON_DISK.get(name, name): _json(field) for name, field in value._asdict().items()}
     if isinstance(value, Mapping):
-        return {key: _json(one) for key, one in value.items()}
-    return [_json(one) for one in value] if isinstance(value, tuple) else value
+        return {key: _json(field) for key, field in value.items()}
+    return [_json(field) for field in value] if isinstance(value, tuple) else value
 
 
 class NewerError(ValueError):

@@ -168,14 +168,14 @@ def _sweep(store: StoreFolder) -> None:
 
 def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
     """One edit per root, sorted by the root's real name."""
-    found: dict[Path, tuple[StoreFolder, Edit]] = {}
+    by_root: dict[Path, tuple[StoreFolder, Edit]] = {}
     for edit in edits:
         store = StoreFolder(edit.root)
-        if store.root in found:
-            store, first = found[store.root]
+        if store.root in by_root:
+            store, first = by_root[store.root]
             edit = Edit(first.root, first.changes + edit.changes, first.add + edit.add, first.remove + edit.remove)
-        found[store.root] = (store, edit)
-    return [found[root] for root in sorted(found, key=str)]
+        by_root[store.root] = (store, edit)
+    return [by_root[root] for root in sorted(by_root, key=str)]
 
 
 def _transact(drafts: Sequence[Draft]) -> list[Path]:

@@ -59,19 +59,19 @@ class StateFolder:
         except FileNotFoundError:
             return FolderContents()
         known, self._known = self._known, {}
-        found: list[Worker] = []
+        states: list[Worker] = []
         filed: dict[str, FiledRequest] = {}
         skipped = []
         for name in names:
             read = _READERS.get(os.path.splitext(name)[1])  # noqa: PTH122
             value = read and self._value(name, read, known.get(name))
             if isinstance(value, Worker):
-                found.append(value)
+                states.append(value)
             elif isinstance(value, FiledRequest):
                 filed[name.removesuffix(requests.SUFFIX)] = value
             elif value is not None:
                 skipped.append(SkippedFile(self.path / name, value))
-        return FolderContents(tuple(found), filed, tuple(skipped))
+        return FolderContents(tuple(states), filed, tuple(skipped))
 
     def _value(self, name: str, read: Callable[[bytes, float], Any], known: tuple[tuple[int, ...], Any] | None) -> Any:
         """What ``read`` makes of a file, or why it makes nothing of it; None where it has gone meanwhile."""

@@ -65,7 +65,7 @@ class Fields:
     def texts(self, name: str, pattern: str = ".*") -> tuple[str, ...]:
         """A list of texts that have the ``pattern``; none where it is absent."""
         value = self.content.get(name, [])
-        if not isinstance(value, list) or not all(_fits(one, pattern) for one in value):
+        if not isinstance(value, list) or not all(_fits(text, pattern) for text in value):
             raise self._wrong(name)
         return tuple(value)
 
@@ -94,5 +94,5 @@ def shown(value: object) -> str:
 
 def printable(text: str, longest: int) -> str:
     """``text`` on one line without what a terminal would obey."""
-    words = "".join(one if one.isprintable() else " " for one in text[:longest])
+    words = "".join(letter if letter.isprintable() else " " for letter in text[:longest])
     return words if len(text) <= longest else f"{words[: longest - 1]}…"

@@ -60,7 +60,7 @@ class RunProgress(NamedTuple):
     def settled(self) -> bool:
         """Whether something was requested and nobody is to be waited for."""
         outcomes = {row.outcome for row in self.rows} - {IDLE}
-        return bool(outcomes) and AT_WORK not in outcomes and all(one.lost for one in self.missing)
+        return bool(outcomes) and AT_WORK not in outcomes and all(ranks.lost for ranks in self.missing)
 
     @property
     def complete(self) -> bool:
@@ -80,7 +80,7 @@ def collect(
     """
     seen = folder.read()
     living = [(worker, life.observe(worker, now)) for worker in seen.workers if wanted(worker)]
-    newest = {worker.place: worker.at for worker, _ in sorted(living, key=lambda one: one[0].at)}
+    newest = {worker.place: worker.at for worker, _ in sorted(living, key=lambda pair: pair[0].at)}
     rows = [
         _row(folder, worker, state, seen.requests.get(worker.stage), requested, now)
         for worker, state in living
@@ -175,9 +175,9 @@ def _missing(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
             elif worker.ranks:
                 listed = {int(rank) for rank in worker.ranks.split(",")}
                 requested |= {rank for rank in listed if not worker.world or rank < worker.world}
-        left = sorted(requested - {row.worker.rank for row in group})
-        if left:
-            yield MissingRanks(target, stage, replica, tuple(left), all(row.life.gone for row in group))
+        to_come = sorted(requested - {row.worker.rank for row in group})
+        if to_come:
+            yield MissingRanks(target, stage, replica, tuple(to_come), all(row.life.gone for row in group))
 
 
 _MOST_RANKS = 1_000_000

@@ -15,8 +15,8 @@ from patcher.store.filesystem.files import BYTECODE, CLOSED
 
 def beside(source: Path) -> list[Path]:
     """The ``.pyc`` files of ``source`` in its ``__pycache__`` and, as of old, next to it."""
-    found = [path for path in (source.with_suffix(".pyc"),) if os.path.lexists(path)]
-    return found + _of(source.stem, source.parent / BYTECODE)
+    paths = [path for path in (source.with_suffix(".pyc"),) if os.path.lexists(path)]
+    return paths + _of(source.stem, source.parent / BYTECODE)
 
 
 def elsewhere(source: Path) -> list[Path]:
@@ -33,5 +33,5 @@ def _of(stem: str, folder: Path) -> list[Path]:
         names = sorted(path.name for path in folder.iterdir())
     except CLOSED:  # another user's bytecode is stale by the time of its source
         return []
-    found = (folder / name for name in names if name.startswith(f"{stem}.") and name.endswith(".pyc"))
-    return [path for path in found if path.is_symlink() or path.is_file()]
+    paths = (folder / name for name in names if name.startswith(f"{stem}.") and name.endswith(".pyc"))
+    return [path for path in paths if path.is_symlink() or path.is_file()]

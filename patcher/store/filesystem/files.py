@@ -41,11 +41,11 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def same(one: Node | None, other: Node | None) -> bool:
+def same(node: Node | None, other: Node | None) -> bool:
     """Whether two nodes hold the same thing; times, modes and owners do not count."""
-    if one is None or other is None:
-        return one is other
-    return (one.digest, one.link) == (other.digest, other.link)
+    if node is None or other is None:
+        return node is other
+    return (node.digest, node.link) == (other.digest, other.link)
 
 
 def behind(path: Path) -> bytes:
@@ -143,8 +143,8 @@ def folder(path: Path) -> FolderState | None:
     Raises OSError.
     """
     try:
-        with opened(path) as found:
-            return _folder(found)
+        with opened(path) as opened_folder:
+            return _folder(opened_folder)
     except _ABSENT:
         return None
     except PermissionError:
@@ -152,9 +152,9 @@ def folder(path: Path) -> FolderState | None:
         return FolderState(digest(b""), status.st_atime_ns, status.st_mtime_ns)
 
 
-def _folder(found: Opened) -> FolderState:
-    status = found.status()
-    names = sorted(os.fsencode(name) for name in found.names() if not _ours(name) and not name.endswith(".pyc"))
+def _folder(opened_folder: Opened) -> FolderState:
+    status = opened_folder.status()
+    names = sorted(os.fsencode(name) for name in opened_folder.names() if not _ours(name) and not name.endswith(".pyc"))
     return FolderState(digest(b"\0".join(names)), status.st_atime_ns, status.st_mtime_ns)
 
 
@@ -164,10 +164,10 @@ def _ours(name: str) -> bool:
 
 def clean(path: Path) -> None:
     """Remove the temporary files that a killed run left in the folder ``path``. Raises OSError."""
-    with contextlib.suppress(*CLOSED), opened(path) as found:
-        for name in found.names():
-            if name.startswith(TEMPORARY) and not found.is_folder(name):
-                found.remove(name)
+    with contextlib.suppress(*CLOSED), opened(path) as opened_folder:
+        for name in opened_folder.names():
+            if name.startswith(TEMPORARY) and not opened_folder.is_folder(name):
+                opened_folder.remove(name)
 
 
 def rewind(path: Path, first: FolderState | None) -> None:
@@ -178,7 +178,7 @@ def rewind(path: Path, first: FolderState | None) -> None:
     """
     if first is None:
         return
-    with contextlib.suppress(*CLOSED), opened(path) as found:
-        present = _folder(found)
+    with contextlib.suppress(*CLOSED), opened(path) as opened_folder:
+        present = _folder(opened_folder)
         if present.names == first.names and present.mtime_ns != first.mtime_ns:
-            found.date(first.atime_ns, first.mtime_ns)
+            opened_folder.date(first.atime_ns, first.mtime_ns)

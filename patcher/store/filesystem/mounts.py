@@ -12,8 +12,8 @@ _MOUNTS = "/proc/self/mountinfo"
 
 def kind(descriptor: int) -> str:
     """The kind of file system that an open file lies on, such as ``ext4``; "" where nothing tells."""
-    found = re.search(r"^mnt_id:\s*(\d+)$", kernel_text(f"/proc/self/fdinfo/{descriptor}"), re.MULTILINE)
-    return next((kind for number, _source, _point, kind in _mounts() if found and number == found[1]), "")
+    match = re.search(r"^mnt_id:\s*(\d+)$", kernel_text(f"/proc/self/fdinfo/{descriptor}"), re.MULTILINE)
+    return next((kind for number, _source, _point, kind in _mounts() if match and number == match[1]), "")
 
 
 def over(path: Path) -> str:

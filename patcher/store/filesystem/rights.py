@@ -50,11 +50,11 @@ class Node(NamedTuple):
 
 def attributes(file: int | Path) -> Attributes:
     """The extended attributes of an open file, or of what a path leads to; () where there can be none."""
-    found = []
+    pairs = []
     for name in _listed(file):
         with contextlib.suppress(OSError):  # removed this moment, or known by name only
-            found.append((name, binascii.b2a_base64(os.getxattr(file, name), newline=False).decode()))
-    return tuple(found)
+            pairs.append((name, binascii.b2a_base64(os.getxattr(file, name), newline=False).decode()))
+    return tuple(pairs)
 
 
 def _listed(file: int | Path) -> list[str]:
@@ -227,14 +227,11 @@ def lost_group(gid: int, path: Path) -> str:
 
 def _called(what: str, number: int) -> str:
     """A user or a group in a message about what we cannot do."""
+    if what == "user":
+        return Text("user {uid}", number) if known(what, number) else Text("a user that this container does not know")
     if not known(what, number):
-        user = what == "user"
-        return (
-            Text("a user that this container does not know")
-            if user
-            else Text("a group that this container does not know")
-        )
-    return Text("user {uid}", number) if what == "user" else Text("group {gid}, which you are not in", number)
+        return Text("a group that this container does not know")
+    return Text("group {gid}, which you are not in", number)
 
 
 def _can_set(name: str) -> bool:
