@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 ENDLESS = 1 << 61
 """Later than any record."""
@@ -24,6 +24,9 @@ class Timed(Protocol):
     @property
     def end(self) -> int | None:
         """In microseconds; None while it goes on."""
+
+
+T = TypeVar("T", bound=Timed)
 
 
 class TimeRange(NamedTuple):
@@ -62,6 +65,17 @@ def length(parts: Iterable[Timed]) -> int:
     return sum(end_of(part) - part.start for part in parts)
 
 
-def overlap(parts: Sequence[Timed], other: Sequence[Timed]) -> int:
-    """Return how long both go on; neither overlaps itself."""
-    return length(parts) + length(other) - length(covered((*parts, *other)))
+def overlaps(parts: Iterable[T], union: Sequence[TimeRange]) -> Iterator[tuple[T, int]]:
+    """Yield how long each of ``parts`` and each range of ``union`` go on at once, where they do.
+
+    Both are in order, and neither overlaps itself.
+    """
+    first = 0
+    for part in parts:
+        end = end_of(part)
+        while first < len(union) and union[first].end <= part.start:
+            first += 1
+        at = first
+        while at < len(union) and union[at].start < end:
+            yield part, min(end, union[at].end) - max(part.start, union[at].start)
+            at += 1

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.intervals import TimeRange, by_start, covered, end_of, length, overlap, uncovered
+from patcher.timeline.intervals import TimeRange, by_start, covered, end_of, length, overlaps, uncovered
 from patcher.timeline.model import (
     BALANCE,
     FREE_SYNC,
@@ -88,11 +88,10 @@ def _busy(
 def _use(role: str, busy: Sequence[Sequence[TimeRange]], path: Sequence[PathPiece], records: StepRecords) -> RoleUse:
     whole, lanes = records.end - records.start, len(busy)
     mean = sum(map(length, busy)) / lanes
-    by_reason = defaultdict[tuple[str, str, str], list[PathPiece]](list)
-    for piece in path:
-        by_reason[piece.role, piece.what, piece.phase].append(piece)
-    idle = [uncovered(lane, records.start, records.end) for lane in busy]
-    waited = {reason: sum(overlap(lane, pieces) for lane in idle) for reason, pieces in by_reason.items()}
+    waited = {(piece.role, piece.what, piece.phase): 0 for piece in path}
+    for lane in busy:
+        for piece, us in overlaps(path, uncovered(lane, records.start, records.end)):
+            waited[piece.role, piece.what, piece.phase] += us
     longest = sorted(waited.items(), key=lambda pair: -pair[1])[:REASONS]
     reasons = tuple(IdleReason(*reason, seconds(us / lanes)) for reason, us in longest if us * 100 > whole * lanes)
     return RoleUse(role, lanes, seconds(mean), seconds(whole - mean), round(mean / max(whole, 1), 4), reasons)
@@ -227,7 +226,7 @@ def what_if(
             Text("the last replica and the last rank would finish when the mean one does; work moves, none disappears"),
         ),
         (
-            FREE_SYNC, overlap(path, sync),
+            FREE_SYNC, sum(us for _, us in overlaps(path, sync)),
             Text("nothing waits for the weights; what already runs beside the sync cannot be saved twice"),
         ),
         (

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from patcher.timeline.intervals import TimeRange, covered, length, overlap, uncovered
+from patcher.timeline.intervals import TimeRange, covered, length, overlaps, uncovered
 
 
 def intervals(*pairs: tuple[int, int]) -> list[TimeRange]:
@@ -16,4 +16,6 @@ def test_what_is_covered_and_what_that_leaves() -> None:
 
 
 def test_overlaps_are_counted_once() -> None:
-    assert overlap(intervals((0, 5), (8, 20)), intervals((3, 9), (10, 11), (19, 30))) == 2 + 1 + 1 + 1
+    first, second = intervals((0, 5), (8, 20))
+    together = overlaps([first, second], intervals((3, 9), (10, 11), (19, 30)))
+    assert list(together) == [(first, 2), (second, 1), (second, 1), (second, 1)]
