@@ -128,7 +128,7 @@ def _starts(
         reasons = {
             _ANY: any(map(is_hidden, words)),
             _NO_GROUP: any(_is_missing(word, (root or Path()) / application.folder) for word in words),
-            _NO_CONFIG: not is_here,
+            _NO_CONFIG: not is_here or (file is not None and file.name in reading.written),
         }
         reading.hidden.extend(Hidden(start.where, "", reason) for reason, holds in reasons.items() if holds)
         if is_here:

@@ -32,7 +32,7 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     reading = read(launch, application.packages if application else ())
     results = configured(application, checked, launch.config, reading) if application else []
     # To ask whether a release has a switch takes longer than to look for it.
-    judgements = ((switch, _results(switch, reading)) for switch in checked.switches)
+    judgements = ((switch, _results(switch, launch, reading)) for switch in checked.switches)
     results += [result for switch, judged in judgements if judged and checked.release.has(switch) for result in judged]
     if reading.hidden or not severe:  # else nobody has to know which switches the release has
         results += _unnamed(checked, launch, reading, results)
@@ -65,10 +65,13 @@ def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, .
     return tuple(places.values())
 
 
-def _results(switch: Switch, reading: Reading) -> list[GuardResult]:
+def _results(switch: Switch, launch: Launch, reading: Reading) -> list[GuardResult]:
     """Return what a launch says of a switch: of several places the severest, the last one that is as severe."""
-    judge = {Form.VARIABLE: _variable, Form.OPTION: _option}.get(switch.form, _started)
-    results = sorted(judge(switch, reading), key=lambda result: result.state.severity)[-1:]
+    if switch.form is Form.VARIABLE:
+        results = _variable(switch, launch.environ.get(switch.name), reading)
+    else:
+        results = _option(switch, reading) if switch.form is Form.OPTION else _started(switch, reading)
+    results = sorted(results, key=lambda result: result.state.severity)[-1:]
     requests = _requests(switch, reading)
     if not requests or not results or results[0].state is not State.ARMED:
         return results
@@ -101,25 +104,25 @@ def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
     return []
 
 
-def _variable(switch: Switch, reading: Reading) -> list[GuardResult]:
+def _variable(switch: Switch, value: str | None, reading: Reading) -> list[GuardResult]:
     if results := _unclear(switch, reading):
         return results
-    name, values = switch.name, list[str]()
+    name = switch.name
+    is_seen = any(start.program for start in reading.starts)
     for start in reading.starts:
-        value = start.variables.get(name)
-        if value is None:
+        own = start.variables.get(name, value)
+        value = value if start.program else own
+        if name not in start.variables and any(word.startswith(f"{name}=") for word in start.words):
+            results.append(_judged(switch, State.UNKNOWN, start.where, " ".join(start.words), NOT_PLAIN))
+        if own is None or (is_seen and not start.program):
             continue
-        values.append(value)
-        state, reason = switch.state(value if is_known(value) else None), ""
+        state, reason = switch.state(own if is_known(own) else None), ""
         if state is State.UNKNOWN:
             reason = _VALUE
         elif state is not State.OFF and not (start.sure and start.program):
             state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
-        where = reading.place(f"{name}={value}", ENVIRONMENT)
-        results.append(_judged(switch, state, where, f"{name}={value}", reason))
-    for text in reading.texts:
-        if text.text.startswith(f"{name}=") and text.text.partition("=")[2] not in values:  # a word of a program
-            results.append(_judged(switch, State.UNKNOWN, text.where, text.text, NOT_PLAIN))
+        where = reading.place(f"{name}={own}", ENVIRONMENT)
+        results.append(_judged(switch, state, where, f"{name}={own}", reason))
     return [result for result in results if result.state in (State.ON, State.ARMED)] or results
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import dropwhile
+from posixpath import basename
 from typing import NamedTuple
 
-from patcher.guards.launch import Reading, Start, name_of, read, shown
+from patcher.guards.launch import Reading, Start, read, shown
 from patcher.guards.result import Launch
 from patcher.messages import Text
 
@@ -75,7 +77,8 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
 
 def _elsewhere(start: Start, variable: str) -> Iterator[HookGap]:
     """Yield a gap where the words of a command leave the environment or the folder of the run."""
-    text = " ".join((name_of(start.words[0]), *start.words[1:]))
+    words = [*dropwhile(lambda word: "=" in word, start.words)]
+    text = " ".join((*map(basename, words[:1]), *words[1:]))
     is_sure = start.sure and not text.startswith("sudo")
     for pattern, (why, instead) in _LOST.items():
         if re.fullmatch(pattern, text, re.DOTALL):
