@@ -286,12 +286,7 @@ class _Reader:
                 self.values.setdefault(text.partition("=")[0], []).append(_UNKNOWN)
         elif re.fullmatch(_WRITES, name):
             self.result.written.update(map(basename, texts[1:]))
-        is_document = name == "cat" and any(direction == "<<<" for direction, _ in command.redirects)
-        for direction, word in command.redirects:
-            if direction == ">" and is_document and word.text.endswith(".py"):
-                self.files.add(word.text)  # its text stands here
-            elif ">" in direction:
-                self.result.written.add(basename(word.text))
+        self.result.written.update(basename(word.text) for direction, word in command.redirects if ">" in direction)
 
     def value(self, raw: str) -> str:
         """Return what an expansion comes to: the text where only one is possible, or a mark.
@@ -400,9 +395,6 @@ class _Reader:
         elif call.program in ("cd", "pushd"):
             is_here = is_known(text) and self.folders
             self.folders = (self.folders[0] / "".join(call.own[1:2]), *self.folders) if is_here else ()
-        elif call.program == "cat" and any(word.text.endswith(".py") for _, word in command.redirects):
-            for document in documents:
-                replace(self).python(document.raw, document.line)
         elif not re.fullmatch(rf"{_HARMLESS}|{_ENDS}", call.program):
             self.programs(command, call, documents)
 

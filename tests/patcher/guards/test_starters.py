@@ -20,6 +20,11 @@ STARTERS = REPOSITORY.parent / "shared" / "guard-starters"
 VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
 SET = "export PROFILING_MODE=dynamic"
 ARGS = "global_profiler.tool=torch_memory"
+STEPS = (
+    "global_profiler.steps=${S:-null} global_profiler.tool=npu actor_rollout_ref.actor.profiler.enable=True"
+    " actor_rollout_ref.actor.profiler.all_ranks=True"
+)
+MINE = "defaults:\n  - ppo_trainer\n  - _self_\nglobal_profiler:\n  steps: null\n"
 
 # What a script may be said to be; files beside it are written, too.
 SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
@@ -133,8 +138,24 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     "bash -c 'bash<args'": ({UNKNOWN}, {"args": f"{VERL} {ARGS}"}),
     f"bash -c \"bash -c '{VERL} \\$(cat args)'\"": ({UNKNOWN}, {"args": ARGS}),
     f"bash -c 'cat args|xargs {VERL}'": ({UNKNOWN}, {"args": ARGS}),
-    f"cat > start.py <<EOF\nprint(1)\nEOF\npython3 start.py\n{VERL}": ({OFF}, {}),
-    f"cat > start.py <<EOF\nimport os\nos.system('x')\nEOF\npython3 start.py\n{VERL}": ({UNKNOWN}, {}),
+    f"cat > start.py <<EOF\nprint(1)\nEOF\npython3 start.py\n{VERL}": ({UNKNOWN}, {}),
+    f"cat > start.py <<EOF\nprint(1)\nEOF\n{VERL}": ({OFF}, {}),
+    # what a launch edits, and what a program that is not known hands on
+    f"sed -i s/null/[1]/ my.yaml\n{VERL} --config-path=$PWD --config-name=my": ({UNKNOWN}, {"my.yaml": MINE}),
+    f"{VERL} --config-path=$PWD --config-name=my": ({OFF}, {"my.yaml": MINE}),
+    f"srun {VERL} $(cat args)": ({UNKNOWN}, {"args": ARGS}),
+    "torchrunner $(cat args)": ({UNKNOWN}, {"args": f"{VERL} {ARGS}"}),
+    f"ln -sf on l.sh\n. ./l.sh\n{VERL}": ({UNKNOWN}, {"on": SET, "l.sh": ""}),
+    # values that a variable has only later, elsewhere, or not any more
+    f"S=[1] true\n{VERL} {STEPS}": ({OFF, UNKNOWN}, {}),
+    f"echo $(S=[1])\n{VERL} {STEPS}": ({OFF, UNKNOWN}, {}),
+    f"S=[1] | tee log\n{VERL} {STEPS}": ({OFF, UNKNOWN}, {}),
+    f"S=[1] &\n{VERL} {STEPS}": ({OFF, UNKNOWN}, {}),
+    f"{VERL} {STEPS}; S=[1]": ({OFF, UNKNOWN}, {}),
+    f"S=[1]\nunset S\n{VERL} {STEPS}": ({OFF, UNKNOWN}, {}),
+    f"S=[1]\n{VERL} {STEPS}": ({ON}, {}),
+    f"set -e\nS=[1]\nexport A=b\n{VERL} {STEPS}": ({ON}, {}),
+    f"OFF=(global_profiler.steps=null)\n{VERL} {STEPS.replace('${S:-null}', '[1]')} \"${{OFF[@]}}\"": ({UNKNOWN}, {}),
     # names that are put together
     f"n=PROFILING\nn+=_MODE\nexport $n=1\n{VERL}": ({UNKNOWN}, {}),
     f"printf -v n '%s_%s' PROFILING MODE\nexport $n=1\n{VERL}": ({UNKNOWN}, {}),
