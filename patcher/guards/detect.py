@@ -177,7 +177,9 @@ def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
     """Judge a program or a request that starts it; one that surely runs before one that may."""
     starts = _requests(switch, reading)
     if switch.form is Form.PROGRAM:
-        starts = sorted((start for start in reading.starts if start.program == switch.name), key=_is_unsure)
+        starts = sorted(
+            (start for start in reading.starts if start.program == switch.name), key=lambda start: not start.sure
+        )
     for start in starts[:1]:
         state, reason = (switch.otherwise, "") if start.sure else (State.UNKNOWN, NOT_PLAIN)
         return [_judged(switch, state, start.where, " ".join(start.words), reason)]
@@ -191,8 +193,4 @@ def _requests(switch: Switch, reading: Reading) -> list[Start]:
         for row in switch.requested_by:
             if all(any(re.fullmatch(pattern, word) for word in start.words) for pattern in row):
                 starts.append(start)
-    return sorted(starts, key=_is_unsure)
-
-
-def _is_unsure(start: Start) -> bool:
-    return not start.sure
+    return sorted(starts, key=lambda start: not start.sure)

@@ -8,7 +8,7 @@ from itertools import dropwhile
 from posixpath import basename
 from typing import NamedTuple
 
-from patcher.guards.launch import Reading, Start, read, shown
+from patcher.guards.launch import Start, read, shown
 from patcher.guards.result import Launch
 from patcher.messages import Text
 
@@ -66,12 +66,19 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
 
     Raises Problem(USAGE) where a script that is named cannot be read.
     """
-    reading, gaps = read(launch), dict[str, HookGap]()
-    for start in reading.starts:
+    starts, gaps = read(launch).starts, dict[str, HookGap]()
+    for start in starts:
         for gap in _elsewhere(start, variable):
             gaps.setdefault(gap.where, gap)
-    for gap in _set_anew(reading):
-        gaps.setdefault(gap.where, gap)
+    last = max((number for number, start in enumerate(starts) if start.program), default=-1)
+    for start in starts[: last + 1]:
+        value = start.variables.get("PYTHONPATH", "PYTHONPATH")
+        why, instead = Text("PYTHONPATH is overwritten"), Text("export PYTHONPATH=…:$PYTHONPATH keeps what was there")
+        found = f"PYTHONPATH={value}"
+        if value is None:
+            why, instead, found = Text("PYTHONPATH was unset"), Text("leave it in the environment"), "PYTHONPATH"
+        if value is None or "PYTHONPATH" not in value:
+            gaps.setdefault(start.where, HookGap(start.where, shown(found), why, instead, start.sure))
     return tuple(gaps.values())
 
 
@@ -85,19 +92,3 @@ def _elsewhere(start: Start, variable: str) -> Iterator[HookGap]:
             found = shown(" ".join(start.words))[:200]
             advice = instead or Text("add {option}", submitted(variable))
             yield HookGap(start.where, found, why, advice, is_sure)
-
-
-def _set_anew(reading: Reading) -> Iterator[HookGap]:
-    """Yield a gap where PYTHONPATH is set to what does not contain the folder of the run, or unset."""
-    for number, start in enumerate(reading.starts):
-        if not any(other.program for other in reading.starts[number:]):
-            return
-        for word in start.words:
-            name, equals, value = word.partition("=")
-            if name == "PYTHONPATH" and equals and "PYTHONPATH" not in value:
-                instead = Text("export PYTHONPATH=…:$PYTHONPATH keeps what was there")
-                yield HookGap(start.where, shown(word), Text("PYTHONPATH is overwritten"), instead, start.sure)
-            elif name == "PYTHONPATH" and start.words[0] == "unset":
-                yield HookGap(
-                    start.where, word, Text("PYTHONPATH was unset"), Text("leave it in the environment"), start.sure
-                )

@@ -55,7 +55,7 @@ _RUNS_FILES = r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed"
 _PROGRAM = rf"{_RUNS_FILES}|vllm|sglang|msprof"
 _WRAPS = partial(  # what may stand before the program, or behind these
     re.match,
-    r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|\d[\d.,:-]*[smhd]?$|\w+=",
+    r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|\d[\d.,:-]*[smhd]?$|\w+=\S*$",
 )
 _HARMLESS = (  # they start nothing, set nothing, and go on, whatever words they get
     r"|:|\[\[?|test|true|echo|printf|cd|pushd|popd|ls|cat|cp|mv|rm|mkdir|touch|chmod|chown|ln|pip3?|git|e?grep|sed|awk"
@@ -71,10 +71,11 @@ _PLAIN = (  # commands behind which a script surely goes on, and means the same
 _PASSES_ALWAYS = r"(?s)(:|echo|set|export)( [^\0\1]*)?"
 _FAILS = r"set .*(-\w*[eu]|errexit|nounset)"  # then whatever fails ends the script
 _DIVERTS = r"\bexec\s|\$\{\w+:?[=?]|^IFS="
+_HANDED = r"((sudo|command|srun|uv|conda) .*)?"
 _COMPUTED = (  # commands that start or set what only the run tells: by a hidden word, or what they are fed with
-    rf"(?s)\0.*|.*BASH_ENV.*|(?!({_HARMLESS}|{_ENDS}|{_PROGRAM}) )\S* (.* )?\0( .*)?|(make|just|docker.* up)\b.*"
-    r"|(alias|trap) .*\0.*|eval .*[\0\1].*"
-    r"|(xargs|parallel|find .* -(exec|ok)(dir)?)"
+    rf"(?s)\0.*|.*BASH_ENV.*|(?!({_HARMLESS}|{_ENDS}|{_PROGRAM}) )\S* (.* )?\0( .*)?"
+    rf"|(alias|trap) .*\0.*|eval .*[\0\1].*|{_HANDED}(make|just|docker.* up)\b.*"
+    rf"|{_HANDED}(xargs|parallel|find .* -(exec|ok)(dir)?)"
     r"(?!( (-\S+|\d+|\{\S*\}))*( (echo|printf|rm|kill|ls|cat|mkdir|grep|wc)\b|$)).*"
 )
 _RUNS_INPUT = rf"(?s)(ssh|pdsh) .*|[\0\1]|(.*[\s/])?{_SHELL}( -s.*| -)?"
@@ -368,7 +369,7 @@ class _Reader:
                 self.constants[variable] = value
         if not call.is_harmless or call.program == "unset":
             program = call.program if call.is_python and not call.is_emptied else ""
-            variables = {name: value if equals else None for name, equals, value in pairs if call.texts}
+            variables = {name: value if equals else None for name, equals, value in pairs}
             place = f"{self.path}:{self.line}" if self.path else COMMAND
             self.result.starts.append(Start(place, (*call.marks,), variables, program, is_plain, self.folders))
 
@@ -401,7 +402,7 @@ class _Reader:
     def inputs(self, command: ShellCommand, documents: list[Word], text: str) -> None:
         """Read the here-documents that a shell runs; what else it reads is hidden."""
         is_fed = command.before == "|" or any(direction in ("<", "<>") for direction, _ in command.redirects)
-        if is_fed or not (documents or text.startswith(("ssh", "pdsh"))):
+        if is_fed or not (documents or re.match(r"ssh|pdsh|[\0\1]", text)):
             self.hide(_INPUT, text)
         for document in documents:
             self.inner(document.raw.replace("\\$", "$"), document.line)
@@ -420,8 +421,8 @@ class _Reader:
                 replace(self).python(source.text, source.line)
             elif not call.is_python and re.search(r"[\s<;&|]", source.marked(lambda _: "")):
                 self.inner(source.text, source.line)
-        if "/" in call.texts[0] and not call.is_python and not call.texts[0].startswith(("/usr/", "/bin/", "/opt/")):
-            self.file(call.texts[0])
+        if "/" in call.program:
+            self.file(call.program)
         for option, word in pairwise(call.own if call.is_python else call.texts):
             if file := re.fullmatch(_FILE, f"{option} {word}"):
                 self.file(file["file"])
@@ -450,7 +451,8 @@ class _Call:
         self.texts = [*dropwhile(_ASSIGNS, marks)]
         self.own = [*dropwhile(_WRAPS, self.texts)]
         wraps = self.texts[: len(self.texts) - len(self.own)]
-        self.program = basename(self.own[0]) if self.own else ""
+        is_local = self.own and re.match(rf"(?!/(usr|s?bin|opt)/|(.*/)?({_PROGRAM}|{_SHELL})$).*/", self.own[0])
+        self.program = self.own[0] if is_local else basename("".join(self.own[:1]))
         self.is_python = bool(re.fullmatch(_PROGRAM, self.program))
         self.is_harmless = bool(self.texts) and bool(re.fullmatch(_HARMLESS, self.program))
         self.is_emptied = bool(re.search(r"(^|[\s/])(env|exec) -", " ".join(wraps)))

@@ -146,6 +146,10 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"srun {VERL} $(cat args)": ({UNKNOWN}, {"args": ARGS}),
     "torchrunner $(cat args)": ({UNKNOWN}, {"args": f"{VERL} {ARGS}"}),
     f"ln -sf on l.sh\n. ./l.sh\n{VERL}": ({UNKNOWN}, {"on": SET, "l.sh": ""}),
+    "./echo x": ({UNKNOWN}, {"echo": f"#!/bin/bash\n{SET}\n{VERL}\n"}),
+    f"command xargs -a args {VERL}": ({UNKNOWN}, {"args": ARGS}),
+    f"env -S \"A=1 {VERL} $(cat args)\"": ({UNKNOWN}, {"args": ARGS}),
+    f"retry() {{ \"$@\"; }}\nretry {VERL} trainer.nnodes=1": ({OFF}, {}),
     # values that a variable has only later, elsewhere, or not any more
     f"S=[1] true\n{VERL} {STEPS}": ({OFF, UNKNOWN}, {}),
     f"echo $(S=[1])\n{VERL} {STEPS}": ({OFF, UNKNOWN}, {}),
