@@ -367,7 +367,7 @@ class _Reader:
         for variable, _, value in pairs if not (call.texts or self.nested) else ():
             if is_known(value) and len(value) < _LONGEST and variable not in self.environ:
                 self.constants[variable] = value
-        if not call.is_harmless or call.program == "unset":
+        if call.marks and (not call.is_harmless or call.program == "unset"):
             program = call.program if call.is_python and not call.is_emptied else ""
             variables = {name: value if equals else None for name, equals, value in pairs}
             place = f"{self.path}:{self.line}" if self.path else COMMAND
