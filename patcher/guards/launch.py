@@ -346,9 +346,7 @@ class _Reader:
         sources = [*words, *(word for _, word in command.redirects)]
         self.line = min((word.line for word in sources), default=self.line)
         call = _Call([mark for word in words for mark in self.marks(word)])
-        ends = ("\n", ";", "&", "tee") if call.is_python else ("\n", ";")
-        is_alone = len(words) == len(command.words) and command.before in ("\n", ";", "&") and command.after in ends
-        is_plain = self.plain and is_alone
+        is_plain = self.plain and _stands_alone(command, call)
         self.plain = is_plain and not call.is_emptied
         for word in sources:
             for text in word.commands():
@@ -461,6 +459,13 @@ class _Call:
         self.variables = self.own[1:] if self.is_export else [word for word in before if _ASSIGNS(word)]
         words = [OUTSIDE if is_hidden(word) else word for word in self.own]
         self.shape = " ".join([self.program if words[:1] == self.own[:1] else OUTSIDE, *words[1:]])
+
+
+def _stands_alone(command: ShellCommand, call: _Call) -> bool:
+    """Return whether a command is no part of a list or a pipe, but for Python's into ``tee``."""
+    ends = ("\n", ";", "&", "tee") if call.is_python else ("\n", ";")
+    is_whole = len(_stripped(command)) == len(command.words)
+    return is_whole and command.before in ("\n", ";", "&") and command.after in ends
 
 
 def _stripped(command: ShellCommand) -> list[Word]:

@@ -86,13 +86,7 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
         if match["document"]:
             redirects.append(("<<<", _document(text, match, documents, word.line)))
         elif match["operator"]:
-            if match[0] == ")" and not depth:  # behind a pattern of `case`
-                while commands and commands[-1].after == "|":
-                    commands.pop()
-            elif words or redirects:
-                commands.append(ShellCommand((*words,), (*redirects,), before, match[0]))
-            if before == "|" and words and words[0].raw == "tee" and match[0] in "\n;&":
-                commands[-2:-1] = [commands[-2]._replace(after="tee")]
+            _add(commands, ShellCommand((*words,), (*redirects,), before, match[0]), is_pattern=not depth)
             depth = max(0, depth + {"(": 1, ")": -1}.get(match[0], 0))
             words, redirects, before = [], [], "(" if depth else match[0]
             at = documents.get(match.start(), at)
@@ -104,6 +98,18 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
         elif match["word"]:
             words.append(word)
     return commands
+
+
+def _add(commands: list[ShellCommand], command: ShellCommand, *, is_pattern: bool) -> None:
+    """Add a command that an operator ends; what a bracket ends may be a pattern of ``case``."""
+    if command.after == ")" and is_pattern:
+        while commands and commands[-1].after == "|":
+            commands.pop()
+    elif command.words or command.redirects:
+        is_tee = command.before == "|" and [word.raw for word in command.words[:1]] == ["tee"]
+        if is_tee and commands and command.after in ("\n", ";", "&"):
+            commands[-1] = commands[-1]._replace(after="tee")
+        commands.append(command)
 
 
 def _document(text: str, opening: re.Match[str], documents: dict[int, int], line: int) -> Word:

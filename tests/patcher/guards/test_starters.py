@@ -146,6 +146,7 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"srun {VERL} $(cat args)": ({UNKNOWN}, {"args": ARGS}),
     "torchrunner $(cat args)": ({UNKNOWN}, {"args": f"{VERL} {ARGS}"}),
     f"ln -sf on l.sh\n. ./l.sh\n{VERL}": ({UNKNOWN}, {"on": SET, "l.sh": ""}),
+    f"| tee log\n{VERL}": ({OFF, UNKNOWN}, {}),
     "./echo x": ({UNKNOWN}, {"echo": f"#!/bin/bash\n{SET}\n{VERL}\n"}),
     f"command xargs -a args {VERL}": ({UNKNOWN}, {"args": ARGS}),
     f"env -S \"A=1 {VERL} $(cat args)\"": ({UNKNOWN}, {"args": ARGS}),
