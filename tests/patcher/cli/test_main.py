@@ -151,7 +151,7 @@ sys.meta_path.insert(0, Finder())
 
 @pytest.mark.parametrize(
     "module",
-    ["patches", "patcher.cli", "click", "patcher.cli.patching.apply", "patcher.messages.report", "patcher.commands.patching.applying", "libcst",
+    ["patches", "patcher.cli", "click", "patcher.cli.patching.apply", "patcher.messages.report", "patcher.commands.patching.applying", "patcher.editing",
      "patcher.store.folder"],
 )  # fmt: skip
 def test_ctrl_c_while_a_module_loads_is_exit_130(site: Path, module: str) -> None:
