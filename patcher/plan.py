@@ -140,13 +140,20 @@ class _Planning(NamedTuple):
         of_role = [recipe for recipe in counting if not stage.role or stage.role in recipe.roles]
         chosen = [recipe for recipe in of_role if stage.strategy in ("", *recipe.strategies)]
         if not chosen:
-            units = {typed_as(other) for r in staged for other in r.windows if stage.strategy in r.strategies}
-            strategies = dict.fromkeys(f"--strategy {strategy}" for r in of_role for strategy in r.strategies)
-            cause = Text("--strategy {strategy} has no --{unit} in {stage}", stage.strategy, unit, stage.name)
-            reasons = (gap.reason for gap in self.gaps() if gap.strategy == stage.strategy)
-            notes = tuple(line for reason in reasons for line in reason.lines)
-            raise usage(cause, ", ".join(sorted(units) or strategies), notes=notes)
+            raise self.no_strategy(staged, of_role)
         return chosen
+
+    def no_strategy(self, staged: Sequence[Recipe], of_role: Sequence[Recipe]) -> Problem:
+        """That no recipe has the strategy; the hint names units that have it, or other strategies."""
+        stage, unit = self.config.stage, self.config.stage.window.unit
+        units = {
+            typed_as(other) for recipe in staged for other in recipe.windows if stage.strategy in recipe.strategies
+        }
+        strategies = dict.fromkeys(f"--strategy {strategy}" for recipe in of_role for strategy in recipe.strategies)
+        cause = Text("--strategy {strategy} has no --{unit} in {stage}", stage.strategy, unit, stage.name)
+        reasons = (gap.reason for gap in self.gaps() if gap.strategy == stage.strategy)
+        notes = tuple(line for reason in reasons for line in reason.lines)
+        return usage(cause, ", ".join(sorted(units) or strategies), notes=notes)
 
     def places(self, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
         """Where the recipes may fit: the structures of a published release, of any other all that is there."""
@@ -236,12 +243,7 @@ class _Planning(NamedTuple):
         if fitting and not problems:
             problems = [_no_file(target, recipe) for recipe in lacking]
         if not problems:
-            window = stage.name
-            if stage.window.unit != WHOLE:
-                window = Text("--{unit} in {stage}", stage.window.unit, window)
-            if stage.strategy:
-                window = Text("{window} under --strategy {strategy}", window, stage.strategy)
-            cause = Text("{target} has no place for {window}", f"{name} {target.version}".rstrip(), window)
+            cause = Text("{target} has no place for {window}", f"{name} {target.version}".rstrip(), _typed(stage))
             raise Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(notes))
         releases = [release for release in self.upstream.releases if any(r.structure(release) for r in recipes)]
         version = target.version or Text("of unknown version")
@@ -321,6 +323,13 @@ def _with_needed(fitting: Sequence[_Fitting]) -> list[_Fitting]:
     names = {fit.place.recipe.name for fit in fitting}
     needed = [fit for fit in fitting if not fit.place.recipe.needs or not names.isdisjoint(fit.place.recipe.needs)]
     return needed if len(needed) == len(fitting) else _with_needed(needed)
+
+
+def _typed(stage: Stage) -> str:
+    typed = stage.name
+    if stage.window.unit != WHOLE:
+        typed = Text("--{unit} in {stage}", stage.window.unit, typed)
+    return Text("{window} under --strategy {strategy}", typed, stage.strategy) if stage.strategy else typed
 
 
 def _called(recipe: Recipe) -> str:

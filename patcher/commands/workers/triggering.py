@@ -166,9 +166,7 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
         turn, at = options.turns, int(options.training)
         hint = Text("a worker writes from its first {turns} on; to leave a request for it, add --at {first}", turn, at)
         raise watching.nobody(folder, found.skipped).replace(hint=hint)
-    of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
-    units = [row for row in of_target if row.worker.unit == options.window.unit]
-    counting = [row for row in units if options.stage in ("", row.worker.stage)]
+    of_target, counting = _counting(found, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
@@ -177,6 +175,13 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
     cause = Text("{request}: {waiting}", f"{options.target} {options.words}".lstrip(), waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _choices(living, found.rows))
+
+
+def _counting(found: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
+    """The workers of the target, and of these the ones that count the unit."""
+    of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
+    units = [row for row in of_target if row.worker.unit == options.window.unit]
+    return of_target, [row for row in units if options.stage in ("", row.worker.stage)]
 
 
 def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
