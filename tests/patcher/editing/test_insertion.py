@@ -567,3 +567,28 @@ def test_a_line_may_go_behind_a_statement_with_a_body(rest: str) -> None:
     assert "enter()  # rlpatch: vllm-ascend rollout\n        if not self.eager:\n" in after
     assert f"{rest}        leave()  # rlpatch: vllm-ascend rollout\n        # what is left\n" in after
     assert markers.strip(after.encode()).decode() == source
+
+
+def test_what_meets_at_a_statement_is_nested_and_the_last_head_is_the_first() -> None:
+    first, last = (Insertion("update", where=Head(), line=f"head{n}()", why="") for n in (1, 2))
+    outer, inner = (
+        Insertion("update", where=Around("split(...)", f"out{n}()"), line=f"in{n}()", why="") for n in (1, 2)
+    )
+    ours = [
+        line.partition("  # rlpatch")[0].strip() for line in updated(UPDATE, first, outer, inner, last).splitlines()
+    ]
+    at = ours.index("batches = split(data)")
+    assert ours[at - 4 : at + 3] == [
+        "head2()", "head1()", "in1()", "in2()", "batches = split(data)", "out2()", "out1()",
+    ]  # fmt: skip
+
+
+def test_what_goes_behind_a_body_goes_behind_its_comments() -> None:
+    source = UPDATE.replace(
+        "        return metrics\n", "            # of the body\n        # of the next one\n        return metrics\n"
+    )
+    around = Insertion("update", where=Around("with self.engine: ...", "left()"), line="entered()", why="")
+    lines = [line.partition("  # rlpatch")[0].strip() for line in updated(source, around).splitlines()]
+    assert lines[lines.index("# of the body") : lines.index("return metrics")] == [
+        "# of the body", "left()", "# of the next one",
+    ]  # fmt: skip
