@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from patches.projects import names, projects, upstreams
 from patches.releases import Releases
+from tests.matrix import MATRIX
 from tests.patches.surveys import run
 
 DECLARED = '''
@@ -48,6 +49,7 @@ UPSTREAM = Upstream(PROJECT, recipes=(LOOP,), switches=TORCH_NPU, tool="npu")
 LOOP = "class Trainer:\n    def train(self, batches):\n        for batch in batches:\n            step(batch)\n"
 
 
+@MATRIX
 def test_a_new_framework_is_one_package_and_nothing_else(copied: Path, tmp_path: Path) -> None:
     before = set(copied.rglob("*.py"))
     (copied / "patches/toy_engine").mkdir()

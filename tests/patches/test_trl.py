@@ -8,7 +8,7 @@ import pytest
 
 from fixtures import releases
 from patches.trl import recipes as trl
-from tests.matrix import ends, in_releases
+from tests.matrix import ends, in_releases, thinned
 from tests.patcher.store.tree import picture
 from tests.patches.command_line import files, install, run, there_and_back
 
@@ -59,7 +59,7 @@ def test_both_stages_stand_in_one_class(tmp_path: Path) -> None:
     assert picture(root) == pristine
 
 
-@pytest.mark.parametrize("version", ends(UPSTREAM.releases))
+@pytest.mark.parametrize("version", thinned(ends(UPSTREAM.releases), UPSTREAM.releases[-1:]))
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
