@@ -355,18 +355,24 @@ def _with_body(lines: list[str], called: list[str], name: str) -> list[str]:
     if not given or len(places) != 1 or len(body) > _SHORT:
         return []
     call = re.fullmatch(rf"( +)(?:(\w+) = )?self\.{name}\({re.escape(given[1])}\)(  #.*)?", lines[places[0]])
-    returned = [line.strip() for line in body if line.lstrip().startswith("return")]
-    if not call or returned != ([body[-1].strip()] if call[2] else []):
-        return []
-    if call[2]:
-        value = body.pop().strip().replace("return ", "", 1)
-        body += [f"    {call[2]} = {value}"] if value != call[2] else []
-    stored = {node.id for node in _names(called) if isinstance(node.ctx, ast.Store)} - {call[2]}
-    if stored & {node.id for node in _names(lines)}:
+    assigned = _assigning(body, call[2] or "") if call else []
+    stored = {node.id for node in _names(called) if isinstance(node.ctx, ast.Store)}
+    if not call or not assigned or (stored - {call[2]}) & {node.id for node in _names(lines)}:
         return []
     imported = {line for line in lines[1:] if line.startswith(("    import ", "    from "))}
-    put_in = (call[1][4:] + line for line in body if line not in imported)
+    put_in = (call[1][4:] + line for line in assigned if line not in imported)
     return [*lines[: places[0]], *put_in, *lines[places[0] + 1 :]]
+
+
+def _assigning(body: list[str], target: str) -> list[str]:
+    """The body of a method that assigns to ``target`` ("": to nothing) what its last line returns; [] if others do."""
+    returns = [line for line in body if line.lstrip().startswith("return")]
+    if not target:
+        return [] if returns else body
+    if returns != body[-1:]:
+        return []
+    value = body[-1].strip().replace("return ", "", 1)
+    return body[:-1] if value == target else [*body[:-1], f"    {target} = {value}"]
 
 
 def _names(lines: Sequence[str]) -> list[ast.Name]:
