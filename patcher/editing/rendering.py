@@ -350,7 +350,8 @@ def _with_body(lines: list[str], called: list[str], name: str) -> list[str]:
     The statement gives the parameters by their names, nothing returns but the last line, and no local name means two
     things.
     """
-    (head, *body), places = called, [at for at, line in enumerate(lines) if f"self.{name}(" in line]
+    head, *body = called
+    places = [at for at, line in enumerate(lines) for _ in re.findall(rf'\.{name}\b|"{name}"', line)]
     given = re.fullmatch(rf"def {name}\(self(?:, )?(.*)\):", head)
     if not given or len(places) != 1 or len(body) > _SHORT:
         return []

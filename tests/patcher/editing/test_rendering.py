@@ -207,6 +207,7 @@ LONG = "def note(self):\n" + "\n".join("    self.at = 1" for _ in range(15))
         ("self.note()", "def note(self):\n    return 1", None),  # a value that nobody takes
         ("m = self.note()", "def note(self):\n    self.at = 1", None),  # no value
         ("m = self.note() + self.note()", "def note(self):\n    return 1", None),
+        ("self.note(); later(self.note)", "def note(self):\n    self.at = 1", None),  # and hands it on
         ("self.note()", LONG, None),
     ],
 )
