@@ -10,18 +10,22 @@ from typing import NamedTuple
 _NESTING = 5  # of brackets in brackets; a bound keeps the time linear in what is read
 _INSIDE = _BRACES = r"[^(){}]*"
 for _ in range(_NESTING):
-    _INSIDE = rf"""(?:[^()'"\\#]|'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<=[\s;])\#[^\n]*|(?<![\s;])\#|\({_INSIDE}\))*"""
+    _INSIDE = (
+        rf"""(?:[^()'"\\#]|'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<=[\s;])\#[^\n]*(?![^\n])|(?<![\s;])\#|\({_INSIDE}\))*"""
+    )
     _BRACES = rf"(?:[^{{}}\\]|\\.|\{{{_BRACES}\}})*"
 _NUMBER = r"\$?\(\((?:[^()$]|\$(?!\()|\([^()]*\))*\)\)"
 _RUN = rf"(?s){_NUMBER}|[$<>]\(({_INSIDE})\)|`((?:\\.|[^`\\])*)`"
+# No text matches two alternatives, so that nothing is tried twice where a quote is not closed.
+_NAME = r"\$(?:[A-Za-z_]\w*(?!\w)|[0-9@*\#?$!-])"
+_DOLLAR = rf"{_NUMBER}|(?!{_NUMBER})\$\({_INSIDE}\)|\$\{{{_BRACES}\}}|`(?:\\.|[^`\\])*`|{_NAME}"
 _EXPANSION = (  # what a command in brackets or a test says is one, too
-    rf"{_NUMBER}|[$<>]\({_INSIDE}\)|(?<==)\({_INSIDE}\)|\$\{{{_BRACES}\}}|`(?:\\.|[^`\\])*`"
-    r"|\$'(?:\\.|[^'\\])*'|\$(?:[A-Za-z_]\w*|[0-9@*\#?$!-])"
+    rf"{_DOLLAR}|[<>]\({_INSIDE}\)|(?<==)\({_INSIDE}\)|\$'(?:\\.|[^'\\])*'"
     r"|\{[^\s{}'\"$`]{0,200}(?:,|\.\.)[^\s{}'\"$`]{0,200}\}|\[\[\s(?:[^\n;`$]|\$(?!\()){0,500}?\s\]\]"
 )
-_DOUBLE = rf'"((?:\\.|{_EXPANSION}|[^"\\])*)"'
+_DOUBLE = rf'"((?:\\.|(?!\(){_DOLLAR}|[^"\\$`]|\$(?![\w({{@*\#?$!-]))*)"'
 _PIECE = rf"(?s)({_EXPANSION})|\\(.)|'([^']*)'|{_DOUBLE}"
-_IN_DOUBLE = rf"(?s)({_EXPANSION})|\\([$`\"\\\n])"
+_IN_DOUBLE = rf"(?s)((?!\(){_DOLLAR})|\\([$`\"\\\n])"
 # What a scheduler reads is no comment.
 _TOKEN = rf"""(?xs)(?P<space>(?:[ \t\r]|\\(?:\n|\Z))+|\#(?!SBATCH|PBS|BSUB)[^\n]*)
     |(?P<document><<-?(?!<)[ \t]*\\?(?P<quote>['"]?)(?P<name>[A-Za-z_][\w.-]*)(?P=quote))

@@ -261,10 +261,12 @@ HOSTILE = {
     "functions": "".join(f"f{number}() {{ :; }}\n" for number in range(9_000)),
     "names of names": "".join(f"A{number}=$A{number - 1}$A{number - 1}\n" for number in range(6_000)),
     "itself": ". ./run.sh\n" * 10_000,
+    "a quote without an end": 'echo "' + "$ABC $(b) $((1 + 2)) ${c} " * 4_000,
+    "comments in a bracket without an end": "A=(\n" + "a # it is x\n" * 9_000 + "'",
 }
 
 
-@pytest.mark.parametrize("name", thinned([*HOSTILE], ("brackets",)))
+@pytest.mark.parametrize("name", thinned([*HOSTILE], ("brackets", "a quote without an end")))
 def test_a_text_that_is_made_to_take_long_does_not(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "run.sh").write_text(f"{HOSTILE[name]}\n")
     monkeypatch.chdir(tmp_path)
