@@ -150,15 +150,17 @@ class Removal(NamedTuple):
     def lines(self, *, dry_run: bool) -> Iterator[str]:
         """Return the lines of the report: each patch, and what becomes of its files."""
         verb, previous = Text("would revert") if dry_run else Text("reverted"), None
-        for patch, file, others in self._files():
+        for patch, file, other_patches in self._files():
             if patch != previous:
                 yield f"{patch} in {self.root.path}"
             previous = patch
-            if others is None:
+            if other_patches is None:
                 yield Text("  forgotten: {file} was replaced in the meantime and has no line of the patch", file)
             else:
-                left = Text("the lines of another patch stay") if others else Text("none of our lines is left")
-                yield Text("  {verb} {file}: {left}", verb, file, left)
+                remains = (
+                    Text("the lines of another patch stay") if other_patches else Text("none of our lines is left")
+                )
+                yield Text("  {verb} {file}: {left}", verb, file, remains)
         for file, lost in self.restored.items():
             what = Text("this goes with it:") if lost else Text("nobody else had changed it")
             restored = Text("would restore {file} from its backup", file)
@@ -169,8 +171,8 @@ class Removal(NamedTuple):
 
     def payload(self, nodes: tuple[str, ...] = ()) -> Iterator[RevertedFile]:
         """Return the files for JSON, with the ``nodes`` of a cluster if there are any."""
-        for _, file, others in self._files():
-            yield RevertedFile(str(self.root.path), file, others is not None, nodes or None)
+        for _, file, other_patches in self._files():
+            yield RevertedFile(str(self.root.path), file, other_patches is not None, nodes or None)
 
     def _files(self) -> Iterator[tuple[PatchId, str, bool | None]]:
         """Return each patch and file; whether lines of another patch stay there, None for a file that was replaced."""
@@ -181,29 +183,29 @@ class Removal(NamedTuple):
                 yield record.patch, file, None if change is None else change.after != change.pristine
 
 
-def removal(root: PatchedRoot, wanted: Collection[PatchId], *, restore: bool = False) -> Removal | None:
-    """Return what removes the ``wanted`` patches from ``root``, None where it has none. Raises Problem (FOREIGN_EDIT).
+def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = False) -> Removal | None:
+    """Return what removes the ``patches`` patches from ``root``, None where it has none. Raises Problem (FOREIGN_EDIT).
 
     With ``restore`` a file in which inserted lines were edited becomes its backup, which holds no patch at all.
     """
-    edited = [*edited_files(root, wanted)] if restore else []
-    patches = [
-        record.patch for record in root.records if record.patch in wanted or not {*edited}.isdisjoint(record.files)
+    edited = [*edited_files(root, patches)] if restore else []
+    removed = [
+        record.patch for record in root.records if record.patch in patches or not {*edited}.isdisjoint(record.files)
     ]
     backups = {file: root.backup(PurePosixPath(file)) for file in edited}
     if missing := [file for file, backup in backups.items() if backup is None]:
         cause = Text("our lines were edited, and there is no backup that can be read")
         raise Problem(Kind.FOREIGN_EDIT, cause, str(root.path / missing[0]), markers.REINSTALL)
-    if not patches:
+    if not removed:
         return None
     readable = {file: backup for file, backup in backups.items() if backup is not None}
     lost = {file: edits.diff(file, markers.unmarked(root.marked()[file]), backup) for file, backup in readable.items()}
-    return Removal(root, edits.revert(root.path, root.read, root.records, patches, readable), lost)
+    return Removal(root, edits.revert(root.path, root.read, root.records, removed, readable), lost)
 
 
-def edited_files(root: PatchedRoot, wanted: Collection[PatchId]) -> Iterator[str]:
-    """Return the files of the ``wanted`` patches in which somebody has edited inserted lines."""
-    files = {file for record in root.records if record.patch in wanted for file in record.files}
+def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[str]:
+    """Return the files of the ``patches`` patches in which somebody has edited inserted lines."""
+    files = {file for record in root.records if record.patch in patches for file in record.files}
     for file, data in root.marked().items():
         try:
             markers.strip(data if file in files else b"")

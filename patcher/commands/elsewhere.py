@@ -77,5 +77,5 @@ def state() -> Path:
 
 def folder() -> Path:
     """The folder of the entries; links above ``rlpatch`` are followed, since a home may be one."""
-    above, own = os.path.split(state())
-    return Path(os.path.realpath(above), own, "roots")
+    above, name = os.path.split(state())
+    return Path(os.path.realpath(above), name, "roots")

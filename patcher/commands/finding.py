@@ -73,13 +73,13 @@ class SearchOptions:
     def target(self, word: str, command: str) -> Target:
         """The same without the recipes, which take as long to import as all the rest."""
         name, version = _parsed(word)
-        known = projects.projects()
+        known_projects = projects.projects()
         return targets.find(
-            next(project for project in known if project.name == name),
+            next(project for project in known_projects if project.name == name),
             path=self.path,
             python=self.python,
             version=version,
-            projects=known,
+            projects=known_projects,
             command=command,
             again=lambda text: self.again(word, text),
             environment=self.environment,
@@ -118,29 +118,29 @@ def _parsed(word: str) -> tuple[str, str | None]:
 
 def named_projects(names: Sequence[str], search: Search) -> set[str]:
     """The projects that ``names`` mean. Raises Problem (USAGE, NO_TARGET) for a version, or what is no project."""
-    known = projects.projects()
-    wanted = set()
+    known_projects = projects.projects()
+    chosen = set()
     for word in names:
-        name, _ = targets.parse(word.partition("==")[0], known)
+        name, _ = targets.parse(word.partition("==")[0], known_projects)
         if "==" in word:
             raise usage(Text("{word}: patches are found by target, not by version", word), search.again(word, name))
-        wanted.add(name)
-    return wanted
+        chosen.add(name)
+    return chosen
 
 
-def nothing_found(names: Sequence[str], found: Discovery) -> Note:
+def nothing_found(names: Sequence[str], discovery: Discovery) -> Note:
     """That no patch of ``names`` was found, and where was looked."""
     what = Text("no patch of {names}", ", ".join(names)) if names else Text("nothing is patched")
-    return Note(what, Text("looked in: {places}", joined(SEMICOLON, found.searched)))
+    return Note(what, Text("looked in: {places}", joined(SEMICOLON, discovery.searched)))
 
 
-def report_nothing(names: Sequence[str], found: Discovery, *, here: bool = False) -> StepResult:
+def report_nothing(names: Sequence[str], discovery: Discovery, *, here: bool = False) -> StepResult:
     """The same as a result, with a warning for each project that is there but cannot be patched.
 
     ``here``: something is patched elsewhere.
     """
-    warnings = StepResult.noted((problem.note for problem in found.problems), "warning")
-    text, detail = nothing_found(names, found)
+    warnings = StepResult.noted((problem.note for problem in discovery.problems), "warning")
+    text, detail = nothing_found(names, discovery)
     if here:
         text = Text("{nothing} here", text)
     return StepResult((joined(SEMICOLON, (text, detail)),)) + warnings

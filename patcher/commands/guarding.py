@@ -51,8 +51,8 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
             absent[word] = problem
             if placed:
                 continue
-        found, data[name] = _check(upstream, version or "", target, launch)
-        step += found
+        checked, data[name] = _check(upstream, version or "", target, launch)
+        step += checked
     if absent and not placed:
         step += StepResult.noted([Note(Text("not found here: {absent}", ", ".join(absent)), _UNSEEN)])
     if not data and not step.problems:
@@ -62,11 +62,11 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
 
 def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
     version = target.version if target else version
-    found, step = _look(upstream, version, target, launch, severe=False)
+    results, step = _look(upstream, version, target, launch, severe=False)
     lines = [f"{upstream.project.name} {version}".rstrip()]
-    lines += [line for alike in _grouped(found) for line in _lines(alike)]
-    problems = tuple(_problem(upstream, one, one.off) for one in found if one.state is State.ON)
-    return step + StepResult(tuple(lines), problems=problems), TargetCheck(version or None, found)
+    lines += [line for alike in _grouped(results) for line in _lines(alike)]
+    problems = tuple(_problem(upstream, result, result.off) for result in results if result.state is State.ON)
+    return step + StepResult(tuple(lines), problems=problems), TargetCheck(version or None, results)
 
 
 def guard(
@@ -82,19 +82,21 @@ def guard(
 
     Where ``profiler`` itself is set up, nothing of ours records: so what is on is no problem, and it is meant to be.
     """
-    found, step = _look(upstream, version, target, launch, severe=True)
+    results, step = _look(upstream, version, target, launch, severe=True)
     doubtful = []
-    for one in found:
-        if one.state is State.OFF:
+    for result in results:
+        if result.state is State.OFF:
             continue
-        if profiler and one.profiler == profiler:
-            text = Text("{profiler} is {state} ({where}), so the settings count", profiler, one.state.value, one.where)
-            step += StepResult.noted([Note(text, joined("\n", _seen(one)))])
-        elif one.state is State.ON and not force and not profiler:
-            hint = Text("{off}; or --force: then the inserted code decides while the engine runs", one.off)
-            step += StepResult(problems=(_problem(upstream, one, hint),))
-        elif one.reason != one.where:  # else nothing was looked at, which `check` says
-            doubtful.append(one)
+        if profiler and result.profiler == profiler:
+            text = Text(
+                "{profiler} is {state} ({where}), so the settings count", profiler, result.state.value, result.where
+            )
+            step += StepResult.noted([Note(text, joined("\n", _seen(result)))])
+        elif result.state is State.ON and not force and not profiler:
+            hint = Text("{off}; or --force: then the inserted code decides while the engine runs", result.off)
+            step += StepResult(problems=(_problem(upstream, result, hint),))
+        elif result.reason != result.where:  # else nothing was looked at, which `check` says
+            doubtful.append(result)
     return step + StepResult.noted(map(_warning, _grouped(doubtful)), "warning")
 
 
@@ -102,8 +104,8 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
     """What a run has to say for ``profiler`` to record in ``target``, in words."""
     project = upstream.project
     release = Release(target.version, project.releases, target.root / project.package)
-    active = [one for one in upstream.switches if one.profiler == profiler and release.has(one)]
-    return joined(OR, dict.fromkeys(one.name for one in reversed(active)))
+    active = [switch for switch in upstream.switches if switch.profiler == profiler and release.has(switch)]
+    return joined(OR, dict.fromkeys(switch.name for switch in reversed(active)))
 
 
 def _look(
@@ -119,20 +121,20 @@ def _look(
     return detect(checked, launch, severe=severe), step
 
 
-def _grouped(found: Iterable[GuardResult]) -> list[list[GuardResult]]:
+def _grouped(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
     """The results; those of which nothing is known for the same reason stand together."""
     groups: dict[object, list[GuardResult]] = {}
-    for one in dict.fromkeys(found):
-        groups.setdefault(one.reason if one.state is State.UNKNOWN else one, []).append(one)
+    for result in dict.fromkeys(results):
+        groups.setdefault(result.reason if result.state is State.UNKNOWN else result, []).append(result)
     return [*groups.values()]
 
 
 def _warning(alike: Sequence[GuardResult]) -> Note:
     """One note on results of a group; what to type stands on its line where there is room."""
     first = alike[0]
-    details = [line for one in alike for line in (_named(one), *_seen(one), *_off(one))]
+    details = [line for result in alike for line in (_named(result), *_seen(result), *_off(result))]
     if first.state is State.UNKNOWN:
-        names = {one.profiler for one in alike}
+        names = {result.profiler for result in alike}
         who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
         reason = first.reason or first.where
         return Note(Text("{profiler} may be on: {reason}", who, reason), joined("\n", [*details, AGAIN]))
@@ -152,9 +154,11 @@ def _lines(alike: Sequence[GuardResult]) -> Iterator[str]:
     if first.state is State.OFF:
         return
     unknown = first.state is State.UNKNOWN
-    for one in alike:
-        named = [_named(one)] if len(alike) > 1 else []
-        yield from (Detail("    {line}", line) for line in (*named, *_seen(one), *(_off(one) if unknown else ())))
+    for result in alike:
+        heading = [_named(result)] if len(alike) > 1 else []
+        yield from (
+            Detail("    {line}", line) for line in (*heading, *_seen(result), *(_off(result) if unknown else ()))
+        )
     if not unknown:
         yield from (Text("    {line}", line) for line in _off(first))
     elif first.reason not in ("", first.where):
@@ -162,19 +166,19 @@ def _lines(alike: Sequence[GuardResult]) -> Iterator[str]:
         yield Detail("    {line}", AGAIN)
 
 
-def _named(one: GuardResult) -> Text:
-    return Text("{profiler} ({where})", one.profiler, one.where)
+def _named(result: GuardResult) -> Text:
+    return Text("{profiler} ({where})", result.profiler, result.where)
 
 
-def _seen(one: GuardResult) -> list[str]:
-    lines = ((one.found, Text("found: {text}", one.found)), (one.why, Text("why: {text}", one.why)))
+def _seen(result: GuardResult) -> list[str]:
+    lines = ((result.found, Text("found: {text}", result.found)), (result.why, Text("why: {text}", result.why)))
     return [line for text, line in lines if text]
 
 
-def _off(one: GuardResult) -> list[str]:
-    return [Text("to switch it off: {off}", one.off)] if one.off else []
+def _off(result: GuardResult) -> list[str]:
+    return [Text("to switch it off: {off}", result.off)] if result.off else []
 
 
-def _problem(upstream: Upstream, one: GuardResult, hint: str) -> Problem:
-    cause = Text("{profiler} is switched on for {name}: {found}", one.profiler, upstream.project.name, one.found)
-    return Problem(Kind.PROFILER_ON, cause, one.where, hint, (one.why,))
+def _problem(upstream: Upstream, result: GuardResult, hint: str) -> Problem:
+    cause = Text("{profiler} is switched on for {name}: {found}", result.profiler, upstream.project.name, result.found)
+    return Problem(Kind.PROFILER_ON, cause, result.where, hint, (result.why,))

@@ -90,13 +90,13 @@ def remember(roots: Iterable[Path]) -> None:
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
         path = elsewhere.folder()
         path.parent.parent.mkdir(parents=True, exist_ok=True)
-        for made in (path.parent, path):
-            with opened(made.parent) as above, suppress(FileExistsError):
-                os.mkdir(made.name, dir_fd=above.descriptor)
-        with opened(path) as folder:
+        for folder in (path.parent, path):
+            with opened(folder.parent) as above, suppress(FileExistsError):
+                os.mkdir(folder.name, dir_fd=above.descriptor)
+        with opened(path) as place:
             for root in map(os.fsencode, map(os.path.realpath, roots)):
                 with suppress(OSError):  # the others are kept
-                    files.place(folder, hashlib.sha256(root).hexdigest()[:16], Node("", None, 0o600, -1, -1), root)
+                    files.place(place, hashlib.sha256(root).hexdigest()[:16], Node("", None, 0o600, -1, -1), root)
 
 
 def running(where: Where, patched: PatchedTargets) -> Sequence[processes.RunningProcess]:

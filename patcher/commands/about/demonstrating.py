@@ -73,8 +73,8 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
                 step = StepResult(tuple(lines), problems=(problem,))
                 return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
             if "--calls" in words:
-                shown = CommandLine("demo", "-v"), CommandLine("diff")
-                lines += [Text("Every line: `{demo}`, or `{diff}` of your own patch.", *shown), ""]
+                follow_ups = CommandLine("demo", "-v"), CommandLine("diff")
+                lines += [Text("Every line: `{demo}`, or `{diff}` of your own patch.", *follow_ups), ""]
             if words[0] == "apply":
                 hashes["patched"] = _hash(site)
                 lines += [Text("The tree is now {patched}.", hashes["patched"]), ""]

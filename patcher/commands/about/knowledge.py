@@ -122,12 +122,12 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
 
 
 def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
-    known: set[str] = set()
+    reasons_told: set[str] = set()
     for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
         if structures:
             yield ""
-            yield from _recipe(recipe, structures, known)
+            yield from _recipe(recipe, structures, reasons_told)
             yield from _here(recipe, structures, places)
     yield ""
     yield from _by_itself(upstream, release, {recipe.stage for recipe in recipes})
@@ -143,34 +143,34 @@ Places = dict[tuple[str, str], dict[str, list[str]]]
 
 def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
     """The places of every stage that the target has, and why others of its release are not there."""
-    found: Places = {}
+    places: Places = {}
     unlike: list[Problem] = []
-    staged = (one for one in recipes if not one.calls)
+    staged = (recipe for recipe in recipes if not recipe.calls)
     for stage, unit in dict.fromkeys((recipe.stage, unit) for recipe in staged for unit in recipe.windows):
         try:
             for file, text in _call_sites(upstream, target, stage, unit):
-                found.setdefault((stage, file), {}).setdefault(text, []).append(unit)
+                places.setdefault((stage, file), {}).setdefault(text, []).append(unit)
         except Problem as problem:
             unlike += [problem] if problem.kind is not Kind.NO_RECIPE else []
-    for recipe in (one for one in recipes if one.calls):
+    for recipe in (recipe for recipe in recipes if recipe.calls):
         structure = recipe.structure(plan.published(upstream, target.version))
-        for file in dict.fromkeys(one.file for one in recipe.structures):
+        for file in dict.fromkeys(structure.file for structure in recipe.structures):
             try:
-                found[recipe.stage, file] = {text: [WHOLE] for text in _arguments(upstream, recipe, file, target)}
+                places[recipe.stage, file] = {text: [WHOLE] for text in _arguments(upstream, recipe, file, target)}
             except Problem as problem:
                 # Else it is another recipe's file: any recipe is tried where the release is not a known one.
                 unlike += [problem] if structure and structure.file == file else []
-    return found, unlike
+    return places, unlike
 
 
 def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> Iterator[tuple[str, str]]:
     """The file and the text of each of our lines outside of the block."""
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
-    made = plan.apply(upstream, target, resolve(request, upstream, target))
-    for change in made.edit.changes:
+    plan_of_recipe = plan.apply(upstream, target, resolve(request, upstream, target))
+    for change in plan_of_recipe.edit.changes:
         for number, line in enumerate(change.after.decode("utf-8", "replace").splitlines(), 1):
-            if line.endswith(f"  {markers.tag(made.patch)}"):
+            if line.endswith(f"  {markers.tag(plan_of_recipe.patch)}"):
                 yield str(change.path), f"{number} {line.strip()}"
 
 
@@ -180,11 +180,12 @@ def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) ->
     every = {name: spec.default for name, spec in options_of(BuiltinStage.PROFILER).items()}
     within = recipe.probe.arguments(resolve(ProfileRequest((), {"stage": recipe.stage, **every}), upstream, target))
     now = editing.present(target.read(PurePosixPath(file)), recipe, where=str(target.root / file))
-    return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
+    settings = (setting for setting in now if (setting.function, setting.keyword) in within)
+    return [f"{setting.line} {setting.keyword}={setting.before}" for setting in settings]
 
 
-def _recipe(recipe: Recipe, structures: Sequence[Structure], known: set[str]) -> Iterator[str]:
-    """The lines on one recipe; a reason that is ``known`` from another one is not repeated."""
+def _recipe(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[str]) -> Iterator[str]:
+    """The lines on one recipe; reasons that were told of another one are not repeated."""
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
         yield Text("  with --markers also where the window is {marks}", ", ".join(map(typed_as, recipe.marks)))
@@ -195,8 +196,8 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], known: set[str]) ->
         (recipe.how, Text("  how: {how}", recipe.how)),
         (recipe.remove_when, Text("  remove when: {remove_when}", recipe.remove_when)),
     )
-    yield from (line for reason, line in reasons if reason not in known)
-    known.update((recipe.why, recipe.how, recipe.remove_when))
+    yield from (line for reason, line in reasons if reason not in reasons_told)
+    reasons_told.update((recipe.why, recipe.how, recipe.remove_when))
     yield Text("  upstream: {upstream}", recipe.upstream)
     for structure in structures:
         first, last = structure.releases[0], structure.releases[-1]
@@ -241,8 +242,8 @@ def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> It
 
 
 def _shown(site: Insertion, recipe: Recipe) -> str:
-    shown = PatchId("", recipe.stage).rename("; ".join(site.lines))
-    return shown.replace("{units}", site.where.names[0]) if isinstance(site.where, Loop) else shown
+    code = PatchId("", recipe.stage).rename("; ".join(site.lines))
+    return code.replace("{units}", site.where.names[0]) if isinstance(site.where, Loop) else code
 
 
 def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:

@@ -81,16 +81,23 @@ def _applied(
     step: StepResult, plans: Sequence[Planned], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
     verb = describing.WOULD if dry_run else describing.DONE
-    for search, ours in groupby(plans, key=lambda one: one.search):
-        step = sum((describing.described(one.upstream, one.plan, verb) for one in ours), step + StepResult(on(search)))
-    data = Applied(dry_run, tuple(describing.payload(one.plan, one.search.nodes) for one in plans), committed.nodes)
+    for search, ours in groupby(plans, key=lambda planned: planned.search):
+        step = sum(
+            (describing.described(planned.upstream, planned.plan, verb) for planned in ours),
+            step + StepResult(on(search)),
+        )
+    data = Applied(
+        dry_run, tuple(describing.payload(planned.plan, planned.search.nodes) for planned in plans), committed.nodes
+    )
     if dry_run:
         return CommandResult("apply", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
-    marked = [one.plan.target.project.name for one in plans if any(place.marked for place in one.plan.places)]
+    marked = [
+        planned.plan.target.project.name for planned in plans if any(place.marked for place in planned.plan.places)
+    ]
     if marked:
         step += StepResult(tuple(applied.next_lines(*dict.fromkeys(marked), *_from_anywhere(plans))))
-    if any(one.plan.changed for one in plans):
-        engines = running(where, [(one.search, one.upstream, one.plan.target.root) for one in plans])
+    if any(planned.plan.changed for planned in plans):
+        engines = running(where, [(planned.search, planned.upstream, planned.plan.target.root) for planned in plans])
         lines = tuple(engine.line for engine in engines)
         step = _others(engines, plans) + step + StepResult(tuple(applied.restart_lines(lines)))
         data = replace(data, restart=lines)
@@ -99,18 +106,18 @@ def _applied(
 
 def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
     """The options that lead to what was patched, also from another folder or with another environment activated."""
-    words, found = plans[-1].search.words, [one.plan.target for one in plans]
-    own = {*sys.path} - {*os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    words, targets = plans[-1].search.words, [planned.plan.target for planned in plans]
+    own_path = {*sys.path} - {*os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     if words[:1] == ("--python",):
         return ("--python", interpreters.executable(words[1]))
-    if words[:1] == ("--ray",) or (not words and all(str(target.root) in own for target in found)):
+    if words[:1] == ("--ray",) or (not words and all(str(target.root) in own_path for target in targets)):
         return words
-    if len({target.root for target in found}) == 1:
-        return ("--path", str(found[0].root))
+    if len({target.root for target in targets}) == 1:
+        return ("--path", str(targets[0].root))
     if words:
         return ("--path", str(Path(words[1]).absolute()))
-    prefixes = {target.prefix for target in found}
-    return ("--python", str(Path(found[0].prefix, "bin", "python"))) if len(prefixes) == 1 else ()
+    prefixes = {target.prefix for target in targets}
+    return ("--python", str(Path(targets[0].prefix, "bin", "python"))) if len(prefixes) == 1 else ()
 
 
 def _others(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:
@@ -118,7 +125,7 @@ def _others(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> Step
     users = sorted({engine.user for engine in engines if engine.user})
     if not users:
         return StepResult()
-    folders = dict.fromkeys(one.plan.config.save_path for one in plans if one.plan.config.save_path)
+    folders = dict.fromkeys(planned.plan.config.save_path for planned in plans if planned.plan.config.save_path)
     text = Text("engines of {users} may run from here: what they start then records, too", ", ".join(users))
     detail = Text("`rlpatch run` with the same options patches one run alone")
     if folders:

@@ -47,23 +47,27 @@ def bundle(
     words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest, output: Path
 ) -> CommandResult:
     """Plan ``words`` at each of ``places``, several releases of one target too, and write them to ``output``."""
-    found, step = _planned(words, places, request)
+    plans, step = _planned(words, places, request)
     if step.problems:
         return CommandResult("bundle", step, data=Bundled(str(output)))
-    bundled = dict.fromkeys(_bundled(one.plan) for one in found)
-    projects = dict.fromkeys(one.plan.target.project for one in found)
+    bundled = dict.fromkeys(_bundled(planned.plan) for planned in plans)
+    projects = dict.fromkeys(planned.plan.target.project for planned in plans)
     content = archive.build(bundles.Bundle(__version__, tuple(projects), tuple(bundled)))
     archive.write(output, content)
-    step += sum((describing.described(one.upstream, one.plan, describing.LENT) for one in found), StepResult())
+    step += sum(
+        (describing.described(planned.upstream, planned.plan, describing.LENT) for planned in plans), StepResult()
+    )
     if "save_path" not in request.choices and any(plan.save_path for plan in bundled):
         step += StepResult.noted([_SAVE_PATH])
     unknown = Text("(unknown version)")
-    releases = joined(COMMA, (Text("{target} {version}", one.patch.target, one.version or unknown) for one in bundled))
+    releases = joined(
+        COMMA, (Text("{target} {version}", record.patch.target, record.version or unknown) for record in bundled)
+    )
     lines = (
         Text("wrote {output}: {count:.0f} KB for {releases}", output, len(content) / 1000, releases),
         Text("next: on each machine python3 {name} apply; --help shows what else it can do", output.name),
     )
-    data = Bundled(str(output), tuple(describing.payload(one.plan) for one in found), len(content))
+    data = Bundled(str(output), tuple(describing.payload(planned.plan) for planned in plans), len(content))
     return CommandResult("bundle", step + StepResult(lines, done=(Text("wrote {output}", output),)), data=data)
 
 
@@ -76,27 +80,27 @@ def _planned(
     words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest
 ) -> tuple[list[Planned], StepResult]:
     """The plans of all places from pristine files; of several places each needs to have one target only."""
-    found: list[Planned] = []
+    plans: list[Planned] = []
     problems: list[Problem] = []
     absent: list[Problem] = []
     for place in places:
         with _unpacked(place) as search:
             planned, step = plan_targets(words, search, request, "bundle")
-            found += [one._replace(plan=_from_pristine(one, place)) for one in planned]
+            plans += [plan._replace(plan=_from_pristine(plan, place)) for plan in planned]
         elsewhere = [problem for problem in step.problems if problem.kind in (Kind.NO_TARGET, Kind.VERSION)]
         problems += [problem for problem in step.problems if not planned or problem not in elsewhere]
         absent += elsewhere
-    if not problems and not all(_satisfied(word, found) for word in words):
+    if not problems and not all(_satisfied(word, plans) for word in words):
         problems = absent
-    return found, StepResult(problems=tuple(problems or _useless(found, request)))
+    return plans, StepResult(problems=tuple(problems or _useless(plans, request)))
 
 
-def _useless(found: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
-    problems = [*unused(request, found)]
+def _useless(plans: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
+    problems = [*unused(request, plans)]
     if len(request.parts()) > 1:
         cause = Text("a bundle has one patch per target: a window, or the timeline")
         problems.append(usage(cause, Text("make two bundles, one of them with --timeline alone")))
-    for plan in (one.plan for one in found):
+    for plan in (planned.plan for planned in plans):
         if not any(place.marked for place in plan.places):
             name, version = plan.target.project.name, plan.target.version
             cause = Text("{name} {version} already has everything you ask for", name, version)
@@ -104,20 +108,20 @@ def _useless(found: Sequence[Planned], request: ProfileRequest) -> list[Problem]
     return problems
 
 
-def _satisfied(word: str, found: Sequence[Planned]) -> bool:
+def _satisfied(word: str, plans: Sequence[Planned]) -> bool:
     upstream, version = parse_target(word)
-    targets = (one.plan.target for one in found)
+    targets = (planned.plan.target for planned in plans)
     of_project = (target for target in targets if target.project == upstream.project)
     return any(version is None or versions.holds(target.version, version) for target in of_project)
 
 
-def _from_pristine(one: Planned, place: SearchOptions) -> Plan:
+def _from_pristine(planned: Planned, place: SearchOptions) -> Plan:
     """The same plan for a target that nobody has patched."""
-    target = one.plan.target
-    made = planning.apply(one.upstream, _Pristine._make(target), one.plan.config)
+    target = planned.plan.target
+    plan = planning.apply(planned.upstream, _Pristine._make(target), planned.plan.config)
     root = place.path if place.path and place.path.is_file() else target.root
     found_by = f"--path {place.path}" if root == place.path else target.found_by
-    return made._replace(target=target._replace(root=root, found_by=found_by))
+    return plan._replace(target=target._replace(root=root, found_by=found_by))
 
 
 @contextlib.contextmanager

@@ -140,21 +140,24 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
     without = "" if place.marked or change.before == change.after else Text("without our lines")
     if change.before == change.after:
         verb = Text("registered again, unchanged") if plan.edit.add and place.marked else Text("unchanged")
-    known = place.structure
-    shape = Text("by its structure") if known is None else Text("structure {name}", known.name) if known.name else ""
+    structure = place.structure
+    shape: str = Text("by its structure")
+    if structure is not None:
+        shape = Text("structure {name}", structure.name) if structure.name else ""
     recipe = joined(COMMA, (place.recipe.name, shape))
     extent = joined(COMMA, (without, _extent(change, place, plan.patch)))
     yield Text("  {verb} {path}, {extent} ({recipe})", verb, change.path, extent, recipe)
-    for one in place.settings:
-        setting = Text("    {keyword}: {value} already", one.keyword, one.after)
-        if one.changed:
-            setting = Text("    {keyword}: {before} → {after}", one.keyword, one.before or Text("not given"), one.after)
-        yield Text("{setting} ({file}:{line})", setting, place.file, one.line) if one.line else setting
+    for setting in place.settings:
+        text = Text("    {keyword}: {value} already", setting.keyword, setting.after)
+        if setting.changed:
+            before = setting.before or Text("not given")
+            text = Text("    {keyword}: {before} → {after}", setting.keyword, before, setting.after)
+        yield Text("{setting} ({file}:{line})", text, place.file, setting.line) if setting.line else text
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
     if not place.recipe.calls:
-        there = {found.patch: found for found in markers.marked(change.after)}
+        there = {marked.patch: marked for marked in markers.marked(change.after)}
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)
         count = len(there[patch].lines)
         if shared:

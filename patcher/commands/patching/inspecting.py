@@ -25,17 +25,17 @@ def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, 
     """
     places, step = searches(where, names, "diff", writes=False)
     # Nodes whose files are alike have one diff, whatever else differs there.
-    shown: dict[tuple[int, tuple[File, ...]], tuple[Path, str]] = {}
+    groups: dict[tuple[int, tuple[File, ...]], tuple[Path, str]] = {}
     for search in places:
-        files, found = _planned(names, search, request) if request else _applied(names, search)
-        step += found
+        files, planning = _planned(names, search, request) if request else _applied(names, search)
+        step += planning
         for number, (root, below) in enumerate(files.items()):
             option = ("--nodes", search.nodes[0]) if search.nodes else ("--path", str(root))
-            shown.setdefault((number, tuple(below)), (root, shlex.join(option)))
-    applied.refuse_several([option for _, option in shown.values()])
-    raw = b"".join(edits.diff(*file) for _, below in shown for file in below)
+            groups.setdefault((number, tuple(below)), (root, shlex.join(option)))
+    applied.refuse_several([option for _, option in groups.values()])
+    raw = b"".join(edits.diff(*file) for _, below in groups for file in below)
     raw = edits.folded(raw) if calls else raw
-    first = next((str(root) for root, _ in shown.values()), "")
+    first = next((str(root) for root, _ in groups.values()), "")
     return CommandResult("diff", step, data=Diff(first, raw.decode("utf-8", "replace")), raw=raw)
 
 
@@ -46,9 +46,9 @@ File = tuple[str, bytes, bytes]
 def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> tuple[Files, StepResult]:
     files: dict[Path, dict[str, File]] = {}
     plans, step = plan_targets(names, search, request, "diff")
-    for plan in (one.plan for one in plans):
-        shown = (*plan.edit.changes[: len(plan.places)], *plan.gone)
-        changes = [(str(change.path), change.pristine, change.after) for change in shown]
+    for plan in (planned.plan for planned in plans):
+        shown_changes = (*plan.edit.changes[: len(plan.places)], *plan.gone)
+        changes = [(str(change.path), change.pristine, change.after) for change in shown_changes]
         # A later plan for the same file knows the lines of an earlier one.
         files.setdefault(plan.target.root, {}).update((change[0], change) for change in changes)
         step += describing.notes(plan)
@@ -56,8 +56,8 @@ def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> t
 
 
 def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
-    roots, found = patched_roots(names, search)
+    roots, discovery = patched_roots(names, search)
     files = applied.patched_files(roots)
     if files:
         return files, StepResult()
-    return files, report_nothing(names, found) + StepResult.noted([nothing_found(names, found)])
+    return files, report_nothing(names, discovery) + StepResult.noted([nothing_found(names, discovery)])

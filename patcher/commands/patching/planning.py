@@ -70,9 +70,9 @@ class Planned(NamedTuple):
 
 def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
     """The targets of ``words``, each once, and what ``request`` means for them."""
-    found = Attempted(search, [*dict.fromkeys(words)]).then(lambda word: search.find(word, command))
+    targets = Attempted(search, [*dict.fromkeys(words)]).then(lambda word: search.find(word, command))
     first: dict[str, tuple[Upstream, Target]] = {}
-    for upstream, target in found.values:
+    for upstream, target in targets.values:
         first.setdefault(upstream.project.name, (upstream, target))
     parts = request.parts()
     wanted = [
@@ -81,28 +81,32 @@ def find(words: Sequence[str], search: Search, request: ProfileRequest, command:
         for part in parts
         if len(parts) == 1 or part is parts[-1] or takes(part, upstream)  # the timeline may be all that it takes
     ]
-    parted = Attempted(search, wanted, found.problems)
-    return parted.then(lambda one: _candidate(search, *one))
+    parted = Attempted(search, wanted, targets.problems)
+    return parted.then(lambda pair: _candidate(search, *pair))
 
 
-def plan(found: Attempted[Candidate]) -> Attempted[Planned]:
+def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     """The plan for each candidate; one that goes into files of another is made for what that makes of them."""
     ahead: dict[Path, dict[PurePosixPath, bytes]] = {}
 
-    def planned(one: Candidate) -> Planned:
-        before = ahead.setdefault(one.target.root, {})
-        target = one.target._replace(ahead=before)
-        made = planning.apply(one.upstream, target, one.config, StoreFolder(one.target.folder).records())
-        before.update((change.path, change.after) for change in made.edit.changes)
-        return Planned(one.search, one.upstream, made._replace(notes=(*made.notes, *one.notes)))
+    def planned(candidate: Candidate) -> Planned:
+        before = ahead.setdefault(candidate.target.root, {})
+        target = candidate.target._replace(ahead=before)
+        plan = planning.apply(
+            candidate.upstream, target, candidate.config, StoreFolder(candidate.target.folder).records()
+        )
+        before.update((change.path, change.after) for change in plan.edit.changes)
+        return Planned(candidate.search, candidate.upstream, plan._replace(notes=(*plan.notes, *candidate.notes)))
 
-    return found.then(planned)
+    return candidates.then(planned)
 
 
 def work(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
     """The edits of ``plans``, one for each root of a search."""
-    found = groupby(plans, key=lambda one: one.search)
-    return [(search, edit) for search, ours in found for edit in edits.composed(one.plan.edit for one in ours)]
+    by_search = groupby(plans, key=lambda planned: planned.search)
+    return [
+        (search, edit) for search, ours in by_search for edit in edits.composed(planned.plan.edit for planned in ours)
+    ]
 
 
 def plan_targets(
@@ -123,12 +127,12 @@ def failures(planned: Attempted[Planned], words: Sequence[str], request: Profile
 
 def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
     """Requested stages and windows that fit no target; of several targets each takes only what it knows."""
-    known = [(one.upstream, one.plan.config.stage) for one in plans]
+    stages = [(planned.upstream, planned.plan.config.stage) for planned in plans]
     problems = []
-    if request.stage and request.stage not in [stage.name for _, stage in known]:
-        problems.append(no_stage(request.stage, [upstream for upstream, _ in known], projects.upstreams))
+    if request.stage and request.stage not in [stage.name for _, stage in stages]:
+        problems.append(no_stage(request.stage, [upstream for upstream, _ in stages], projects.upstreams))
     for window in request.windows:
-        if window not in [stage.window for _, stage in known]:
+        if window not in [stage.window for _, stage in stages]:
             option = f"--{window.unit} {window}"
             hint = Text("leave out {option}, or name a target that has it: rlpatch list", option)
             problems.append(usage(Text("{option}: no target counts this unit", option), hint))

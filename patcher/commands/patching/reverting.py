@@ -27,8 +27,8 @@ def revert(
     ``stage`` and ``role`` leave those of other stages and roles in; Problem (USAGE) where none of that kind is applied.
     """
     patched, nothing, step = _found(words, where, dry_run=dry_run)
-    wanted = _wanted([root for one in patched for root in one.values], stage, role)
-    tried = [one.then(lambda root: _removal(root, wanted, restore=restore)) for one in patched]
+    patches = _wanted([root for one in patched for root in one.values], stage, role)
+    tried = [one.then(lambda root: _removal(root, patches, restore=restore)) for one in patched]
     broken = [problem for one in patched for root in one.values for problem in root.broken]
     step += StepResult(problems=(*broken, *(problem for one in tried for problem in one.problems)))
     if step.problems:
@@ -42,9 +42,9 @@ def revert(
     return _reverted(step, taken, committed, where, dry_run=dry_run)
 
 
-def _removal(root: PatchedRoot, wanted: set[PatchId], *, restore: bool) -> Removal | None:
+def _removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool) -> Removal | None:
     try:
-        return removal(root, wanted, restore=restore)
+        return removal(root, patches, restore=restore)
     except Problem as problem:
         if restore or root.mirror or problem.kind is not Kind.FOREIGN_EDIT:
             raise
@@ -60,8 +60,8 @@ def _reverted(
     data = Reverted(dry_run, files, committed.nodes)
     if not dry_run:
         applied = ((search, one.root.path, record.patch.target) for search, one in taken for record in one.root.records)
-        known = {project.name for project in projects.projects()}
-        upstreams = [(search, projects.upstream(name), root) for search, root, name in applied if name in known]
+        names = {project.name for project in projects.projects()}
+        upstreams = [(search, projects.upstream(name), root) for search, root, name in applied if name in names]
         engines = tuple(engine.line for engine in running(where, upstreams))
         step += StepResult(tuple(restart_lines(engines)))
         data = replace(data, restart=engines)
@@ -75,14 +75,14 @@ def _found(
     places, step = searches(where, words, "revert", writes=not dry_run)
     patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()
     for search in places:
-        roots, found = patched_roots(words, search)
+        roots, discovery = patched_roots(words, search)
         if any(root.pending for root in roots) and not dry_run and not where.nodes:
-            step += settle(found, where.on_wait)
-            roots, found = patched_roots(words, search)
+            step += settle(discovery, where.on_wait)
+            roots, discovery = patched_roots(words, search)
         patched.append(Attempted(search, roots))
-        elsewhere += [] if search.words else patched_elsewhere(words, search, found)
-        nothing = report_nothing(words, found, here=bool(elsewhere))
-    if elsewhere and any(one.values for one in patched):
+        elsewhere += [] if search.words else patched_elsewhere(words, search, discovery)
+        nothing = report_nothing(words, discovery, here=bool(elsewhere))
+    if elsewhere and any(attempted.values for attempted in patched):
         text = Text("still patched elsewhere: {commandline}", CommandLine("status", *words, "--everywhere"))
         step += StepResult.noted([Note(text, joined("\n", map(elsewhere_line, elsewhere)))])
     elif elsewhere:
@@ -99,9 +99,9 @@ def _elsewhere(words: Sequence[str], nothing: StepResult, roots: Sequence[Patche
 
 def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -> set[PatchId]:
     applied = {record.patch for root in roots for record in root.records}
-    wanted = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}
-    if applied and not wanted:
+    patches = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}
+    if applied and not patches:
         options = " ".join(f"--{option} {text}" for option, text in (("stage", stage), ("role", role)) if text)
         hint = Text("one of: {applied}", ", ".join(sorted(map(str, applied))))
         raise usage(Text("{options}: no such patch is applied", options), hint)
-    return wanted
+    return patches

@@ -23,22 +23,22 @@ def status(
 
     With ``everywhere`` these are shown, too.
     """
-    shown = [(search, root) for root in patched(discovery, named_projects(names, search))]
-    others = patched_elsewhere(names, search, discovery) if everywhere or not search.words else []
+    local = [(search, root) for root in patched(discovery, named_projects(names, search))]
+    elsewhere = patched_elsewhere(names, search, discovery) if everywhere or not search.words else []
     if everywhere:
-        searches = [replace(search, path=other.path, python=None, environment=None) for other in others]
-        shown += [(other, root) for other in searches for root in patched_roots(names, other)[0]]
-        others = []
-    step = StepResult() if shown else report_nothing(names, discovery, here=bool(others))
+        searches = [replace(search, path=other.path, python=None, environment=None) for other in elsewhere]
+        local += [(other, root) for other in searches for root in patched_roots(names, other)[0]]
+        elsewhere = []
+    step = StepResult() if local else report_nothing(names, discovery, here=bool(elsewhere))
     patches: list[PatchPayload] = []
-    for place, root in shown:
+    for place, root in local:
         root_step, payloads = _status(place, root)
         step += root_step
         patches += payloads
-    step += StepResult(tuple(map(elsewhere_line, others)))
-    if others:
+    step += StepResult(tuple(map(elsewhere_line, elsewhere)))
+    if elsewhere:
         step += StepResult((Text("next: {commandline}", CommandLine("status", *names, "--everywhere")),))
-    return step, tuple(patches), others
+    return step, tuple(patches), elsewhere
 
 
 def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
@@ -49,32 +49,32 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
     if root.pending:
         text = Text("a root holds an interrupted run; next: {commandline}", CommandLine("recover", *search.words))
         step = StepResult.noted([Note(text, Text("{path} holds an interrupted run", root.path))], "warning")
-    found, patches = applied.status(root, again)
+    state, patches = applied.status(root, again)
     changed = [str(root.path / file.path) for patch in patches for file in patch.files if file.state == "tampered"]
     if changed:
         cause = Text("lines that rlpatch inserted were edited or moved: what they record is unknown")
         edited = [*applied.edited_files(root, {record.patch for record in root.records})]
         hint = restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
         step += StepResult(problems=(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint),))
-    return step + found, patches
+    return step + state, patches
 
 
 def restore_hint(root: PatchedRoot) -> str:
     """How lines of ours that somebody has edited come out of the files below ``root``."""
-    shown = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
+    preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
     return Text(
-        "undo the edit; or {command} shows what the backup would undo; or {reinstall}", shown, markers.REINSTALL
+        "undo the edit; or {command} shows what the backup would undo; or {reinstall}", preview, markers.REINSTALL
     )
 
 
-def patched_elsewhere(names: Sequence[str], search: Search, found: Discovery) -> list[PatchedRoot]:
-    """The roots with patches of ``names`` that this user has patched, and a search has not ``found``."""
-    others: list[PatchedRoot] = []
+def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery) -> list[PatchedRoot]:
+    """The roots with patches of ``names`` that this user has patched, and a search has not ``discovery``."""
+    roots: list[PatchedRoot] = []
     for root in elsewhere.remembered().roots:
-        if root not in found.stores:
+        if root not in discovery.stores:
             with suppress(Problem):  # whoever looks there sees it
-                others += patched(Discovery((), (root,), (), ()), named_projects(names, search))
-    return others
+                roots += patched(Discovery((), (root,), (), ()), named_projects(names, search))
+    return roots
 
 
 def elsewhere_line(root: PatchedRoot) -> str:
@@ -85,6 +85,6 @@ def elsewhere_line(root: PatchedRoot) -> str:
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
     """Every root that holds patches of the targets ``names`` (none: of any), and what was found altogether."""
-    wanted = named_projects(names, search)
-    found = search.discover()
-    return patched(found, wanted), found
+    names_of_projects = named_projects(names, search)
+    discovery = search.discover()
+    return patched(discovery, names_of_projects), discovery

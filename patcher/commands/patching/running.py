@@ -67,7 +67,7 @@ def run(
     step = StepResult()
     if not candidates.problems:
         readable, gaps, step = _read(launch)
-        for _, upstream, target, config, _ in (one for one in candidates.values if one.config.profiler.MODULE):
+        for _, upstream, target, config, _ in (item for item in candidates.values if item.config.profiler.MODULE):
             profiler = planning.profiler(upstream, config)
             step += guard(upstream, target.version, readable, force=force, target=target, profiler=profiler)
         step = sum((_foreseen(gap, require=require) for gap in gaps), step)
@@ -78,11 +78,11 @@ def run(
     if step.problems:
         return CommandResult("run", step, data=data, aside=not dry_run)
     verb = describing.WOULD if dry_run else describing.LENT
-    step = sum((describing.described(one.upstream, one.plan, verb) for one in planned.values), step)
-    data = replace(data, targets=tuple(describing.payload(one.plan) for one in planned.values))
+    step = sum((describing.described(candidate.upstream, candidate.plan, verb) for candidate in planned.values), step)
+    data = replace(data, targets=tuple(describing.payload(candidate.plan) for candidate in planned.values))
     if dry_run:
         return CommandResult("run", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
-    changed = [one.plan for one in planned.values if one.plan.changed]
+    changed = [candidate.plan for candidate in planned.values if candidate.plan.changed]
     result = CommandResult("run", step, data=data, aside=True)
     if changed:
         result.lines.append(Text("nothing changes on disk: the processes of the command import these bytes"))
@@ -108,11 +108,11 @@ def _read(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
 
 
 def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
-    found = (Text("found: {found}", gap.found),) if gap.found else ()
+    seen_text = (Text("found: {found}", gap.found),) if gap.found else ()
     if require and gap.sure:
         cause = Text("{why}: what starts there is not patched", gap.why)
-        return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, found),))
-    note = Note(Text("{where}: {why}; what starts there is not patched", gap.where, gap.why), joined("\n", found))
+        return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
+    note = Note(Text("{where}: {why}; what starts there is not patched", gap.where, gap.why), joined("\n", seen_text))
     return StepResult((Text("in {where}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
 
@@ -130,9 +130,9 @@ def _with_hook(
             folder.leave()
             return show(CommandResult("run", problems=[problem]))
         patched, step = {}, StepResult()
-        for one in plans:
-            patched[one.target.project.name], found = _ended(folder, one, gaps, require=require)
-            step += found
+        for planned in plans:
+            patched[planned.target.project.name], ended = _ended(folder, planned, gaps, require=require)
+            step += ended
         still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
         if still:
             processes = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
@@ -152,15 +152,17 @@ def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, re
     files = {plan.target.root / change.path for change in plan.edit.changes}
     receipts = [receipt for receipt in folder.receipts() if folder.files[receipt.number] in files]
     count = len({receipt.pid for receipt in receipts if receipt.state == "patched"})
-    left = tuple(dict.fromkeys(filter(None, (_left(state, path) for _, _, state, path in receipts))))
+    unpatched = tuple(dict.fromkeys(filter(None, (_left(state, path) for _, _, state, path in receipts))))
     if count:
         step = StepResult((Text("rlpatch run: {name} was patched in {processes}", name, _processes(count)),))
-        unpatched = [Note(Text("{name} was also imported unpatched", name), joined("\n", left))] if left else []
-        return count, step + StepResult.noted(unpatched, "warning")
-    if folder.went_to_ray and not left:
+        text = Text("{name} was also imported unpatched", name)
+        notes = [Note(text, joined("\n", unpatched))] if unpatched else []
+        return count, step + StepResult.noted(notes, "warning")
+    if folder.went_to_ray and not unpatched:
         note = Note(Text("{name} was patched in no process of this machine; Ray has it for its workers", name), _RAY)
         return 0, StepResult.noted([note])
-    cause, reasons = Text("{name} was patched in no process of the run", name), (*left, *_reasons(folder, plan, gaps))
+    cause = Text("{name} was patched in no process of the run", name)
+    reasons = (*unpatched, *_reasons(folder, plan, gaps))
     if require:
         return 0, StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE),))
     return 0, StepResult.noted([Note(cause, joined("\n", (*reasons, Text("next: {hint}", _IN_PLACE))))], "warning")

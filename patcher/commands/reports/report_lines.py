@@ -29,33 +29,33 @@ FIRST, WORTH = 3, 0.01
 """Places where the device was free that are shown without -v, and the share of the time from which on one is."""
 
 
-def report(found: model.TraceReport) -> list[str]:
+def report(trace_report: model.TraceReport) -> list[str]:
     """The verdict, the profiles with their parts, the diagnoses, the ranks, and the tables of the slowest profile."""
-    if found.stages:
+    if trace_report.stages:
         stages = (
             (Text("== {stage} ==", stage.captures[0].part or Text("no stage is known")), *report(stage))
-            for stage in found.stages
+            for stage in trace_report.stages
         )
         return _separated(*stages)
-    profiles = found.captures
-    slowest = max(profiles, key=lambda one: (one.median_ns, one.host_median_ns))
+    profiles = trace_report.captures
+    slowest = max(profiles, key=lambda profile: (profile.median_ns, profile.host_median_ns))
     label = slowest.label if len(profiles) > 1 else ""
-    rest = Text("{label} is the slowest; -o FILE.html and --json have the others, too", slowest.label)
+    hint = Text("{label} is the slowest; -o FILE.html and --json have the others, too", slowest.label)
     return _separated(
-        _verdict(found.verdict),
+        _verdict(trace_report.verdict),
         *map(_described, profiles if len(profiles) <= MANY else [slowest]),
-        *map(_diagnosis, found.findings),
-        lines(tables.ranks(found.ranks)),
+        *map(_diagnosis, trace_report.findings),
+        lines(tables.ranks(trace_report.ranks)),
         _gaps(slowest, label),
         *(titled(table, label) for table in (tables.kernels(slowest), *tables.callers(slowest))),
-        wrapped(rest) if len(profiles) > 1 else (),
+        wrapped(hint) if len(profiles) > 1 else (),
     )
 
 
-def comparison(found: model.Comparison) -> list[str]:
+def comparison(compared: model.Comparison) -> list[str]:
     """How much changed, how sure that is, and where it comes from."""
-    parts, *changes = (table for _, table in tables.of_comparison(found))
-    return _separated(_change(found), lines(parts), *map(titled, changes))
+    parts, *changes = (table for _, table in tables.of_comparison(compared))
+    return _separated(_change(compared), lines(parts), *map(titled, changes))
 
 
 def _separated(*sections: Iterable[str]) -> list[str]:
@@ -124,8 +124,8 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
     if not profile.metadata:
         return
     yield " · ".join(filter(None, profile.metadata.identity))
-    known = unit_contents(profile.units)
-    ranges = [Text("{name} {range}", name, spread(min(values), max(values))) for name, values in known.items()]
+    contents = unit_contents(profile.units)
+    ranges = [Text("{name} {range}", name, spread(min(values), max(values))) for name, values in contents.items()]
     if ranges:
         yield Text("its units held {contents}", joined(COMMA, ranges))
     if profile.uncounted:
@@ -134,10 +134,10 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
 
 def _parts(profile: model.RankProfile) -> Iterator[str]:
     yield from lines(tables.parts(profile))
-    if shown := _shares(bounds(profile.kernel_uses)):
-        yield from _indented(Text("kernel time by what bounds it: {shares}", shown))
-    if shown := _shares(states(profile.kernel_uses)):
-        yield from _indented(Text("kernel time by how its shapes were compiled: {shares}", shown))
+    if shares := _shares(bounds(profile.kernel_uses)):
+        yield from _indented(Text("kernel time by what bounds it: {shares}", shares))
+    if shares := _shares(states(profile.kernel_uses)):
+        yield from _indented(Text("kernel time by how its shapes were compiled: {shares}", shares))
     yield from _indented(*rate_words(profile.rates, profile.device))
     whole = sum(profile.phases.values())
     if whole:
@@ -157,13 +157,15 @@ def _units(profile: model.RankProfile) -> Iterator[str]:
     )
 
 
-def _diagnosis(one: model.Diagnosis) -> Iterator[str]:
-    title = one.title
-    if one.saving_ns:
-        title = Text("{title} (at most {saving} per unit to gain)", title, in_ms(one.saving_ns))
-    yield from wrapped(Text("{severity}: {title}", one.severity, title))
+def _diagnosis(diagnosis: model.Diagnosis) -> Iterator[str]:
+    title = diagnosis.title
+    if diagnosis.saving_ns:
+        title = Text("{title} (at most {saving} per unit to gain)", title, in_ms(diagnosis.saving_ns))
+    yield from wrapped(Text("{severity}: {title}", diagnosis.severity, title))
     yield from _indented(
-        one.evidence, one.advice and Text("try: {advice}", one.advice), Text("certainty: {certainty}", one.certainty)
+        diagnosis.evidence,
+        diagnosis.advice and Text("try: {advice}", diagnosis.advice),
+        Text("certainty: {certainty}", diagnosis.certainty),
     )
 
 
@@ -184,26 +186,26 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
         yield Text("  {count:,} places in all: -o FILE.html and --json have them", len(profile.gaps))
 
 
-def _change(found: model.Comparison) -> Iterator[str]:
-    for reason in found.refused:
+def _change(comparison: model.Comparison) -> Iterator[str]:
+    for reason in comparison.refused:
         yield from wrapped(Text("warning: {reason}", reason))
-    before, after = found.median_ns
+    before, after = comparison.median_ns
     yield Text(
         "{median}: {before} before, {after} after, {change} ms",
-        Text("median unit on the host") if found.clock == "host" else Text("median unit"),
+        Text("median unit on the host") if comparison.clock == "host" else Text("median unit"),
         in_ms(before),
         in_ms(after),
         CHANGE.text(after - before),
     )
-    if found.change is not None:
-        low, _, high = found.change
+    if comparison.change is not None:
+        low, _, high = comparison.change
         interval = Text("  95 % interval {low} to {high} ms", CHANGE.text(low), CHANGE.text(high))
         if before:
             interval = Text("{interval}, {share:+.1f} %", interval, (after - before) / before * 100)
-        yield Text("{interval}: {verdict}", interval, found.verdict)
-    elif not found.refused:
-        yield Text("  {line}", found.verdict)
-    if (equal := found.equal_load) is not None:
+        yield Text("{interval}: {verdict}", interval, comparison.verdict)
+    elif not comparison.refused:
+        yield Text("  {line}", comparison.verdict)
+    if (equal := comparison.equal_load) is not None:
         least, middle, most = map(CHANGE.text, equal.change)
         by = joined(AND, equal.by)
         yield from _indented(
@@ -217,7 +219,7 @@ def _change(found: model.Comparison) -> Iterator[str]:
                 percent(equal.fit, 0),
             )
         )
-    for difference in found.differs:
+    for difference in comparison.differs:
         yield from wrapped(Text("not the same: {difference}", difference))
-    for note in found.notes:
+    for note in comparison.notes:
         yield from wrapped(Text("note: {note}", note))

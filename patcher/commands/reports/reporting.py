@@ -47,13 +47,13 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
     profiles = analysis.labelled(_profiles(result, paths, options, partial(display, Text("reading"))))
     if not profiles:
         return result
-    found = analysis.reported(profiles)
+    trace_report = analysis.reported(profiles)
     if len({(profile.part, profile.rank) for profile in profiles}) < len(profiles):
         why = Text("several captures have the same rank, or one has none")
         result.note(Text("who waits for whom is unknown: these are not ranks of one window"), why)
-    result.data = found
-    result.lines += lines.report(found)
-    _write(result, options, found, tables.of_report(found))
+    result.data = trace_report
+    result.lines += lines.report(trace_report)
+    _write(result, options, trace_report, tables.of_report(trace_report))
     return result
 
 
@@ -72,30 +72,30 @@ def compare(
     ]
     if not all(sides):
         return result
-    found = analysis.compared(*sides, force=force)
-    result.data = found
-    if found.refused and not force:
-        first, *others = found.refused
+    comparison = analysis.compared(*sides, force=force)
+    result.data = comparison
+    if comparison.refused and not force:
+        first, *more_refusals = comparison.refused
         again = f"rlpatch {shlex.join(click.get_current_context().meta.get('typed', ()))} --force"
-        result.problems.append(Problem(Kind.NOT_COMPARABLE, first, hint=again, notes=tuple(others)))
+        result.problems.append(Problem(Kind.NOT_COMPARABLE, first, hint=again, notes=tuple(more_refusals)))
         return result
-    result.lines += lines.comparison(found)
+    result.lines += lines.comparison(comparison)
     if most is not None:
-        _judge(result, found, most)
-    _write(result, options, found, tables.of_comparison(found))
+        _judge(result, comparison, most)
+    _write(result, options, comparison, tables.of_comparison(comparison))
     return result
 
 
-def _judge(result: CommandResult, found: model.Comparison, most: float) -> None:
+def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> None:
     """A problem if the other side is slower by more percent than ``most``; a note where the data cannot tell."""
-    if found.verdict in model.UNDECIDED:
-        result.note(Text("--fail-above was not decided"), found.verdict)
+    if comparison.verdict in model.UNDECIDED:
+        result.note(Text("--fail-above was not decided"), comparison.verdict)
         return
-    low, *_ = found.equal_load.change if found.equal_load else found.change or (0,)
-    at_least = 100 * low / max(found.median_ns[0], 1)
+    low, *_ = comparison.equal_load.change if comparison.equal_load else comparison.change or (0,)
+    at_least = 100 * low / max(comparison.median_ns[0], 1)
     if at_least > most:
         longer = Text("a unit takes at least {share:.1f} % longer", at_least)
-        if found.equal_load:
+        if comparison.equal_load:
             longer = Text("a unit takes at least {share:.1f} % longer at equal load", at_least)
         cause = Text("{longer}, and --fail-above allows {limit:g} %", longer, most)
         result.problems.append(
@@ -109,16 +109,16 @@ def _profiles(
 ) -> list[model.RankProfile]:  # fmt: skip
     """The profiles of all traces at ``paths``; what cannot be read is a problem of the result, and the rest goes on."""
     every = dict.fromkeys(itertools.chain(*_each(result, paths, folders.readable)))
-    found = sorted(every, key=lambda path: not any(CAPTURE in part for part in path.parts[-2:]))  # before their replays
+    paths = sorted(every, key=lambda path: not any(CAPTURE in part for part in path.parts[-2:]))  # before their replays
     graphs: Graphs = {}
-    sizes = {path: path.stat().st_size if path.is_file() else 0 for path in found}
+    sizes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
 
     def ranks(path: Path) -> list[model.RankProfile]:
         with whole(progress, sizes[path]) as counted:
             return _ranks(path, options, counted, graphs)
 
     with display(sum(sizes.values())) as progress:
-        return analysis.joined(itertools.chain.from_iterable(_each(result, found, ranks)))
+        return analysis.joined(itertools.chain.from_iterable(_each(result, paths, ranks)))
 
 
 def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
@@ -160,22 +160,22 @@ def _reader(
         cause = Text("--marks {pattern}: no range on the host of {name} has such a name", marks.pattern, path.name)
         raise Problem(Kind.USAGE, cause, str(path), Text("--json lists its operators; a viewer shows all ranges"))
     if tables:
-        return lambda only: [one for one in [analysis.tabled(*tables, only)] if one.units]
+        return lambda only: [report for report in [analysis.tabled(*tables, only)] if report.units]
 
     for timeline in timelines:
         graphs[timeline.rank] = (*graphs.get(timeline.rank, ()), *analysis.captured(timeline))
 
     def profiles(only: tuple[int, int] | None) -> list[model.RankProfile]:
-        made = [(timeline, analysis.attributed(timeline, only, graphs[timeline.rank])) for timeline in timelines]
-        return [analysis.checked(*one) for one in made if one[1].profile.units]
+        attributed = [(timeline, analysis.attributed(timeline, only, graphs[timeline.rank])) for timeline in timelines]
+        return [analysis.checked(*report) for report in attributed if report[1].profile.units]
 
     return profiles
 
 
 def _write(
-    result: CommandResult, options: ReadOptions, found: model.TraceReport | model.Comparison, tables: Tables
+    result: CommandResult, options: ReadOptions, data: model.TraceReport | model.Comparison, tables: Tables
 ) -> None:
     if options.csv is not None:
         write_tables(result, options.csv, tables)
     if options.page is not None:  # it may go into the new folder
-        write(result, options.page, [page.page(found)], "-o FILE.html")
+        write(result, options.page, [page.page(data)], "-o FILE.html")

@@ -22,8 +22,8 @@ def lines(table: Table, hidden: Collection[str] = ()) -> Iterator[str]:
         return
     columns = [pair for pair in table.columns_in(Shown.TERMINAL) if pair[0].key not in hidden]
     columns.sort(key=lambda pair: isinstance(pair[0].unit, NameUnit))
-    named = isinstance(columns[-1][0].unit, NameUnit)
-    count = min(SHOWN, len(table.rows)) if named else len(table.rows)
+    has_names = isinstance(columns[-1][0].unit, NameUnit)
+    count = min(SHOWN, len(table.rows)) if has_names else len(table.rows)
     drawn: list[list[str]] = []
     room = WIDTH - len(INDENT)
     for column, values in columns:

@@ -22,25 +22,25 @@ PATH = 6
 """What of the critical path of the run is shown."""
 
 
-def report(found: model.RunTimeline, width: int | None) -> list[str]:
+def report(timeline: model.RunTimeline, width: int | None) -> list[str]:
     """The lines; ``width`` is that of the terminal, None where stdout is none."""
-    sections = (_head(found), _steps(found, width), _path(found), _causes(found), _windows(found))
+    sections = (_head(timeline), _steps(timeline, width), _path(timeline), _causes(timeline), _windows(timeline))
     lines = [line for section in map(list, sections) if section for line in ("", *section)]
     return lines[1:]
 
 
-def _head(found: model.RunTimeline) -> Iterator[str]:
-    run = found.run
-    head = Text("{count} processes, {seconds} s, {steps}", run.processes, brief(found.seconds), _steps_of(found))
+def _head(timeline: model.RunTimeline) -> Iterator[str]:
+    run = timeline.run
+    head = Text("{count} processes, {seconds} s, {steps}", run.processes, brief(timeline.seconds), _steps_of(timeline))
     if run.packages:
         head = Text("{packages}: {processes}", ", ".join(run.packages), head)
     yield from wrapped(head)
     counts: dict[str, int] = {}
-    for lane in found.lanes:
+    for lane in timeline.lanes:
         counts[lane.role] = counts.get(lane.role, 0) + 1
     lanes = (Text("{count} {role}", count, model.ROLES[role]) for role, count in counts.items())
     yield from wrapped(Text("lanes: {lanes}", joined(COMMA, lanes)))
-    apart = [clock for clock in found.clocks if clock.source != "same clock"]
+    apart = [clock for clock in timeline.clocks if clock.source != "same clock"]
     for clock in apart:
         error = Text("unknown") if clock.error_seconds is None else f"{clock.error_seconds * 1000:,.2f} ms"
         yield Detail("  clock of {hosts}: by {source}, error {error}", ", ".join(clock.hosts), clock.source, error)
@@ -49,43 +49,43 @@ def _head(found: model.RunTimeline) -> Iterator[str]:
         worst = (
             Text("not known")
             if None in errors
-            else Text("at most {error:,.2f} ms", max(one or 0 for one in errors) * 1000)
+            else Text("at most {error:,.2f} ms", max(error or 0 for error in errors) * 1000)
         )
-        yield from wrapped(Text("clocks of {count} machines: error {worst}", len(found.clocks), worst))
+        yield from wrapped(Text("clocks of {count} machines: error {worst}", len(timeline.clocks), worst))
 
 
-def _steps_of(found: model.RunTimeline) -> str:
-    steps = found.steps
+def _steps_of(timeline: model.RunTimeline) -> str:
+    steps = timeline.steps
     if not steps:
         return (
             Text("no step has ended yet")
-            if any(one.role == "driver" for one in found.lanes)
+            if any(lane.role == "driver" for lane in timeline.lanes)
             else Text("no steps: no driver")
         )
     if len(steps) == 1:
         return Text("step {step}", steps[0].step)
-    counted = [one.seconds for one in steps if not one.warm_up] or [one.seconds for one in steps]
+    counted = [lane.seconds for lane in steps if not lane.warm_up] or [lane.seconds for lane in steps]
     return Text("steps {first} to {last}, median {median} s", steps[0].step, steps[-1].step, brief(median(counted)))
 
 
-def _steps(found: model.RunTimeline, width: int | None) -> Iterator[str]:
-    if not found.steps:
+def _steps(timeline: model.RunTimeline, width: int | None) -> Iterator[str]:
+    if not timeline.steps:
         return
-    shown = found.steps[-SHOWN:]
-    columns = [*tables.steps(replace(found, steps=shown)).columns_in(Shown.TERMINAL)]
+    newest = timeline.steps[-SHOWN:]
+    columns = [*tables.steps(replace(timeline, steps=newest)).columns_in(Shown.TERMINAL)]
     cells = [
         [column.unit.missing if value is None else column.unit.text(value) for value in values]
         for column, values in columns
     ]
     yield from drawn.drawn([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
-    if len(shown) < len(found.steps):
-        yield Text("  … {count:,} earlier steps: --steps A:B and --json have them", len(found.steps) - len(shown))
+    if len(newest) < len(timeline.steps):
+        yield Text("  … {count:,} earlier steps: --steps A:B and --json have them", len(timeline.steps) - len(newest))
     yield Text("  busy shares are of the mean process of a role; tail and sync in seconds")
-    if stale := [step.stale_versions for step in found.steps if step.stale_versions]:
+    if stale := [step.stale_versions for step in timeline.steps if step.stale_versions]:
         yield Text(
             "  trajectories began with weights {count:.1f} steps older than those trained, on average", mean(stale)
         )
-    for step in shown:
+    for step in newest:
         yield from map(Detail, _detail(step))
 
 
@@ -106,7 +106,7 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
         role, share, idle = model.ROLES[use.role], percent(use.busy_share), brief(use.idle_seconds)
         line = Text("  {role}: busy {share}, idle {seconds} s", role, share, idle)
         if use.idle_for:
-            line = Text("{line}, of it {reasons}", line, _times((_doing(one), one.seconds) for one in use.idle_for))
+            line = Text("{line}, of it {reasons}", line, _times((_doing(why), why.seconds) for why in use.idle_for))
         yield line
     if step.sync:
         yield Text("  weight sync: {parts}", _times((part.name, part.seconds) for part in step.sync[:8]))
@@ -118,54 +118,54 @@ def _times(times: Iterable[tuple[str, float]]) -> Text:
     return joined(COMMA, (Text("{name} {seconds} s", name, brief(seconds)) for name, seconds in times))
 
 
-def _doing(one: model.Cause | model.IdleReason) -> str:
+def _doing(reason: model.Cause | model.IdleReason) -> str:
     """Who did what, in which phase if that says more."""
-    return model.doing(model.label(one.role, None, None), one.what, one.phase)
+    return model.doing(model.label(reason.role, None, None), reason.what, reason.phase)
 
 
-def _path(found: model.RunTimeline) -> Iterator[str]:
-    whole = sum(one.seconds for one in found.path_seconds)
+def _path(timeline: model.RunTimeline) -> Iterator[str]:
+    whole = sum(entry.seconds for entry in timeline.path_seconds)
     if not whole:
         return
-    several = len(found.steps) > 1
+    several = len(timeline.steps) > 1
     yield Text("critical path, all steps but the first") if several else Text("critical path, all steps")
-    for one in found.path_seconds[:PATH]:
-        share = one.seconds / whole
+    for entry in timeline.path_seconds[:PATH]:
+        share = entry.seconds / whole
         if share >= 0.005:
-            yield Text("  {share:>7}  {cause}", percent(share), _doing(one))
-    reasons = {bound.name: bound.why for step in found.steps for bound in step.what_if}
+            yield Text("  {share:>7}  {cause}", percent(share), _doing(entry))
+    reasons = {bound.name: bound.why for step in timeline.steps for bound in step.what_if}
     yield from (Detail("  at best, {name}: {why}", name, why) for name, why in reasons.items())
 
 
-def _causes(found: model.RunTimeline) -> Iterator[str]:
-    if not found.causes:
+def _causes(timeline: model.RunTimeline) -> Iterator[str]:
+    if not timeline.causes:
         return
     yield Text("what costs most")
-    for number, one in enumerate(found.causes, 1):
-        count = len(one.steps)
-        where = Text("step {step}", one.steps[0]) if count == 1 else Text("{count} steps", count)
+    for number, cause in enumerate(timeline.causes, 1):
+        count = len(cause.steps)
+        where = Text("step {step}", cause.steps[0]) if count == 1 else Text("{count} steps", count)
         text = Text(
             "{number}. {title}: {seconds} s, {share} of the run, in {where}",
             number,
-            one.title,
-            brief(one.seconds),
-            percent(one.share),
+            cause.title,
+            brief(cause.seconds),
+            percent(cause.share),
             where,
         )
         yield from wrapped(text, "  ", "     ")
-        yield from wrapped(Text("try: {advice}", one.advice), "     ", "     ")
+        yield from wrapped(Text("try: {advice}", cause.advice), "     ", "     ")
 
 
-def _windows(found: model.RunTimeline) -> Iterator[str]:
-    if found.windows:
+def _windows(timeline: model.RunTimeline) -> Iterator[str]:
+    if timeline.windows:
         yield Text("windows worth recording, for the next run (--json also has them for trigger)")
-    for one in found.windows:
-        yield from wrapped(Text("{window}: {why}", one.what, one.why), "  ", "    ")
-        yield f"    {one.command}"
-        yield Detail("    while this run goes on, patched with --on-demand: {trigger}", one.trigger)
-    for window in found.recorded:
+    for window in timeline.windows:
+        yield from wrapped(Text("{window}: {why}", window.what, window.why), "  ", "    ")
+        yield f"    {window.command}"
+        yield Detail("    while this run goes on, patched with --on-demand: {trigger}", window.trigger)
+    for recorded in timeline.recorded:
         yield from wrapped(
-            Text("recorded at {start:,.1f} s: {title}; {report}", window.start, window.title, window.report),
+            Text("recorded at {start:,.1f} s: {title}; {report}", recorded.start, recorded.title, recorded.report),
             "  ",
             "    ",
         )

@@ -45,17 +45,17 @@ def timeline(
     Raises Problem: NO_TRACE where there is no timeline, USAGE where there are several runs and none is chosen.
     """
     result = CommandResult("timeline")
-    found = read(folder, options, display, result)
-    result.data = found
-    result.lines += lines.report(found, width)
-    for text in (*found.missing, *found.notes):
+    joined_run = read(folder, options, display, result)
+    result.data = joined_run
+    result.lines += lines.report(joined_run, width)
+    for text in (*joined_run.missing, *joined_run.notes):
         result.warn(text)
     if options.csv is not None:
-        write_tables(result, options.csv, tables.of_run(found))
+        write_tables(result, options.csv, tables.of_run(joined_run))
     if options.page is not None:  # it may go into the new folder
-        write(result, options.page, [page.page(found)], "-o FILE.html")
+        write(result, options.page, [page.page(joined_run)], "-o FILE.html")
     if options.perfetto is not None:
-        write(result, options.perfetto, perfetto.trace(found), "--perfetto FILE.json")
+        write(result, options.perfetto, perfetto.trace(joined_run), "--perfetto FILE.json")
     return result
 
 
@@ -73,18 +73,18 @@ def follow(
     a folder in which nothing lies yet: that is waited for, too, unless it looks ``once``.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
-    result, known = CommandResult("timeline"), 0
+    result, steps_told = CommandResult("timeline"), 0
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             try:
                 result = timeline(folder, TimelineOptions(), silent, width)
-                news = result.data.steps[known:]
-                known += len(news)
+                news = result.data.steps[steps_told:]
+                steps_told += len(news)
                 show([str(line) for line in result.lines], [lines.step_line(step) for step in news])
             except Problem as problem:
                 if once or problem.kind is not Kind.NO_TRACE:
                     raise
-            if once or time.monotonic() >= end or (known and _age(folder) > QUIET_S):
+            if once or time.monotonic() >= end or (steps_told and _age(folder) > QUIET_S):
                 break
             time.sleep(min(FOLLOW_S, max(end - time.monotonic(), 0)))
     return result
@@ -110,10 +110,10 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
     if not surveyed.runs:
         raise _unreadable(folder, surveyed)
     run, processes = _chosen(folder, surveyed, options.run)
-    own = [path for one in processes for path in one.paths]
-    with display("joining", _size(own)) as count:
-        found = join(run, processes, folder, count)
-    return _only(found, options.steps)
+    paths = [path for process in processes for path in process.paths]
+    with display("joining", _size(paths)) as count:
+        joined_run = join(run, processes, folder, count)
+    return _only(joined_run, options.steps)
 
 
 def _size(paths: Sequence[Path]) -> int:
@@ -156,20 +156,20 @@ def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
 
 
 def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    known = {run.number: (run, processes) for run, processes in surveyed.runs}
-    if number in known:
-        return known[number]
-    if number is None and len(known) == 1:
+    runs_by_number = {run.number: (run, processes) for run, processes in surveyed.runs}
+    if number in runs_by_number:
+        return runs_by_number[number]
+    if number is None and len(runs_by_number) == 1:
         return surveyed.runs[0]
     cause = (
-        Text("there are {count} runs in it", len(known))
+        Text("there are {count} runs in it", len(runs_by_number))
         if number is None
-        else Text("--run {number}: there are {count} runs", number, len(known))
+        else Text("--run {number}: there are {count} runs", number, len(runs_by_number))
     )
     rows = tuple(_row(run) for run, _ in surveyed.runs)
-    shown = rows if len(rows) <= LISTED else (Text("… {count} older ones", len(rows) - LISTED), *rows[-LISTED:])
-    hint = CommandLine("timeline", str(folder), "--run", str(max(known)))
-    raise Problem(Kind.USAGE, cause, str(folder), Text("{hint} for the newest", hint), shown)
+    newest = rows if len(rows) <= LISTED else (Text("… {count} older ones", len(rows) - LISTED), *rows[-LISTED:])
+    hint = CommandLine("timeline", str(folder), "--run", str(max(runs_by_number)))
+    raise Problem(Kind.USAGE, cause, str(folder), Text("{hint} for the newest", hint), newest)
 
 
 def _row(run: model.Run) -> str:
@@ -181,16 +181,20 @@ def _row(run: model.Run) -> str:
     return Text("--run {number}: {start}, {seconds:,.0f} s, {count} processes, {packages}", *values)
 
 
-def _only(found: model.RunTimeline, wanted: tuple[int, int] | None) -> model.RunTimeline:
-    """With the steps that are ``wanted``. Raises Problem (USAGE) where there is none of them."""
-    if wanted is None:
-        return found
-    steps = tuple(one for one in found.steps if wanted[0] <= one.step < wanted[1])
+def _only(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:
+    """With the steps that are ``numbers``. Raises Problem (USAGE) where there is none of them."""
+    if numbers is None:
+        return joined_run
+    steps = tuple(step for step in joined_run.steps if numbers[0] <= step.step < numbers[1])
     if not steps:
-        has = Text("{first} to {last}", found.steps[0].step, found.steps[-1].step) if found.steps else Text("none yet")
+        has = (
+            Text("{first} to {last}", joined_run.steps[0].step, joined_run.steps[-1].step)
+            if joined_run.steps
+            else Text("none yet")
+        )
         raise Problem(
             Kind.USAGE,
-            Text("--steps {first}:{end}: no such step", wanted[0], wanted[1]),
+            Text("--steps {first}:{end}: no such step", numbers[0], numbers[1]),
             hint=Text("it has steps {has}", has),
         )
-    return dataclasses.replace(found, steps=steps)
+    return dataclasses.replace(joined_run, steps=steps)

@@ -40,9 +40,9 @@ def traces(folder: Path, display: Display = silent) -> CommandResult:
     Raises: Problem (NO_TRACE) where there is no such folder, or no trace in it.
     """
     report = CommandResult("traces")
-    found = _recorded(folder, display)
-    report.data = json_of({"folder": folder, "captures": found})
-    for number, group in enumerate(found, 1):
+    groups = _recorded(folder, display)
+    report.data = json_of({"folder": folder, "captures": groups})
+    for number, group in enumerate(groups, 1):
         for trace in group.traces:
             _warn_of_doubts(report, trace)
         report.lines += _below_table(number, group)
@@ -53,11 +53,11 @@ def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
     if not folder.exists():
         hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
         raise Problem(Kind.NO_TRACE, Text("{folder} does not exist", folder), hint=hint)
-    found = folders.trace_groups(folder.resolve(), display)
-    if not found:
+    groups = folders.trace_groups(folder.resolve(), display)
+    if not groups:
         _refuse_lost(folder)
         raise folders.empty(folder)
-    return found
+    return groups
 
 
 def _refuse_lost(folder: Path) -> None:
@@ -161,8 +161,8 @@ def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display 
 def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
     """The least and the most of what the units of a trace hold by its metadata, reported, and what this contradicts."""
     _warn_of_doubts(report, trace)
-    found = unit_contents(trace.metadata.units.values()) if trace.metadata else {}
-    contents = {name: (min(values), max(values)) for name, values in found.items()}
+    values_of = unit_contents(trace.metadata.units.values()) if trace.metadata else {}
+    contents = {name: (min(values), max(values)) for name, values in values_of.items()}
     uncounted = trace.metadata.uncounted if trace.metadata else {}
     if contents:
         ranges = joined(COMMA, (Text("{name} {range}", name, spread(*ends)) for name, ends in contents.items()))
@@ -195,19 +195,19 @@ def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
     """The program of the target's interpreter; "" where nothing has to be parsed and none was named."""
     if not todo:
         return interpreters.executable(python) if python else ""
-    found = _with_torch_npu(python)
+    interpreter = _with_torch_npu(python)
     if any(any(trace.path.glob("PROF_*")) for trace in todo) and not shutil.which("msprof"):
         cause = Text("CANN's msprof is not on PATH, and torch_npu parses with it what the device recorded")
         hint = Text("source /usr/local/Ascend/ascend-toolkit/set_env.sh, then the same command again")
         raise Problem(Kind.ENVIRONMENT, cause, hint=hint)
-    return found
+    return interpreter
 
 
 def _with_torch_npu(python: str | None) -> str:
     """The program of ``python``, or else of the first environment at hand, in which there is torch_npu."""
-    named: list[tuple[str, str]] = [(f"--python {python}", python)] if python else []
+    candidates: list[tuple[str, str]] = [(f"--python {python}", python)] if python else []
     searched = []
-    for name, exe in named or [
+    for name, exe in candidates or [
         (Text("the interpreter that runs rlpatch"), sys.executable),
         *interpreters.more_interpreters(),
     ]:
@@ -216,7 +216,7 @@ def _with_torch_npu(python: str | None) -> str:
                 return interpreters.executable(exe)
             searched.append(Text("{interpreter}: no torch_npu", name))
         except Problem as problem:
-            if named:
+            if candidates:
                 raise
             searched.append(Text("{interpreter}: {cause}", name, problem.cause))
     hint = Text("name the Python of the environment in which it was recorded: rlpatch analyse DIR --python EXE")
@@ -250,32 +250,32 @@ def _parse(
         ended = parsing.parse(
             [trace.path for trace in todo], program, ",".join(options.export), jobs=jobs,
             patience=options.patience,
-            done=lambda one: work.done(_parsed(one)),
+            done=lambda parsed: work.done(_parsed(parsed)),
             at_work=lambda paths: work.at_work([path.name for path in paths]),
         )  # fmt: skip
-    for one in ended:
-        _report_parsed(report, one, options.export)
+    for parsed in ended:
+        _report_parsed(report, parsed, options.export)
     return ended
 
 
-def _parsed(one: ParseResult) -> Text:
-    what = one.why or ", ".join(one.exports)
-    return Text("{ended}  {name}: {what} ({seconds:.0f} s)", one.ended, one.path.name, what, one.seconds)
+def _parsed(parsed: ParseResult) -> Text:
+    what = parsed.why or ", ".join(parsed.exports)
+    return Text("{ended}  {name}: {what} ({seconds:.0f} s)", parsed.ended, parsed.path.name, what, parsed.seconds)
 
 
-def _report_parsed(report: CommandResult, one: ParseResult, exports: tuple[str, ...]) -> None:
-    lacking = joined(Text(" and no "), sorted(set(exports) - set(one.exports)))
-    logs = Text("what torch_npu wrote: {path}", one.path / "logs")
-    if one.ended != parsing.DONE:
-        kind = Kind.ROLLED_BACK if one.ended == parsing.BACK else Kind.UNEXPECTED
-        report.problems.append(Problem(kind, one.why, str(one.path), logs, one.output))
-    elif lacking and one.output:
+def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[str, ...]) -> None:
+    lacking = joined(Text(" and no "), sorted(set(exports) - set(parsed.exports)))
+    logs = Text("what torch_npu wrote: {path}", parsed.path / "logs")
+    if parsed.ended != parsing.DONE:
+        kind = Kind.ROLLED_BACK if parsed.ended == parsing.BACK else Kind.UNEXPECTED
+        report.problems.append(Problem(kind, parsed.why, str(parsed.path), logs, parsed.output))
+    elif lacking and parsed.output:
         cause = Text("torch_npu left no {lacking}, and reports that a part of it failed", lacking)
         hint = Text("look whether the disk is full, and at {logs}", logs)
-        report.problems.append(Problem(Kind.UNEXPECTED, cause, str(one.path), hint, one.output))
+        report.problems.append(Problem(Kind.UNEXPECTED, cause, str(parsed.path), hint, parsed.output))
     elif lacking:
         cause = Text("torch_npu left no {lacking}: its analyse() exports what was recorded for", lacking)
-        report.warn(cause, Text("record with `rlpatch apply … --export-type db,text`: {path}", one.path))
+        report.warn(cause, Text("record with `rlpatch apply … --export-type db,text`: {path}", parsed.path))
 
 
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:

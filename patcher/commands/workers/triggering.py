@@ -111,12 +111,12 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     """
     _check_window(options)
     folder, now = StateFolder(save_path.resolve()), time.time()
-    found = progress.collect(folder, now)
-    living = _living(folder, found, options)
+    collected = progress.collect(folder, now)
+    living = _living(folder, collected, options)
     rows = _takers(living, options) if living else []
     stage = rows[0].worker.stage if rows else options.stage or kind_of(options.window.unit).NAMES[0]
     request = _request(living, options, now)
-    notes = (*_notes(living, options), *_pending_notes(folder, found, stage, options))
+    notes = (*_notes(living, options), *_pending_notes(folder, collected, stage, options))
     step = StepResult(_lines(rows, request, options), notes)
     takers = tuple(Taker(row.worker.host, row.worker.rank, row.worker.pid) for row in rows)
     data = TriggerData(
@@ -158,15 +158,15 @@ def _check_window(options: TriggerOptions) -> None:
 # ---------------------------------------------------------------- who takes it
 
 
-def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
+def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
     """The workers of one stage that wait for it, none where they may come; Problem (NO_WORKER, USAGE) if nobody can."""
-    if options.at is not None and all(row.life.gone for row in found.rows):
+    if options.at is not None and all(row.life.gone for row in collected.rows):
         return []
-    if not found.rows:
+    if not collected.rows:
         turn, at = options.turns, int(options.training)
         hint = Text("a worker writes from its first {turns} on; to leave a request for it, add --at {first}", turn, at)
-        raise watching.nobody(folder, found.skipped).replace(hint=hint)
-    of_target, counting = _counting(found, options)
+        raise watching.nobody(folder, collected.skipped).replace(hint=hint)
+    of_target, counting = _counting(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
@@ -174,12 +174,12 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
     waiting = Text("{stages} wait for it", joined(AND, stages)) if stages else Text("no live worker there waits for it")
     cause = Text("{request}: {waiting}", f"{options.target} {options.words}".lstrip(), waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
-    raise Problem(kind, cause, str(folder.save_path), _choices(living, found.rows))
+    raise Problem(kind, cause, str(folder.save_path), _choices(living, collected.rows))
 
 
-def _counting(found: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
+def _counting(collected: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
     """The workers of the target, and of these the ones that count the unit."""
-    of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
+    of_target = [row for row in collected.rows if _of_target(row.worker, options.target)]
     units = [row for row in of_target if row.worker.unit == options.window.unit]
     return of_target, [row for row in units if options.stage in ("", row.worker.stage)]
 
@@ -187,7 +187,7 @@ def _counting(found: RunProgress, options: TriggerOptions) -> tuple[list[WorkerP
 def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
     """What can be typed instead: of those that wait, else of all that were there."""
     workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
-    choices: list[str] = sorted({f"{one.target} --stage {one.stage} --{one.unit} A:B" for one in workers})
+    choices: list[str] = sorted({f"{worker.target} --stage {worker.stage} --{worker.unit} A:B" for worker in workers})
     if not living:
         choices.append(Text("patch with --on-demand, and start the run again"))
     return joined(OR, choices)
@@ -197,8 +197,8 @@ def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[W
     """Those of the requested ranks; Problem (USAGE) where there is none."""
     takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     if not takers:
-        wanted = ",".join(map(str, options.ranks or ()))
-        cause = Text("--ranks {ranks}: no such rank waits for a request", wanted)
+        ranks = ",".join(map(str, options.ranks or ()))
+        cause = Text("--ranks {ranks}: no such rank waits for a request", ranks)
         raise usage(cause, Text("--ranks all, or of those that wait: {ranks}", _ranks(living)))
     return takers
 
@@ -210,9 +210,10 @@ def _ranks(rows: Sequence[WorkerProgress]) -> str:
 def _of_target(worker: Worker, word: str) -> bool:
     """Whether a worker is of the target, which may be named by a distribution, and with a version."""
     name, _, release = word.partition("==")
-    wanted = versions.normalise(name)
-    known = (one.name for one in projects() if wanted in map(versions.normalise, (one.name, *one.distributions)))
-    return not word or (worker.target == next(known, wanted) and release in ("", worker.release))
+    normalised = versions.normalise(name)
+    names = ((project.name, *project.distributions) for project in projects())
+    project_names = (first for first, *more in names if normalised in map(versions.normalise, (first, *more)))
+    return not word or (worker.target == next(project_names, normalised) and release in ("", worker.release))
 
 
 # ---------------------------------------------------------------- the request
@@ -258,16 +259,18 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
         yield Message("note", text)
 
 
-def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options: TriggerOptions) -> Iterator[Message]:
+def _pending_notes(
+    folder: StateFolder, collected: RunProgress, stage: str, options: TriggerOptions
+) -> Iterator[Message]:
     """What becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
     file = folder.file(stage)
-    for one in (one for one in found.skipped if one.file == file):
+    for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
         text = Text("the file in the place of the request is not one, and is removed")
-        yield Message("warning", text, f"{file}: {one.why}")
-    if stage not in found.requests:
+        yield Message("warning", text, f"{file}: {skipped_file.why}")
+    if stage not in collected.requests:
         return
-    request = found.requests[stage]
-    of_stage = [row for row in found.rows if row.worker.stage == stage]
+    request = collected.requests[stage]
+    of_stage = [row for row in collected.rows if row.worker.stage == stage]
     whose = _names([row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK])
     if not of_stage and request.expires > time.time():
         whose = Text("later workers")

@@ -135,12 +135,12 @@ def _settled(
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
     while True:
-        found = collect()
-        data = _data(folder, found)
+        collected = collect()
+        data = _data(folder, collected)
         remaining = until - time.monotonic()
         ended = stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
-        if found.settled and not _absent(data, options):
-            ended = SAVED if found.complete else UNSAVED
+        if collected.settled and not _absent(data, options):
+            ended = SAVED if collected.complete else UNSAVED
         try:
             show(data)
             if ended:
@@ -159,10 +159,10 @@ def _size(trace: SavedTrace) -> int | None:
         return None
 
 
-def _data(folder: StateFolder, found: RunProgress) -> WatchData:
+def _data(folder: StateFolder, collected: RunProgress) -> WatchData:
     return WatchData(
-        folder=str(folder.save_path), workers=tuple(map(_row, found.rows)), missing=found.missing,
-        requests=found.requests, skipped=found.skipped, earlier=found.earlier,
+        folder=str(folder.save_path), workers=tuple(map(_row, collected.rows)), missing=collected.missing,
+        requests=collected.requests, skipped=collected.skipped, earlier=collected.earlier,
     )  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def _row(row: WorkerProgress) -> WorkerRow:
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
     """The table, what was saved below it, and as a problem what was not."""
     text = Text("a file there was not written by a probe, and is left out")
-    notes = [Message("warning", text, Text("{file}: {why}", one.file, one.why)) for one in data.skipped]
+    notes = [Message("warning", text, Text("{file}: {why}", skipped.file, skipped.why)) for skipped in data.skipped]
     if data.earlier:
         text = Text("{earlier} left out: they ended before others took their places", data.earlier)
         notes.append(Message("note", text))
@@ -222,16 +222,16 @@ def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence
     hint = Text(
         "a worker writes from its first rollout or training step on; its log and `rlpatch status` name the folder"
     )
-    left_out = tuple(Text("left out {name}: {why}", one.file.name, one.why) for one in skipped[:MANY])
+    left_out = tuple(Text("left out {name}: {why}", entry.file.name, entry.why) for entry in skipped[:MANY])
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=left_out)
 
 
 def below(data: WatchData) -> list[str]:
     """The lines below the table: requests to be served, ranks to come, of each worker its traces or why it has none."""
     lines = list(_pending(data))
-    for one in data.missing:
-        ranks = ", ".join(map(str, one.ranks[:MANY])) + (" …" if len(one.ranks) > MANY else "")
-        lines.append(Text("  {stage} rank {ranks} was asked for and has not written yet", one.stage, ranks))
+    for missing in data.missing:
+        ranks = ", ".join(map(str, missing.ranks[:MANY])) + (" …" if len(missing.ranks) > MANY else "")
+        lines.append(Text("  {stage} rank {ranks} was asked for and has not written yet", missing.stage, ranks))
     for number, row in enumerate(data.workers, 1):
         if row.why and row.outcome != DONE:  # of a window that was saved it says what the traces say
             lines.append(Text("  {number}  {line}", number, row.why))
@@ -257,7 +257,7 @@ def _pending(data: WatchData) -> Iterator[str]:
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
-    missing = sum(len(one.ranks) for one in data.missing)
+    missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)
     parts = [
         (count := counts[DONE, False], Text("{count} saved", count)),
         (count := counts[AT_WORK, False], Text("{count} at work", count)),
