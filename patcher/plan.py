@@ -216,8 +216,8 @@ class _Planning(NamedTuple):
         if differing := originals.differs(target, path, pristine):
             detail = Text("{detail}; its structure fits, so it is patched", differing.detail)
             warnings.append(Note(Text("{difference}: read the diff", differing.text), detail))
-        seen = editing.fingerprint(pristine, recipe.class_name, recipe.method)
-        if place.structure and place.structure.fingerprints and seen not in place.structure.fingerprints:
+        fingerprint = editing.fingerprint(pristine, recipe.class_name, recipe.method)
+        if place.structure and place.structure.fingerprints and fingerprint not in place.structure.fingerprints:
             function = ".".join(filter(None, (recipe.class_name, recipe.method)))
             seen_as = Text("{function} is not the one that was released as {version}", function, target.version)
             warnings.append(Note(seen_as, Text("it is in {path}", path)))
@@ -307,15 +307,17 @@ class _Planning(NamedTuple):
         files = tuple(fit.place.file for fit in recording if fit.place.marked)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         record = Record(patch, target.version, self.config.words, files, now, __version__)
-        same = before is not None and before[:4] == record[:4] and all(one.before == one.after for one in changes)
+        is_same = all(change.before == change.after for change in changes)
+        same = is_same and before is not None and before[:4] == record[:4]
         unneeded = {*before.files} - {fit.place.file for fit in recording} if before else set()
         old = [before._replace(files=tuple(sorted(unneeded)))] if before else []
 
         def read(path: PurePosixPath) -> bytes | None:
             return target.read(path) if target.exists(path) else None
 
-        gone = edits.revert(target.root, read, old, [patch]).changes
-        return Edit(target.root, (*changes, *gone), () if same or not files else (record,), () if files else (patch,))
+        reverted = edits.revert(target.root, read, old, [patch]).changes
+        added = () if same or not files else (record,)
+        return Edit(target.root, (*changes, *reverted), added, () if files else (patch,))
 
 
 def _with_needed(fitting: Sequence[_Fitting]) -> list[_Fitting]:
@@ -360,13 +362,13 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
 
 def _nearest(upstream: Upstream, version: str) -> Sequence[str]:
     """Return the releases next to ``version``, or the one that it is; all of them if it does not parse."""
-    wanted = versions.understood(version)
-    if wanted is None:
+    wanted_version = versions.understood(version)
+    if wanted_version is None:
         return upstream.releases
     from packaging.version import Version
 
-    before = [release for release in upstream.releases if Version(release) <= wanted]
-    after = [release for release in upstream.releases if Version(release) >= wanted]
+    before = [release for release in upstream.releases if Version(release) <= wanted_version]
+    after = [release for release in upstream.releases if Version(release) >= wanted_version]
     return (*before[-1:], *after[:1])
 
 
@@ -381,7 +383,7 @@ def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: P
     """What goes to the end of the class: the patch's own block, before it what it shares, if that is not there yet."""
     from patcher.editing import render
 
-    there = {found.patch: found for found in markers.marked(without)}
+    there = {marked.patch: marked for marked in markers.marked(without)}
     release = place.release
     about = {"format": 1, "rlpatch": __version__, "target": patch.target, "release": version}
     for number in count(1):

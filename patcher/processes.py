@@ -39,36 +39,36 @@ class RunningProcess(NamedTuple):
 
 
 def running(
-    known: Iterable[Processes], packages: Iterable[Path] = (), proc: Path = Path("/proc")
+    declared: Iterable[Processes], packages: Iterable[Path] = (), proc: Path = Path("/proc")
 ) -> tuple[RunningProcess, ...]:
-    """Each process that is one of ``known``, or has loaded ``packages``, as far as /proc tells.
+    """Each process that is one of ``declared``, or has loaded ``packages``, as far as /proc tells.
 
     ``packages`` are the folders of the code that changed. Which modules of Python a process has imported is not seen,
     but the extensions in its memory can, its PYTHONPATH and its working directory. So an interpreter with a file of
-    ``packages`` in its memory is named, whatever it is called. One of ``known`` is named unless another copy of each
+    ``packages`` in its memory is named, whatever it is called. One of ``declared`` is named unless another copy of each
     of them comes first where it looks: in its PYTHONPATH, or in the site-packages that its extensions lie in. Where the
     process of another user hides all that, its interpreter tells; where that is not named, its line says so.
     """
-    wanted, folders = tuple(known), tuple(Path(os.path.realpath(package)) for package in packages)
+    declared_processes, folders = tuple(declared), tuple(Path(os.path.realpath(package)) for package in packages)
     processes = (process for process in proc.glob("[0-9]*") if process.name != str(os.getpid()))
-    return tuple(sorted(filter(None, (_running(process, wanted, folders) for process in processes))))
+    return tuple(sorted(filter(None, (_running(process, declared_processes, folders) for process in processes))))
 
 
-def _running(process: Path, known: Sequence[Processes], packages: Sequence[Path]) -> RunningProcess | None:
+def _running(process: Path, declared: Sequence[Processes], packages: Sequence[Path]) -> RunningProcess | None:
     """A process that `running` names; ``process`` is its folder below /proc."""
     command = (_read(process / "cmdline") or b"").decode("utf-8", "replace")
     argv = command.split("\0")
     python = _is_python(process, argv[0])
-    script = _script(command, python=python, known=known)
+    script = _script(command, python=python, declared=declared)
     if script is None and not python:
         return None  # the memory of all others is not read: that takes a millisecond for a large one
-    found = _described(process, " ".join(argv).strip()[:80])
+    described = _described(process, " ".join(argv).strip()[:80])
     if not packages:
-        return found if script is not None else None
+        return described if script is not None else None
     maps = _read(process / "maps")
     loaded = maps or b""
     if python and any(os.fsencode(f" {package}{os.sep}") in loaded for package in packages):
-        return found
+        return described
     if script is None:
         return None
     search = _search(process)
@@ -76,8 +76,8 @@ def _running(process: Path, known: Sequence[Processes], packages: Sequence[Path]
     if all(_has_another(package, search or [Path(os.devnull)], sites) for package in packages):
         return None
     if None in (maps, search):
-        return found._replace(line=Text("{line} (what it has loaded cannot be seen)", found.line))
-    return found
+        return described._replace(line=Text("{line} (what it has loaded cannot be seen)", described.line))
+    return described
 
 
 def _described(process: Path, command: str) -> RunningProcess:
@@ -98,16 +98,16 @@ def _described(process: Path, command: str) -> RunningProcess:
     return RunningProcess(line, user)
 
 
-def _script(command: str, *, python: bool, known: Sequence[Processes]) -> str | None:
-    """The script that one of ``known`` runs, "" if it is a module or has a title; None for any other process."""
-    if command.startswith(tuple(title for one in known for title in one.titles)):
+def _script(command: str, *, python: bool, declared: Sequence[Processes]) -> str | None:
+    """The script that one of ``declared`` runs, "" if it is a module or has a title; None for any other process."""
+    if command.startswith(tuple(title for processes in declared for title in processes.titles)):
         return ""
     started = re.match(_STARTED, command) if python else None
     if started is None:
         return None
     module, script = started["module"], started["script"] or ""
-    named = any(f"{module}.".startswith(f"{name}.") for one in known for name in one.modules)
-    return script if named or any(Path(script).name in one.scripts for one in known) else None
+    is_named = any(f"{module}.".startswith(f"{name}.") for processes in declared for name in processes.modules)
+    return script if is_named or any(Path(script).name in processes.scripts for processes in declared) else None
 
 
 def _read(file: Path) -> bytes | None:

@@ -86,10 +86,10 @@ class ProfileRequest(NamedTuple):
         """What is to be recorded by itself: a window, and the timeline beside it."""
         if "timeline" not in self.choices or self.stage == TIMELINE:
             return [self]
-        own = {"timeline", *options_of(TimelineStage)}
-        timeline = {name: value for name, value in self.choices.items() if name in own | SHARED}
-        rest = {name: value for name, value in self.choices.items() if name not in own}
-        return [self._replace(choices=rest), ProfileRequest((), timeline)]
+        timeline_names = {"timeline", *options_of(TimelineStage)}
+        timeline = {name: value for name, value in self.choices.items() if name in timeline_names | SHARED}
+        window_choices = {name: value for name, value in self.choices.items() if name not in timeline_names}
+        return [self._replace(choices=window_choices), ProfileRequest((), timeline)]
 
     def checked(self) -> ProfileRequest:
         """Itself; :class:`Problem` (USAGE) where no target could record that."""
@@ -152,7 +152,7 @@ class ProfileRequest(NamedTuple):
         foreign = self._changed(options_of(*KINDS, RangeOptions).keys() - _options_of(kind).keys())
         # With two windows a choice belongs to the stage that knows it, with one it has to fit.
         if foreign and len(self.windows) < 2:
-            owners = joined(AND, (one.KIND for one in KINDS if foreign[0] in _options_of(one)))
+            owners = joined(AND, (other.KIND for other in KINDS if foreign[0] in _options_of(other)))
             where = f"--stage {name}" if unit == WHOLE else f"--{unit}"
             option = flag(foreign[0])
             cause = Text(
@@ -232,10 +232,10 @@ def _not_counted(
 
 def recipes_of(upstream: Upstream, stage: str, everyone: AllUpstreams = tuple) -> list[Recipe]:
     """The recipes of a stage; :class:`Problem` (NO_RECIPE) where the project has none, and who of ``everyone`` has."""
-    found = [recipe for recipe in upstream.recipes if recipe.stage == stage]
-    if not found:
+    recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
+    if not recipes:
         raise no_stage(stage, [upstream], everyone)
-    return found
+    return recipes
 
 
 def no_stage(stage: str, upstreams: Sequence[Upstream], everyone: AllUpstreams) -> Problem:
@@ -246,13 +246,13 @@ def no_stage(stage: str, upstreams: Sequence[Upstream], everyone: AllUpstreams) 
         hint = Text("leave it out of this command; rlpatch list shows the targets that have the stage builtin")
         return Problem(Kind.NO_RECIPE, cause, hint=hint)
     theirs = dict.fromkeys(recipe.stage for upstream in upstreams for recipe in upstream.recipes)
-    known = everyone()
-    owners = [other.project.name for other in known if stage in {recipe.stage for recipe in other.recipes}]
+    everybody = everyone()
+    owners = [other.project.name for other in everybody if stage in {recipe.stage for recipe in other.recipes}]
     cause = Text("no stage {stage} in {names}", stage, names)
     if owners:
         cause = Text("no stage {stage} in {names}; it is one of {owners}", stage, names, ", ".join(owners))
-    elif known:
+    elif everybody:
         cause = Text("no stage {stage} in {names}: no target has this stage", stage, names)
     near = difflib.get_close_matches(stage, theirs, 1)
-    others = Text("one of: {theirs}", ", ".join(theirs))
-    return Problem(Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else others)
+    choice = Text("one of: {theirs}", ", ".join(theirs))
+    return Problem(Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else choice)

@@ -164,8 +164,8 @@ class Release(NamedTuple):
 @cache
 def _code(package: Path) -> bytes:
     """All Python sources of a package, as far as they can be read."""
-    found = []
+    sources = []
     for file in package.rglob("*.py"):
         with suppress(OSError):
-            found.append(file.read_bytes())
-    return b"\n".join(found)
+            sources.append(file.read_bytes())
+    return b"\n".join(sources)

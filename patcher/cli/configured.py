@@ -69,8 +69,8 @@ class Configuration:
         if preset is None:
             return self.options
         if preset not in self.presets:
-            known = ", ".join(self.presets) or "none"
-            cause = Text("no preset {preset!r} in the configuration: it has {presets}", preset, known)
+            preset_names = ", ".join(self.presets) or "none"
+            cause = Text("no preset {preset!r} in the configuration: it has {presets}", preset, preset_names)
             raise usage(cause, _near(preset, self.presets, "--preset "), str(self.file))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
 
@@ -98,9 +98,9 @@ class Configuration:
         return options, self.targets if patching and TARGETS not in typed else ()
 
 
-def _without_windows(options: Mapping[str, tuple[str, ...]], others: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """``options``, whose windows give way to those of ``others``."""
-    return options if _CHOOSING.isdisjoint(others) else {k: v for k, v in options.items() if k not in _WINDOWS}
+def _without_windows(options: Mapping[str, tuple[str, ...]], winning: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+    """``options``, whose windows give way to those of ``winning``."""
+    return options if _CHOOSING.isdisjoint(winning) else {k: v for k, v in options.items() if k not in _WINDOWS}
 
 
 def goes_on(source: ConfigurationFile, command: str, typed: Collection[str]) -> bool:
@@ -144,7 +144,7 @@ class _Reader(NamedTuple):
         for key, value in table.items():
             name = flag(key)
             if name not in _KNOWN:
-                hint = _near(name[2:_KEY], [known[2:] for known in _KNOWN])
+                hint = _near(name[2:_KEY], [option[2:] for option in _KNOWN])
                 raise self._wrong(Text("no option {name} in a configuration", _shown(key)), key, hint)
             if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
                 cause = Text("{key} is true or false", key) if name in _SWITCHES else Text("{key} needs a value", key)
@@ -191,9 +191,9 @@ def _shown(key: str) -> str:
     return key if key.isprintable() else ascii(key)
 
 
-def _near(word: str, known: Collection[str], before: str = "") -> str:
+def _near(word: str, words: Collection[str], before: str = "") -> str:
     """What was probably meant, with ``before`` it what is typed there."""
-    if near := difflib.get_close_matches(word, known, 1, cutoff=0.7):
+    if near := difflib.get_close_matches(word, words, 1, cutoff=0.7):
         return Text("did you mean {before}{near}?", before, near[0])
     return Text("`rlpatch apply --help` has the options")
 

@@ -148,12 +148,12 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options below their headings."""
-        found: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
+        by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
         for param in self.get_params(ctx):
             row = param.get_help_record(ctx)
             if row is not None and not isinstance(param, click.Argument):
-                found[param.heading if isinstance(param, Option) else OUTPUT].append(row)
-        for heading, rows in found.items():
+                by_heading[param.heading if isinstance(param, Option) else OUTPUT].append(row)
+        for heading, rows in by_heading.items():
             if rows:
                 with formatter.section(heading):
                     formatter.write("".join(rows_of(rows, formatter.width - formatter.current_indent)))
@@ -212,11 +212,11 @@ def offer(spec: OptionSpec) -> Complete:
     def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
         names = {versions.normalise(word.partition("==")[0]) for word in context.meta.get("typed", ())}
-        chosen = [upstream(one.name) for one in projects() if one.name in names]
+        chosen = [upstream(project.name) for project in projects() if project.name in names]
         words = spec.notation.words
         if spec.name in _OF_RECIPES and (chosen or not words):
-            found = (_OF_RECIPES[spec.name](recipe) for one in chosen or upstreams() for recipe in one.recipes)
-            words = tuple(dict.fromkeys(chain.from_iterable(found)))
+            recipes = (recipe for project in chosen or upstreams() for recipe in project.recipes)
+            words = tuple(dict.fromkeys(chain.from_iterable(map(_OF_RECIPES[spec.name], recipes))))
         return [before + comma + word for word in words if word.startswith(last) and word not in before.split(",")]
 
     return complete

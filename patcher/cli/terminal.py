@@ -66,10 +66,10 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
     task = bar.add_task(translate(what), total=total, names="")
 
     def at_work(names: Sequence[str]) -> None:
-        shown = "".join(names[:1])
+        name = "".join(names[:1])
         if len(names) > 1:
-            shown = Text("{name} and {count} more", names[0], len(names) - 1)
-        bar.update(task, names=escape(translate(shown)))
+            name = Text("{name} and {count} more", names[0], len(names) - 1)
+        bar.update(task, names=escape(translate(name)))
 
     def done(line: str) -> None:
         bar.advance(task)

@@ -27,8 +27,8 @@ class Formatter(click.HelpFormatter):
 
     def write_heading(self, heading: str) -> None:
         """See click."""
-        shown = translate(Text("{heading}:", Text(heading)))
-        self.write(f"{'':{self.current_indent}}{shown}\n")
+        title = translate(Text("{heading}:", Text(heading)))
+        self.write(f"{'':{self.current_indent}}{title}\n")
 
     def write_text(self, text: str) -> None:
         """See click: paragraphs, of which one behind the character \\b keeps its lines."""
@@ -37,8 +37,8 @@ class Formatter(click.HelpFormatter):
             raw = paragraph.startswith("\b\n")
             lines = [indent + translate(Text(line)) for line in paragraph.splitlines()[1:]] if raw else []
             joined = " ".join(paragraph.split())
-            shown = lines or wrapped(Text(joined), indent, indent, self.width)
-            self.write("\n" * (number > 0) + "".join(f"{line}\n" for line in shown))
+            lines_shown = lines or wrapped(Text(joined), indent, indent, self.width)
+            self.write("\n" * (number > 0) + "".join(f"{line}\n" for line in lines_shown))
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:  # noqa: ARG002
         """See click: terms, each with what it means beside it."""

@@ -42,8 +42,8 @@ def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
 def _color(typed: Sequence[str]) -> bool | None:
     """What ``--color`` says in a command line that cannot be read."""
     ours = "\n".join(typed).partition("\n--\n")[0]
-    found = re.findall(r"^--color[=\n](.*)$", ours, re.MULTILINE)
-    return COLORS.get(found[-1]) if found else None
+    colors = re.findall(r"^--color[=\n](.*)$", ours, re.MULTILINE)
+    return COLORS.get(colors[-1]) if colors else None
 
 
 def _cause(error: click.UsageError, typed: Sequence[str]) -> str:
@@ -82,5 +82,5 @@ def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
 def _again(typed: Sequence[str], word: str, instead: str) -> CommandLine:
     """The command line with another word, which may be an option with its value."""
     return CommandLine(
-        *(instead + one[len(word) :] if one == word or one.startswith(f"{word}=") else one for one in typed)
+        *(instead + part[len(word) :] if part == word or part.startswith(f"{word}=") else part for part in typed)
     )

@@ -67,11 +67,11 @@ class Window:
     none: bool = False
 
     def __post_init__(self) -> None:
-        if empty := [one for one in self.all if one[0] >= one[1]]:
+        if empty := [window for window in self.all if window[0] >= window[1]]:
             first = empty[0][0]
             hint = Text("the end is not recorded: --{unit} {first}:{end} records one unit", self.unit, first, first + 1)
             raise usage(Text("--{unit} {window}: the window is empty", self.unit, self), hint)
-        if any(one[1] >= after[0] for one, after in pairwise(self.all)):
+        if any(window[1] >= after[0] for window, after in pairwise(self.all)):
             cause = Text("--{unit} {window}: windows in order, with a unit between them to warm up in", self.unit, self)
             raise usage(cause, f"--{self.unit} {_joined(self.unit, self.all)}")
 
@@ -95,9 +95,9 @@ class Window:
         ``following`` is the next word of the command line, perhaps the end of a window in two words. Raises
         :class:`Problem` (USAGE).
         """
-        found = []
-        for one in text.split(","):
-            match = re.fullmatch(r"([0-9]+):([0-9]*)", one.strip())
+        windows = []
+        for part in text.split(","):
+            match = re.fullmatch(r"([0-9]+):([0-9]*)", part.strip())
             if not match:
                 cause = Text("--{unit} {shortened}: not a window", unit, shortened(text))
                 raise usage(cause, _suggestion(unit, text, following))
@@ -110,8 +110,8 @@ class Window:
                     *(unit, OPEN_END, begin),
                 )
                 raise usage(cause, hint)
-            found.append((first, end))
-        return cls(unit, *found[0], tuple(found[1:]))
+            windows.append((first, end))
+        return cls(unit, *windows[0], tuple(windows[1:]))
 
     def __len__(self) -> int:
         return sum(end - first for first, end in self.all)
@@ -132,13 +132,13 @@ class Window:
 
 def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
     """These windows in order, those that overlap or leave no unit to warm up in as one."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for first, end in sorted(windows):
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            found.append((first, end))
-    return Window(unit, *found[0], tuple(found[1:]))
+            merged.append((first, end))
+    return Window(unit, *merged[0], tuple(merged[1:]))
 
 
 def _suggestion(unit: str, text: str, following: str) -> str:

@@ -16,8 +16,8 @@ _ENTRY = re.compile(r'(?:^#,(.*)\n)?^msgid ((?:".*"\n)+)msgstr ((?:".*"\n)+)', r
 
 def entries(text: str) -> dict[str, str]:
     """Return what a .po file translates, without the entries that nobody has translated yet (fuzzy ones)."""
-    found = (match for match in _ENTRY.findall(text) if "fuzzy" not in match[0])
-    pairs = ((_unquoted(key), _unquoted(value)) for _, key, value in found)
+    matches = (match for match in _ENTRY.findall(text) if "fuzzy" not in match[0])
+    pairs = ((_unquoted(key), _unquoted(value)) for _, key, value in matches)
     return {key: value for key, value in pairs if key and value}
 
 

@@ -48,7 +48,7 @@ class StepResult(NamedTuple):
     done: tuple[str, ...] = ()
 
     def __add__(self, other: StepResult) -> StepResult:  # type: ignore[override]  # no tuple of eight
-        return StepResult._make(mine + theirs for mine, theirs in zip(self, other))
+        return StepResult._make(ours + theirs for ours, theirs in zip(self, other))
 
     @classmethod
     def noted(cls, notes: Iterable[Note], level: str = "note") -> StepResult:
@@ -111,10 +111,10 @@ class CommandResult:
 
     def note(self, text: str, detail: str = "", *, level: str = "note") -> None:
         """Add what the reader should know; of a note that is there already only a new ``detail`` is added."""
-        for at, known in enumerate(self.notes):
-            if (known.level, known.text) == (level, text):
-                if detail not in known.detail:
-                    self.notes[at] = known._replace(detail=joined("\n", (known.detail, detail)))
+        for at, earlier in enumerate(self.notes):
+            if (earlier.level, earlier.text) == (level, text):
+                if detail not in earlier.detail:
+                    self.notes[at] = earlier._replace(detail=joined("\n", (earlier.detail, detail)))
                 return
         self.notes.append(Message(level, text, detail))
 
@@ -225,12 +225,12 @@ def json_of(value: Any) -> Any:
         value = value._asdict()
     if dataclasses.is_dataclass(value):
         fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
-        kept = (pair for pair in fields if pair[1] is not None or not pair[0].metadata.get("omit_none"))
-        return {field.name: json_of(one) for field, one in kept}
+        pairs = (pair for pair in fields if pair[1] is not None or not pair[0].metadata.get("omit_none"))
+        return {field.name: json_of(item) for field, item in pairs}
     if isinstance(value, Mapping):
-        return {key: json_of(one) for key, one in value.items()}
+        return {key: json_of(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [json_of(one) for one in value]
+        return [json_of(item) for item in value]
     return value
 
 
@@ -298,15 +298,15 @@ def _style(text: str, codes: str) -> str:
 
 
 def _error(problem: Problem) -> str:
-    first, *rest = problem.lines
+    first, *more = problem.lines
     line = translate(Text("Error: {first}", first))
-    first = re.sub("[^:：]+[:：] ?", lambda found: _style(found[0], _BOLD_RED), line, count=1)
-    return "\n  ".join((first, *map(translate, rest)))
+    first = re.sub("[^:：]+[:：] ?", lambda match: _style(match[0], _BOLD_RED), line, count=1)
+    return "\n  ".join((first, *map(translate, more)))
 
 
 def _tinted(line: str, word: str) -> str:
     """A line with the colour of the English ``word`` that opens it, in whichever language."""
-    return re.sub(r"[^\s:：]+", lambda found: _style(found[0], _TINTS[word]), line, count=1) if word in _TINTS else line
+    return re.sub(r"[^\s:：]+", lambda match: _style(match[0], _TINTS[word]), line, count=1) if word in _TINTS else line
 
 
 def _wrapped(line: str, indent: str) -> str:

@@ -20,12 +20,12 @@ def room() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
 
 
-def targets(found: Iterable[tuple[str, str, str, Sequence[str]]], width: int | None = None) -> list[str]:
+def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | None = None) -> list[str]:
     """The lines of the table that ``rlpatch list`` shows: target, stages, windows and releases.
 
     With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
     """
-    rows = [(target, stages, windows, _span(releases)) for target, stages, windows, releases in found]
+    rows = [(target, stages, windows, _span(releases)) for target, stages, windows, releases in listed]
     return drawn((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)
 
 
@@ -76,8 +76,8 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
         turns = (_turn(name, row[name]) for name in ("rollout", "step", "sync") if row[name] is not None)
         run = next(turns, "?")
         size = _bytes(row["size"])
-        asked, got = row["asked"] or "?", row["got"] or "?"
-        rows.append((str(number), target, stage or "?", asked, got, run, row["ranks"] or "?", row["state"], size))
+        asked, exported = row["asked"] or "?", row["got"] or "?"
+        rows.append((str(number), target, stage or "?", asked, exported, run, row["ranks"] or "?", row["state"], size))
     heads = (
         "", Text("target"), Text("stage"), Text("asked"), Text("got"), Text("of"), Text("ranks"), Text("state"),
         Text("size"),
@@ -85,10 +85,10 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
     return drawn(heads, rows, width)
 
 
-def workers(found: Iterable[Any], width: int | None = None) -> list[str]:
+def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
     """The lines of the table that ``rlpatch watch`` shows, from the workers of its report; ``width`` as above."""
     rows = []
-    for number, row in enumerate(found, 1):
+    for number, row in enumerate(progress, 1):
         rank = f"{row.replica}/{row.rank}" if row.replica else str(row.rank)
         turns = (
             "" if row.step is None else _turn("step", row.step),
@@ -169,7 +169,7 @@ def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None
     for name, wide in zip(heads, widths, strict=True):
         table.add_column(str(name), overflow="fold", width=wide)
     for row in cells:
-        table.add_row(*(RichText(str(one)) for one in row))  # a name is no markup
+        table.add_row(*(RichText(str(value)) for value in row))  # a name is no markup
     drawn = io.StringIO()  # a console of its own choice flushes stdout, which may be full
     Console(file=drawn, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
     return [line.rstrip() for line in drawn.getvalue().splitlines()]
@@ -177,9 +177,9 @@ def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None
 
 def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
     """A row with the head of each cell before it; a column without one has the number of the row."""
-    number = next((f"{one}  " for head, one in zip(heads, row, strict=True) if not head), "")
+    number = next((f"{value}  " for head, value in zip(heads, row, strict=True) if not head), "")
     further = " " * max(len(number), 2)
-    parts = [f"{head} {one}" for head, one in zip(heads, row, strict=True) if head and one]
+    parts = [f"{head} {value}" for head, value in zip(heads, row, strict=True) if head and value]
     # Lines end between cells, where each of them fits on a line.
     whole = [part.replace(" ", "\0") if len(part) + len(further) < width else part for part in parts]
     return [line.replace("\0", " ") for line in wrapped(", ".join(whole), number, further, width)]
@@ -191,7 +191,7 @@ def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
     What is left over lets the column whose lines lack least of it be whole.
     """
     columns = [*zip(*rows, strict=True)]
-    widths = [max(len(type(one)(word)) for one in column for word in [*one.split(), ""]) for column in columns]
+    widths = [max(len(type(value)(word)) for value in column for word in [*value.split(), ""]) for column in columns]
     if sum(widths) > room:
         return [None] * len(columns)
     whole = [max(map(len, column)) for column in columns]

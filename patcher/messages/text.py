@@ -75,9 +75,9 @@ def lines(text: str) -> list[str]:
 
 def sentences(*texts: str) -> Text:
     """Return ``texts`` as one Text, one sentence after the other; empty ones are left out."""
-    first, *others = filter(None, texts)
+    first, *more = filter(None, texts)
     paragraph = Text("{sentence}", first)
-    for sentence in others:
+    for sentence in more:
         paragraph = Text("{sentences} {sentence}", paragraph, sentence)
     return paragraph
 

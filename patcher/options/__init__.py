@@ -54,13 +54,13 @@ def option(notation: Notation[T], heading: str, about: str, *, default: D, shown
     if shown is None:
         shown = "" if default is None or isinstance(notation, Flag) else notation.text(default)  # type: ignore[arg-type]
     spec = OptionSpec("", notation, heading, about, default, shown)
-    made: D = field(default=default, metadata={"option": spec})
-    return made
+    declared: D = field(default=default, metadata={"option": spec})
+    return declared
 
 
 def options_of(*types: type) -> dict[str, OptionSpec]:
     """Every option that the fields of these dataclasses declare, by the name of its field."""
-    declared = [(item.name, item.metadata["option"]) for one in types for item in fields(one) if item.metadata]
+    declared = [(item.name, item.metadata["option"]) for kind in types for item in fields(kind) if item.metadata]
     return {name: spec._replace(name=name) for name, spec in declared}
 
 

@@ -29,13 +29,13 @@ def document(title: str, body: Content, *, style: str = "", script: str = "") ->
         tag("title", title),
         Markup(f"<style>{style}</style>"),
     )
-    made = tag(
+    page = tag(
         "html",
         head,
         tag("body", tag("main", body), Markup(f"<script>{script}</script>")),
         lang="zh" if is_chinese() else "en",
     )
-    return f"<!doctype html>\n{made}\n"
+    return f"<!doctype html>\n{page}\n"
 
 
 def zoomable(

@@ -41,8 +41,8 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
     for key, value in attributes.items():
         if value is not None and value is not False:
             word = key.rstrip("_").replace("_", "-")
-            shown = str(value) if word in ("class", "id") and value is not True else value  # a name, no text
-            words.append(word if value is True else f'{word}="{text(shown)}"')
+            attribute = str(value) if word in ("class", "id") and value is not True else value  # a name, no text
+            words.append(word if value is True else f'{word}="{text(attribute)}"')
     opened = f"<{' '.join(words)}>"
     return Markup(opened if name in VOID else f"{opened}{joined(content)}</{name}>")
 
@@ -54,14 +54,14 @@ def joined(content: Content) -> Markup:
     if content is None or content is False:
         return Markup()
     if isinstance(content, Iterable) and not isinstance(content, str):
-        return Markup("".join(joined(one) for one in content))
+        return Markup("".join(joined(part) for part in content))
     return Markup(text(content))
 
 
 def data_block(name: str, value: object) -> Markup:
     """Values for a script, as JSON that no browser runs and whose texts can end no element."""
-    shown = visible(json.dumps(_translated(value), ensure_ascii=False, separators=(",", ":")))
-    return Markup(f'<script type="application/json" id="{name}">{shown.replace("<", _LESS)}</script>')
+    data = visible(json.dumps(_translated(value), ensure_ascii=False, separators=(",", ":")))
+    return Markup(f'<script type="application/json" id="{name}">{data.replace("<", _LESS)}</script>')
 
 
 def _translated(value: object) -> object:

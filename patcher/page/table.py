@@ -28,7 +28,7 @@ def table_section(table: Table, most: int | None = None, instead: Mapping[str, S
     body = [tag("tr", cells) for cells in zip(*(cells for _, cells in columns), strict=True)]
     search = tag("input", type="search", placeholder=Text("filter"), aria_label=Text("Filter {title}", table.title))
     count = tag("output", class_="faint", data_shown=Text("{count} of {total}", "{0}", rows))
-    left = len(table.rows) - rows
+    hidden = len(table.rows) - rows
     return section(
         table.title,
         table.about and faint(table.about),
@@ -38,7 +38,7 @@ def table_section(table: Table, most: int | None = None, instead: Mapping[str, S
             tag("table", tag("thead", tag("tr", [_head(column) for column, _ in columns])), tag("tbody", body)),
             class_="table",
         ),
-        left > 0 and faint(Text("{count:,} more rows are left out here: `--json` has them.", left)),
+        hidden > 0 and faint(Text("{count:,} more rows are left out here: `--json` has them.", hidden)),
     )
 
 

@@ -58,13 +58,13 @@ class StateFolder:
                 names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
         except FileNotFoundError:
             return FolderContents()
-        known, self._known = self._known, {}
+        earlier, self._known = self._known, {}
         states: list[Worker] = []
         filed: dict[str, FiledRequest] = {}
         skipped = []
         for name in names:
             read = _READERS.get(os.path.splitext(name)[1])  # noqa: PTH122
-            value = read and self._value(name, read, known.get(name))
+            value = read and self._value(name, read, earlier.get(name))
             if isinstance(value, Worker):
                 states.append(value)
             elif isinstance(value, FiledRequest):
@@ -73,12 +73,12 @@ class StateFolder:
                 skipped.append(SkippedFile(self.path / name, value))
         return FolderContents(tuple(states), filed, tuple(skipped))
 
-    def _value(self, name: str, read: Callable[[bytes, float], Any], known: tuple[tuple[int, ...], Any] | None) -> Any:
+    def _value(self, name: str, read: Callable[[bytes, float], Any], before: tuple[tuple[int, ...], Any] | None) -> Any:
         """What ``read`` makes of a file, or why it makes nothing of it; None where it has gone meanwhile."""
         try:
             status = os.lstat(self.path / name)
             key = (status.st_ino, status.st_mtime_ns, status.st_size)
-            value = known[1] if known and known[0] == key else read(content(self.path / name), status.st_mtime)
+            value = before[1] if before and before[0] == key else read(content(self.path / name), status.st_mtime)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -93,9 +93,9 @@ class StateFolder:
 
         Its facts are written once, but a folder of torch_npu is parsed later, and a file compressed.
         """
-        for own in (name, f"{name}.gz"):
-            path = self.save_path / own
-            for file in (self.save_path / f"{own}{FACTS}", path):
+        for form in (name, f"{name}.gz"):
+            path = self.save_path / form
+            for file in (self.save_path / f"{form}{FACTS}", path):
                 with contextlib.suppress(OSError):
                     status = os.lstat(file)
                     if not stat.S_ISLNK(status.st_mode) and os.path.lexists(path):

@@ -78,16 +78,17 @@ def collect(
 
     Raises OSError where the folder cannot be read.
     """
-    seen = folder.read()
-    living = [(worker, life.observe(worker, now)) for worker in seen.workers if wanted(worker)]
+    states = folder.read()
+    living = [(worker, life.observe(worker, now)) for worker in states.workers if wanted(worker)]
     newest = {worker.place: worker.at for worker, _ in sorted(living, key=lambda pair: pair[0].at)}
     rows = [
-        _row(folder, worker, state, seen.requests.get(worker.stage), requested, now)
+        _row(folder, worker, state, states.requests.get(worker.stage), requested, now)
         for worker, state in living
         if not (state.gone or state.silent) or worker.at >= newest[worker.place]  # else it is of an earlier run
     ]
     rows.sort(key=_ORDER)
-    return RunProgress(tuple(rows), tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(rows))
+    earlier = len(living) - len(rows)
+    return RunProgress(tuple(rows), tuple(_missing(rows)), dict(states.requests), states.skipped, earlier)
 
 
 _ORDER = attrgetter(*(f"worker.{name}" for name in ("target", "stage", "replica", "rank", "host", "role", "pid")))

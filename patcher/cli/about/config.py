@@ -38,27 +38,27 @@ def command() -> CommandResult:
     ]
     if source is None:
         return _result(None, (), variables, NOWHERE, *lines)
-    found = configured.read(source)
-    for words in (found.options, *found.presets.values()):
-        _check(words, found.file)
-    untrusted = [interpreter for interpreter in found.interpreters if not consent.trusted(source, interpreter)]
-    shown = [
-        str(found.file),
-        *(f"  {word}" for word in found.targets),
-        *(f"  {shlex.join(words)}" for words in found.options.values()),
-        *(f"  --preset {name}: {shlex.join(chain(*words.values()))}" for name, words in found.presets.items()),
+    configuration = configured.read(source)
+    for words in (configuration.options, *configuration.presets.values()):
+        _check(words, configuration.file)
+    untrusted = [interpreter for interpreter in configuration.interpreters if not consent.trusted(source, interpreter)]
+    rows = [
+        str(configuration.file),
+        *(f"  {word}" for word in configuration.targets),
+        *(f"  {shlex.join(words)}" for words in configuration.options.values()),
+        *(f"  --preset {name}: {shlex.join(chain(*words.values()))}" for name, words in configuration.presets.items()),
         *(Text("not trusted yet: {interpreter}", interpreter) for interpreter in untrusted),
-        *([Text("next: {commandline}", CommandLine("trust", str(found.file)))] if untrusted else []),
+        *([Text("next: {commandline}", CommandLine("trust", str(configuration.file)))] if untrusted else []),
     ]
-    return _result(found, untrusted, variables, *shown, *lines)
+    return _result(configuration, untrusted, variables, *rows, *lines)
 
 
 def _result(
-    found: configured.Configuration | None, untrusted: Sequence[str], variables: Mapping[str, str], *lines: str
+    configuration: configured.Configuration | None, untrusted: Sequence[str], variables: Mapping[str, str], *lines: str
 ) -> CommandResult:
     none = configured.Configuration(Path())
-    file = str(found.file) if found else None
-    data = vars(found or none) | {"file": file, "untrusted": untrusted, "environment": variables}
+    file = str(configuration.file) if configuration else None
+    data = vars(configuration or none) | {"file": file, "untrusted": untrusted, "environment": variables}
     return CommandResult("config", StepResult(lines), data=data)
 
 

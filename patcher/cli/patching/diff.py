@@ -44,6 +44,6 @@ def command(
             Text("{option} without a window: without one, diff shows what is applied", option),
             Text("add --decode 30:60, or leave {option} out", option),
         )
-    wanted = request.checked() if request.selects else None
+    requested = request.checked() if request.selects else None
     with cluster.connected(search) as nodes:
-        return inspecting.diff(targets, Where(search, options.wait, nodes), wanted, calls=calls)
+        return inspecting.diff(targets, Where(search, options.wait, nodes), requested, calls=calls)

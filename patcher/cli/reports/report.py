@@ -20,12 +20,12 @@ def half_open(context: click.Context, parameter: click.Parameter, value: str | N
     """Return the range ``A:B`` as two numbers. Raises Problem (USAGE) for anything else."""
     if value is None:
         return None
-    found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", value)
-    if not found or int(found[1]) >= int(found[2]):
+    match = re.fullmatch(r"(\d{1,18}):(\d{1,18})", value)
+    if not match or int(match[1]) >= int(match[2]):
         name = parameter.opts[0]
         cause = Text("{option} {range}: a range is A:B, without B itself", name, value)
         raise Problem(Kind.USAGE, cause, hint=Text("{option} 30:60, for example", name))
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _folder(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:  # noqa: ARG001

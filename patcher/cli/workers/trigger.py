@@ -29,8 +29,8 @@ def _options(values: Mapping[str, Any]) -> TriggerOptions:
     if len(windows) > 1:
         flags = " and ".join(f"--{window.unit}" for window in windows)
         raise usage(Text("{flags}: a request asks for one kind of window", flags), Text("leave all but one out"))
-    others = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
-    return TriggerOptions(windows[0], **others)
+    more = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
+    return TriggerOptions(windows[0], **more)
 
 
 CONDITIONS = ("at_load", "at_tail", "at_context")

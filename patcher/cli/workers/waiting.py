@@ -76,7 +76,7 @@ def _print_news(_lines: Sequence[str], news: Sequence[str]) -> None:
 
 def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
     """Say of each worker when it has come, gone on, or died since the last time."""
-    known: dict[tuple[object, ...], str] = {}
+    states: dict[tuple[object, ...], str] = {}
     for line in head:
         click.echo(translate(line), err=True)
 
@@ -86,8 +86,8 @@ def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
             state = row.state
             if row.alive is False:
                 state = Text("{state}, gone", state)
-            if known.get(key) != state:
-                known[key] = state
+            if states.get(key) != state:
+                states[key] = state
                 line = Text("{stage} {worker}: {state}", row.stage, named(row.host, row.replica, row.rank), state)
                 if row.number is not None:
                     line = Text("{line}, unit {number}", line, row.number)

@@ -26,11 +26,11 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
     """Seconds since the epoch for a time of ``date +%s``, or for how long ago that was; Problem (USAGE) for neither."""
     if value is None:
         return 0.0
-    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)
-    if not found:
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)
+    if not match:
         hint = Text('--since 10m, or --since "$(date +%s)" of before the run was started')
         raise usage(Text("--since {time}: neither seconds since the epoch nor a time ago", value), hint)
-    return time.time() - float(found[1]) * _SECONDS[found[2]] if found[2] else float(found[1])
+    return time.time() - float(match[1]) * _SECONDS[match[2]] if match[2] else float(match[1])
 
 
 def _stages(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:  # noqa: ARG001
