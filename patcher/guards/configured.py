@@ -96,7 +96,8 @@ def _results(
     profiler: str, application: Application, checked: Checked, composed: Sequence[tuple[Start, Any]], reading: Reading
 ) -> list[GuardResult]:
     """Return the results for one profiler; hidden text makes it UNKNOWN unless it is surely ON."""
-    switches = [one for one in application.switches if one.profiler == profiler and checked.release.has(one)]
+    of_profiler = (switch for switch in application.switches if switch.profiler == profiler)
+    switches = [*filter(checked.release.has, of_profiler)]
     why = switches[0].why if switches else Text("no switch of it exists in this release")
     off = GuardResult(profiler, State.OFF, reading.starts[0].where, "", Text("nothing to do"), why)
     if not switches:
@@ -222,13 +223,13 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
     """Return the severest answer of the switches of one profiler to what a start composes."""
     switch = max(switches, key=lambda switch: _state(switch, config).severity)
     state, values, reason = _state(switch, config), _values(switch, config), ""
-    named = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
-    seen = " ".join(f"{name}={_typed(values[name])}" for name in named)[:300]
+    set_keys = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
+    text = " ".join(f"{name}={_typed(values[name])}" for name in set_keys)[:300]
     if state is State.OFF:
-        return GuardResult(switch.profiler, state, start.where, seen, Text("nothing to do"), switch.why)
+        return GuardResult(switch.profiler, state, start.where, text, Text("nothing to do"), switch.why)
     typed = [word.lstrip("+~").partition("=")[0] for word in start.words]
     change = _change(switches, config, typed)
-    key = change.partition("=")[0] or (*named, "?")[0]
+    key = change.partition("=")[0] or (*set_keys, "?")[0]
     line = reading.place(f" {key.rpartition('.')[2]}:", "") if key not in typed else ""
     where = line or reading.place(f"{key}=", start.where)
     off: str = ""
@@ -241,7 +242,7 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
     elif not (start.sure and start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why
-    return GuardResult(switch.profiler, state, where, seen, off, why, reason)
+    return GuardResult(switch.profiler, state, where, text, off, why, reason)
 
 
 def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:

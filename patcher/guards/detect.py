@@ -47,7 +47,8 @@ def _unnamed(
     where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
     not_off = {result.profiler for result in results if result.state is not State.OFF}
     for profiler in dict.fromkeys(switch.profiler for switch in checked.switches):
-        switches = [one for one in checked.switches if one.profiler == profiler and checked.release.has(one)]
+        of_profiler = (switch for switch in checked.switches if switch.profiler == profiler)
+        switches = [*filter(checked.release.has, of_profiler)]
         why = switches[0].why if switches else Text("no switch of it exists in this release")
         if switches and reading.hidden and profiler not in not_off:
             yield unknown(profiler, reading.hidden[0], why, switches[0].off)
@@ -110,19 +111,19 @@ def _variable(switch: Switch, value: str | None, reading: Reading) -> list[Guard
     name = switch.name
     is_seen = any(start.program for start in reading.starts)
     for start in reading.starts:
-        own = start.variables.get(name, value)
-        value = value if start.program else own
+        set_value = start.variables.get(name, value)
+        value = value if start.program else set_value
         if name not in start.variables and any(word.startswith(f"{name}=") for word in start.words):
             results.append(_judged(switch, State.UNKNOWN, start.where, " ".join(start.words), NOT_PLAIN))
-        if own is None or (is_seen and not start.program):
+        if set_value is None or (is_seen and not start.program):
             continue
-        state, reason = switch.state(own if is_known(own) else None), ""
+        state, reason = switch.state(set_value if is_known(set_value) else None), ""
         if state is State.UNKNOWN:
             reason = _VALUE
         elif state is not State.OFF and not (start.sure and start.program):
             state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
-        where = reading.place(f"{name}={own}", ENVIRONMENT)
-        results.append(_judged(switch, state, where, f"{name}={own}", reason))
+        where = reading.place(f"{name}={set_value}", ENVIRONMENT)
+        results.append(_judged(switch, state, where, f"{name}={set_value}", reason))
     return [result for result in results if result.state in (State.ON, State.ARMED)] or results
 
 
@@ -134,27 +135,27 @@ def _option(switch: Switch, reading: Reading) -> list[GuardResult]:
 
 
 def _options(switch: Switch, start: Start, reading: Reading) -> list[GuardResult]:
-    values, seen, reason = dict[str, str](), list[str](), ""
+    values, words, reason = dict[str, str](), list[str](), ""
     for word, following in pairwise((*start.words, OUTSIDE)):
         head, equals, value = word.partition("=")
         option, _, key = head.partition(".")
         # vLLM's parser takes underscores for dashes in the option, not in the key behind the dot.
         if option.replace("_", "-") == switch.name:
-            seen += [word] if equals else [word, following]
+            words += [word] if equals else [word, following]
             text = value if equals else following
             values.update({key: text} if key else _object(switch, text))
     states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
     # A key that is known to arm decides, whatever the others may turn out to be.
     state = State.ARMED if State.ARMED in states else max(states, key=lambda state: state.severity, default=State.OFF)
     if _may_be_among(switch, start.words):
-        state, reason, seen = State.UNKNOWN, _WORDS, [*start.words]
+        state, reason, words = State.UNKNOWN, _WORDS, [*start.words]
     elif state is State.ARMED and not (start.sure and start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
     elif state is State.UNKNOWN:
         reason = _VALUE
-    if not seen:
+    if not words:
         return []
-    return [_judged(switch, state, reading.place(seen[-1], start.where), " ".join(seen), reason)]
+    return [_judged(switch, state, reading.place(words[-1], start.where), " ".join(words), reason)]
 
 
 def _may_be_among(switch: Switch, words: Sequence[str]) -> bool:

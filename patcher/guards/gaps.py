@@ -74,11 +74,11 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
     for start in starts[: last + 1]:
         value = start.variables.get("PYTHONPATH", "PYTHONPATH")
         why, instead = Text("PYTHONPATH is overwritten"), Text("export PYTHONPATH=…:$PYTHONPATH keeps what was there")
-        found = f"PYTHONPATH={value}"
+        text = f"PYTHONPATH={value}"
         if value is None:
-            why, instead, found = Text("PYTHONPATH was unset"), Text("leave it in the environment"), "PYTHONPATH"
+            why, instead, text = Text("PYTHONPATH was unset"), Text("leave it in the environment"), "PYTHONPATH"
         if value is None or "PYTHONPATH" not in value:
-            gaps.setdefault(start.where, HookGap(start.where, shown(found), why, instead, start.sure))
+            gaps.setdefault(start.where, HookGap(start.where, shown(text), why, instead, start.sure))
     return tuple(gaps.values())
 
 
@@ -89,6 +89,6 @@ def _elsewhere(start: Start, variable: str) -> Iterator[HookGap]:
     is_sure = start.sure and not text.startswith("sudo")
     for pattern, (why, instead) in _LOST.items():
         if re.fullmatch(pattern, text, re.DOTALL):
-            found = shown(" ".join(start.words))[:200]
+            text_of_start = shown(" ".join(start.words))[:200]
             advice = instead or Text("add {option}", submitted(variable))
-            yield HookGap(start.where, found, why, advice, is_sure)
+            yield HookGap(start.where, text_of_start, why, advice, is_sure)

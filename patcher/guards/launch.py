@@ -125,8 +125,8 @@ class Reading:
 
     def place(self, text: str, default: str) -> str:
         """Return where a text stands, the last time; ``default`` if it stands nowhere."""
-        known = re.split("[\0\1]", text)[0] or text
-        return next((line.where for line in reversed(self.texts) if known in line.text), default)
+        literal = re.split("[\0\1]", text)[0] or text
+        return next((line.where for line in reversed(self.texts) if literal in line.text), default)
 
 
 def read(launch: Launch, packages: tuple[str, ...] = ()) -> Reading:
@@ -405,12 +405,12 @@ class _Reader:
         for document in documents:
             self.inner(document.raw.replace("\\$", "$"), document.line)
 
-    def shell(self, own: list[str]) -> None:
+    def shell(self, words: list[str]) -> None:
         """Read the script that a shell runs: plain if the user names it without arguments or options."""
-        operands = [*dropwhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), own[1:])]
+        operands = [*dropwhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), words[1:])]
         if self.level + self.nested == 0 and not find("".join(operands[:1]), self.folders):
             text_of(Path("".join(operands[:1])))  # what the user names is there
-        self.file("".join(operands[:1]), plain=self.plain and self.level == 0 and own[1:] == operands[:1])
+        self.file("".join(operands[:1]), plain=self.plain and self.level == 0 and words[1:] == operands[:1])
 
     def programs(self, command: ShellCommand, call: _Call, documents: list[Word]) -> None:
         """Read the words of a program that are files, or programs themselves."""
@@ -429,13 +429,15 @@ class _Reader:
 
     def modules(self, words: list[str], documents: list[Word]) -> None:
         """Read the modules that Python runs, or its input."""
-        named = [word for option, word in pairwise(words) if option in ("-m", "--module", "-c") or word.endswith(".py")]
+        modules = [
+            word for option, word in pairwise(words) if option in ("-m", "--module", "-c") or word.endswith(".py")
+        ]
         is_input = words[1:] in ([], ["-"])
-        if not is_known("".join(named or words)) or (is_input and not documents):
+        if not is_known("".join(modules or words)) or (is_input and not documents):
             self.hide(_INPUT, " ".join(words))
         for document in documents if is_input else ():
             replace(self).python(document.raw, document.line)
-        for word in named:
+        for word in modules:
             path = find(f"{word.replace('.', '/')}.py", self.folders)
             if path and word.partition(".")[0] not in self.result.packages:
                 self.file(str(path))

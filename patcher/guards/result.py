@@ -60,8 +60,8 @@ class GuardResult(NamedTuple):
 
 def unknown(profiler: str, hidden: Hidden, why: str, off: str) -> GuardResult:
     """Return the result for a profiler whose text cannot be read, or is not plain; ``off`` switches it off."""
-    found = hidden.found.partition("\n")[0].strip()[:200]
+    text = hidden.found.partition("\n")[0].strip()[:200]
     off = (
         "" if hidden.where == hidden.reason else Text("{off} there, if it is there", off)
     )  # where nothing was looked at
-    return GuardResult(profiler, State.UNKNOWN, hidden.where, found, off, why, hidden.reason)
+    return GuardResult(profiler, State.UNKNOWN, hidden.where, text, off, why, hidden.reason)

@@ -52,9 +52,9 @@ def _undated(applied: tuple[Record, ...]) -> list[Record]:
 
 
 def _registered(present: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
-    kept: dict[PatchId, Record] = {record.patch: record for record in present if record.patch not in edit.remove}
-    kept.update({record.patch: record for record in edit.add})
-    return tuple(kept.values())
+    records: dict[PatchId, Record] = {record.patch: record for record in present if record.patch not in edit.remove}
+    records.update({record.patch: record for record in edit.add})
+    return tuple(records.values())
 
 
 def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tuple[str, ...]) -> Draft:
@@ -96,14 +96,14 @@ class ChangeBuilder:
 
     def __init__(self, store: StoreFolder, registry: Registry, edit: Edit) -> None:
         renewed = {*edit.remove, *(record.patch for record in edit.add)}
-        others = [record for record in registry.records if record.patch not in renewed]
+        remaining = [record for record in registry.records if record.patch not in renewed]
         self.entries: dict[str, Entry] = dict(registry.files)
         self.moves: list[Move] = []
         self.backups: list[tuple[bytes, Node]] = []
         self.pristine: set[str] = set()
         self._store = store
         self._added: set[str] = set()
-        self._standing = {file for record in others for file in record.files}
+        self._standing = {file for record in remaining for file in record.files}
 
     def add_change(self, change: Change) -> None:
         """Work out one change: its file, and what the registry will remember. Raises as `drafted`."""
@@ -115,17 +115,17 @@ class ChangeBuilder:
         node, file = current(path, change)
         target = resolved(path)
         plain = rights.copied(node, file, target, root)._replace(atime_ns=None)
-        known = self.entries.pop(key, None)
-        if known is not None and (change.before == change.pristine or known.digest != pristine):
-            known = None  # of a file that was replaced since
+        earlier = self.entries.pop(key, None)
+        if earlier is not None and (change.before == change.pristine or earlier.digest != pristine):
+            earlier = None  # of a file that was replaced since
         if change.before == change.pristine:
             self.pristine.add(key)
             first = Entry(pristine, node)
         else:  # without an entry it was upgraded, or edited by others: no time of before fits these bytes
             first = Entry(pristine, plain._replace(digest=pristine, mtime_ns=None))
-        entry = known or first
-        if known is None or change.before != change.after:
-            entry = _updated(entry, plain, path, self._expected(key, change, known))
+        entry = earlier or first
+        if earlier is None or change.before != change.after:
+            entry = _updated(entry, plain, path, self._expected(key, change, earlier))
         readers = rights.backup(target, root, file)
         reverts = change.after == change.pristine
         if not reverts:
@@ -134,15 +134,15 @@ class ChangeBuilder:
         if change.before == change.after:
             return
         self.backups.extend([(change.before, readers), (change.after, readers)])
-        if reverts and known is not None and not lost_link(path, known):
-            self.moves.append(Move(key, node, rights.like(known.pristine, node)))
+        if reverts and earlier is not None and not lost_link(path, earlier):
+            self.moves.append(Move(key, node, rights.like(earlier.pristine, node)))
         else:
             written = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
             self.moves.append(Move(key, node, written))
 
-    def _expected(self, key: str, change: Change, known: Entry | None) -> str:
+    def _expected(self, key: str, change: Change, entry: Entry | None) -> str:
         """The digest of the file once all lines of ours are in place."""
-        expected = known and known.expected
+        expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):
             return expected.digest  # somebody has moved lines of ours, and those that stay are still not in place
         return digest(change.after)
@@ -153,9 +153,9 @@ def _updated(entry: Entry, plain: Node, path: Path, content: str) -> Entry:
 
     ``content`` is the digest of its bytes. A group that the file cannot have is recorded as -1. Raises OSError.
     """
-    made = rights.tried(path.parent, plain)
-    kept = made.gid == plain.gid if made else rights.in_group(plain.gid, os.stat(path.parent))  # noqa: PTH116
-    expected = plain._replace(digest=content, mtime_ns=None, gid=plain.gid if kept else -1)
+    probe = rights.tried(path.parent, plain)
+    group_stays = probe.gid == plain.gid if probe else rights.in_group(plain.gid, os.stat(path.parent))  # noqa: PTH116
+    expected = plain._replace(digest=content, mtime_ns=None, gid=plain.gid if group_stays else -1)
     return entry._replace(expected=expected, numbering=rights.numbering())
 
 

@@ -186,20 +186,20 @@ class StoreFolder:
         with self.open() as folder:
             folder.sync()
 
-    def keep(self, content: bytes, wanted: Node) -> None:
-        """Back ``content`` up with the owner and the mode of ``wanted``, or for fewer people."""
+    def keep(self, content: bytes, node: Node) -> None:
+        """Back ``content`` up with the owner and the mode of ``node``, or for fewer people."""
         name = digest(content)
         if self.blob(name) is not None:
             with self.open() as folder:
                 there = folder.status(name)
-            if (wanted.uid if wanted.uid != -1 else os.geteuid(), wanted.gid) == (there.st_uid, there.st_gid):
-                mode = there.st_mode & wanted.mode
+            if (node.uid if node.uid != -1 else os.geteuid(), node.gid) == (there.st_uid, there.st_gid):
+                mode = there.st_mode & node.mode
             else:  # of two originals, or of one that has another owner by now
-                mode = rights.without_group(there.st_mode) & rights.without_group(wanted.mode)
+                mode = rights.without_group(there.st_mode) & rights.without_group(node.mode)
             if mode & 0o777 == there.st_mode & 0o777:
                 return
-            wanted = wanted._replace(mode=mode & 0o777)
-        self.write(name, content, wanted)
+            node = node._replace(mode=mode & 0o777)
+        self.write(name, content, node)
 
     def blob(self, name: str) -> bytes | None:
         """The backup of that digest; None when it is not there or damaged."""
@@ -219,17 +219,17 @@ class StoreFolder:
 
         Raises Problem(FOREIGN_EDIT) when it is not there, ENVIRONMENT when it leads out of the root.
         """
-        named = self.root / path
+        link = self.root / path
         try:
-            parent, target = _strictly(named.parent), _strictly(named)
+            parent, target = _strictly(link.parent), _strictly(link)
         except OSError as error:
             kind = Kind.FOREIGN_EDIT if isinstance(error, FileNotFoundError) else Kind.ENVIRONMENT
             hint = Text("see where its links lead, then run the command again")
-            raise Problem(kind, Text("cannot find the file: {strerror}", error.strerror), str(named), hint) from error
+            raise Problem(kind, Text("cannot find the file: {strerror}", error.strerror), str(link), hint) from error
         if parent != self.root and self.root not in parent.parents:
             hint = Text("give the folder behind the link with --path")
-            raise Problem(Kind.ENVIRONMENT, Text("its folder leads out of the root"), f"{named} -> {parent}", hint)
-        return target if self.root in target.parents else parent / named.name
+            raise Problem(Kind.ENVIRONMENT, Text("its folder leads out of the root"), f"{link} -> {parent}", hint)
+        return target if self.root in target.parents else parent / link.name
 
     def compare(self, path: PurePosixPath, data: bytes) -> tuple[bytes | None, str, bool | None]:
         """What is known of a patched file whose bytes are ``data``.
@@ -302,11 +302,11 @@ class StoreFolder:
         return self.root / text
 
     def _below(self, text: str) -> Path:
-        named = self.root / text
-        parent = resolved(named.parent)
+        link = self.root / text
+        parent = resolved(link.parent)
         if parent != self.root and self.root not in parent.parents:
-            _refuse(named, Text("leads out of the root"))
-        return parent / named.name
+            _refuse(link, Text("leads out of the root"))
+        return parent / link.name
 
     def sweep(self) -> None:
         """Remove what no registry needs, and the folder itself with the last entry. Raises OSError."""

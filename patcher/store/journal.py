@@ -47,53 +47,54 @@ def settle(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recover
     Raises Problem(ROLLBACK_INCOMPLETE) for a transaction that cannot be decided, after all others were ended.
     """
     pending = [(store, journal) for store in stores if (journal := store.journal())]
-    known = {os.path.realpath(root) for root in roots}
+    roots_known = {os.path.realpath(root) for root in roots}
     recovered, undecided = [], []
     # The first participant decides, so its journal goes last.
     for store, journal in sorted(pending, key=lambda part: part[1].position, reverse=True):
-        forward = _verdict(journal, [other for _store, other in pending], known)
+        forward = _verdict(journal, [other for _store, other in pending], roots_known)
         if forward is None:
             undecided.append((store, journal))
         else:
             foreign = _ahead(store, journal) if forward else _back(store, journal)
             recovered.append(Recovered(store.root, forward, tuple(foreign)))
-            known.add(journal.participants[journal.position])
+            roots_known.add(journal.participants[journal.position])
     if undecided:
-        raise _undecidable(*undecided[0], known)
+        raise _undecidable(*undecided[0], roots_known)
     return recovered
 
 
-def _undecidable(store: StoreFolder, journal: Journal, known: Collection[str]) -> Problem:
-    """Problem of a transaction that needs more roots than are ``known``."""
-    others = [path for path in journal.participants if path not in known]
+def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[str]) -> Problem:
+    """Problem of a transaction that needs more roots than are ``roots_known``."""
+    elsewhere = [path for path in journal.participants if path not in roots_known]
     cause = Text("an interrupted run over several roots can only be ended with all of them")
-    hint = Text("run `{commandline}` where these are found too: {roots}", CommandLine("recover"), joined(COMMA, others))
-    if gone := [path for path in others if not os.path.lexists(path)]:
+    roots = joined(COMMA, elsewhere)
+    hint = Text("run `{commandline}` where these are found too: {roots}", CommandLine("recover"), roots)
+    if missing := [path for path in elsewhere if not os.path.lexists(path)]:
         # Whether it had decided went with it, and another machine may have it: only the user knows.
         names = (store.root / f"{STORE}-old{number or ''}" for number in itertools.count())
         aside = next(path for path in names if not os.path.lexists(path))
         away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(aside))}"
         again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
         deleted = Text(
-            "if {roots} was deleted, go on without it, by the marks alone: {command}", ", ".join(gone), again
+            "if {roots} was deleted, go on without it, by the marks alone: {command}", ", ".join(missing), again
         )
         hint = joined(SEMICOLON, (hint, deleted))
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(store.root), hint)
 
 
-def _verdict(journal: Journal, journals: Sequence[Journal], known: set[str]) -> bool | None:
-    """Return whether a transaction goes ahead, None where the ``known`` roots do not decide it."""
-    first, *others = journal.participants
+def _verdict(journal: Journal, journals: Sequence[Journal], roots_known: set[str]) -> bool | None:
+    """Return whether a transaction goes ahead, None where the ``roots_known`` roots do not decide it."""
+    first, *participants = journal.participants
     if journal.position == 0:
         if not journal.committed:
             return False
-        return True if known.issuperset(others) else None
+        return True if roots_known.issuperset(participants) else None
     parts = [part for part in journals if part.transaction == journal.transaction]
     if any(part.committed for part in parts):  # whoever it is: nobody sets a mark before the first one has
         return True
     if any(part.position == 0 for part in parts):
         return False
-    return False if first in known else None
+    return False if first in roots_known else None
 
 
 def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None] = lambda: None) -> list[str]:

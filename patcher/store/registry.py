@@ -183,18 +183,18 @@ def _node(node: dict[str, Any]) -> Node:
 
 
 def _attributes(pairs: Any) -> Attributes:
-    named = recorded(tuple((name, value) for name, value in map(_strings, pairs)))
-    for _name, value in named:
+    attributes = recorded(tuple((name, value) for name, value in map(_strings, pairs)))
+    for _name, value in attributes:
         binascii.a2b_base64(value)
-    return named
+    return attributes
 
 
 def _folders(folders: dict[str, Any]) -> dict[str, FolderState | None]:
     return {path if path == "." else _path(path): _optional(_folder, state) for path, state in folders.items()}
 
 
-def _folder(kept: dict[str, Any]) -> FolderState:
-    return FolderState(_digest(kept["names"]), _time(kept["atime_ns"]), _time(kept["mtime_ns"]))
+def _folder(fields: dict[str, Any]) -> FolderState:
+    return FolderState(_digest(fields["names"]), _time(fields["atime_ns"]), _time(fields["mtime_ns"]))
 
 
 def _path(text: Any) -> str:

@@ -200,8 +200,8 @@ def _prepare(draft: Draft) -> None:
     store = draft.store
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
-    for content, wanted in draft.backups:
-        store.keep(content, wanted)
+    for content, node in draft.backups:
+        store.keep(content, node)
     if not draft.journal.empties:
         store.write(NEXT, text_of(draft.registry))
     store.write(JOURNAL, text_of(draft.journal))

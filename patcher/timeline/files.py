@@ -223,7 +223,7 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
     ``progress`` is called with the number of compressed bytes that were read since. Reading ends where a file unpacks
     to more than the processes of a run pack. Raises OSError.
     """
-    stream, rest = zlib.decompressobj(31), b""
+    stream, partial = zlib.decompressobj(31), b""
     unpacked, count, allowed, most_lines = 0, 0, _LEAST_BYTES, _LEAST_LINES
     with reading(path) as file:
         while chunk := file.read(_CHUNK):
@@ -241,10 +241,10 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
                 if unpacked > allowed or count > most_lines:
                     losses.cut, losses.too_large = True, path.name
                     return
-                *whole, rest = (rest + piece).split(b"\n")
+                *whole, partial = (partial + piece).split(b"\n")
                 yield from whole
-                if len(rest) > _LONGEST_LINE:
-                    losses.lines, rest = losses.lines + 1, b"\0"  # no JSON: what follows of it is lost with it
+                if len(partial) > _LONGEST_LINE:
+                    losses.lines, partial = losses.lines + 1, b"\0"  # no JSON: what follows of it is lost with it
             if stream.eof:
                 return
 

@@ -36,9 +36,9 @@ class TimeRange(NamedTuple):
     end: int
 
 
-def end_of(timed: Timed) -> int:
+def end_of(interval: Timed) -> int:
     """Return the end; of what goes on, one after all."""
-    return ENDLESS if timed.end is None else timed.end
+    return ENDLESS if interval.end is None else interval.end
 
 
 def covered(parts: Iterable[Timed], low: int = -ENDLESS, high: int = ENDLESS, *, gap: int = 0) -> list[TimeRange]:

@@ -138,8 +138,8 @@ class _Join:
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work") and span.start < end]
         ended = [phase.start for phase in phases if phase.end is not None and phase.end <= end]
-        named = [phase.start for phase in phases if phase.name == "step"]
-        return min(named or ended or [phase.start for phase in phases], default=end)
+        starts = [phase.start for phase in phases if phase.name == "step"]
+        return min(starts or ended or [phase.start for phase in phases], default=end)
 
     def _records(self, start: int, end: int) -> StepRecords:
         spans = [
@@ -239,8 +239,8 @@ class _Join:
     def _incomplete(self, records: StepRecords) -> str:
         """Return what to say where ranks recorded nothing of a call of which they did in other steps; "" for none."""
         for span in records.spans:
-            own = span.process == records.driver and records.start <= span.start < records.end
-            if own and (span.kind == "call" or span.id in records.groups):
+            is_drivers = span.process == records.driver and records.start <= span.start < records.end
+            if is_drivers and (span.kind == "call" or span.id in records.groups):
                 count = records.count_works(span)
                 most = self.expected[span.name] = max(self.expected.get(span.name, 0), count)
                 if count < most and not records.has_twin(span):

@@ -340,8 +340,8 @@ class _Walk:
                     self.add(node, begin, end, phase)
         elif node.kind in ("trajectory", "request", "phase"):
             rewards = records.by_kind["reward"]
-            others = (span for span in rewards if span.process == node.process and span.parent != node.id)
-            for cover, begin, end in walk_back(others, low, high):
+            other_spans = (span for span in rewards if span.process == node.process and span.parent != node.id)
+            for cover, begin, end in walk_back(other_spans, low, high):
                 self.add(cover or node, begin, end, phase)
         else:
             self.add(node, low, high, phase)
@@ -443,9 +443,9 @@ class _Walk:
         stretches, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
         for points in zip(*courses, strict=True):
             last = max(range(len(points)), key=lambda rank: points[rank].time)
-            others = sorted(point.time for rank, point in enumerate(points) if rank != last)
-            behind = points[last].time - others[len(others) // 2]
-            alone = points[last].time - others[-1] > room
+            other_times = sorted(point.time for rank, point in enumerate(points) if rank != last)
+            behind = points[last].time - other_times[len(other_times) // 2]
+            alone = points[last].time - other_times[-1] > room
             late = max(behind - lag.get(last, 0), 0) if alone else 0
             lag = {last: behind} if alone else {}
             at = max(points[last].time, before)

@@ -136,8 +136,8 @@ def _inherited(processes: Sequence[Process]) -> list[Process]:
     for process in processes:
         replicas = (ancestor.head.number("VERL_REPLICA_RANK") for ancestor in line(process))
         replica = next((number for number in replicas if number is not None), None)
-        own = next((part.rank for part in reversed(process.parts) if part.rank is not None), None)
-        rank = own if own is not None else process.head.number("RANK")
+        rank = next((part.rank for part in reversed(process.parts) if part.rank is not None), None)
+        rank = rank if rank is not None else process.head.number("RANK")
         run = next((ancestor.head.run for ancestor in line(process) if ancestor.head.run), "")
         inherited.append(replace(process, replica=replica, rank=rank, run=run))
     return inherited
@@ -148,20 +148,20 @@ def _runs(processes: Sequence[Process]) -> list[list[Process]]:
 
     One that does not know its run (its parent may have recorded nothing) is of the only one that it meets.
     """
-    named = defaultdict[str, list[Process]](list)
+    by_name = defaultdict[str, list[Process]](list)
     for process in processes:
-        named[process.run].append(process)
-    lost = named.pop("", [])
-    runs = [run for group in named.values() for run in _overlapping(group)]
-    rest = []
+        by_name[process.run].append(process)
+    lost = by_name.pop("", [])
+    runs = [run for group in by_name.values() for run in _overlapping(group)]
+    unnamed = []
     for process in lost:
-        met = [run for run in runs if any(_meet(process, other) for other in run)]
-        boots = [run for run in met if any(process.head.boot == other.head.boot for other in run)]
-        if len(boots or met) == 1:
-            (boots or met)[0].append(process)
+        meeting = [run for run in runs if any(_meet(process, other) for other in run)]
+        boots = [run for run in meeting if any(process.head.boot == other.head.boot for other in run)]
+        if len(boots or meeting) == 1:
+            (boots or meeting)[0].append(process)
         else:
-            rest.append(process)
-    return runs + _overlapping(rest)
+            unnamed.append(process)
+    return runs + _overlapping(unnamed)
 
 
 def _meet(process: Process, other: Process) -> bool:

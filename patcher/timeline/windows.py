@@ -271,8 +271,8 @@ class Collector:
 
     @property
     def _trainer(self) -> str:
-        others = sorted(self._packages - {*ENGINES, ""})
-        return shlex.quote(others[0]) if others else "verl"
+        packages = sorted(self._packages - {*ENGINES, ""})
+        return shlex.quote(packages[0]) if packages else "verl"
 
 
 def _rollout(
@@ -281,8 +281,8 @@ def _rollout(
     middle = statistics.median(decode.us for decode in decodes)
     slowest = max(decodes[1:] or decodes, key=lambda decode: decode.us)
     usual = [decode for decode in decodes if decode.us <= SLOW * middle]
-    shown = usual[len(usual) // 2 :][:LENGTH]
-    window = shown[0]._replace(end=shown[-1].end, until=shown[-1].until)
+    chosen = usual[len(usual) // 2 :][:LENGTH]
+    window = chosen[0]._replace(end=chosen[-1].end, until=chosen[-1].until)
     return Rollout(step, replica, rollout, single, window, slowest, middle, most)
 
 

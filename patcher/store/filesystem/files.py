@@ -113,12 +113,12 @@ def _write(folder: Opened, name: str, node: Node, content: bytes) -> None:
 
 
 def _dress_link(folder: Opened, name: str, node: Node) -> None:
-    made = folder.status(name)
-    if (made.st_uid, made.st_gid) != (node.uid, node.gid):
+    status = folder.status(name)
+    if (status.st_uid, status.st_gid) != (node.uid, node.gid):
         with contextlib.suppress(OSError):
             os.chown(name, node.uid, node.gid, dir_fd=folder.descriptor, follow_symlinks=False)
     if node.mtime_ns is not None:
-        folder.date(_or(node.atime_ns, made.st_atime_ns), node.mtime_ns, name)
+        folder.date(_or(node.atime_ns, status.st_atime_ns), node.mtime_ns, name)
 
 
 def _or(time_ns: int | None, otherwise: int) -> int:

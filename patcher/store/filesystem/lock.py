@@ -87,11 +87,11 @@ def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, 
     while True:
         prepare()
         with contextlib.suppress(FileNotFoundError):  # the folder went with its last record: make it again
-            got = _attempt(folder, ours)
-            if isinstance(got, int):
-                return got
-            if got not in ("", owner):
-                owner = got
+            attempt = _attempt(folder, ours)
+            if isinstance(attempt, int):
+                return attempt
+            if attempt not in ("", owner):
+                owner = attempt
                 on_wait(Text("waiting for {owner}", owner))
         if time.monotonic() >= deadline:
             claim = folder / CLAIM

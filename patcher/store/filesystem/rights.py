@@ -75,8 +75,8 @@ def give(descriptor: int, node: Node) -> None:
     could. First the lists that the folder has left are taken away, then the owner changes, and the mode comes last.
     """
     forget(descriptor, ACL)
-    made, mode = os.fstat(descriptor), node.mode & _MODE
-    owner = (-1 if node.uid == made.st_uid else node.uid, -1 if node.gid == made.st_gid else node.gid)
+    status, mode = os.fstat(descriptor), node.mode & _MODE
+    owner = (-1 if node.uid == status.st_uid else node.uid, -1 if node.gid == status.st_gid else node.gid)
     if owner != (-1, -1):
         try:
             _own(descriptor, *owner)
@@ -85,10 +85,10 @@ def give(descriptor: int, node: Node) -> None:
             if not narrowed or _has_list(node):
                 raise
             mode = without_group(mode)
-    wanted = dict(node.attributes)
-    _set(descriptor, ACL, wanted.pop(ACL, ""))
+    attributes = dict(node.attributes)
+    _set(descriptor, ACL, attributes.pop(ACL, ""))
     os.fchmod(descriptor, mode)  # after fchown, which clears bits
-    for name, value in wanted.items():
+    for name, value in attributes.items():
         _set(descriptor, name, value if name not in _NEVER else "")
 
 
@@ -182,11 +182,11 @@ def reachable(path: Path, root: Path, file: Node) -> int:
         if folder == root or folder in root.parents:
             break
         status = os.stat(folder)
-        same, group, others = status.st_gid == file.gid, status.st_mode & 0o010, status.st_mode & 0o001
+        same, group, for_others = status.st_gid == file.gid, status.st_mode & 0o010, status.st_mode & 0o001
         listed = ACL in _listed(folder)
-        if listed or not group or not (same or others):
+        if listed or not group or not (same or for_others):
             mode &= ~0o070
-        if listed or not others or not (same or group):
+        if listed or not for_others or not (same or group):
             mode &= ~0o007
     return mode
 
@@ -214,10 +214,10 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
     if lost := next((name for name, _value in plain.attributes if not _can_set(name)), ""):
         return Text("the file has the attribute {lost}, and a replaced one would not", lost)
     try:
-        made = tried(path.parent, plain)
+        probe = tried(path.parent, plain)
     except OSError as error:
         return Text("a new file cannot have the rights of this one: {strerror}", error.strerror)
-    return "" if made is None or made.mode == plain.mode else out
+    return "" if probe is None or probe.mode == plain.mode else out
 
 
 def lost_group(gid: int, path: Path) -> str:

@@ -31,16 +31,16 @@ _FINEST = 50_000  # bars that fit beside each other; a fourth of them where the 
 _COARSEST = 195
 
 
-def page(found: RunTimeline) -> str:
+def page(timeline: RunTimeline) -> str:
     """Return the page of a run in the reader's language, below ``LIMIT`` bytes.
 
     Before it is reached short bars and rare names are joined, and then older steps left out; the page says so.
     """
-    found = _shortened(found)
+    timeline = _shortened(timeline)
     style, script = (Path(__file__).with_name(f"timeline.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     text, parts, steps = "", _FINEST, MOST_STEPS
     while steps:
-        body = _body(_newest(found, steps), parts)
+        body = _body(_newest(timeline, steps), parts)
         text = document(Text("rlpatch timeline"), body, style=style, script=script)
         if len(text.encode()) < LIMIT:
             break
@@ -51,15 +51,15 @@ def page(found: RunTimeline) -> str:
     return text
 
 
-def _shortened(found: RunTimeline) -> RunTimeline:
+def _shortened(timeline: RunTimeline) -> RunTimeline:
     """The run with the first entries of its lists, and a note on each that has more."""
     most = MOST_LISTED
     lists = (
-        (found.missing, sections.NOTES),
-        (found.notes, sections.NOTES),
-        (found.windows, WINDOWS),
-        (found.recorded, RECORDED),
-        (found.clocks, sections.CLOCKS),
+        (timeline.missing, sections.NOTES),
+        (timeline.notes, sections.NOTES),
+        (timeline.windows, WINDOWS),
+        (timeline.recorded, RECORDED),
+        (timeline.clocks, sections.CLOCKS),
     )
     notes = [
         Text(
@@ -72,32 +72,36 @@ def _shortened(found: RunTimeline) -> RunTimeline:
         if len(entries) > most
     ]
     return dataclasses.replace(
-        found, missing=(*notes, *found.missing[:most]), notes=found.notes[:most], windows=found.windows[:most],
-        recorded=found.recorded[:most], clocks=found.clocks[:most],
-    )  # fmt: skip
+        timeline,
+        missing=(*notes, *timeline.missing[:most]),
+        notes=timeline.notes[:most],
+        windows=timeline.windows[:most],
+        recorded=timeline.recorded[:most],
+        clocks=timeline.clocks[:most],
+    )
 
 
-def _newest(found: RunTimeline, steps: int) -> RunTimeline:
+def _newest(timeline: RunTimeline, steps: int) -> RunTimeline:
     """The run with the newest ``steps`` of its steps, and a note on that."""
-    if len(found.steps) <= steps:
-        return found
+    if len(timeline.steps) <= steps:
+        return timeline
     note = Text(
         "this page shows the newest {count} of {all} steps; `rlpatch timeline --steps A:B` shows others",
         steps,
-        len(found.steps),
+        len(timeline.steps),
     )
-    return dataclasses.replace(found, steps=found.steps[-steps:], missing=(note, *found.missing))
+    return dataclasses.replace(timeline, steps=timeline.steps[-steps:], missing=(note, *timeline.missing))
 
 
-def _body(found: RunTimeline, parts: int) -> Content:
-    drawn = picture(found, parts)
+def _body(timeline: RunTimeline, parts: int) -> Content:
+    drawn = picture(timeline, parts)
     return (
-        sections.head(found),
-        sections.causes(found),
+        sections.head(timeline),
+        sections.causes(timeline),
         drawn and section(Text("The run"), drawn),
-        sections.steps(found),
-        sections.measured(found),
-        sections.windows(found),
-        sections.recorded(found),
-        sections.rest(found),
+        sections.steps(timeline),
+        sections.measured(timeline),
+        sections.windows(timeline),
+        sections.recorded(timeline),
+        sections.rest(timeline),
     )

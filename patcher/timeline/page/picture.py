@@ -78,21 +78,21 @@ class Frame(NamedTuple):
 
     def within(self, intervals: Iterable[Interval]) -> list[Interval]:
         """Those of which a part is drawn."""
-        return [one for one in intervals if one.end > self.start and one.start < self.end]
+        return [interval for interval in intervals if interval.end > self.start and interval.start < self.end]
 
 
-def frame_of(found: RunTimeline, parts: int) -> Frame:
+def frame_of(timeline: RunTimeline, parts: int) -> Frame:
     """The frame of the steps with a little around them: a start of minutes would leave no room for them.
 
     What follows the last step is drawn where it can be the step that still goes on. ``parts`` is how many bars fit.
     """
-    start, end = 0.0, found.seconds
-    if found.steps:
-        whole = found.steps[-1].end - found.steps[0].start
-        longest = max(step.seconds for step in found.steps)
-        start = max(found.steps[0].start - 0.02 * whole, 0.0)
-        behind = found.seconds - found.steps[-1].end
-        end = found.seconds if behind < 2 * longest else found.steps[-1].end + 0.02 * whole
+    start, end = 0.0, timeline.seconds
+    if timeline.steps:
+        whole = timeline.steps[-1].end - timeline.steps[0].start
+        longest = max(step.seconds for step in timeline.steps)
+        start = max(timeline.steps[0].start - 0.02 * whole, 0.0)
+        behind = timeline.seconds - timeline.steps[-1].end
+        end = timeline.seconds if behind < 2 * longest else timeline.steps[-1].end + 0.02 * whole
     return Frame(start, max(end - start, 1e-6), max(end - start, 1e-6) / parts)
 
 
@@ -104,68 +104,68 @@ class Placed(NamedTuple):
     label: str
 
 
-def picture(found: RunTimeline, parts: int) -> Content:
+def picture(timeline: RunTimeline, parts: int) -> Content:
     """The picture with its controls and legend, in which ``parts`` bars fit beside each other; None without a lane."""
-    frame = frame_of(found, parts)
-    placed, curve, height = _places(found, max(parts // 100, 1))
+    frame = frame_of(timeline, parts)
+    placed, curve, height = _places(timeline, max(parts // 100, 1))
     if not placed:
         return None
     counted = [0]  # bars that were joined to others
-    drawn = list(itertools.chain.from_iterable(_row(one, frame, counted) for one in placed))
-    around = (_marks(found, frame), _requests(found, frame, curve), _ways(found, placed, frame))
-    names = [tag("text", one.label, tag("title", one.label), x=0, y=one.top + 12) for one in placed]
+    drawn = list(itertools.chain.from_iterable(_row(place, frame, counted) for place in placed))
+    around = (_marks(timeline, frame), _requests(timeline, frame, curve), _ways(timeline, placed, frame))
+    names = [tag("text", place.label, tag("title", place.label), x=0, y=place.top + 12) for place in placed]
     names.append(tag("text", Text("requests alive"), x=0, y=curve + 14))
-    most = max((count for _, count in found.requests), default=0)
+    most = max((count for _, count in timeline.requests), default=0)
     names.append(tag("text", Text("at most {count}", most), x=0, y=curve + 28, class_="less"))
-    if found.windows or found.recorded:
+    if timeline.windows or timeline.recorded:
         names.append(tag("text", Text("windows"), x=0, y=_HEAD + 9))
-    over = (_heads(found, frame, height), _axis(frame, height), tag("g", _labels(placed, frame), class_="labels"))
+    over = (_heads(timeline, frame, height), _axis(frame, height), tag("g", _labels(placed, frame), class_="labels"))
     hatch = tag("pattern", tag("path", d=f"M0 1H{TICKS}", class_="hatch"), id="hatch", width=TICKS, height=4,
                 patternUnits="userSpaceOnUse")  # fmt: skip
     bars = (tag("defs", hatch), around[0], around[1], drawn, around[2])
-    steps = [tag("option", step_head(step), value=step.step) for step in found.steps]
+    steps = [tag("option", step_head(step), value=step.step) for step in timeline.steps]
     choice = tag("select", tag("option", Text("all steps"), value=""), steps, aria_label=Text("step"))
     return tag(
         "div",
         zoomable(names, bars, over, (TICKS, height), (Text("The run"), Text("all steps"), _HINT), choice),
-        _legend(placed, found),
-        map(faint, _aggregated(placed, found, frame, counted[0])),
-        data_block("run", _data(found, frame)),
+        _legend(placed, timeline),
+        map(faint, _aggregated(placed, timeline, frame, counted[0])),
+        data_block("run", _data(timeline, frame)),
         class_="picture",
     )
 
 
-def _places(found: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
+def _places(timeline: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
     """The rows with their places, the place of the curve (below the last engine or server), and the height of all."""
-    y = _HEAD + 6 + _MARKS * bool(found.windows or found.recorded)
-    made = rows(found, names)
-    below = max((at for at, row in enumerate(made) if row.role in ("engine", "server", "agent", "reward")), default=-1)
+    y = _HEAD + 6 + _MARKS * bool(timeline.windows or timeline.recorded)
+    built_rows = rows(timeline, names)
+    serving = ("engine", "server", "agent", "reward")
+    below = max((at for at, row in enumerate(built_rows) if row.role in serving), default=-1)
     placed, curve = [], y
-    for at, row in enumerate(made):
-        placed.append(Placed(row, y, _label(row, made, found)))
+    for at, row in enumerate(built_rows):
+        placed.append(Placed(row, y, _label(row, built_rows, timeline)))
         y += row.height
         if at == max(below, 0):
             curve, y = y, y + _CURVE + 6
     return placed, curve, y + _AXIS
 
 
-def _label(row: Row, made: Sequence[Row], found: RunTimeline) -> str:
+def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
     """The name of a row, as short as it can be and still be no other's."""
     if len(row.lanes) > 1:
         return Text("{role}: {count} as one", ROLES[row.role], len(row.lanes))
-    lane = found.lanes[row.lanes[0]]
-    others = [found.lanes[at] for other in made if other.role == row.role for at in other.lanes]
-    alone = (
-        lane.rank is not None and sum(one.replica == lane.replica for one in others) == 1 and lane.replica is not None
-    )
+    lane = timeline.lanes[row.lanes[0]]
+    role_lanes = [timeline.lanes[at] for other in all_rows if other.role == row.role for at in other.lanes]
+    in_replica = [other for other in role_lanes if other.replica == lane.replica]
+    alone = lane.rank is not None and lane.replica is not None and len(in_replica) == 1
     name = label(lane.role, lane.replica, None if alone else lane.rank)
-    same = len([one for one in others if (one.replica, one.rank) == (lane.replica, lane.rank)]) > 1
+    same = len([other for other in in_replica if other.rank == lane.rank]) > 1
     return Text("{who} (#{number})", name, lane.number) if same else name
 
 
 def _row(placed: Placed, frame: Frame, counted: list[int]) -> Iterator[Markup]:
     """The bars of a row, paler ones below; ``counted`` grows by those that were joined to others."""
-    for bars in sorted(placed.row.bars, key=lambda one: not one.pale):
+    for bars in sorted(placed.row.bars, key=lambda bars: not bars.pale):
         within = frame.within(bars.intervals)
         intervals = merged(within, frame.shortest)
         counted[0] += len(within) - len(intervals)
@@ -182,27 +182,27 @@ def _strokes(
     if not intervals:
         return Markup()
     pieces, at = [], 0
-    for number, one in enumerate(intervals):
-        start, end = frame.ticks(one.start), frame.ticks(one.end)
+    for number, interval in enumerate(intervals):
+        start, end = frame.ticks(interval.start), frame.ticks(interval.end)
         start, end = max(start, at), max(end, start + 1, at + 1)
         pieces.append(f"m{start - at} 0h{end - start}" if number else f"M{start} {top + height / 2:g}h{end - start}")
         at = end
-    notes = ",".join(" ".join(map(str, one.notes)) for one in intervals if one.notes)
+    notes = ",".join(" ".join(map(str, interval.notes)) for interval in intervals if interval.notes)
     return tag(
         "path", tag("title", title), d="".join(pieces), class_=" ".join(classes), stroke_width=height,
         data_notes=notes or None,
     )  # fmt: skip
 
 
-def _marks(found: RunTimeline, frame: Frame) -> Iterator[Markup]:
+def _marks(timeline: RunTimeline, frame: Frame) -> Iterator[Markup]:
     """Windows that were recorded, and, as outlines, those that are worth recording."""
-    for one in found.recorded:
-        ends = [Interval(one.start, one.end)]
-        yield _strokes(ends, frame, _HEAD + 2, 8, joined(_DOT, (one.title, RECORDED)), ("b", "mark"))
-    for window in found.windows:
-        if window.start is not None and window.end is not None:
-            ends = [Interval(window.start, window.end)]
-            title = joined(_DOT, (window_name(window.what), WINDOWS))
+    for window in timeline.recorded:
+        ends = [Interval(window.start, window.end)]
+        yield _strokes(ends, frame, _HEAD + 2, 8, joined(_DOT, (window.title, RECORDED)), ("b", "mark"))
+    for proposed in timeline.windows:
+        if proposed.start is not None and proposed.end is not None:
+            ends = [Interval(proposed.start, proposed.end)]
+            title = joined(_DOT, (window_name(proposed.what), WINDOWS))
             yield _strokes(ends, frame, _HEAD + 4, 4, title, ("b", "mark", "proposed"))
 
 
@@ -211,20 +211,20 @@ def window_name(what: str) -> str:
     return _WINDOWS.get(what, what)
 
 
-def _requests(found: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
+def _requests(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
     """The curve of the requests that are alive, with the tails of the steps shaded."""
-    tails = [Interval(step.tail.start, step.tail.end) for step in found.steps if step.tail]
-    most = max((count for _, count in found.requests), default=0)
+    tails = [Interval(step.tail.start, step.tail.end) for step in timeline.steps if step.tail]
+    most = max((count for _, count in timeline.requests), default=0)
     base = top + _CURVE
 
     def height(count: int) -> int:
         return round(base - count / most * (_CURVE - 4))
 
     if most:
-        level = next((count for at, count in reversed(found.requests) if at <= frame.start), 0)
+        level = next((count for at, count in reversed(timeline.requests) if at <= frame.start), 0)
         pieces = [f"M0 {base}V{height(level)}"]
-        shown = [point for point in found.requests if frame.start < point[0] < frame.end]
-        for at, count in _thinned(shown, max(frame.shortest, frame.seconds / 20_000)):
+        visible = [point for point in timeline.requests if frame.start < point[0] < frame.end]
+        for at, count in _thinned(visible, max(frame.shortest, frame.seconds / 20_000)):
             pieces += [f"H{frame.ticks(at)}V{height(count)}"] if count != level else []
             level = count
         pieces.append(f"H{TICKS}V{base}")
@@ -237,23 +237,23 @@ def _requests(found: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
 
 def _thinned(points: Iterable[tuple[float, int]], shortest: float) -> Iterator[tuple[float, int]]:
     """Points of a curve, of those too close to each other the highest and the last one."""
-    for _, group in itertools.groupby(points, key=lambda one: int(one[0] / shortest)):
+    for _, group in itertools.groupby(points, key=lambda point: int(point[0] / shortest)):
         yield from highest_and_last(list(group))
 
 
-def _ways(found: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
+def _ways(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
     """The critical path: a line below the bars of whoever was waited for, and dots from there to the next one."""
     lines: dict[tuple[int, bool], list[Interval]] = {}
     links = []
-    for step in found.steps:
+    for step in timeline.steps:
         before: list[int] = []
-        for segment in sorted(step.critical_path, key=lambda one: one.start):
+        for segment in sorted(step.critical_path, key=lambda place: place.start):
             bottoms = _bottoms(segment, placed)
             for y in bottoms:
                 lines.setdefault((y, segment.kind == "gap"), []).append(Interval(segment.start, segment.end))
             if before and not set(before) & set(bottoms):
-                one, other = min(itertools.product(before, bottoms), key=lambda pair: abs(pair[0] - pair[1]))
-                links.append(f"M{frame.ticks(segment.start)} {one}V{other}")
+                place, other = min(itertools.product(before, bottoms), key=lambda pair: abs(pair[0] - pair[1]))
+                links.append(f"M{frame.ticks(segment.start)} {place}V{other}")
             before = bottoms
     if links:
         yield tag("path", d="".join(links), class_="links crowded" if len(links) > _CROWDED else "links")
@@ -264,18 +264,18 @@ def _ways(found: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterato
 
 def _bottoms(segment: PathSegment, placed: Sequence[Placed]) -> list[int]:
     """Below which rows a segment is drawn: that of its lane, else all of its role, else the driver's or the first."""
-    bottoms = {at: one.top + one.row.height - 3 for one in placed for at in one.row.lanes}
+    bottoms = {at: place.top + place.row.height - 3 for place in placed for at in place.row.lanes}
     if segment.lane is not None and segment.lane in bottoms:
         return [bottoms[segment.lane]]
-    same = sorted({one.top + one.row.height - 3 for one in placed if one.row.role == segment.role})
+    same = sorted({place.top + place.row.height - 3 for place in placed if place.row.role == segment.role})
     return same or [placed[0].top + placed[0].row.height - 3]
 
 
-def _heads(found: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]:
+def _heads(timeline: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]:
     """The bounds of the steps with their number and length, and beside them what limited each."""
-    every = math.ceil(len(found.steps) / 16)
-    for at, step in enumerate(found.steps):
-        words = len(found.steps) <= _NAMED
+    every = math.ceil(len(timeline.steps) / 16)
+    for at, step in enumerate(timeline.steps):
+        words = len(timeline.steps) <= _NAMED
         head = step_head(step) if words else "" if at % every else step.step
         wide = frame.ticks(step.end) - frame.ticks(step.start)
         yield tag(
@@ -321,51 +321,51 @@ def _axis(frame: Frame, height: int) -> Markup:
 
 def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
     """The names of long bars, each cut at the end of its bar; the script writes those that there is room for."""
-    for one in placed:
-        paler = {(bars.top, bars.name) for bars in one.row.bars if bars.pale}
-        for bars in one.row.bars:
-            shown = bars.height > 10 and bars.hue not in ("iterations", "decodes") and bars.name != OTHERS
-            shown = shown and (bars.pale or (bars.top, bars.name) not in paler)
-            for interval in frame.within(bars.intervals) if shown else ():
+    for place in placed:
+        paler = {(bars.top, bars.name) for bars in place.row.bars if bars.pale}
+        for bars in place.row.bars:
+            has_label = bars.height > 10 and bars.hue not in ("iterations", "decodes") and bars.name != OTHERS
+            has_label = has_label and (bars.pale or (bars.top, bars.name) not in paler)
+            for interval in frame.within(bars.intervals) if has_label else ():
                 wide = interval.end - interval.start
                 if wide > _LABELLED * frame.seconds:
                     text = tag("text", bars.name, x=4, y=bars.height - 4)
                     size = {"width": f"{wide / frame.seconds * 100:.3f}%", "height": bars.height}
-                    yield tag("svg", text, x=frame.percent(interval.start), y=one.top + bars.top, **size)
+                    yield tag("svg", text, x=frame.percent(interval.start), y=place.top + bars.top, **size)
 
 
-def _legend(placed: Sequence[Placed], found: RunTimeline) -> Markup:
+def _legend(placed: Sequence[Placed], timeline: RunTimeline) -> Markup:
     """What the lines and the shades mean; bars have their names."""
 
-    def shown(meaning: str, class_: str, height: int = 3) -> Markup:
+    def entry(meaning: str, class_: str, height: int = 3) -> Markup:
         line = tag("path", d="M0 5h20", class_=class_, stroke_width=height)
         return tag("li", tag("svg", line, viewBox="0 0 20 10", aria_hidden="true"), meaning)
 
-    pale = any(bars.pale for one in placed for bars in one.row.bars)
-    tail = any(step.tail for step in found.steps)
-    gap = any(segment.kind == "gap" for step in found.steps for segment in step.critical_path)
-    iterating = {bars.hue for one in placed for bars in one.row.bars} & {"iterations", "decodes"}
+    pale = any(bars.pale for place in placed for bars in place.row.bars)
+    tail = any(step.tail for step in timeline.steps)
+    gap = any(segment.kind == "gap" for step in timeline.steps for segment in step.critical_path)
+    iterating = {bars.hue for place in placed for bars in place.row.bars} & {"iterations", "decodes"}
     return tag(
         "ul",
-        shown(_PATH, "b way"),
-        gap and shown(_GAP, "b gap"),
-        tail and shown(Text("tail: fewer than a tenth of the requests"), "b tail", 10),
-        [shown(_ITERATING[name], f"b k-{name}", 10) for name in sorted(iterating)],
-        pale and shown(Text("paler: only some of them"), "b k-gen pale", 10),
+        entry(_PATH, "b way"),
+        gap and entry(_GAP, "b gap"),
+        tail and entry(Text("tail: fewer than a tenth of the requests"), "b tail", 10),
+        [entry(_ITERATING[name], f"b k-{name}", 10) for name in sorted(iterating)],
+        pale and entry(Text("paler: only some of them"), "b k-gen pale", 10),
         class_="legend",
     )
 
 
-def _aggregated(placed: Sequence[Placed], found: RunTimeline, frame: Frame, joined: int) -> Iterator[str]:
+def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, joined: int) -> Iterator[str]:
     """What is not drawn one by one."""
-    if frame.seconds < 0.97 * found.seconds:
+    if frame.seconds < 0.97 * timeline.seconds:
         yield Text(
             "Drawn from {start} to {end} of {seconds}: what lies before and after the steps is left out.",
             seconds(frame.start),
             seconds(frame.end),
-            seconds(found.seconds),
+            seconds(timeline.seconds),
         )
-    grouped = sum(len(one.row.lanes) for one in placed if len(one.row.lanes) > 1)
+    grouped = sum(len(place.row.lanes) for place in placed if len(place.row.lanes) > 1)
     if grouped:
         yield Text(
             "{count} lanes that do the same are one here: solid where all of them are busy with it, paler where some"
@@ -378,25 +378,25 @@ def _aggregated(placed: Sequence[Placed], found: RunTimeline, frame: Frame, join
             f"{joined:,}",
             seconds(frame.shortest),
         )
-    if names := sum(one.row.joined for one in placed):
+    if names := sum(place.row.joined for place in placed):
         yield Text("{count} names of spans that do not last long are drawn as one: {name}.", f"{names:,}", OTHERS)
-    if left := sum(lane.left_out for lane in found.lanes):
-        yield Text("{count} short spans are left out.", f"{left:,}")
+    if omitted := sum(lane.left_out for lane in timeline.lanes):
+        yield Text("{count} short spans are left out.", f"{omitted:,}")
 
 
-def _data(found: RunTimeline, frame: Frame) -> object:
+def _data(timeline: RunTimeline, frame: Frame) -> object:
     """What the script needs beside the paths: steps, the segments of the critical path, and a few words."""
     names: dict[str, int] = {}
     path, at = list[int](), 0
-    for step in found.steps:
-        for segment in sorted(step.critical_path, key=lambda one: one.start):
+    for step in timeline.steps:
+        for segment in sorted(step.critical_path, key=lambda place: place.start):
             start, end = frame.ticks(segment.start), frame.ticks(segment.end)
             if segment.end - segment.start >= frame.shortest:
                 path += [start - at, end - start, names.setdefault(_segment(segment), len(names))]
                 at = end
     steps = [
         [step.step, frame.ticks(step.start), frame.ticks(step.end), step_head(step), step_cause(step)]
-        for step in found.steps
+        for step in timeline.steps
     ]
     runs = Text("{all} iterations, {decodes} of them only decode, at most {requests} requests", "{0}", "{1}", "{2}")
     return {

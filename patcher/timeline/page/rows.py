@@ -83,23 +83,23 @@ def hue(kind: str, name: str) -> str:
     """The class of colour of a span."""
     if kind in ("sync", "sleep", "wait", "poll"):
         return {"poll": "wait"}.get(kind, kind)
-    return next((one for text in (name, kind) for one, pattern in HUES if re.search(pattern, text)), "rest")
+    return next((color for text in (name, kind) for color, pattern in HUES if re.search(pattern, text)), "rest")
 
 
-def rows(found: RunTimeline, names: int = 500) -> tuple[Row, ...]:
+def rows(timeline: RunTimeline, names: int = 500) -> tuple[Row, ...]:
     """The rows of a run, from the top, with bars of at most so many ``names`` at each level."""
     awaited = defaultdict[int, float](float)
-    for segment in itertools.chain.from_iterable(step.critical_path for step in found.steps):
+    for segment in itertools.chain.from_iterable(step.critical_path for step in timeline.steps):
         if segment.lane is not None:
             awaited[segment.lane] += segment.seconds
-    made = []
+    built = []
     for role in ORDER:
-        lanes = [at for at, lane in enumerate(found.lanes) if lane.role == role and (lane.spans or lane.iterations)]
-        lanes.sort(key=lambda at: [(one is None, one or 0) for one in (found.lanes[at].replica, found.lanes[at].rank)])
+        lanes = [at for at, lane in enumerate(timeline.lanes) if lane.role == role and (lane.spans or lane.iterations)]
+        lanes.sort(key=lambda at: [(n is None, n or 0) for n in (timeline.lanes[at].replica, timeline.lanes[at].rank)])
         groups = _groups(lanes, awaited)
         levels = 3 if len(groups) <= ALONE else 2
-        made += [_row(role, group, [found.lanes[at] for at in group], levels, names) for group in groups]
-    return tuple(made)
+        built += [_row(role, group, [timeline.lanes[at] for at in group], levels, names) for group in groups]
+    return tuple(built)
 
 
 def _groups(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[int, ...]]:
@@ -117,8 +117,8 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int, nam
     crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
     nested = defaultdict[_Key, list[Interval]](list)
     for lane in lanes:
-        for one in _nested(lane, 1 if runs else levels):
-            nested[one.level, one.hue, one.name, one.odd and len(lanes) == 1].append(one.interval)
+        for span in _nested(lane, 1 if runs else levels):
+            nested[span.level, span.hue, span.name, span.odd and len(lanes) == 1].append(span.interval)
     joined = _join_names(nested, names)
     bars, top = _levels(nested, len(lanes), LOW if any(crowds.values()) else HEIGHTS)
     if runs:
@@ -194,8 +194,8 @@ def _nested(lane: Lane, levels: int) -> Iterator[_Nested]:
     """
     around: list[tuple[float, str]] = []
     units = 0
-    spans = [one for one in lane.spans if one.kind not in AT_ONCE and one.kind != "step"]
-    for span in sorted(spans, key=lambda one: (one.start, -_end(one, [lane]))):
+    spans = [span for span in lane.spans if span.kind not in AT_ONCE and span.kind != "step"]
+    for span in sorted(spans, key=lambda span: (span.start, -_end(span, [lane]))):
         if span.kind == "phase" and span.name == "step":
             continue
         while around and around[-1][0] <= span.start + 1e-6:
@@ -235,9 +235,9 @@ def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
 def _counts(intervals: Iterable[Interval]) -> Iterator[tuple[float, int]]:
     """From when on how many of them there are."""
     changes = Counter[float]()
-    for one in intervals:
-        changes[one.start] += 1
-        changes[one.end] -= 1
+    for interval in intervals:
+        changes[interval.start] += 1
+        changes[interval.end] -= 1
     count = 0
     for at in sorted(changes):
         count += changes[at]
@@ -262,22 +262,22 @@ def at_least(of: int, intervals: Iterable[Interval]) -> Iterator[Interval]:
 
 def merged(intervals: Iterable[Interval], shortest: float) -> list[Interval]:
     """Bars with what is shorter than ``shortest``, and no farther than that from its neighbour, joined to it."""
-    made: list[Interval] = []
-    for one in sorted(intervals):
-        before = made[-1] if made else None
-        if before and one.start - before.end < shortest and min(_length(one), _length(before)) < shortest:
-            made[-1] = Interval(before.start, max(before.end, one.end), _together(before.notes, one.notes))
+    joined: list[Interval] = []
+    for interval in sorted(intervals):
+        before = joined[-1] if joined else None
+        if before and interval.start - before.end < shortest and min(_length(interval), _length(before)) < shortest:
+            joined[-1] = Interval(before.start, max(before.end, interval.end), _together(before.notes, interval.notes))
         else:
-            made.append(one)
-    return made
+            joined.append(interval)
+    return joined
 
 
-def _length(one: Interval) -> float:
-    return one.end - one.start
+def _length(interval: Interval) -> float:
+    return interval.end - interval.start
 
 
-def _together(notes: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
+def _together(notes: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
     """Iterations and decodes of both, and the most requests of either."""
-    if not notes or not others:
-        return notes or others
-    return (notes[0] + others[0], notes[1] + others[1], max(notes[2], others[2]))
+    if not notes or not more:
+        return notes or more
+    return (notes[0] + more[0], notes[1] + more[1], max(notes[2], more[2]))

@@ -27,29 +27,29 @@ NOTES, CLOCKS = Text("Notes"), Text("Clocks")
 _LISTED = 8  # steps by number, or reasons
 
 
-def head(found: RunTimeline) -> Content:
+def head(timeline: RunTimeline) -> Content:
     """What ran, what is missing, and one sentence."""
-    run = found.run
+    run = timeline.run
     origin = Text(
         "{packages}: {processes} processes, {seconds} recorded",
         ", ".join(run.packages) or "?",
         run.processes,
-        seconds(found.seconds),
+        seconds(timeline.seconds),
     )
     return (
         tag("header", tag("h1", Text("rlpatch timeline")), faint((origin, run.name and f" \N{MIDDLE DOT} {run.name}"))),
-        alert(Text("Not everything was recorded:"), found.missing),
-        tag("p", _sentence(found), class_="verdict"),
+        alert(Text("Not everything was recorded:"), timeline.missing),
+        tag("p", _sentence(timeline), class_="verdict"),
     )
 
 
-def _sentence(found: RunTimeline) -> str:
-    if not found.steps:
+def _sentence(timeline: RunTimeline) -> str:
+    if not timeline.steps:
         return Text("No step of training is recorded yet.")
-    count, typical = len(found.steps), seconds(_median(step.seconds for step in _after_warm_up(found)))
-    if not found.causes:
+    count, typical = len(timeline.steps), seconds(_median(step.seconds for step in _after_warm_up(timeline)))
+    if not timeline.causes:
         return Text("{count} steps, typically {typical} each. Nothing stands out.", count, typical)
-    most = found.causes[0]
+    most = timeline.causes[0]
     return Text(
         "{count} steps, typically {typical} each. Costliest: {title} ({seconds}, {share} of the run).",
         count,
@@ -60,33 +60,33 @@ def _sentence(found: RunTimeline) -> str:
     )
 
 
-def _after_warm_up(found: RunTimeline) -> Sequence[TrainingStep]:
-    return [step for step in found.steps if not step.warm_up] or found.steps
+def _after_warm_up(timeline: RunTimeline) -> Sequence[TrainingStep]:
+    return [step for step in timeline.steps if not step.warm_up] or timeline.steps
 
 
 def _median(values: Iterable[float]) -> float:
     return statistics.median(list(values) or [0.0])
 
 
-def _title(found: RunCause) -> str:
-    return found.title or (found.cause.label if found.cause else "?")
+def _title(cause: RunCause) -> str:
+    return cause.title or (cause.cause.label if cause.cause else "?")
 
 
-def causes(found: RunTimeline) -> Content:
+def causes(timeline: RunTimeline) -> Content:
     """The largest causes, each with what to do next."""
     cards = [
         tag(
             "article",
-            tag("h3", _title(one)),
+            tag("h3", _title(cause)),
             tag(
                 "p",
-                Text("{seconds}, {share} of the run", seconds(one.seconds), share(one.share)),
-                one.steps and (" \N{MIDDLE DOT} ", _steps(one.steps)),
+                Text("{seconds}, {share} of the run", seconds(cause.seconds), share(cause.share)),
+                cause.steps and (" \N{MIDDLE DOT} ", _steps(cause.steps)),
             ),
-            one.advice and tag("p", one.advice),
+            cause.advice and tag("p", cause.advice),
             class_="finding",
         )
-        for one in found.causes[:3]
+        for cause in timeline.causes[:3]
     ]  # fmt: skip
     return cards and section(Text("What cost most, and what to do next"), tag("div", cards, class_="causes"))
 
@@ -104,11 +104,11 @@ def _link(step: int) -> Markup:
     return tag("a", step, href=f"#step-{step:d}")
 
 
-def steps(found: RunTimeline) -> Content:
+def steps(timeline: RunTimeline) -> Content:
     """The table of steps; the number of each leads to its place in the picture."""
-    limited = [[_limited(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")] for step in found.steps]
-    links = [_link(step.step) for step in found.steps]
-    return table_section(tables.steps(found), instead={"step": links, "limited_by": limited})
+    limited = [[_limited(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")] for step in timeline.steps]
+    links = [_link(step.step) for step in timeline.steps]
+    return table_section(tables.steps(timeline), instead={"step": links, "limited_by": limited})
 
 
 def _limited(step: TrainingStep) -> Content:
@@ -126,31 +126,32 @@ def _limited(step: TrainingStep) -> Content:
     return tag("em", Text("not known: {why}", why) if why else NOT_KNOWN)
 
 
-def measured(found: RunTimeline) -> Iterator[Content]:
+def measured(timeline: RunTimeline) -> Iterator[Content]:
     """What there is to gain, how busy roles were, what a weight sync is made of, and how unequal the work was."""
-    bounds = tables.bounds(found)
+    bounds = tables.bounds(timeline)
     yield table_section(bounds, instead={"step": [_link(row[4]) for row in bounds.rows]})
     for table in (tables.roles, tables.sync, tables.imbalance):
-        yield table_section(table(found))
+        yield table_section(table(timeline))
 
 
-def windows(found: RunTimeline) -> Content:
+def windows(timeline: RunTimeline) -> Content:
     """The windows to record next, as commands to copy."""
 
-    def window(one: ProposedWindow) -> Markup:
-        where = [_link(one.step)] if one.step is not None else []
-        name = (window_name(one.what), where and (" (", Text("step"), " ", where, ")"))
-        trigger = one.trigger and (faint(Text("while this run goes on:")), _command(one.trigger))
-        return tag("article", tag("h3", name), one.why and tag("p", one.why), _command(one.command), trigger)
+    def window(proposed: ProposedWindow) -> Markup:
+        where = [_link(proposed.step)] if proposed.step is not None else []
+        name = (window_name(proposed.what), where and (" (", Text("step"), " ", where, ")"))
+        trigger = proposed.trigger and (faint(Text("while this run goes on:")), _command(proposed.trigger))
+        why = proposed.why and tag("p", proposed.why)
+        return tag("article", tag("h3", name), why, _command(proposed.command), trigger)
 
-    return found.windows and section(WINDOWS, map(window, found.windows))
+    return timeline.windows and section(WINDOWS, map(window, timeline.windows))
 
 
 def _command(text: str) -> Markup:
     return tag("pre", tag("code", text), class_="command", data_copy=Text("copy"))
 
 
-def recorded(found: RunTimeline) -> Content:
+def recorded(timeline: RunTimeline) -> Content:
     """The windows that are recorded, each with the way to its report."""
 
     def window(one: RecordedWindow) -> Markup:
@@ -158,11 +159,11 @@ def recorded(found: RunTimeline) -> Content:
         trace = tag("a", one.trace.name, href=one.trace.absolute().as_uri())
         return tag("article", tag("p", title, ": ", trace), one.report and _command(one.report))
 
-    return found.recorded and section(RECORDED, map(window, found.recorded))
+    return timeline.recorded and section(RECORDED, map(window, timeline.recorded))
 
 
-def rest(found: RunTimeline) -> Iterator[Content]:
+def rest(timeline: RunTimeline) -> Iterator[Content]:
     """Clocks and notes."""
-    yield table_section(tables.clocks(found))
-    if found.notes:
-        yield section(NOTES, tag("ul", [tag("li", one) for one in found.notes]))
+    yield table_section(tables.clocks(timeline))
+    if timeline.notes:
+        yield section(NOTES, tag("ul", [tag("li", note) for note in timeline.notes]))
