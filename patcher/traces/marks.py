@@ -58,12 +58,12 @@ The groups are the number and the contents of a mark; groups that differ only in
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def mark_named(name: str, wanted: re.Pattern[str] | None = None) -> Mark | None:
+def mark_named(name: str, mark_pattern: re.Pattern[str] | None = None) -> Mark | None:
     """Return a mark of this name without its times; None for a name that no mark has.
 
-    A name in which ``wanted`` is found is one of ``WANTED``; its group ``number``, if it has one, is the unit's.
+    A name in which ``mark_pattern`` is found is one of ``WANTED``; its group ``number``, if it has one, is the unit's.
     """
-    if wanted is not None and (match := wanted.search(name)):
+    if mark_pattern is not None and (match := mark_pattern.search(name)):
         digits = match.groupdict().get("number") or ""
         return Mark(WANTED, name, 0, 0, int(digits) if re.fullmatch(r"\d{1,18}", digits, re.ASCII) else None)
     for family, pattern in FAMILIES.items():

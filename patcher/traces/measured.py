@@ -133,8 +133,8 @@ def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
         (Text("matmuls and attention"), "TFLOPS", [rate for rate in every if rate.flops]),
         (Text("element by element, sums and norms"), "TB/s", [rate for rate in every if not rate.flops]),
     ):
-        if ns := sum(one.ns for one in group):
-            done = sum((one.flops or one.bytes) * one.calls for one in group) / ns / 1e3
+        if ns := sum(rate.ns for rate in group):
+            done = sum((rate.flops or rate.bytes) * rate.calls for rate in group) / ns / 1e3
             rate = f"{done:,.{1 if done < 100 else 0}f} {unit}"
             yield Text("{operators}: {rate}, {roofline}", what, rate, _roofline(group, device))
 

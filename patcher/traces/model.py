@@ -369,8 +369,8 @@ class RankProfile(Payload):
     @property
     def stage(self) -> str:
         """The stage in its metadata, else in the name that our probe gives; "" where neither has one."""
-        own = self.metadata.stage if self.metadata else ""
-        return own or names.of(Path(self.source)).fields.get("stage", "")
+        of_metadata = self.metadata.stage if self.metadata else ""
+        return of_metadata or names.of(Path(self.source)).fields.get("stage", "")
 
     @property
     def part(self) -> str:

@@ -61,10 +61,10 @@ def is_npu(path: Path) -> bool:
 
 def of(path: Path) -> Name:
     """Return the fields in the name of a trace, of whichever of the two profilers."""
-    if found := _NPU.fullmatch(path.name):
-        return Name(_fields(found["worker"]), _seconds(found["time"]))
-    if found := _TORCH.fullmatch(path.name):
-        return Name(_fields(found["worker"]), _seconds(found["time"] or ""), bool(found["tmp"]))
+    if match := _NPU.fullmatch(path.name):
+        return Name(_fields(match["worker"]), _seconds(match["time"]))
+    if match := _TORCH.fullmatch(path.name):
+        return Name(_fields(match["worker"]), _seconds(match["time"] or ""), bool(match["tmp"]))
     return Name(_fields(path.name.partition(".")[0]))
 
 

@@ -46,8 +46,8 @@ class RankTrace:
     the trace and the ``metadata`` that a probe wrote beside it.
     """
 
-    def __init__(self, source: str, form: str, wanted: re.Pattern[str] | None = None) -> None:
-        self.source, self.form, self.wanted = source, form, wanted
+    def __init__(self, source: str, form: str, mark_pattern: re.Pattern[str] | None = None) -> None:
+        self.source, self.form, self.mark_pattern = source, form, mark_pattern
         self.rank: int | None = None
         self.world: int | None = None
         self.settings: dict[str, str] = {}
@@ -115,7 +115,7 @@ class RankTrace:
 
     def add_mark(self, name: str, begin: int, end: int, thread: int) -> bool:
         """Add a range that is a mark, or a phase of rlpatch's probe, by its name; return whether it is one."""
-        if mark := mark_named(name, self.wanted):
+        if mark := mark_named(name, self.mark_pattern):
             self.marks.append((thread, mark._replace(begin=begin, end=end)))
         elif name.startswith(RANGE):
             self.modules[thread].add(begin, end, self.names[name.removeprefix(RANGE)])

@@ -48,9 +48,9 @@ class UnitWindow(NamedTuple):
     def text(self) -> str:
         """The window as people type it, with its conditions."""
         begin, end = self.extent or (None, None)
-        shown = self.typed if begin is None else f"{begin}:{'' if end is None else end}"
+        text = self.typed if begin is None else f"{begin}:{'' if end is None else end}"
         conditions = ", ".join(f"{name} {value}" for name, value in self.conditions)
-        return f"{shown} at {conditions}".strip() if conditions else shown
+        return f"{text} at {conditions}".strip() if conditions else text
 
     @property
     def length(self) -> int | None:
@@ -150,9 +150,10 @@ def parsed(raw: Mapping[str, Any]) -> Metadata:
     window = UnitWindow(extent, "" if extent else typed, conditions)
     closed = _text(raw.get("why")).partition(", recorded")[0]  # behind the reason stands what was recorded
     replica = raw.get("replica")
-    own = isinstance(replica, str) and replica.isdecimal() and len(replica) < 10  # else the place in a parallel group
+    # Else it is the place in a parallel group.
+    is_number = isinstance(replica, str) and replica.isdecimal() and len(replica) < 10
     return Metadata(
-        raw, **texts, **numbers, replica=int(replica) if own else _number(raw.get("dp")), closed=closed,  # type: ignore[arg-type]
+        raw, **texts, **numbers, replica=int(replica) if is_number else _number(raw.get("dp")), closed=closed,  # type: ignore[arg-type]
         window=window if any(window) else None, units=units, piece=_number(raw.get("piece")) or None,
     )  # fmt: skip
 
@@ -172,7 +173,7 @@ def _number(value: object) -> int | None:
 def _shape(value: object) -> tuple[int, ...] | None:
     if not isinstance(value, list):
         return None
-    sizes = [size for one in value if (size := _number(one)) is not None]
+    sizes = [size for item in value if (size := _number(item)) is not None]
     return tuple(sizes) if sizes and len(sizes) == len(value) <= 8 else None
 
 
@@ -235,9 +236,13 @@ def read(file: Path) -> Metadata:
     if not isinstance(content, dict):
         raise ValueError(Text("the facts beside it are not a JSON object, or not all of one"))  # noqa: TRY004  (as for any other file)
     if (version := content.get("format")) != FORMAT:
-        shown = version if isinstance(version, int | float) else Text("none")
+        version_text = version if isinstance(version, int | float) else Text("none")
         raise ValueError(
-            Text("the format of the facts beside it is {format}, and this rlpatch reads {supported}", shown, FORMAT)
+            Text(
+                "the format of the facts beside it is {format}, and this rlpatch reads {supported}",
+                version_text,
+                FORMAT,
+            )
         )
     return parsed(content)
 
@@ -245,9 +250,9 @@ def read(file: Path) -> Metadata:
 def beside(trace: Path) -> Metadata | None:
     """The metadata of a trace: the file of its name, also where it was packed or unpacked since; None without."""
     name = trace.name.removesuffix(".gz")
-    for own in (trace.name, name, f"{name}.gz"):
-        file = trace.with_name(f"{own}{SUFFIX}")
-        if file.is_file() and (own == trace.name or trace_of(file) == file):
+    for candidate in (trace.name, name, f"{name}.gz"):
+        file = trace.with_name(f"{candidate}{SUFFIX}")
+        if file.is_file() and (candidate == trace.name or trace_of(file) == file):
             return read(file)
     return None
 
@@ -266,9 +271,9 @@ def checked(trace: Path, form: str, steps: Sequence[int] | None) -> tuple[Metada
 
 def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[int] | None) -> Iterator[str]:
     """Yield in what the metadata contradicts the name of its trace, and the ``steps`` in it (None: not known)."""
-    own = names.of(trace).fields
-    for name in _IDENTITY if own["ours"] else ():
-        value, expected = getattr(metadata, name), own.get(name)
+    fields_of_name = names.of(trace).fields
+    for name in _IDENTITY if fields_of_name["ours"] else ():
+        value, expected = getattr(metadata, name), fields_of_name.get(name)
         if value not in (None, "") and expected not in (None, "") and value != expected:
             yield Text("its name says {name} {expected}, its facts say {value}", name, expected, value)
     if {metadata.backend, form} == {"npu", "torch"}:

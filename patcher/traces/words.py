@@ -78,27 +78,27 @@ def short(name: str, room: int = _ROOM) -> str:
 
 def apart(names: Sequence[str], room: int = _ROOM) -> list[str]:
     """Names for the lines of one table: `short`, and where several would look alike, with the place that differs."""
-    shown = [short(name, room) for name in names]
+    shortened = [short(name, room) for name in names]
     by_text: dict[str, dict[str, int]] = {}
-    for name, text in zip(names, shown, strict=True):
+    for name, text in zip(names, shortened, strict=True):
         by_text.setdefault(text, {}).setdefault(name, 0)
-    for at, (name, text) in enumerate(zip(names, shown, strict=True)):
+    for at, (name, text) in enumerate(zip(names, shortened, strict=True)):
         if len(by_text[text]) > 1:
-            shown[at] = _around(name, max(_shared(name, other) for other in by_text[text] if other != name), room)
-    return shown
+            shortened[at] = _around(name, max(_shared(name, other) for other in by_text[text] if other != name), room)
+    return shortened
 
 
 def _shared(name: str, other: str) -> int:
     """Return how many characters two names begin alike."""
-    differing = (at for at, (one, two) in enumerate(zip(name, other, strict=False)) if one != two)
+    differing = (at for at, (first, two) in enumerate(zip(name, other, strict=False)) if first != two)
     return next(differing, min(len(name), len(other)))
 
 
 def _around(name: str, place: int, room: int) -> str:
     """Return a name with what it begins with, and the characters around a ``place`` in it."""
     head = room // 3
-    rest = f"{name[:head]}…{name[max(place - room // 6, head) :]}"
-    return short(rest if len(rest) <= room else f"{rest[: room - 1]}…", room)
+    shortened = f"{name[:head]}…{name[max(place - room // 6, head) :]}"
+    return short(shortened if len(shortened) <= room else f"{shortened[: room - 1]}…", room)
 
 
 def spread(least: int, most: int) -> str:
@@ -134,9 +134,9 @@ def cold_units(numbers: Sequence[int]) -> str:
 
 def joined_replays(count: int, complete: int, why: Sequence[str]) -> str:
     """Return how many replays of graphs were joined with what was captured, and why others were not."""
-    shown = Text(
+    text = Text(
         "{complete:,} of {count:,} replays of graphs have the operators, modules and shapes of their capture",
         complete,
         count,
     )
-    return Text("{replays}; not joined: {why}", shown, joined(SEMICOLON, why)) if why else shown
+    return Text("{replays}; not joined: {why}", text, joined(SEMICOLON, why)) if why else text

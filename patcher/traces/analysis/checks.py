@@ -208,5 +208,5 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    shown = ", ".join(f"#{number}" for number in numbers[:5])
-    return Text("{name} and {count} more", shown, len(numbers) - 5) if len(numbers) > 5 else shown
+    first_numbers = ", ".join(f"#{number}" for number in numbers[:5])
+    return Text("{name} and {count} more", first_numbers, len(numbers) - 5) if len(numbers) > 5 else first_numbers

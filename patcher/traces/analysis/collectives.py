@@ -64,19 +64,19 @@ def _usual(times: Mapping[int, list[int]]) -> dict[int, int]:
     if sum(map(len, times.values())) < FEWEST:
         return {}
     sizes = sorted(times)
-    return {own: lower_median(list(_bounds(sizes, at, times))) for at, own in enumerate(sizes)}
+    return {size: lower_median(list(_bounds(sizes, at, times))) for at, size in enumerate(sizes)}
 
 
 def _bounds(sizes: Sequence[int], at: int, times: Mapping[int, Sequence[int]]) -> Iterator[int]:
     """Yield how long a message of the ``at``-th size takes at most by each neighbour, the nearest size first."""
-    own, count, low, high = sizes[at], 0, at, at + 1
+    size, count, low, high = sizes[at], 0, at, at + 1
     while count < NEAREST and (low >= 0 or high < len(sizes)):
-        smaller = own / sizes[low] if low >= 0 else float("inf")
-        larger = sizes[high] / own if high < len(sizes) else float("inf")
+        smaller = size / sizes[low] if low >= 0 else float("inf")
+        larger = sizes[high] / size if high < len(sizes) else float("inf")
         near = sizes[low] if smaller <= larger else sizes[high]
         low, high = (low - 1, high) if smaller <= larger else (low, high + 1)
         count += len(times[near])
-        yield from (round(ns * max(own / near, 1)) for ns in times[near])
+        yield from (round(ns * max(size / near, 1)) for ns in times[near])
 
 
 def outlier(profile: RankProfile) -> Diagnosis | None:
@@ -108,9 +108,9 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
         )
     less = Text("At the rate of its neighbours it would be {time} less.", duration(worst.excess_ns))
     evidence = sentences(took, _split(worst), less)
-    if others := len(slow) - 1:
-        several = Text("{count:,} more of {total:,} stand out.", others, len(profile.collectives))
-        if others == 1:
+    if more_slow := len(slow) - 1:
+        several = Text("{count:,} more of {total:,} stand out.", more_slow, len(profile.collectives))
+        if more_slow == 1:
             several = Text("1 more of {total:,} stands out.", len(profile.collectives))
         evidence = sentences(evidence, several)
     return Diagnosis(
@@ -174,7 +174,7 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     if not odd_collectives:
         return None
     pieces = [piece for collective in profile.collectives for piece in collective.pieces]
-    odd, even = ([piece for piece in pieces if _is_odd(piece) is wanted] for wanted in (True, False))
+    odd, even = ([piece for piece in pieces if _is_odd(piece) is odd_ones] for odd_ones in (True, False))
     most = max(odd_collectives, key=lambda collective: on_links(collective)[2])
     largest = max(filter(_is_odd, most.pieces), key=lambda piece: piece.ns)
     whole = sum(piece.ns for piece in pieces) or 1
@@ -197,12 +197,12 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
     )  # fmt: skip
 
 
-def _beside(own: float, other: float) -> tuple[str, bool]:
+def _beside(own_size: float, other: float) -> tuple[str, bool]:
     """Return how fast unaligned pieces moved beside others, as a sentence, and whether they may have been slower."""
-    if not (own and other):
+    if not (own_size and other):
         return "", True
-    slower = own < SLOWER * other
-    rates = Text("They moved at {rate:,.1f} GB/s, the others at {other:,.1f} GB/s", own, other)
+    slower = own_size < SLOWER * other
+    rates = Text("They moved at {rate:,.1f} GB/s, the others at {other:,.1f} GB/s", own_size, other)
     if slower:
         return Text("{rates}.", rates), True
     return Text("{rates}: padding them would gain nothing.", rates), False

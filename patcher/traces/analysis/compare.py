@@ -173,7 +173,7 @@ def _notes(before: Profiles, after: Profiles, steps: Captures) -> Iterator[str]:
     if few:
         yield Text("{sides} there is one unit: a difference of two units has no interval.", joined(AND, few))
     # The ranks of one window are one sample.
-    if min(max(Counter(one.rank for one in side).values(), default=0) for side in (before, after)) == 1:
+    if min(max(Counter(profile.rank for profile in side).values(), default=0) for side in (before, after)) == 1:
         yield Text(
             "One capture a side is one sample: two windows of one run differ by up to 15 % in public data."
             " Compare several a side before you believe a small difference."

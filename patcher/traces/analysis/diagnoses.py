@@ -57,9 +57,9 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
     slow = _slow_rank(ranks, exact=exact)
     if slow is not None and not any(slow.id in profile.withdrawn for profile in profiles):
         diagnoses.append(slow)
-    if len(profiles) > 1 and (gone := missing(profiles)):
-        there = Text("{count} of {total} ranks were reported", len(profiles), len(profiles) + len(gone))
-        evidence = Text("{reported}, without {ranks}: who waits for those is not known.", there, listed(gone))
+    if len(profiles) > 1 and (missing_ranks := missing(profiles)):
+        there = Text("{count} of {total} ranks were reported", len(profiles), len(profiles) + len(missing_ranks))
+        evidence = Text("{reported}, without {ranks}: who waits for those is not known.", there, listed(missing_ranks))
         diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, "exact"))
     whose = {profile.source: profile.label or profile.source for profile in profiles} if named else {}
     ordered = [
@@ -157,14 +157,14 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank], shar
         "{share} of the time is communication that nothing hides, {hidden} is hidden behind computing.", share, hidden
     )
     advice = Text("look at the slowest rank, and at overlap with computing; then at sizes and links")
-    timed = [collective for collective in profile.collectives if collective.transit_ns is not None]
-    evidence = sentences(evidence, _transit(timed))
-    own = next((rank for rank in ranks if rank.source == profile.source and rank.collectives), None)
-    if own is not None:
+    with_transit = [collective for collective in profile.collectives if collective.transit_ns is not None]
+    evidence = sentences(evidence, _transit(with_transit))
+    rank_of_profile = next((rank for rank in ranks if rank.source == profile.source and rank.collectives), None)
+    if rank_of_profile is not None:
         whole = sum(collective.ns for collective in profile.collectives) or 1
-        waits = Text("{share} of it waits for ranks that come later.", percent(own.waits_ns / whole))
+        waits = Text("{share} of it waits for ranks that come later.", percent(rank_of_profile.waits_ns / whole))
         evidence = sentences(evidence, waits)
-    elif not timed:
+    elif not with_transit:
         every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
         waits = Text(
             "Waiting for a slow rank counts as communication: report {ranks} before you blame the network.", every
@@ -173,13 +173,13 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank], shar
     return evidence, advice
 
 
-def _transit(timed: Sequence[model.Collective]) -> str:
+def _transit(collectives: Sequence[model.Collective]) -> str:
     """Return how the vendor divides collectives, as a sentence; "" without any that it divides."""
-    if not timed:
+    if not collectives:
         return ""
-    whole = sum(collective.ns for collective in timed) or 1
+    whole = sum(collective.ns for collective in collectives) or 1
     columns = zip(
-        *((collective.transit_ns or 0, collective.wait_ns or 0, collective.idle_ns or 0) for collective in timed),
+        *((collective.transit_ns or 0, collective.wait_ns or 0, collective.idle_ns or 0) for collective in collectives),
         strict=True,
     )
     transit, wait, idle = (percent(sum(column) / whole) for column in columns)
@@ -281,8 +281,8 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
         return None
     kernels = [kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE]
     whole = sum(kernel.ns for kernel in kernels) or 1
-    shown = zip(kernels[:3], apart([kernel.name for kernel in kernels[:3]]), strict=True)
-    longest = ", ".join(f"{name} ({percent(kernel.ns / whole, 0)})" for kernel, name in shown)
+    largest = zip(kernels[:3], apart([kernel.name for kernel in kernels[:3]]), strict=True)
+    longest = ", ".join(f"{name} ({percent(kernel.ns / whole, 0)})" for kernel, name in largest)
     advice = Text("faster or fewer kernels: fusion, another precision, larger batches")
     evidence = Text("{share} of the time is computing. The longest kernels: {longest}.", percent(share), longest)
     above = sum(max(rate.ns - rate.least_ns, 0) for rate in profile.rates if rate.least_ns is not None)
@@ -374,11 +374,11 @@ def _withdrawal(check: model.Check) -> str:
 
 def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
     """Return what the guide's rule says of the rank that is free most, and why that is not what we say."""
-    timed = [profile for profile in profiles if profile.total_ns]
-    if not timed:
+    with_time = [profile for profile in profiles if profile.total_ns]
+    if not with_time:
         return "", ""
     reasons = {**model.FREE, "copy_ns": model.PARTS["copy_ns"]}
-    profile = max(timed, key=lambda candidate: candidate.free_share)
+    profile = max(with_time, key=lambda candidate: candidate.free_share)
     free = profile.free_share
     rule = Text("The guide's rule: Free is {share}", percent(free))
     if len(profiles) > 1:
@@ -389,10 +389,10 @@ def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None)
     if first is not None and first.id == "dispatch":
         return rule, ""
     shares = ((reason, profile.share(part)) for part, reason in reasons.items())
-    shown = joined(
+    causes = joined(
         COMMA, (Text("{share} {reason}", percent(share), reason) for reason, share in shares if share >= 0.0005)
     )
-    difference = Text("That Free counts copies and every wait: {shares}.", shown)
+    difference = Text("That Free counts copies and every wait: {shares}.", causes)
     if first is not None and first.saving_ns:
         difference = sentences(difference, Text("Something else weighs more: {title}.", first.title))
     return rule, difference

@@ -94,11 +94,11 @@ class GapSums:
     def _continues(self, gap: Idle) -> bool:
         """Tell whether a short gap lies within a replay, with a quick look: there are as many of them as tasks."""
         order, key = self.cuts.order, self.trace.tasks.key
-        own = key[order[gap.place]]
-        if own == UNKNOWN or gap.before == UNKNOWN or key[gap.before] != own:
+        own_key = key[order[gap.place]]
+        if own_key == UNKNOWN or gap.before == UNKNOWN or key[gap.before] != own_key:
             return False
         near = (*order[max(gap.place - 2, 0) : gap.place - 1], *order[gap.place + 1 : gap.place + 2])
-        return any(key[task] == own for task in near)
+        return any(key[task] == own_key for task in near)
 
     def _graph(self, gap: Idle) -> str:
         """Say how a gap lies to replays of graphs, all of whose tasks have the key of one launch."""
@@ -107,12 +107,16 @@ class GapSums:
         order, key = self.cuts.order, self.trace.tasks.key
         before = [key[task] for task in order[max(gap.place - _NEAR, 0) : gap.place]]
         after = [key[task] for task in order[gap.place : gap.place + _NEAR]]
-        own = after[0]
+        after_graph = after[0]
         last = UNKNOWN if gap.before == UNKNOWN else key[gap.before]
-        if own != UNKNOWN and own in before and before.count(own) + after.count(own) >= REPLAYED:
+        if (
+            after_graph != UNKNOWN
+            and after_graph in before
+            and before.count(after_graph) + after.count(after_graph) >= REPLAYED
+        ):
             return "within"
         behind = last != UNKNOWN and before.count(last) >= REPLAYED
-        ahead = own != UNKNOWN and after.count(own) >= REPLAYED
+        ahead = after_graph != UNKNOWN and after.count(after_graph) >= REPLAYED
         return {(True, True): "between", (True, False): "behind", (False, True): "before"}.get((behind, ahead), "")
 
     def _place(self, gap: Idle) -> GapPlace:
@@ -165,9 +169,9 @@ class GapSums:
         keys_of: dict[GapPlace, list[_Key]] = defaultdict(list)
         for key in self.sums:
             keys_of[key[0]].append(key)
-        for place, rest in self.rest.items():
-            (key, *others) = keys_of[place] or [(place, NOWHERE, UNKNOWN, False)]
-            self.sums[(place, NOWHERE, UNKNOWN, False) if others else key].merge(rest)
+        for place, gap_sum in self.rest.items():
+            (key, *more) = keys_of[place] or [(place, NOWHERE, UNKNOWN, False)]
+            self.sums[(place, NOWHERE, UNKNOWN, False) if more else key].merge(gap_sum)
 
     def gaps(self, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]) -> tuple[model.FreeGap, ...]:
         """Return the places at which the units were free, that with the most time first.
@@ -189,9 +193,9 @@ class GapSums:
                 host = around
             else:
                 call, held = UNKNOWN, 0
-        named = {"before": place.before, "after": place.after, "stream": place.stream, "call": call,
+        numbers = {"before": place.before, "after": place.after, "stream": place.stream, "call": call,
                  "operator": host.operator, "module": host.module}  # fmt: skip
-        shown = {name: "" if number == UNKNOWN else texts[number] for name, number in named.items()}
+        fields = {name: "" if number == UNKNOWN else texts[number] for name, number in numbers.items()}
         most, (most_ns, longest) = max(gap_sum.units.items(), key=lambda item: item[1][0])
         spots = {}
         for segment, (_, gap) in gap_sum.units.items():
@@ -199,7 +203,7 @@ class GapSums:
             if unit.number in drawn and place.stream != UNKNOWN:
                 spots[unit.number] = (gap.begin - unit.begin_ns, gap.ns)
         return model.FreeGap(
-            **shown, kind="several" if place.stream == UNKNOWN else "place", graph=place.graph, part=place.part,
+            **fields, kind="several" if place.stream == UNKNOWN else "place", graph=place.graph, part=place.part,
             within=within, call_ns=held, ns=gap_sum.ns, count=gap_sum.count, units=len(gap_sum.units),
             unit=units[most].number, unit_ns=most_ns, longest_ns=longest.ns, spots=spots,
             begin_ns=longest.begin - units[most].begin_ns,

@@ -86,12 +86,12 @@ class HostSums:
         self.operator_calls: CallTable = defaultdict(lambda: [0, 0, 0, 0])
         self.module_calls: CallTable = defaultdict(lambda: [0, 0, 0, 0])
         texts = trace.names.texts
-        named = {number: 1 for number, text in enumerate(texts) if text.startswith(BACKWARD)}
-        named |= {number: 2 for number, text in enumerate(texts) if text.startswith(OPTIMIZER)}
+        phase_names = {number: 1 for number, text in enumerate(texts) if text.startswith(BACKWARD)}
+        phase_names |= {number: 2 for number, text in enumerate(texts) if text.startswith(OPTIMIZER)}
         backward = trace.backward - {thread for thread, _ in trace.marks}
         for thread, tasks in enumerate(self._enqueued()):
             operators, modules = threads[thread]
-            self._add_operators(operators, _without(replays.tasks, tasks), named, int(thread in backward))
+            self._add_operators(operators, _without(replays.tasks, tasks), phase_names, int(thread in backward))
             if modules.begin:
                 self._add_modules(modules, _without(replays.placed, tasks))
         _add_joined(self.operator_calls, replays.operators)
@@ -121,14 +121,14 @@ class HostSums:
         return counted
 
     def _add_operators(
-        self, operators: NestedRanges, tasks: Sequence[int], named: Mapping[int, int], thread_phase: int
+        self, operators: NestedRanges, tasks: Sequence[int], phase_names: Mapping[int, int], thread_phase: int
     ) -> None:
         """Give each task to the innermost operator around it, and each operator its time without those that it called.
 
-        The phase of a task is the latest in ``named`` (name → phase) of the operators around it, or that of the thread.
+        The phase of a task is the latest in ``phase_names`` (name → phase) of the operators around it, or the thread's.
         """
         sums, counted = self.operator_calls, self._counted(operators)
-        phases = _phases(operators, named, thread_phase)
+        phases = _phases(operators, phase_names, thread_phase)
         columns = self.trace.tasks
         for task, index in zip(tasks, operators.innermost(map(columns.enqueued.__getitem__, tasks)), strict=True):
             ns = columns.end[task] - columns.begin[task]
@@ -185,15 +185,15 @@ def _without(joined: Collection[int], tasks: Sequence[int]) -> Sequence[int]:
     return [task for task in tasks if task not in joined] if joined else tasks
 
 
-def _phases(operators: NestedRanges, named: Mapping[int, int], thread_phase: int) -> bytearray:
+def _phases(operators: NestedRanges, phase_names: Mapping[int, int], thread_phase: int) -> bytearray:
     """Return the phase of each operator; nothing where all have that of their thread."""
-    if not named:
+    if not phase_names:
         return bytearray()
     phases = bytearray(len(operators.begin))
     for index, (name, parent) in enumerate(zip(operators.name, operators.parent, strict=True)):
         phase = thread_phase if parent == UNKNOWN else phases[parent]
-        if name in named and named[name] > phase:
-            phase = named[name]
+        if name in phase_names and phase_names[name] > phase:
+            phase = phase_names[name]
         phases[index] = phase
     return phases
 
@@ -207,9 +207,9 @@ def _add_joined(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
 
 def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
     """Return the names that were called, that with the longest time on the device first."""
-    named: dict[str, list[int]] = {}
+    by_name: dict[str, list[int]] = {}
     for number, values in sums.items():
         if values[0]:  # operators of one name with different shapes have several numbers
-            named[texts[number]] = list(map(operator.add, named.get(texts[number], (0, 0, 0, 0)), values))
-    rows = [CallSums(name, *values) for name, values in named.items()]
+            by_name[texts[number]] = list(map(operator.add, by_name.get(texts[number], (0, 0, 0, 0)), values))
+    rows = [CallSums(name, *values) for name, values in by_name.items()]
     return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))

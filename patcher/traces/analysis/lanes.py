@@ -42,8 +42,8 @@ class _Window(NamedTuple):
         for span in spans:
             if span is None:
                 continue
-            if merged_spans and (one := _merged(merged_spans[-1], span, near)):
-                merged_spans[-1] = one
+            if merged_spans and (joined := _merged(merged_spans[-1], span, near)):
+                merged_spans[-1] = joined
             else:
                 merged_spans.append(span)
         return tuple(merged_spans)
@@ -64,8 +64,8 @@ def lanes(
             window = _Window(trace, cuts, at, cuts.segments[at].leads, cuts.segments[at].ends)
             streams, launches = _device(window)
             host = {"unit": _marks(window), **dict(_calls(window, calls)), "launches": launches}
-            shown = {name: spans for name, spans in host.items() if spans}
-            yield model.Lanes(units[at].number, why, units[at].device_ns, streams, shown)
+            host_rows = {name: spans for name, spans in host.items() if spans}
+            yield model.Lanes(units[at].number, why, units[at].device_ns, streams, host_rows)
 
 
 def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[model.Span, ...]]:
@@ -74,27 +74,27 @@ def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[m
     streams: dict[str, list[model.Span | None]] = {}
     launched: list[tuple[int, bool]] = []
     for at in window.cuts.order:
-        own = window.cuts.owner[at] == window.segment
+        is_own = window.cuts.owner[at] == window.segment
         if window.begin <= tasks.launched[at] < window.end:
-            launched.append((tasks.launched[at], own))
+            launched.append((tasks.launched[at], is_own))
         if tasks.begin[at] < window.end and tasks.end[at] > window.begin:
             name, kind = texts[tasks.name[at]], model.KINDS[tasks.kind[at]]
-            span = window.span(tasks.begin[at], tasks.end[at], kind, name, own=own)
+            span = window.span(tasks.begin[at], tasks.end[at], kind, name, own=is_own)
             streams.setdefault(texts[tasks.stream[at]], []).append(span)
-    launches = (window.span(time, time + 1, model.LAUNCH, "", own=own) for time, own in sorted(launched))
+    launches = (window.span(time, time + 1, model.LAUNCH, "", own=is_own) for time, is_own in sorted(launched))
     return {stream: window.merged(spans) for stream, spans in streams.items()}, window.merged(launches)
 
 
 def _marks(window: _Window) -> tuple[model.Span, ...]:
     """Return the marks of the units on the host; none where the trace has none."""
-    named = (
+    marks = (
         (at, segment, segment.mark)
         for at, segment in enumerate(window.cuts.segments)
         if segment.mark and window.cuts.family
     )
     return window.merged(
-        window.span(one.begin, min(mark.end, one.end), model.MARK, mark.name, own=at == window.segment)
-        for at, one, mark in named
+        window.span(piece.begin, min(mark.end, piece.end), model.MARK, mark.name, own=at == window.segment)
+        for at, piece, mark in marks
     )
 
 

@@ -32,10 +32,10 @@ def at_equal_load(sides: Sequence[Sequence[RecordedUnit]], times: Sequence[int])
         values = [getattr(unit, name) for unit in units]
         if None in values:
             continue
-        own = _beyond(values, base[:1])
-        rest = _beyond(values, base)
-        if _square(rest) > _LEAST * max(_square(own), 1.0):  # each request that decodes has one token
-            base.append(_scaled(rest))
+        own_side = _beyond(values, base[:1])
+        residual = _beyond(values, base)
+        if _square(residual) > _LEAST * max(_square(own_side), 1.0):  # each request that decodes has one token
+            base.append(_scaled(residual))
             used.append(name)
     free = len(units) - len(base) - 1
     which = [float(at >= len(sides[0])) for at in range(len(units))]
@@ -43,7 +43,7 @@ def at_equal_load(sides: Sequence[Sequence[RecordedUnit]], times: Sequence[int])
     if not used or free < FREEDOM or _square(side) <= APART * _square(_beyond(which, base[:1])):
         return None
     slope = _dot(ns, side) / _square(side)
-    unexplained = _square([one - slope * other for one, other in zip(ns, side, strict=True)])
+    unexplained = _square([time - slope * other for time, other in zip(ns, side, strict=True)])
     reach = _student(free) * math.sqrt(unexplained / free / _square(side))
     whole = _square(_beyond(times, base[:1]))
     change = round(slope - reach), round(slope), round(slope + reach)
@@ -58,11 +58,11 @@ def _student(free: int) -> float:
 
 def _beyond(values: Sequence[float], base: Sequence[_Column]) -> _Column:
     """Return what of a column the columns of ``base``, each of length 1 and at right angles, do not explain."""
-    rest = [float(value) for value in values]
+    residual = [float(value) for value in values]
     for column in base:
-        along = _dot(rest, column)
-        rest = [value - along * one for value, one in zip(rest, column, strict=True)]
-    return rest
+        along = _dot(residual, column)
+        residual = [value - along * entry for value, entry in zip(residual, column, strict=True)]
+    return residual
 
 
 def _scaled(column: _Column) -> _Column:
@@ -70,8 +70,8 @@ def _scaled(column: _Column) -> _Column:
     return [value / length for value in column]
 
 
-def _dot(one: _Column, other: _Column) -> float:
-    return math.fsum(a * b for a, b in zip(one, other, strict=True))
+def _dot(column: _Column, other: _Column) -> float:
+    return math.fsum(a * b for a, b in zip(column, other, strict=True))
 
 
 def _square(column: _Column) -> float:

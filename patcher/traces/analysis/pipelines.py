@@ -30,17 +30,17 @@ def between_two(collective: Collective) -> bool:
 
 def bubble(profile: RankProfile, profiles: Sequence[RankProfile]) -> Diagnosis | None:
     """How long a stage is in sends and receives that nothing hides, and what the stages of ``profiles`` compute."""
-    own = [collective for collective in profile.collectives if between_two(collective)]
+    transfers = [collective for collective in profile.collectives if between_two(collective)]
     times: Counter[int] = Counter()
-    for one in own:
-        times[one.unit] += one.ns
+    for collective in transfers:
+        times[collective.unit] += collective.ns
     waits = sum(min(times[unit.number], unit.communication_ns) for unit in profile.units)
-    if not own or waits < NOTABLE * profile.total_ns:
+    if not transfers or waits < NOTABLE * profile.total_ns:
         return None
     evidence = Text(
         "For up to {waits} of the time it is in sends and receives that nothing hides ({count:,.0f} per unit).",
         percent(waits / profile.total_ns),
-        len(own) / len(profile.units),
+        len(transfers) / len(profile.units),
     )
     advice = Text("more micro-batches, or an interleaved schedule: the transfer itself is the smaller part")
     stages = [(profile.sum_ns("compute_ns", "overlap_ns") // len(profile.units), profile) for profile in profiles]

@@ -28,8 +28,8 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool, dict[K
             shortest = min(collective.ns for collective in meeting)
             more = {source: collective.ns - shortest for source, collective in zip(members, meeting, strict=True)}
             came_last = [source for source, ns in more.items() if not ns]
-            for (source, ns), own in zip(more.items(), meeting, strict=True):
-                waits[source, own.unit, own.group, own.index] = ns
+            for (source, ns), of_rank in zip(more.items(), meeting, strict=True):
+                waits[source, of_rank.unit, of_rank.group, of_rank.index] = ns
             count.update(more.keys())
             waited.update(more)
             if len(came_last) == 1:  # where several do, the others wait for none of them more than for another

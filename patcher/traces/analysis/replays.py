@@ -207,7 +207,7 @@ def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequ
         for task, call in zip(replay, graph, strict=True):
             if call.copy != (tasks.kind[task] == _COPY) or (call.kernel and call.kernel != texts[tasks.name[task]]):
                 return Text("the kernels of a replay are others than those captured, or in another order")
-        named = all(call.kernel for call in graph if not call.copy)
-        if not named and any(tasks.end[task] > tasks.begin[following] for task, following in pairwise(replay)):
+        is_named = all(call.kernel for call in graph if not call.copy)
+        if not is_named and any(tasks.end[task] > tasks.begin[following] for task, following in pairwise(replay)):
             return Text("kernels of a replay overlap, so their order tells nothing without their names")
     return ""

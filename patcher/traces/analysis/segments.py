@@ -153,14 +153,14 @@ def _place(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], 
     for at in order:
         if owner[at] == UNKNOWN:
             continue
-        one, begin, end, kind = segments[owner[at]], tasks.begin[at], tasks.end[at], tasks.kind[at]
+        segment, begin, end, kind = segments[owner[at]], tasks.begin[at], tasks.end[at], tasks.kind[at]
         rank = 0 if kind == _COMPUTE and tasks.stream[at] == busiest else 1 + kind
         if rank < ranked[owner[at]]:
-            ranked[owner[at]], one.first = rank, begin
-        one.tasks += 1
-        one.last = max(one.last, end)
-        if end - begin > one.longest_ns:
-            one.longest_ns, one.longest = end - begin, trace.names.texts[tasks.name[at]]
+            ranked[owner[at]], segment.first = rank, begin
+        segment.tasks += 1
+        segment.last = max(segment.last, end)
+        if end - begin > segment.longest_ns:
+            segment.longest_ns, segment.longest = end - begin, trace.names.texts[tasks.name[at]]
     real = [segment for segment in segments if segment.tasks]
     starts = itertools.accumulate((segment.first for segment in real), max)
     ends = (*(segment.first for segment in real[1:]), *(segment.last for segment in real[-1:]))
@@ -173,8 +173,8 @@ def _place(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], 
 def _busiest(trace: RankTrace, owner: Sequence[int]) -> int:
     """Return the stream that computes most in segments; UNKNOWN if none does."""
     tasks, busy = trace.tasks, Counter[int]()
-    for at, own in enumerate(owner):
-        if own != UNKNOWN and tasks.kind[at] == _COMPUTE:
+    for at, segment in enumerate(owner):
+        if segment != UNKNOWN and tasks.kind[at] == _COMPUTE:
             busy[tasks.stream[at]] += tasks.end[at] - tasks.begin[at]
     return max(busy, key=lambda stream: (busy[stream], -stream), default=UNKNOWN)
 

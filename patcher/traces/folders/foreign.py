@@ -42,7 +42,7 @@ def named(file: Path) -> Foreign | None:
     """What a file is by its name; of a SQLite export only its tables tell. None where that is no other tool's."""
     if file.name.endswith(".sqlite"):
         return _NSYS if database.rows(file, _NSYS_TABLES) else None
-    return next((found for end, found in _ENDS.items() if file.name.endswith(end)), None)
+    return next((foreign for end, foreign in _ENDS.items() if file.name.endswith(end)), None)
 
 
 def known(file: Path) -> Foreign | None:

@@ -135,8 +135,8 @@ def got(units: Iterable[int] | None, requested: int | None) -> str:
 def ranks(group: TraceGroup) -> str:
     """Return the ranks that left a trace, and how many there should be where that was written down."""
     text = _spans(group.ranks)
-    wanted, world = group.first.ranks, group.first.world
-    expected = wanted if wanted != "all" else ""
+    requested, world = group.first.ranks, group.first.world
+    expected = requested if requested != "all" else ""
     if expected:
         listed = {int(rank) for rank in expected.split(",") if rank.isdecimal() and len(rank) < 10}
         complete = {rank for rank in listed if not world or rank < world} <= set(group.ranks)

@@ -89,7 +89,7 @@ def exported(path: Path) -> tuple[str, ...]:
     """Return what of text and db the folder of a rank was parsed into."""
     output = path / OUTPUT
     there = {"text": (output / "trace_view.json").is_file(), "db": bool(database.parsed_into(output))}
-    return tuple(export for export, found in there.items() if found)
+    return tuple(export for export, is_there in there.items() if is_there)
 
 
 def tables(path: Path) -> Path | None:

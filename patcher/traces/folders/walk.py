@@ -120,8 +120,8 @@ def readable(path: Path) -> list[Path]:
                 other.hint,
             )
         return [path] if trace == path else readable(trace)
-    if own := _export(path) or _msprof(path):
-        return [own]
+    if export := _export(path) or _msprof(path):
+        return [export]
     everything = [(path, NPU)] if names.is_npu(path) else sorted(walk(path, _raised))
     exports = {place: _EXPORTS[kind](place) for place, kind in everything if kind in _EXPORTS}
     if there := list(filter(None, exports.values())):
@@ -129,11 +129,11 @@ def readable(path: Path) -> list[Path]:
     raise _nothing(path, next(iter(exports), None), [file for file, kind in everything if kind == OTHER])
 
 
-def _nothing(path: Path, first: Path | None, others: Sequence[Path]) -> Problem:
-    """That there is nothing to read in a folder, and what to do about the ``first`` trace in it, else ``others``."""
+def _nothing(path: Path, first: Path | None, more: Sequence[Path]) -> Problem:
+    """That there is nothing to read in a folder, and what to do about the ``first`` trace in it, else ``more``."""
     hint = f"rlpatch analyse {shlex.quote(str(path))}"
     if first is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
-        if other := next(filter(None, map(foreign.named, others)), None):
+        if other := next(filter(None, map(foreign.named, more)), None):
             cause = Text("{name} holds {what}, which rlpatch does not read", path.name or path, other.what)
             return Problem(Kind.NO_TRACE, cause, str(path), other.hint)
         return empty(path)

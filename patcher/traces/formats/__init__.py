@@ -19,20 +19,20 @@ _TEXTS = ("trace_view", "msprof_")
 """Prefixes of the names of CANN's text, at torch_npu and at msprof."""
 
 
-def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
+def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
     """Return the trace of each rank in the file ``path``, with the metadata beside it: one, unless SGLang merged them.
 
-    A range of the host in whose name ``wanted`` is found marks a unit. ``progress`` hears of the bytes of a text; a
+    A range of the host whose name has ``mark_pattern`` marks a unit. ``progress`` hears of the bytes of a text; a
     database tells none. Raises Problem (TRACE) for a file that is no trace.
     """
     with reading(path) as file:
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
-        traces = [ascend_db.read(path, wanted)]
+        traces = [ascend_db.read(path, mark_pattern)]
     elif path.name.startswith(_TEXTS) and path.suffix == ".json":
-        traces = [ascend_text.read(path, wanted, progress)]
+        traces = [ascend_text.read(path, mark_pattern, progress)]
     else:
-        traces = torch.read(path, wanted, progress)
+        traces = torch.read(path, mark_pattern, progress)
     for trace in traces:
         _add_metadata(trace, path)
     return traces

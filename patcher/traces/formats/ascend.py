@@ -135,9 +135,9 @@ def rank_folder(folder: Path) -> RankFolder:
     world = distributed.get("world_size")
     config = mapping(info.get("config"))
     values = {**mapping(config.get("common_config")), **mapping(config.get("experimental_config")), **info}
-    known = {word: values[name] for name, word in _SETTINGS.items() if values.get(name) not in (None, "")}
+    chosen = {word: values[name] for name, word in _SETTINGS.items() if values.get(name) not in (None, "")}
     settings = {
-        word: ", ".join(map(str, value)) if isinstance(value, list) else str(value) for word, value in known.items()
+        word: ", ".join(map(str, value)) if isinstance(value, list) else str(value) for word, value in chosen.items()
     }
     return RankFolder(rank, world if isinstance(world, int) and world > 0 else None, settings)
 

@@ -49,9 +49,9 @@ _HOST = f"""SELECT CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, 
  OR (type = {_TRACE} AND name IN (SELECT id FROM STRING_IDS WHERE value GLOB '{NN_MODULE}*')))"""  # noqa: S608
 
 
-def read(file: Path, wanted: re.Pattern[str] | None = None) -> RankTrace:
+def read(file: Path, mark_pattern: re.Pattern[str] | None = None) -> RankTrace:
     """Return the trace of the rank in a database. Raises Problem (TRACE) if it is none, or of another schema."""
-    trace = DatabaseTrace(file, wanted)
+    trace = DatabaseTrace(file, mark_pattern)
     with trace.opened() as db:
         trace.fill(db)
     return trace
@@ -64,8 +64,8 @@ class DatabaseTrace(RankTrace):
     own database.
     """
 
-    def __init__(self, file: Path, wanted: re.Pattern[str] | None = None) -> None:
-        super().__init__(str(file), "ascend-db", wanted)
+    def __init__(self, file: Path, mark_pattern: re.Pattern[str] | None = None) -> None:
+        super().__init__(str(file), "ascend-db", mark_pattern)
         self.file, self.analysis = file, file.with_name("analysis.db")
         self.tables: dict[str, set[str]] = {}
         self.alike = AlikeTasks()
@@ -147,8 +147,8 @@ class DatabaseTrace(RankTrace):
 
     def _rank(self, db: sqlite3.Connection) -> int | None:
         """Return the rank in the database, else in the folder."""
-        known = "RANK_DEVICE_MAP" in self.tables
-        ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if known else []
+        has_map = "RANK_DEVICE_MAP" in self.tables
+        ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if has_map else []
         if len(ranks) > 1:
             raise several(self.file, "ranks", ranks)
         return next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), self.rank)
@@ -217,9 +217,9 @@ class DatabaseTrace(RankTrace):
     def _calls(self, db: sqlite3.Connection, query: str) -> HostCalls:
         """Return the calls that a query gives for the connections of the tasks."""
         tables = {"TASK", "COMMUNICATION_OP"} & self.tables.keys()
-        wanted = " UNION ".join(f"SELECT connectionId FROM {table}" for table in tables)  # noqa: S608
+        launching = " UNION ".join(f"SELECT connectionId FROM {table}" for table in tables)  # noqa: S608
         calls = HostCalls()
-        for key, time, thread in db.execute(query.format(wanted)):
+        for key, time, thread in db.execute(query.format(launching)):
             calls.add(key, time, self.thread(0, thread))
         return calls
 

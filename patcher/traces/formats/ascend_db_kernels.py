@@ -40,8 +40,8 @@ class AlikeTasks:
 
     def select(self, columns: Collection[str]) -> None:
         """Select the columns that the database has."""
-        known = (next((f"i.{name}" for name in names if name in columns), "NULL") for names in _COLUMNS)
-        self.columns = ", ".join(known)
+        expressions = (next((f"i.{name}" for name in names if name in columns), "NULL") for names in _COLUMNS)
+        self.columns = ", ".join(expressions)
 
     def add(self, task: int | None, key: Key) -> None:
         """Add the next task, which has this number if it computes."""

@@ -92,8 +92,8 @@ class KernelTable:
 
     def uses(self, steps: Collection[int] | None) -> tuple[KernelUse, ...]:
         """Return the alike kernels of some steps, of all for None: what takes longest first."""
-        wanted = None if steps is None else {"", *map(str, steps)}  # without steps the column is empty
-        return in_order(self._uses(wanted))
+        steps_of_rows = None if steps is None else {"", *map(str, steps)}  # without steps the column is empty
+        return in_order(self._uses(steps_of_rows))
 
     def _uses(self, steps: Collection[str] | None) -> Iterator[KernelUse]:
         for alike, by_step in self._alike.items():

@@ -90,9 +90,11 @@ def _kernels(computing: Mapping[str, KernelSums], collectives: Iterable[Collecti
 def _collectives(output: Path) -> Iterator[Collective]:
     """Yield the collectives in the order of their begin, numbered within their step and group."""
     numbers = Counter[tuple[int, str]]()
-    for timed in sorted(ascend.timed(output), key=lambda timed: timed.begin):
-        operator, group = ascend.parted(timed.name)
-        parts, sent, pieces = timed.times
-        index = numbers[timed.step, group]
-        numbers[timed.step, group] += 1
-        yield Collective(group, index, operator, timed.ns, *parts, unit=timed.step, sent_bytes=sent, pieces=pieces)
+    for collective in sorted(ascend.timed(output), key=lambda collective: collective.begin):
+        operator, group = ascend.parted(collective.name)
+        parts, sent, pieces = collective.times
+        index = numbers[collective.step, group]
+        numbers[collective.step, group] += 1
+        yield Collective(
+            group, index, operator, collective.ns, *parts, unit=collective.step, sent_bytes=sent, pieces=pieces
+        )

@@ -23,9 +23,9 @@ from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, several
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns, StringTable
 
 
-def read(file: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> RankTrace:
+def read(file: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> RankTrace:
     """Return the trace of a rank, from the ``trace_view.json`` of its folder. Raises Problem (TRACE) if it is none."""
-    reader = _Reader(file, wanted, progress)
+    reader = _Reader(file, mark_pattern, progress)
     reader.source.feed(reader.take)
     return reader.finished()
 
@@ -33,8 +33,8 @@ def read(file: Path, wanted: re.Pattern[str] | None = None, progress: Progress =
 class TextTrace(RankTrace):
     """A trace beside which the table of all kernels lies, in the folder of its file."""
 
-    def __init__(self, file: Path, wanted: re.Pattern[str] | None = None) -> None:
-        super().__init__(str(file), "ascend-text", wanted)
+    def __init__(self, file: Path, mark_pattern: re.Pattern[str] | None = None) -> None:
+        super().__init__(str(file), "ascend-text", mark_pattern)
         self.table = KernelTable(file.parent)
 
     def kernel_uses(self, _owner: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
@@ -46,9 +46,9 @@ class TextTrace(RankTrace):
 class _Reader:
     """Fills a trace block by block; links wait in columns until all tasks are there."""
 
-    def __init__(self, file: Path, wanted: re.Pattern[str] | None, progress: Progress) -> None:
+    def __init__(self, file: Path, mark_pattern: re.Pattern[str] | None, progress: Progress) -> None:
         self.source = ChromeEvents(file, progress)
-        self.trace = TextTrace(file, wanted)
+        self.trace = TextTrace(file, mark_pattern)
         ascend.set_rank(self.trace, file.parent)
         self.trace.device = "Ascend NPU"
         self.trace.vendor = ascend.vendor_steps(file.parent)

@@ -211,10 +211,10 @@ class ChromeEvents:
     def feed(self, take: Callable[[Iterator[Event]], None]) -> None:
         """Hand all events to ``take``, in order; one at which it raises is lost, and the next call begins behind it."""
         for events in self:
-            rest = iter(events)
+            remaining = iter(events)
             while True:
                 try:
-                    take(rest)
+                    take(remaining)
                 except (ValueError, OverflowError, TypeError):
                     self.lost += 1
                 else:
@@ -223,42 +223,45 @@ class ChromeEvents:
     def __iter__(self) -> Iterator[list[Event]]:
         with reading(self.path) as raw:
             file = _Stream(raw, self.progress)
-            rest, ended, goes_on = self._begin(file), False, True
+            unparsed, ended, goes_on = self._begin(file), False, True
             while goes_on and not ended:
-                events, at, ended = self._decoded(rest)
+                events, at, ended = self._decoded(unparsed)
                 yield events
-                more = file.read(self.block if at else max(self.block, len(rest)))  # so that one long event is linear
-                rest = (rest[at:] + more).lstrip(_BETWEEN_EVENTS)
+                more = file.read(self.block if at else max(self.block, len(unparsed)))  # a long event stays linear
+                unparsed = (unparsed[at:] + more).lstrip(_BETWEEN_EVENTS)
                 goes_on = bool(at or more)
             if ended:
-                rest = b"".join((rest, *iter(lambda: file.read(self.block), b""))).strip()
-                self.header.update(_loaded(b"{" + rest.removesuffix(b"}") + b"}") or {})
+                unparsed = b"".join((unparsed, *iter(lambda: file.read(self.block), b""))).strip()
+                self.header.update(_loaded(b"{" + unparsed.removesuffix(b"}") + b"}") or {})
             self.cut = file.cut or ("" if ended else Text("the file ends before the list of its events does"))
 
     def _begin(self, file: _Stream) -> bytes:
         """Return the text behind the opening of the list of events; the header is taken."""
-        rest = file.read(self.block).lstrip(_BLANK)
-        if rest.startswith(b"["):
-            return rest[1:]
-        if not rest.startswith(b"{"):
+        unparsed = file.read(self.block).lstrip(_BLANK)
+        if unparsed.startswith(b"["):
+            return unparsed[1:]
+        if not unparsed.startswith(b"{"):
             raise self._problem(
-                Text("{name} holds no JSON", self.path.name) if rest else Text("{name} is empty", self.path.name), file
+                Text("{name} holds no JSON", self.path.name) if unparsed else Text("{name} is empty", self.path.name),
+                file,
             )
         while True:
-            for head in islice(_HEAD.finditer(rest), _MOST_HEADS):
-                header = _loaded(rest[: head.end()] + b"]}")
+            for head in islice(_HEAD.finditer(unparsed), _MOST_HEADS):
+                header = _loaded(unparsed[: head.end()] + b"]}")
                 if header is not None:
                     self.header = header
-                    return rest[head.end() :]
-            more = file.read(max(self.block, len(rest))) if len(rest) < LARGEST else b""
+                    return unparsed[head.end() :]
+            more = file.read(max(self.block, len(unparsed))) if len(unparsed) < LARGEST else b""
             if not more:
                 raise self._problem(
                     Text(
-                        "{name} holds no list traceEvents within its first {count:,} bytes", self.path.name, len(rest)
+                        "{name} holds no list traceEvents within its first {count:,} bytes",
+                        self.path.name,
+                        len(unparsed),
                     ),
                     file,
                 )
-            rest += more
+            unparsed += more
 
     def _problem(self, cause: str, file: _Stream) -> Problem:
         if file.cut:
@@ -266,20 +269,20 @@ class ChromeEvents:
         hint = Text("rlpatch traces {parent} shows which traces are whole", shlex.quote(str(self.path.parent)))
         return Problem(Kind.TRACE, cause, str(self.path), hint)
 
-    def _decoded(self, rest: bytes) -> tuple[list[Event], int, bool]:
-        """Return the events of ``rest`` up to its last one, where that ends, and whether the list ends there."""
+    def _decoded(self, unparsed: bytes) -> tuple[list[Event], int, bool]:
+        """Return the events of ``unparsed`` up to its last one, where that ends, and whether the list ends there."""
         if self._skipping:
-            return self._skipped(rest)
-        cuts = list(_BETWEEN.finditer(rest, max(len(rest) - _NEAR, 0)))
+            return self._skipped(unparsed)
+        cuts = list(_BETWEEN.finditer(unparsed, max(len(unparsed) - _NEAR, 0)))
         for cut in reversed(cuts[-2:]):  # one that the decoder takes is right; what looks like one can lie in an event
-            events = self._attempt(rest[: cut.start() + 1])
+            events = self._attempt(unparsed[: cut.start() + 1])
             if events is not None:
                 return events, cut.end(), False
-        whole, end = _whole_events(rest)
-        if not whole and (end < 0 or (end == 0 and len(rest) > LARGEST)):
+        whole, end = _whole_events(unparsed)
+        if not whole and (end < 0 or (end == 0 and len(unparsed) > LARGEST)):
             self.lost += 1
-            return self._skipped(rest)
-        each = [self._attempt(rest[begin:after]) for begin, after in whole]
+            return self._skipped(unparsed)
+        each = [self._attempt(unparsed[begin:after]) for begin, after in whole]
         self.lost += each.count(None)
         return (
             [event for events in each for event in events or ()],
@@ -287,11 +290,11 @@ class ChromeEvents:
             end > 0,
         )
 
-    def _skipped(self, rest: bytes) -> tuple[list[Event], int, bool]:
+    def _skipped(self, unparsed: bytes) -> tuple[list[Event], int, bool]:
         """Leave out what nothing closes, up to where an event seems to begin."""
-        between, last = _BETWEEN.search(rest), rest.rfind(b"}", max(len(rest) - _NEAR, 0))
+        between, last = _BETWEEN.search(unparsed), unparsed.rfind(b"}", max(len(unparsed) - _NEAR, 0))
         self._skipping = not between
-        return [], between.end() if between else last if last >= 0 else len(rest), False
+        return [], between.end() if between else last if last >= 0 else len(unparsed), False
 
     def _attempt(self, events: bytes) -> list[Event] | None:
         """Return the events of this text, repaired if it has to be; None where one of them cannot be read."""
@@ -388,7 +391,7 @@ class Scan(NamedTuple):
 def scan(path: Path, progress: Progress = ignore) -> Scan:
     """Read the whole of a file of any form in blocks, compressed or not. Raises OSError."""
     steps: set[int] = set()
-    head = tail = rest = b""
+    head = tail = unparsed = b""
     events = False
     with reading(path) as raw:
         stream = _Stream(raw, progress)
@@ -396,10 +399,10 @@ def scan(path: Path, progress: Progress = ignore) -> Scan:
             head = head or block[:_ENDS]
             events = events or b'"ph"' in block
             tail = (tail + block)[-_ENDS:]
-            text = rest + block  # a number may lie across two blocks
-            steps.update(int(found[1]) for found in _STEP.finditer(text) if found.end() < len(text))
-            rest = text[-_LONGEST_STEP:]
-    steps.update(int(found[1]) for found in _STEP.finditer(rest))
+            text = unparsed + block  # a number may lie across two blocks
+            steps.update(int(match[1]) for match in _STEP.finditer(text) if match.end() < len(text))
+            unparsed = text[-_LONGEST_STEP:]
+    steps.update(int(match[1]) for match in _STEP.finditer(unparsed))
     cut = stream.cut or ("" if _is_ended(head, tail) else Text("its JSON ends in the middle"))
     return Scan(tuple(sorted(steps)), events, head, cut)
 
@@ -424,14 +427,14 @@ def closed(path: Path) -> bool:
 # ---------------------------------------------------------------- within the text of a trace
 
 
-def _whole_events(rest: bytes) -> tuple[list[tuple[int, int]], int]:
-    """Return where each whole event of ``rest`` begins and ends, token by token; and where the list ends, else 0.
+def _whole_events(unparsed: bytes) -> tuple[list[tuple[int, int]], int]:
+    """Return where each whole event of ``unparsed`` begins and ends, token by token; and where the list ends, else 0.
 
     It is -1 where an event goes on for longer than any does.
     """
     events: list[tuple[int, int]] = []
     depth = begin = first = 0
-    text = rest.replace(b"\\\\", b"__").replace(b'\\"', b"__")  # faster than an expression that knows escapes
+    text = unparsed.replace(b"\\\\", b"__").replace(b'\\"', b"__")  # faster than an expression that knows escapes
     for count, match in enumerate(_TOKENS.finditer(text)):
         token = match.group()
         if token in (b"{", b"["):

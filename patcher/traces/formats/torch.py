@@ -63,9 +63,9 @@ _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
 
-def read(path: Path, wanted: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
+def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
     """Return the trace of each rank in a file. Raises Problem (TRACE) if it is none, or a rank has two devices."""
-    reader = _Reader(path, wanted, progress)
+    reader = _Reader(path, mark_pattern, progress)
     reader.source.feed(reader.take)
     return list(reader.traces())
 
@@ -83,8 +83,8 @@ class _HostThread(NamedTuple):
 class _Rank:
     """The trace of one rank, its launches, open captures (by thread), and the devices on which its kernels ran."""
 
-    def __init__(self, source: str, names: StringTable, wanted: re.Pattern[str] | None) -> None:
-        self.trace = RankTrace(source, "torch", wanted)
+    def __init__(self, source: str, names: StringTable, mark_pattern: re.Pattern[str] | None) -> None:
+        self.trace = RankTrace(source, "torch", mark_pattern)
         self.trace.names = names
         self.launches = HostCalls()
         self.captures: dict[int, CapturedLaunches] = {}
@@ -94,9 +94,9 @@ class _Rank:
 class _Reader:
     """Fills the traces block by block; launches wait in columns until all kernels are there."""
 
-    def __init__(self, path: Path, wanted: re.Pattern[str] | None, progress: Progress) -> None:
-        self.source, self.wanted = ChromeEvents(path, progress), wanted
-        self.category_of = functools.cache(self._category_marked) if wanted else _category
+    def __init__(self, path: Path, mark_pattern: re.Pattern[str] | None, progress: Progress) -> None:
+        self.source, self.mark_pattern = ChromeEvents(path, progress), mark_pattern
+        self.category_of = functools.cache(self._category_marked) if mark_pattern else _category
         self.names = StringTable()
         self.operators: dict[str, int] = {}  # of operators alone, by name
         self.stream_of = functools.cache(lambda stream: self.names[f"stream {stream}"])
@@ -170,7 +170,7 @@ class _Reader:
     def _category_marked(self, text: str, name: str) -> int:
         """Return the category of an event, where ranges of the host with certain names are marks."""
         host = text.lower() == "python_function" or _CATEGORIES.get(text.lower()) == _OPERATOR
-        return _ANNOTATION if host and self.wanted and self.wanted.search(name) else _category(text, name)
+        return _ANNOTATION if host and self.mark_pattern and self.mark_pattern.search(name) else _category(text, name)
 
     def _thread(self, event: Event) -> _HostThread:
         thread = self.threads.get((event.pid, event.tid))
@@ -189,7 +189,7 @@ class _Reader:
             merged = _MERGED.match(process) if isinstance(process, str) else None
             label = merged[1] if merged else ""
             source = f"{self.source.path} [{label}]" if label else str(self.source.path)
-            rank = self.processes[process] = self.ranks.setdefault(label, _Rank(source, self.names, self.wanted))
+            rank = self.processes[process] = self.ranks.setdefault(label, _Rank(source, self.names, self.mark_pattern))
         return rank
 
     def _add_launch(self, event: Event) -> None:
@@ -309,5 +309,5 @@ def _device(header: Mapping[str, Any], number: object) -> str:
     devices = [device for device in header.get("deviceProperties") or () if isinstance(device, Mapping)]
     if number is None and not devices:
         return CPU
-    own = [device for device in devices if device.get("id") == number]
-    return str(next((name for device in (*own, *devices) if (name := device.get("name"))), "GPU"))
+    matching = [device for device in devices if device.get("id") == number]
+    return str(next((name for device in (*matching, *devices) if (name := device.get("name"))), "GPU"))

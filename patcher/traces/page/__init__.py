@@ -17,12 +17,12 @@ LIMIT = 1_000_000
 """Bytes that no page reaches."""
 
 
-def page(found: TraceReport | Comparison) -> str:
+def page(data: TraceReport | Comparison) -> str:
     """The page of a report or of a comparison, below ``LIMIT`` bytes: details give way before it is reached."""
     text, script = "", Path(__file__).with_name("lanes.js").read_text(encoding="utf-8")
     for limits in PAGE_LIMITS:
-        made = comparisons.content(found, limits) if isinstance(found, Comparison) else reports.content(found, limits)
-        text = document(*made, script=script)
+        content = comparisons.content(data, limits) if isinstance(data, Comparison) else reports.content(data, limits)
+        text = document(*content, script=script)
         if len(text.encode()) < LIMIT:
             break
     return text

@@ -24,7 +24,10 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         tag(
             "header",
             tag("h1", "rlpatch compare"),
-            [faint(Text("{side}: {origin}", name, origin(", ".join(one.sources), one))) for name, one in sides.items()],
+            [
+                faint(Text("{side}: {origin}", name, origin(", ".join(profile.sources), profile)))
+                for name, profile in sides.items()
+            ],
         ),
         alert(Text("These two cannot be compared as they are. What follows was forced:"), comparison.refused),
         tag("p", _verdict(comparison), class_="verdict"),
@@ -34,9 +37,9 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         waterfall(comparison),
         [table_section(table, limits.rows) for _, table in [*tables.of_comparison(comparison)][1:]],
         [
-            described(one, limits, opened=False, side=side)
+            described(profile, limits, opened=False, side=side)
             for side, profiles in zip(sides, comparison.reports, strict=True)
-            for one in profiles[:2]
+            for profile in profiles[:2]
         ],
     )
     return "rlpatch compare", body
@@ -64,11 +67,11 @@ def _verdict(comparison: Comparison) -> str:
         return Text("There is nothing to compare: a side has fewer than two steps.")
     _, estimate, _ = comparison.change
     change = Text("{estimate} per unit", signed(estimate))
-    known: dict[str, Text] = {
+    verdicts: dict[str, Text] = {
         FEW: Text("Not enough data: {change}", change),
         OTHER: Text("The profiler recorded differently: {change}", change),
         ALIKE: Text("No certain difference: {change}", change),
     }  # fmt: skip
     changed = duration(abs(estimate))
     certain = Text("Slower by {time} per unit", changed) if estimate > 0 else Text("Faster by {time} per unit", changed)
-    return known.get(comparison.verdict, certain)
+    return verdicts.get(comparison.verdict, certain)

@@ -97,12 +97,12 @@ def load_charts(profile: RankProfile) -> Content:
         ("context", Text("tokens of context")),
         ("tokens", Text("tokens scheduled")),
     ):
-        known = [unit for unit in profile.units if getattr(unit, name) is not None]
-        values = [getattr(unit, name) for unit in known]
+        units = [unit for unit in profile.units if getattr(unit, name) is not None]
+        values = [getattr(unit, name) for unit in units]
         if len(set(values)) > 1 and values not in before:  # each request that decodes has one token
             before.append(values)
-            times = [unit.device_ns if on_device else unit.host_ns for unit in known]
-            points = list(zip(values, times, (unit.number for unit in known), strict=True))
+            times = [unit.device_ns if on_device else unit.host_ns for unit in units]
+            points = list(zip(values, times, (unit.number for unit in units), strict=True))
             caption = Text("Unit time against {load}", about)
             if not on_device:
                 caption = Text("Unit time on the host against {load}", about)
@@ -179,10 +179,10 @@ def waterfall(comparison: Comparison) -> Content:
     for row, (name, start, end, kind) in enumerate(bars):
         begin = max(start, low)
         x, wide, y = across(min(begin, end)), max(across.length(abs(end - begin)), 0.8), row * height
-        shown = duration(end) if kind == "total" else signed(end - start)
+        label = duration(end) if kind == "total" else signed(end - start)
         drawn.append(svg.shape("text", cut(name, 60), x=left - 8, y=y + 15, text_anchor="end", class_="strong"))
         drawn.append(svg.shape("rect", x=x, y=y + 3, width=wide, height=height - 6, class_=kind))
-        drawn.append(svg.shape("text", shown, x=x + wide + 6, y=y + 15))
+        drawn.append(svg.shape("text", label, x=x + wide + 6, y=y + 15))
     about = Text("The parts of the unit, from before to after; they add up to the difference.")
     if low > 0:
         about = sentences(about, Text("The axis begins at {time}.", duration(low)))

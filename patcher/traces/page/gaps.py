@@ -20,8 +20,8 @@ from patcher.traces.words import cut, duration
 
 def free_places(profile: RankProfile, limits: PageLimits) -> Content:
     """The places at which the device was free, that with the most time first."""
-    seen = [_seen(profile, at, gap) for at, gap in enumerate(profile.gaps)]
-    return table_section(tables.gaps(profile), limits.rows, {"unit": seen})
+    places = [_seen(profile, at, gap) for at, gap in enumerate(profile.gaps)]
+    return table_section(tables.gaps(profile), limits.rows, {"unit": places})
 
 
 def _seen(profile: RankProfile, at: int, gap: FreeGap) -> Content:

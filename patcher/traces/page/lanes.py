@@ -66,7 +66,8 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
                 drawn,
             )
         )
-    spans = [span for one in profile.lanes for rows in (one.host, one.streams) for own in rows.values() for span in own]
+    drawn_rows = [row for lanes in profile.lanes for kind in (lanes.host, lanes.streams) for row in kind.values()]
+    spans = [span for row in drawn_rows for span in row]
     paler = faint(Text("Paler: the mark and the launches of another unit, and what it launched."))
     return section(Text("On the device"), legend(spans), figures, not all(span.own for span in spans) and paler)
 
@@ -74,8 +75,8 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
 def legend(spans: Iterable[Span]) -> Markup:
     """What the colours of ``spans`` mean."""
     kinds = {_kind(span) for span in spans}
-    shown = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in LEGEND.items() if kind in kinds]
-    return tag("ul", shown, class_="legend")
+    items = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in LEGEND.items() if kind in kinds]
+    return tag("ul", items, class_="legend")
 
 
 def picture(rows: Sequence[LaneRow], ns: int, label: str, under: Iterable[Markup] = (), *, hint: bool = True) -> Markup:
@@ -104,14 +105,14 @@ def strokes(spans: Iterable[tuple[float, float]], top: int, height: int, kind: s
 
 def merged(spans: Iterable[tuple[float, float]], near: float) -> list[tuple[int, int]]:
     """Ranges in order of their begin, in whole ticks: those with less than ``near`` between them as one."""
-    made: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for begin, end in spans:
         first, last = round(min(max(begin, 0), TICKS)), round(min(max(end, 0), TICKS))
-        if made and first <= made[-1][1] + near:
-            made[-1] = made[-1][0], max(made[-1][1], last)
+        if joined and first <= joined[-1][1] + near:
+            joined[-1] = joined[-1][0], max(joined[-1][1], last)
         else:
-            made.append((first, last))
-    return made
+            joined.append((first, last))
+    return joined
 
 
 def _kind(span: Span) -> str:
@@ -123,18 +124,20 @@ def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[LaneRow]:
     busiest = sorted(lanes.streams, key=lambda name: -sum(span.ns for span in lanes.streams[name]))[:_STREAMS]
     rows = [*lanes.host.items(), *((name, spans) for name, spans in lanes.streams.items() if name in busiest)]
     longest = sorted((span.ns for _, spans in rows for span in spans), reverse=True)
-    named = longest[: limits.spans][-1] if longest else 0
+    shortest = longest[: limits.spans][-1] if longest else 0
     near = TICKS / (10 * limits.spans)
-    return [LaneRow(name, list(_spans(spans, across, at * LANE, named, near))) for at, (name, spans) in enumerate(rows)]
+    return [
+        LaneRow(name, list(_spans(spans, across, at * LANE, shortest, near))) for at, (name, spans) in enumerate(rows)
+    ]
 
 
-def _spans(spans: Iterable[Span], across: Scale, y: int, named: int, near: float) -> Iterable[Content]:
+def _spans(spans: Iterable[Span], across: Scale, y: int, shortest: int, near: float) -> Iterable[Content]:
     """The spans of one row: those that are long enough to point at with their names, the others in one path."""
     small: dict[str, list[tuple[float, float]]] = {}
     for span in spans:
         ends = (across(span.begin_ns), across(span.begin_ns + span.ns))
         kind = f"{_kind(span)}{'' if span.own else ' others'}"
-        if span.ns >= named and span.kind != LAUNCH:
+        if span.ns >= shortest and span.kind != LAUNCH:
             ((begin, end),) = merged([ends], 0)
             values = cut(span.name), duration(span.ns), duration(span.begin_ns)
             title = Text("{name}\n{time} at {begin}", *values)

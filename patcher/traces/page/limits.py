@@ -25,8 +25,8 @@ PAGE_LIMITS = (
 
 def tiled(tiles: Iterable[tuple[str, str]]) -> Content:
     """Values in large type, each with what it is about; a long one takes the room of two."""
-    made = [
+    items = [
         tag("div", tag("dt", about), tag("dd", value), class_="wide" if len(value) > 14 else None)
         for value, about in tiles
     ]
-    return tag("dl", made, class_="tiles")
+    return tag("dl", items, class_="tiles")

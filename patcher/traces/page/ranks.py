@@ -37,24 +37,27 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
 
     No clock is compared: ranks need not have the same.
     """
-    drawn = [one for one in _chosen(profiles) if one.lanes]
+    drawn = [profile for profile in _chosen(profiles) if profile.lanes]
     if len(drawn) < 2:
         return None
-    counts = Counter(lanes.number for one in drawn for lanes in one.lanes)
-    number = max(counts, key=lambda one: (counts[one], one))
-    shown = [(one, next((lanes for lanes in one.lanes if lanes.number == number), one.lanes[0])) for one in drawn]
-    longest = max(lanes.device_ns for _, lanes in shown)
-    near = TICKS / min(1.5 * limits.spans, _BARS / len(shown))
+    counts = Counter(lanes.number for profile in drawn for lanes in profile.lanes)
+    number = max(counts, key=lambda profile: (counts[profile], profile))
+    pairs = [
+        (profile, next((lanes for lanes in profile.lanes if lanes.number == number), profile.lanes[0]))
+        for profile in drawn
+    ]
+    longest = max(lanes.device_ns for _, lanes in pairs)
+    near = TICKS / min(1.5 * limits.spans, _BARS / len(pairs))
     rows = [
-        LaneRow(f"{_name(one)} #{lanes.number}", list(_bars(one, lanes, longest, at * LANE, near)))
-        for at, (one, lanes) in enumerate(shown)
+        LaneRow(f"{_name(profile)} #{lanes.number}", list(_bars(profile, lanes, longest, at * LANE, near)))
+        for at, (profile, lanes) in enumerate(pairs)
     ]
     about = Text(
         "Unit #{number} of each rank, or its median unit where that one is not kept. Each begins where it begins on"
         " that rank: clocks are not compared. Computing above, communication and copies below.",
         number,
     )
-    spans = [span for _, lanes in shown for own in lanes.streams.values() for span in own]
+    spans = [span for _, lanes in pairs for row in lanes.streams.values() for span in row]
     figure = tag("figure", picture(rows, longest, Text("The ranks, one below the other")))
     return section(Text("Ranks below each other"), legend(spans), figure, faint(about), _left_out(profiles))
 
@@ -62,12 +65,12 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
 def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: float) -> Iterator[Content]:
     each = TICKS / longest
     for kind, below in ((COMPUTE, 0), (COPY, 6), (COMMUNICATION, 6)):
-        found = sorted(
+        bars = sorted(
             (span.begin_ns * each, (span.begin_ns + span.ns) * each)
             for spans in lanes.streams.values() for span in spans if span.kind == kind
         )  # fmt: skip
         title = Text("{rank}, #{number}: {time}", _name(profile), lanes.number, duration(lanes.device_ns))
-        yield strokes(merged(found, near), top + below, 6, kind, title)
+        yield strokes(merged(bars, near), top + below, 6, kind, title)
 
 
 Measure = tuple[str, str, Callable[[RecordedUnit], int]]
@@ -88,7 +91,7 @@ def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
 def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
     """The time of each unit on each rank, by how far it is from the median of that unit; None for a few of them."""
     chosen = _chosen(profiles)
-    numbers = sorted({unit.number for one in chosen for unit in one.units})
+    numbers = sorted({unit.number for profile in chosen for unit in profile.units})
     if min(len(chosen), len(numbers)) < FEWEST:
         return None
     each = math.ceil(len(numbers) * len(chosen) / min(8 * limits.bars, _CELLS))
@@ -110,16 +113,17 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
 def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
     title_of_all, _, time_of = measure
     wide = min((WIDTH - _LEFT) / len(columns), 60.0)
-    times = [{unit.number: time_of(unit) for unit in one.units} for one in profiles]
+    times = [{unit.number: time_of(unit) for unit in profile.units} for profile in profiles]
     middles = {number: median(_known(times, number)) for numbers in columns for number in numbers}
     drawn: list[Content] = []
-    for row, (profile, own) in enumerate(zip(profiles, times, strict=True)):
-        changes = {number: ns / middles[number] - 1 if middles[number] else 0.0 for number, ns in own.items()}
+    for row, (profile, rank_times) in enumerate(zip(profiles, times, strict=True)):
+        changes = {number: ns / middles[number] - 1 if middles[number] else 0.0 for number, ns in rank_times.items()}
         for at, numbers in enumerate(columns):
-            number = max((one for one in numbers if one in own), key=lambda one: abs(changes[one]), default=None)
+            there = (number for number in numbers if number in rank_times)
+            number = max(there, key=lambda number: abs(changes[number]), default=None)
             if number is not None:
                 change = changes[number]
-                values = _name(profile), number, duration(own[number]), f"{sign(change)}{percent(abs(change))}"
+                values = _name(profile), number, duration(rank_times[number]), f"{sign(change)}{percent(abs(change))}"
                 title = Text("{rank}, #{number}: {time}, {change}", *values)
                 drawn.append(svg.shape(
                     "rect", title=title, x=_LEFT + at * wide, y=row * _CELL, width=wide - min(1, wide / 5),
@@ -127,8 +131,8 @@ def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], meas
                 ))  # fmt: skip
     height = len(profiles) * _CELL
     names = [
-        svg.shape("text", cut(_name(one), _LABEL), x=_LEFT - 6, y=row * _CELL + 11, text_anchor="end")
-        for row, one in enumerate(profiles)
+        svg.shape("text", cut(_name(profile), _LABEL), x=_LEFT - 6, y=row * _CELL + 11, text_anchor="end")
+        for row, profile in enumerate(profiles)
     ]
     every = math.ceil(len(columns) / 24)
     below = [
@@ -145,30 +149,30 @@ def _known(times: Sequence[Mapping[int, int]], number: int) -> list[int]:
 
 def shade(change: float) -> str:
     """The class of a deviation: how far it is, and to which side."""
-    step = sum(abs(change) >= one for one in STEPS)
+    step = sum(abs(change) >= limit for limit in STEPS)
     return f"{'more' if change > 0 else 'less'} s{step}" if step else "s0"
 
 
 def _legend() -> Markup:
     steps = [(step + 1, percent(least, 0)) for step, least in enumerate(STEPS)]
-    shown = [
+    swatches = [
         *((f"less s{step}", f"\N{MINUS SIGN}{least}") for step, least in reversed(steps)),
         ("s0", Text("within {share}", percent(STEPS[0], 0))),
         *((f"more s{step}", f"+{least}") for step, least in steps),
     ]
-    items = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in shown]
+    items = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in swatches]
     return tag("ul", items, class_="legend heat")
 
 
 def _chosen(profiles: Sequence[RankProfile]) -> list[RankProfile]:
     """Those that are drawn, by rank: of too many the slowest ones."""
-    slowest = sorted(profiles, key=lambda one: -one.median_ns)[:MOST]
-    return sorted(slowest, key=lambda one: (one.rank is None, one.rank or 0, _name(one)))
+    slowest = sorted(profiles, key=lambda profile: -profile.median_ns)[:MOST]
+    return sorted(slowest, key=lambda profile: (profile.rank is None, profile.rank or 0, _name(profile)))
 
 
 def _left_out(profiles: Sequence[RankProfile]) -> Content:
-    left = len(profiles) - MOST
-    return left > 0 and faint(Text("The {count} slowest ranks; {more} more are left out here.", MOST, left))
+    hidden = len(profiles) - MOST
+    return hidden > 0 and faint(Text("The {count} slowest ranks; {more} more are left out here.", MOST, hidden))
 
 
 def _name(profile: RankProfile) -> str:

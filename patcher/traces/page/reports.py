@@ -19,7 +19,8 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
     """The title and the body of the page of ``report``."""
     profiles = report.captures
     stages = (
-        (tag("h2", one.captures[0].part or Text("No stage is known")), _stage(one, limits)) for one in report.stages
+        (tag("h2", stage.captures[0].part or Text("No stage is known")), _stage(stage, limits))
+        for stage in report.stages
     )
     body = (_head(profiles), list(stages) or _stage(report, limits))
     return Text(
@@ -31,9 +32,9 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
     """What is said of the ranks of one stage."""
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
-    ordered = sorted(profiles, key=lambda one: (-one.median_ns, -one.host_median_ns))
+    ordered = sorted(profiles, key=lambda profile: (-profile.median_ns, -profile.host_median_ns))
     first = ordered[: limits.profiles]
-    rest = len(ordered) - len(first)
+    hidden = len(ordered) - len(first)
     many = len(profiles) > 1
     withdrawn = Text("This data does not support every verdict. What rests on a failed check was withdrawn:")
     return (
@@ -46,16 +47,18 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
         many and heat_map(profiles, limits),
         many and ranks_below_each_other(profiles, limits),
         many and table_section(tables.meetings(profiles), limits.rows),
-        [described(one, limits, opened=not at, alone=not many) for at, one in enumerate(first)],
-        rest > 0 and faint(Text("{count} more are left out here: `rlpatch report` of one of them shows it.", rest)),
+        [described(profile, limits, opened=not at, alone=not many) for at, profile in enumerate(first)],
+        hidden > 0 and faint(Text("{count} more are left out here: `rlpatch report` of one of them shows it.", hidden)),
     )
 
 
 def _head(profiles: Sequence[RankProfile]) -> Content:
     more = len(profiles) - 4
     origins = [
-        faint(origin(one.source, one, one.rank_name, *(one.metadata.identity if one.metadata else ())))
-        for one in profiles[:4]
+        faint(
+            origin(profile.source, profile, profile.rank_name, *(profile.metadata.identity if profile.metadata else ()))
+        )
+        for profile in profiles[:4]
     ]
     return tag("header", tag("h1", "rlpatch report"), origins, more > 0 and faint(Text("and {count} more", more)))
 
@@ -98,25 +101,25 @@ def _diagnoses(report: TraceReport) -> Content:
     profiles = {profile.source: profile for profile in report.captures}
     overall = max((profile.median_ns for profile in report.captures), default=0)
 
-    def finding(one: Diagnosis) -> Content:
-        profile = profiles.get(one.source)
+    def finding(diagnosis: Diagnosis) -> Content:
+        profile = profiles.get(diagnosis.source)
         median = profile.median_ns if profile else overall
-        saving = one.saving_ns and Text("At most {time} per unit to gain.", duration(one.saving_ns))
-        if one.saving_ns and median:
+        saving = diagnosis.saving_ns and Text("At most {time} per unit to gain.", duration(diagnosis.saving_ns))
+        if diagnosis.saving_ns and median:
             saving = Text(
                 "At most {time} per unit to gain ({share}).",
-                duration(one.saving_ns),
-                percent(one.saving_ns / median, 0),
+                duration(diagnosis.saving_ns),
+                percent(diagnosis.saving_ns / median, 0),
             )
         whose = profile.name if profile and len(report.captures) > 1 else ""
-        severity = f" {one.severity}" if one.severity in ("problem", "warning") else ""
+        severity = f" {diagnosis.severity}" if diagnosis.severity in ("problem", "warning") else ""
         return tag(
             "article",
-            tag("h3", Text("{profile}: {title}", whose, one.title) if whose else one.title),
-            tag("p", one.evidence),
-            one.advice and tag("p", Text("Try: {advice}", one.advice)),
+            tag("h3", Text("{profile}: {title}", whose, diagnosis.title) if whose else diagnosis.title),
+            tag("p", diagnosis.evidence),
+            diagnosis.advice and tag("p", Text("Try: {advice}", diagnosis.advice)),
             saving and tag("p", tag("strong", saving)),
-            one.certainty and faint(one.certainty),
+            diagnosis.certainty and faint(diagnosis.certainty),
             class_=f"finding{severity}",
         )
 

@@ -15,9 +15,9 @@ def main(folder: str, exports: str) -> None:
     """Parse with ``torch_npu.profiler.profiler.analyse``, into ``exports`` where its release has that option."""
     from torch_npu.profiler.profiler import analyse
 
-    known = inspect.signature(analyse).parameters
-    words: Any = {"max_process_number": 1} if "max_process_number" in known else {}
-    if exports and "export_type" in known:
+    parameters = inspect.signature(analyse).parameters
+    words: Any = {"max_process_number": 1} if "max_process_number" in parameters else {}
+    if exports and "export_type" in parameters:
         chosen = exports.split(",")
         words["export_type"] = chosen if len(chosen) > 1 else chosen[0]
     elif exports:

@@ -82,8 +82,8 @@ class ToolProcess:
         self.process.wait()
         # The others end when the kernel comes to it: until then they may write, and hold the locks of the folder.
         end = time.monotonic() + _GONE_S
-        while (left := _alive(self.process.pid)) and time.monotonic() < end:
-            for pid in left:
+        while (living := _alive(self.process.pid)) and time.monotonic() < end:
+            for pid in living:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(_GONE_PAUSE_S)

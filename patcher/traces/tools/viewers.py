@@ -116,9 +116,9 @@ def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
         names = (
             re.fullmatch(r"profiler_info_(\d+)\.json", file.name) for file in trace.path.glob("profiler_info*.json")
         )
-        own = [name[1] for name in names if name]
-        numbers += own
-        if not own:
+        names_found = [name[1] for name in names if name]
+        numbers += names_found
+        if not names_found:
             unknown = Text("without torch.distributed torch_npu knows no rank")
             lacks.append(Text("{name} has no profiler_info_RANK.json: {unknown}", trace.path.name, unknown))
     if len(set(map(int, numbers))) < len(numbers):
