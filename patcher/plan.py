@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a recipe applies: the structure and the release, if that is a published one, and the file.
+    """A place where a recipe applies: the structure and the release, if that is a published one, and the file.
 
     ``settings`` are the requested arguments, of a recipe that changes those.
     """
@@ -118,7 +118,7 @@ Failure = tuple[Place, Problem]
 
 
 class _Planning(NamedTuple):
-    """What a plan is made for: the steps to it, in their order, and the notes on what it leaves out."""
+    """The making of a plan: the steps to it, in their order, and the notes on what it leaves out."""
 
     upstream: Upstream
     target: Target
@@ -144,7 +144,7 @@ class _Planning(NamedTuple):
         return chosen
 
     def no_strategy(self, staged: Sequence[Recipe], of_role: Sequence[Recipe]) -> Problem:
-        """That no recipe has the strategy; the hint names units that have it, or other strategies."""
+        """Say that no recipe has the strategy; the hint names units that have it, or other strategies."""
         stage, unit = self.config.stage, self.config.stage.window.unit
         units = {
             typed_as(other) for recipe in staged for other in recipe.windows if stage.strategy in recipe.strategies
@@ -156,7 +156,7 @@ class _Planning(NamedTuple):
         return usage(cause, ", ".join(sorted(units) or strategies), notes=notes)
 
     def places(self, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
-        """Where the recipes may fit: the structures of a published release, of any other all that is there."""
+        """Return where the recipes may fit: the structures of a published release, of any other all that is there."""
         release = published(self.upstream, self.target.version)
         if release:
             structures = [(recipe, structure) for recipe in recipes if (structure := recipe.structure(release))]
@@ -191,7 +191,7 @@ class _Planning(NamedTuple):
         return fitting, failures
 
     def change(self, place: Place, patch: PatchId) -> _Fitting:
-        """What changes at a place. Raises Problem (STRUCTURE) where it is not as the recipe has it."""
+        """Return what changes at a place. Raises Problem (STRUCTURE) where it is not as the recipe has it."""
         from patcher import editing
 
         recipe, path, target = place.recipe, PurePosixPath(place.file), self.target
@@ -339,7 +339,7 @@ def _called(recipe: Recipe) -> str:
 
 
 def _looked_for(problems: Sequence[Problem]) -> Iterator[str]:
-    """What was looked for and found; what is looked for in several files is named once."""
+    """Yield what was looked for and found; what is looked for in several files is named once."""
     places: dict[str, dict[str, None]] = {}
     for problem in problems:
         looked_for = Text("looked for {looked_for}", _cut(problem.looked_for)) if problem.looked_for else problem.cause
@@ -380,7 +380,7 @@ def published(upstream: Upstream, version: str) -> str:
 
 
 def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: PatchId, version: str) -> list[Block]:
-    """What goes to the end of the class: the patch's own block, before it what it shares, if that is not there yet."""
+    """Return the blocks for the end of the class: the patch's own, before it the shared one if it is not there."""
     from patcher.editing import render
 
     there = {marked.patch: marked for marked in markers.marked(without)}

@@ -111,7 +111,7 @@ def _script(command: str, *, python: bool, declared: Sequence[Processes]) -> str
 
 
 def _read(file: Path) -> bytes | None:
-    """What a file of a process holds; None if the process is gone, or not ours to see."""
+    """Return what a file of a process holds; None if the process is gone, or not ours to see."""
     try:
         return file.read_bytes()
     except OSError:
@@ -126,7 +126,7 @@ def _is_python(process: Path, name: str) -> bool:
 
 
 def _search(process: Path) -> list[Path] | None:
-    """Where Python looks first: the working directory and PYTHONPATH; None if it is not ours to see."""
+    """Return where Python looks first: the working directory and PYTHONPATH; None if it is not ours to see."""
     try:
         here = (process / "cwd").resolve(strict=True)
         environ = (process / "environ").read_bytes().decode("utf-8", "surrogateescape")
@@ -162,7 +162,7 @@ def alive(pid: int, since: float, proc: Path = Path("/proc")) -> bool:
 
 
 def _began(process: Path) -> float | None:
-    """When a process began, in seconds since 1970; None if it has ended, or nothing tells."""
+    """Return when a process began, in seconds since 1970; None if it has ended, or nothing tells."""
     try:
         fields = (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         booted = re.search(r"^btime (\d+)", (process.parent / "stat").read_text(encoding="utf-8"), re.MULTILINE)

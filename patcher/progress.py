@@ -1,4 +1,4 @@
-"""How far reading is: what the code that reads calls, and what shows it. Nothing here knows a terminal."""
+"""The progress of reading: what the code that reads calls, and what shows it. Nothing here knows a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe is: the knowledge of one upstream structure, declared without any I/O."""
+"""A recipe: the knowledge of one upstream structure, declared without any I/O."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Probe(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """Where a stage of one project is recorded, in which releases, and why there.
+    """A recipe: where a stage of one project is recorded, in which releases, and why there.
 
     ``why``, ``how``, ``upstream`` and ``remove_when`` are what ``rlpatch explain`` prints; ``method`` is the
     function that is fingerprinted, where structures have fingerprints; without a ``class_name`` the lines go into
@@ -191,7 +191,7 @@ class Recipe(NamedTuple):
         return tuple(release for structure in self.structures for release in structure.releases)
 
     def notes_of(self, unit: str) -> tuple[Note, ...]:
-        """What is to be said with a plan for a window of ``unit``."""
+        """Return what is to be said with a plan for a window of ``unit``."""
         return (*self.notes, self.unit_notes[unit]) if unit in self.unit_notes else self.notes
 
     def structure(self, release: str) -> Structure | None:

@@ -1,4 +1,4 @@
-"""What a command is to record, as it was typed, and the configuration that it comes to in one target."""
+"""The request of a command as it was typed, and the configuration that it comes to in one target."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ AllUpstreams = Callable[[], "Sequence[Upstream]"]
 
 
 class ProfileRequest(NamedTuple):
-    """What was typed: the windows, and every other option of :data:`OPTIONS` by its name.
+    """The request as typed: the windows, and every other option of :data:`OPTIONS` by its name.
 
     One command may patch several targets, so a window and a choice belong to those stages that know them.
     """
@@ -83,7 +83,7 @@ class ProfileRequest(NamedTuple):
         return bool(self.windows or {"stage", "builtin", "timeline", "on_demand"} & self.choices.keys())
 
     def parts(self) -> list[ProfileRequest]:
-        """What is to be recorded by itself: a window, and the timeline beside it."""
+        """Return what is to be recorded by itself: a window, and the timeline beside it."""
         if "timeline" not in self.choices or self.stage == TIMELINE:
             return [self]
         timeline_names = {"timeline", *options_of(TimelineStage)}
@@ -169,7 +169,7 @@ class ProfileRequest(NamedTuple):
         return {name: self.choices[name] for name in options_of(part) if name in self.choices}
 
     def _changed(self, names: Collection[str]) -> list[str]:
-        """Those of ``names`` that are chosen, and otherwise than by default."""
+        """Return those of ``names`` that are chosen, and otherwise than by default."""
         return [name for name in self.choices if name in names and self.choices[name] != OPTIONS[name].default]
 
     @property
@@ -179,7 +179,7 @@ class ProfileRequest(NamedTuple):
 
 
 def _options_of(kind: type[Stage]) -> dict[str, OptionSpec]:
-    """What may be chosen of a kind of stage, and of the ranges that go into its window."""
+    """Return what may be chosen of a kind of stage, and of the ranges that go into its window."""
     return options_of(kind, RangeOptions) if issubclass(kind, WindowedStage) else options_of(kind)
 
 
@@ -215,7 +215,7 @@ def takes(request: ProfileRequest, upstream: Upstream) -> bool:
 def _not_counted(
     request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], everyone: AllUpstreams
 ) -> Problem:
-    """That none of ``recipes`` counts a window of the request."""
+    """Say that none of ``recipes`` counts a window of the request."""
     where: str = upstream.project.name
     if request.stage:
         if request.stage not in {recipe.stage for recipe in recipes}:

@@ -1,4 +1,4 @@
-"""What a declaration says of another profiler: how it is switched on, by a word, a variable or a configuration.
+"""The declaration of another profiler: how it is switched on, by a word, a variable or a configuration.
 
 ``patches`` declares them; ``patcher.guards`` holds them against an environment, a launch script and a command. What
 counts as ``ON`` is what records without anybody asking further, since two recordings in one process lose data or end in
@@ -19,7 +19,7 @@ from patcher.messages import Text
 
 
 class State(enum.Enum):
-    """What is known of a profiler, in rising order of severity; only ``ON`` stops an ``apply``."""
+    """The state of a profiler, in rising order of severity; only ``ON`` stops an ``apply``."""
 
     OFF = Text("off")
     ARMED = Text("armed")
@@ -33,7 +33,7 @@ class State(enum.Enum):
 
 
 class Form(enum.Enum):
-    """Where a switch is found."""
+    """The form of a switch: where it is found."""
 
     VARIABLE = "environment variable"
     OPTION = "command line option"

@@ -1,4 +1,4 @@
-"""What a configuration says, as the words of a command line: they go before those that are typed.
+"""A configuration as the words of a command line: they go before those that are typed.
 
     targets = ["vllm-ascend==0.11.0rc1", "verl"]
     decode = "30:60"
@@ -57,7 +57,7 @@ _KEY, _LONGEST = 40, 4096
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a file holds: targets, options by how they are typed with the words of each, and presets of options."""
+    """The content of a file: targets, options by how they are typed with the words of each, and presets of options."""
 
     file: Path
     targets: tuple[str, ...] = ()
@@ -192,7 +192,7 @@ def _shown(key: str) -> str:
 
 
 def _near(word: str, words: Collection[str], before: str = "") -> str:
-    """What was probably meant, with ``before`` it what is typed there."""
+    """Return what was probably meant, with ``before`` it what is typed there."""
     if near := difflib.get_close_matches(word, words, 1, cutoff=0.7):
         return Text("did you mean {before}{near}?", before, near[0])
     return Text("`rlpatch apply --help` has the options")

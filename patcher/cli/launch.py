@@ -29,7 +29,7 @@ STARTERS = ("bash", "sh", "python", "python3", "torchrun", "ray")
 
 @dataclass(frozen=True)
 class LaunchOptions(Launch):
-    """How the run will be started, as far as the user says."""
+    """The start of the run, as far as the user says."""
 
     script: Path | None = option(
         FilePath("FILE"), PROFILERS, "The launch script to look for other profilers in.", default=None

@@ -1,4 +1,4 @@
-"""What every command has: options under headings, values of a type, and one way in which it ends."""
+"""The common part of every command: options under headings, values of a type, and one way in which it ends."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Group(Generic[T]):
 
 
 class OutputOptions(NamedTuple):
-    """How a report is shown; ``color`` as in `COLORS`."""
+    """The choices for showing a report; ``color`` as in `COLORS`."""
 
     as_json: bool = False
     quiet: bool = False
@@ -207,7 +207,7 @@ _OF_RECIPES: Mapping[str, Callable[[Recipe], Iterable[str]]] = {
 
 
 def offer(spec: OptionSpec) -> Complete:
-    """What completes the last of several words with commas: what the targets that are typed have, or any target."""
+    """Return a completion for the last of several words with commas: of the typed targets, or of any."""
 
     def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
@@ -228,7 +228,7 @@ def click_options(*kinds: type) -> list[Option]:
 
 
 def typed_values(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Those of ``names`` that stand on the command line, with their ``values``; the others keep their defaults."""
+    """Return the ``values`` of the ``names`` on the command line; the others keep their defaults."""
     context = click.get_current_context()
     typed = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     return {name: values[name] for name in typed}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Which nodes of which Ray cluster: ``ray`` is an address, "auto", or None for this machine alone."""
+    """The nodes of a Ray cluster: ``ray`` is an address, "auto", or None for this machine alone."""
 
     ray: str | None = option(
         AnyText("[ADDRESS]", alone="auto"),
@@ -58,7 +58,7 @@ class ClusterOptions:
 
 
 def search_options(values: Mapping[str, Any]) -> SearchOptions:
-    """Where to look, and the command line to type again."""
+    """Return where to look, and the command line to type again."""
     return build(SearchOptions, values, typed=typed_words())
 
 

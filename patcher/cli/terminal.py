@@ -1,4 +1,4 @@
-"""What a terminal shows while a command works: bars on stderr, which are gone when it is done."""
+"""The display of a terminal while a command works: bars on stderr, which are gone when it is done."""
 
 from __future__ import annotations
 

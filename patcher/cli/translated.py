@@ -13,7 +13,7 @@ from patcher.messages.notes import wrapped
 
 
 def formatter() -> type[click.HelpFormatter]:
-    """What writes the help in the language of the reader."""
+    """Return what writes the help in the language of the reader."""
     return Formatter if of_terminal() else click.HelpFormatter
 
 

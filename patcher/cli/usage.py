@@ -1,4 +1,4 @@
-"""What is said of a command line that cannot be read. Most can, so this is loaded only where one cannot."""
+"""The errors of a command line that cannot be read. Most can, so this is loaded only where one cannot."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
 
 
 def _color(typed: Sequence[str]) -> bool | None:
-    """What ``--color`` says in a command line that cannot be read."""
+    """Return what ``--color`` says in a command line that cannot be read."""
     ours = "\n".join(typed).partition("\n--\n")[0]
     colors = re.findall(r"^--color[=\n](.*)$", ours, re.MULTILINE)
     return COLORS.get(colors[-1]) if colors else None
@@ -64,7 +64,7 @@ def _command_word(typed: Sequence[str]) -> str:
 
 
 def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
-    """What to type instead of a wrong command line: what was probably meant, else the help."""
+    """Return what to type instead of a wrong command line: what was probably meant, else the help."""
     if error.ctx and isinstance(error.ctx.command, click.Group):
         word = _command_word(typed)
         near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)

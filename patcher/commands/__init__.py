@@ -1,1 +1,1 @@
-"""What each command does: from the user's words to a report. Nothing here prints, and only the store writes."""
+"""The work of each command: from the user's words to a report. Nothing here prints, and only the store writes."""

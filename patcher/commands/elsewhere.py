@@ -67,7 +67,7 @@ def _read(folder: Opened, name: str) -> Path | None:
 
 
 def state() -> Path:
-    """Where rlpatch keeps what it knows of this user, by the XDG rules, which have a relative path ignored.
+    """Return where rlpatch keeps what it knows of this user, by the XDG rules, which have a relative path ignored.
 
     Raises RuntimeError where there is no home.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Search(Protocol):
-    """Where to look for targets."""
+    """The places to look for targets."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
 
 
 def nothing_found(names: Sequence[str], discovery: Discovery) -> Note:
-    """That no patch of ``names`` was found, and where was looked."""
+    """Say that no patch of ``names`` was found, and where was looked."""
     what = Text("no patch of {names}", ", ".join(names)) if names else Text("nothing is patched")
     return Note(what, Text("looked in: {places}", joined(SEMICOLON, discovery.searched)))
 

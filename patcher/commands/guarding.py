@@ -18,7 +18,7 @@ from patches import projects
 
 @dataclass(frozen=True)
 class TargetCheck:
-    """What ``check`` knows of a target: its version, None where none is known, and each profiler."""
+    """The result of ``check`` for a target: its version, None where none is known, and each profiler."""
 
     version: str | None
     profilers: tuple[GuardResult, ...]
@@ -101,7 +101,7 @@ def guard(
 
 
 def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
-    """What a run has to say for ``profiler`` to record in ``target``, in words."""
+    """Return what a run has to say for ``profiler`` to record in ``target``, in words."""
     project = upstream.project
     release = Release(target.version, project.releases, target.root / project.package)
     active = [switch for switch in upstream.switches if switch.profiler == profiler and release.has(switch)]

@@ -1,4 +1,4 @@
-"""What is recorded, as values that cannot be wrong: a stage of one kind, a profiler of one kind, ranks and a folder.
+"""The profile configuration, as values that cannot be wrong: a stage and a tool of one kind, ranks and a folder.
 
 Each type declares its options once, as fields (``patcher.options``). What a combination cannot be is a
 :class:`patcher.messages.errors.Problem` (USAGE) where it is built.

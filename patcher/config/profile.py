@@ -93,7 +93,7 @@ class ProfileConfig(Generic[StageT_co]):
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What the user should know of this choice, which is not wrong."""
+        """Return what the user should know of this choice, which is not wrong."""
         ours = () if isinstance(self.stage, BuiltinStage) else (*self._window_notes(), *self._place_notes())
         return (*ours, *self.profiler.notes(self.ranges))
 

@@ -1,4 +1,4 @@
-"""What records, and what goes into its trace: torch_npu.profiler or torch.profiler, and ranges of ours beside them."""
+"""The tools that record, torch_npu.profiler or torch.profiler, the contents of their traces, and our ranges."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class ProfilerSettings:
         return self.level == "level_none"
 
     def notes(self, ranges: RangeOptions) -> Iterator[Note]:
-        """What the user should know of this choice, which is not wrong."""
+        """Yield what the user should know of this choice, which is not wrong."""
         if ranges.module_ranges:
             detail = Text(
                 "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run;"
@@ -173,7 +173,7 @@ class TorchNpuSettings(ProfilerSettings):
         return self.export_type or (("db",) if ranges.module_ranges else ("text",))
 
     def notes(self, ranges: RangeOptions) -> Iterator[Note]:
-        """What the user should know of this choice, which is not wrong."""
+        """Yield what the user should know of this choice, which is not wrong."""
         if "npu" not in self.contents:
             yield Note(Text("without npu in --contents torch_npu ignores level, metrics, L2 and mstx"))
         if "db" in self.exports(ranges):
@@ -209,7 +209,7 @@ class TorchSettings(ProfilerSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class NoProfiler(ProfilerSettings):
-    """Of what is kept without a profiler."""
+    """The settings of what is kept without a profiler: none."""
 
     TOOL: ClassVar = ""
     MODULE: ClassVar = ""

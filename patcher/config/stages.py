@@ -49,7 +49,7 @@ class Stage:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """How it is typed; without ``--stage`` where the window alone means this stage."""
+        """Return how it is typed; without ``--stage`` where the window alone means this stage."""
         stage = () if self.name == self.NAMES[0] and self.window.words else ("--stage", self.name)
         return (*stage, *self.window.words, *words_of(self))
 
@@ -193,7 +193,7 @@ class BuiltinStage(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class TimelineStage(Stage):
-    """What every process keeps of the whole run, without a profiler."""
+    """The timeline, which every process keeps of the whole run without a profiler."""
 
     NAMES: ClassVar = ("timeline",)
     UNITS: ClassVar = ()

@@ -19,7 +19,7 @@ OPEN_END = 10**9
 
 
 class WindowUnit(NamedTuple):
-    """What a window counts, from ``first`` on; ``before`` and ``instead`` are the message for a window before it.
+    """The unit that a window counts, from ``first`` on; ``before`` and ``instead`` are the message for an earlier one.
 
     Units of a ``loop`` are marked together: those of one lie in those of another.
     """
@@ -159,5 +159,5 @@ def _suggestion(unit: str, text: str, following: str) -> str:
 
 
 def typed_as(unit: str) -> str:
-    """How the user asks for a window of ``unit``."""
+    """Return how the user asks for a window of ``unit``."""
     return Text("no window") if unit == WHOLE else f"--{unit} A:B"

@@ -1,4 +1,4 @@
-"""Where a launch loses the hook: read from the words of its command and scripts, before anything runs."""
+"""The places where a launch loses the hook: read from the words of its command and scripts, before anything runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class HookGap(NamedTuple):
 
 
 def submitted(variable: str) -> str:
-    """What `ray job submit` needs beside its other options; nothing where no `rlpatch run` is around it."""
+    """Return what `ray job submit` needs beside its other options; nothing where no `rlpatch run` is around it."""
     return f'${{{variable}:+--runtime-env-json "{{\\"py_modules\\": [\\"${variable}\\"]}}"}}'
 
 

@@ -195,7 +195,7 @@ def text_of(path: Path) -> str:
 
 @dataclass
 class _Reader:
-    """What is known at a place of a launch. Copies for the files that it names share what all of them assign."""
+    """A reader at a place of a launch. Copies for the files that it names share what all of them assign."""
 
     result: Reading
     environ: Mapping[str, str]

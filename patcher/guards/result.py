@@ -16,7 +16,7 @@ NOT_PLAIN = Text("it is not a plain word that the launch certainly passes")
 
 @dataclass(frozen=True)
 class Launch:
-    """How a run is started, as far as the user says; ``config`` is the Hydra configuration that it takes."""
+    """The start of a run, as far as the user says; ``config`` is the Hydra configuration that it takes."""
 
     environ: Mapping[str, str]
     script: Path | None = None
@@ -43,7 +43,7 @@ class Hidden(NamedTuple):
 
 
 class GuardResult(NamedTuple):
-    """What is known of one profiler.
+    """The answer on one profiler.
 
     ``where`` is ``environment``, ``run.sh:12`` or ``command after --``; ``found`` the text seen there, empty
     if nothing was; ``off`` what to type or change, ``reason`` why nothing certain is known.

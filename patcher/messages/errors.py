@@ -13,7 +13,7 @@ from patcher.messages.text import Text, joined
 
 
 class Kind(enum.Enum):
-    """What went wrong, as (exit code, title); the exit codes are part of the command line's contract."""
+    """The kinds of problems, as (exit code, title); the exit codes are part of the command line's contract."""
 
     UNEXPECTED = (1, Text("unexpected failure"))
     USAGE = (2, Text("wrong usage"))
@@ -94,7 +94,7 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
 
 
 def usage(cause: str, hint: str, where: str = "", notes: tuple[str, ...] = ()) -> Problem:
-    """What is wrong with what was typed or configured, and what to type instead."""
+    """Return what is wrong with what was typed or configured, and what to type instead."""
     return Problem(Kind.USAGE, cause, where, hint, notes)
 
 
@@ -115,7 +115,7 @@ def failed(error: BaseException) -> Problem:
 
 
 def refused(error: PermissionError) -> Problem:
-    """What the user can do about a file or a folder that may not be read, searched or written."""
+    """Return what the user can do about a file or a folder that may not be read, searched or written."""
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()
     there = (folder for folder in reversed(path.parents) if os.access(folder, os.F_OK))
     closed = next((folder for folder in there if not os.access(folder, os.X_OK)), None)

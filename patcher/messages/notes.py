@@ -1,4 +1,4 @@
-"""What the reader of a report should know beside the result."""
+"""Notes and warnings beside the result of a report."""
 
 from __future__ import annotations
 

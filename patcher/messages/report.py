@@ -36,7 +36,7 @@ class Verbatim(str):
 
 
 class StepResult(NamedTuple):
-    """What a step of a command adds to the result; steps are put together by ``+``.
+    """The lines, notes and problems of a step of a command; steps are put together by ``+``.
 
     ``lines`` are for people and go to stdout, ``notes`` and ``problems`` to stderr. ``done`` says in a few words what
     was changed, if anything was: that is true also where nobody can read the rest.

@@ -126,7 +126,7 @@ def _window(row: Any) -> str:
 
 
 def _traces(traces: Sequence[Any]) -> str:
-    """How many traces there are, and their size."""
+    """Return how many traces there are, and their size."""
     sizes = [trace.size for trace in traces if trace.size is not None]
     if not sizes:
         return Text("moved") if traces else ""
@@ -186,7 +186,7 @@ def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
-    """How wide each column is so that no word of it is broken; None where they would not fit into ``room``.
+    """Return how wide each column is so that no word of it is broken; None where they would not fit into ``room``.
 
     What is left over lets the column whose lines lack least of it be whole.
     """

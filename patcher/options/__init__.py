@@ -31,18 +31,18 @@ class OptionSpec(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """How it is typed: ``--export-type``."""
+        """Return how it is typed: ``--export-type``."""
         return flag(self.name)
 
     @property
     def help(self) -> str:
-        """What it does, the words to choose from, and the default."""
+        """Return what it does, the words to choose from, and the default."""
         default = f"[default: {self.shown}]" if self.shown else ""
         return " ".join(filter(None, (self.about, self.notation.offer, default)))
 
 
 def flag(name: str) -> str:
-    """How the option for the field ``name`` is typed."""
+    """Return how the option for the field ``name`` is typed."""
     return f"--{name.replace('_', '-')}"
 
 

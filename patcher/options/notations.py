@@ -1,4 +1,4 @@
-"""How the value of an option is typed, read, and printed again."""
+"""The notations of options: how a value is typed, read, and printed again."""
 
 from __future__ import annotations
 

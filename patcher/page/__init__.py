@@ -1,4 +1,4 @@
-"""What the pages of the project share: one file each that needs no network, and no script to be read.
+"""The common part of the project's pages: one file each that needs no network, and no script to be read.
 
 Whatever is no markup of ours goes through ``markup`` as text, and the page's own policy (CSP) lets nothing run or load
 but the script and the style that are named in it by their hashes.

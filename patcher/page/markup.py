@@ -83,6 +83,6 @@ def faint(content: Content) -> Markup:
 
 
 def alert(head: str, lines: Sequence[str]) -> Content:
-    """What a reader must not miss; nothing without lines."""
+    """Return what a reader must not miss; nothing without lines."""
     items = tag("ul", [tag("li", line) for line in lines])
     return lines and tag("div", tag("strong", head), items, class_="withdrawn", role="alert")

@@ -207,11 +207,11 @@ class StoreFolder:
         return content if content is not None and digest(content) == name else None
 
     def entry(self, path: PurePosixPath) -> Entry | None:
-        """What the registry knows of a file, None for nothing. Raises as `registry` and `locate`."""
+        """Return what the registry knows of a file, None for nothing. Raises as `registry` and `locate`."""
         return self.registry().files.get(self.key(self.locate(path)))
 
     def key(self, path: Path) -> str:
-        """What the file at ``path``, without links on the way, is called in records."""
+        """Return what the file at ``path``, without links on the way, is called in records."""
         return path.relative_to(self.root).as_posix()
 
     def locate(self, path: PurePosixPath) -> Path:
@@ -232,7 +232,7 @@ class StoreFolder:
         return target if self.root in target.parents else parent / link.name
 
     def compare(self, path: PurePosixPath, data: bytes) -> tuple[bytes | None, str, bool | None]:
-        """What is known of a patched file whose bytes are ``data``.
+        """Return what is known of a patched file whose bytes are ``data``.
 
         First its pristine bytes, None when there is no good backup that we may read; then what others have changed of
         its mode, owner and attributes, "" for nothing; last whether ``data`` is what rlpatch wrote, None when the
@@ -336,7 +336,7 @@ def _ours(name: str) -> bool:
 
 
 def _strictly(path: Path) -> Path:
-    """Where ``path`` leads, links followed; OSError where that is not there (`os.path` has it from 3.10 on)."""
+    """Return where ``path`` leads, links followed; OSError where that is not there (`os.path` has it from 3.10 on)."""
     try:
         return path.resolve(strict=True)
     except RuntimeError as error:  # what a loop of links is up to Python 3.12

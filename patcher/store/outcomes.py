@@ -1,4 +1,4 @@
-"""What the store has done, in words that are the same on this machine, on a node and in a bundle."""
+"""The outcomes of the store, in words that are the same on this machine, on a node and in a bundle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> 
 
 
 def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:
-    """Which interrupted runs were ended, and how, on which ``node`` where there are several."""
+    """Return which interrupted runs were ended, and how, on which ``node`` where there are several."""
     lines: list[Text] = []
     warnings: list[Message] = []
     for run in runs:

@@ -1,4 +1,4 @@
-"""What stands in the way of a change, found out before anything is written.
+"""The checks of a change before anything is written.
 
 Which file a path means: a symlink to a file inside the same root (strict editable installs) means that file.
 Any other symlink is itself what is replaced, and its text is remembered: behind it lies a package cache, or a
@@ -74,7 +74,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
 
 
 def lost_link(path: Path, entry: Entry | None) -> str:
-    """Where the link led that was at ``path`` before the first patch, if nothing is there any more; "" otherwise."""
+    """Return where the link at ``path`` led before the first patch, if nothing is there any more, else ""."""
     link = entry.pristine.link if entry else None
     try:
         os.stat(path.parent / (link or "."))
@@ -86,7 +86,7 @@ def lost_link(path: Path, entry: Entry | None) -> str:
 
 
 def current(path: Path, change: Change) -> tuple[Node, Node]:
-    """What lies at ``path``, and the file that is imported from there: the same, or the one behind a link.
+    """Return what lies at ``path``, and the file that is imported from there: the same, or the one behind a link.
 
     Raises Problem(FOREIGN_EDIT) when its bytes are not those that planning read, Problem(ENVIRONMENT) when they
     cannot be read.

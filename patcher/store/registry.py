@@ -1,4 +1,4 @@
-"""What the store remembers, as values and as JSON. Pure: nothing here touches a disk.
+"""The memory of the store, as values and as JSON. Pure: nothing here touches a disk.
 
 The text comes back from a folder that others can write, so every field is checked: a path is relative, plain,
 without ``..`` and one that a disk can have, a digest is one, a mode has permission bits only, a number is one that
@@ -105,7 +105,7 @@ class NewerError(ValueError):
 
 
 def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
-    """What `registry_of` or `journal_of` makes of a text; raises ValueError when it is no such thing."""
+    """Return what `registry_of` or `journal_of` makes of a text; raises ValueError when it is no such thing."""
     try:
         top = json.loads(content)
         if isinstance(top["version"], int) and top["version"] > VERSION:

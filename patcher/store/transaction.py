@@ -34,7 +34,7 @@ OnWait = Callable[[str], None]
 
 
 class Outcome(NamedTuple):
-    """What a commit did: the files that now hold other bytes, and the interrupted runs it ended before.
+    """The outcome of a commit: the files that now hold other bytes, and the interrupted runs it ended before.
 
     ``notes`` say what could not be as it was.
     """
@@ -86,7 +86,7 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
 
 
 def _failure(error: BaseException) -> Problem:
-    """What is reported of a transaction that changed nothing."""
+    """Return what is reported of a transaction that changed nothing."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""What limited each step, compared with the others, and what costs the run most."""
+"""The causes that limited each step, compared with the others, and those that cost the run most."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LARGEST = 3
 
 
 class What(NamedTuple):
-    """What is compared between steps: who did what in which phase, whichever of them it was."""
+    """The key of a comparison between steps: who did what in which phase, whichever of them it was."""
 
     role: str
     kind: str
@@ -59,7 +59,7 @@ class What(NamedTuple):
 
 @dataclass(frozen=True)
 class Spent:
-    """What the critical path of a step was spent on, in microseconds.
+    """The times of the critical path of a step by what they were spent on, in microseconds.
 
     ``late`` says for each rank (by the place of its process) by how much it came after the others, ``by_process`` how
     much of the path was whose. ``replica_late`` is by how much the last replica was done after the others.
@@ -97,7 +97,7 @@ def spent(
 
 @dataclass(frozen=True)
 class StepVerdict:
-    """What limited a step, with the words of ``TrainingStep``."""
+    """The verdict on a step, with the words of ``TrainingStep``."""
 
     verdict: str
     why: str

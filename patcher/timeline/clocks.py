@@ -31,7 +31,7 @@ _Spans = Mapping[tuple[str, int], list[KeptSpan]]
 
 
 class ClockBound(NamedTuple):
-    """What is added to the clock of ``later`` is at least ``least`` more than what is added to that of ``earlier``.
+    """A bound: the offset of the clock ``later`` is at least ``least`` more than that of ``earlier``.
 
     Both are boot ids, times are microseconds.
     """
@@ -42,7 +42,7 @@ class ClockBound(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """What is added to a clock, how wrong that may be (None: nobody knows), where it is from, and a contradiction."""
+    """The offset that is added to a clock, its error (None: not known), where it is from, and a contradiction."""
 
     offset: int
     error: int | None

@@ -84,7 +84,7 @@ class _Version(msgspec.Struct, rename={"number": "rlpatch timeline"}):
 
 
 class ProcessIdentity(msgspec.Struct):
-    """What a process says of itself, as soon as it knows."""
+    """The identity that a process gives itself, as soon as it knows."""
 
     rank: _Count | None = None
 
@@ -194,7 +194,7 @@ class ProcessFile(Header, frozen=True, kw_only=True):
 
 @dataclass
 class Losses:
-    """What could not be read of a file so far: ``too_large`` is the name of one that unpacks to too much."""
+    """The parts of a file that could not be read so far: ``too_large`` is the name of one that unpacks to too much."""
 
     lines: int = 0
     cut: bool = False

@@ -15,7 +15,7 @@ by_start = attrgetter("start")
 
 
 class Timed(Protocol):
-    """What has a start and an end."""
+    """A value with a start and an end."""
 
     @property
     def start(self) -> int:

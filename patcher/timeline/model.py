@@ -1,4 +1,4 @@
-"""What a timeline comes to: the values that the table of steps, ``--json`` and the page are made of.
+"""The timeline: the values that the table of steps, ``--json`` and the page are made of.
 
 All times are seconds on one clock, from the first record of the run on; ``seconds`` is a length. Text comes from the
 files of a run: it is bounded and holds nothing that a terminal obeys, and a page escapes it all the same.
@@ -128,7 +128,7 @@ class PathSegment:
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """What limited a step: ``seconds`` of its critical path, ``excess_seconds`` more than in the typical step."""
+    """The cause that limited a step: ``seconds`` of its critical path, ``excess_seconds`` above the typical step."""
 
     role: str
     replica: int | None
@@ -141,7 +141,7 @@ class Cause:
 
     @property
     def label(self) -> str:
-        """Who did what in which phase, for people: ``trainer, rank 1: micro-batch in update_actor``."""
+        """Return who did what in which phase, for people: ``trainer, rank 1: micro-batch in update_actor``."""
         return doing(label(self.role, self.replica, self.rank), self.what, self.phase)
 
 
@@ -157,7 +157,7 @@ class IdleReason:
 
 @dataclasses.dataclass(frozen=True)
 class RoleUse:
-    """How much of a step a role was busy: seconds and share (0 to 1), the mean of its lanes."""
+    """The busy time of a role in a step: seconds and share (0 to 1), the mean of its lanes."""
 
     role: str
     lanes: int
@@ -191,7 +191,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """What a step would at best take if something were different, and why that is a bound.
+    """The least time of a step if something were different, and why that is a bound.
 
     ``name`` is `NO_TAIL`, `BALANCE`, `FREE_SYNC` or `OVERLAP`.
     """
@@ -204,7 +204,7 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True)
 class Imbalance:
-    """How unequal the replicas or the ranks (``of``) were: when each was done, from the start of the step on.
+    """The imbalance of the replicas or the ranks (``of``): when each was done, from the start of the step on.
 
     ``seconds`` is how much later the last one was done than the mean.
     """
@@ -253,7 +253,7 @@ class TrainingStep:
 
 @dataclasses.dataclass(frozen=True)
 class RunCause:
-    """What cost the run most: seconds over all steps, the share of the run, in which steps, and what to do next."""
+    """A cause that cost the run most: seconds over all steps, its share, in which steps, and what to do next."""
 
     title: str
     seconds: float

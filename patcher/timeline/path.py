@@ -109,7 +109,7 @@ def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | Non
 
 @dataclass(frozen=True)
 class StepRecords:
-    """What all processes of a run recorded around one step, ``start`` to ``end``.
+    """The records of all processes around one step, ``start`` to ``end``.
 
     ``driver`` is the place of the process whose marks end the steps, ``replica_of`` gives the replica of a process.
     ``tolerance`` is how wrong the clocks may be. ``trainers_known`` says whether such processes have files at all,
@@ -374,7 +374,7 @@ class _Walk:
         return [max(inside, key=end_of)] if inside else []
 
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
-        """What the engines of the replica did while a server worked on a request."""
+        """Return what the engines of the replica did while a server worked on a request."""
         replica, columns = self.records.replica_of[serve.process], self.records.iterations
         engines = [at for at in columns if self.records.replica_of[at] == replica]
         if not engines:
@@ -402,7 +402,7 @@ class _Walk:
     # ------------------------------------------------------------ training
 
     def explain_group(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
-        """What the ranks did that a call set to work: at each point that all come to, the last one counts."""
+        """Return what the ranks did that a call set to work: at each point that all come to, the last one counts."""
         *_, last = sorted(group.works, key=end_of)
         ends = max(low, min(high, end_of(last)))
         if ends < high:

@@ -1,4 +1,4 @@
-"""Which processes belong to one run, what each of them is in it, and which ones are missing."""
+"""The processes of one run, what each of them is in it, and which ones are missing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Process:
 
     @property
     def role(self) -> str:
-        """What it does above all."""
+        """Return what it does above all."""
         return self.roles[0]
 
     @property
@@ -55,7 +55,7 @@ class Process:
 
     @property
     def wall(self) -> tuple[int, int]:
-        """When it wrote first and last, by the clock on the wall, in microseconds."""
+        """Return when it wrote first and last, by the clock on the wall, in microseconds."""
         pairs = [pair[1] for part in self.parts for pair in (part.first, part.last) if pair]
         start = min(part.started for part in self.parts) * 1000
         return start or min(pairs, default=0), max([*pairs, start])
@@ -108,7 +108,7 @@ def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
 
 
 class _Ancestry:
-    """Who started whom: pids are used again, so it is who was there at the time."""
+    """The ancestry of processes: pids are used again, so it is who was there at the time."""
 
     def __init__(self, processes: Iterable[Process]) -> None:
         self.by_pid = defaultdict[tuple[str, int], list[Process]](list)

@@ -1,4 +1,4 @@
-"""What a step's records say beside its critical path: who was busy, the tail of the rollout, balance, weight sync."""
+"""The shares of a step beside its critical path: who was busy, the tail of the rollout, balance, weight sync."""
 
 from __future__ import annotations
 

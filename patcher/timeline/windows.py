@@ -58,12 +58,12 @@ class Decodes(NamedTuple):
 
     @property
     def us(self) -> int:
-        """How long they took, in microseconds."""
+        """Return how long they took, in microseconds."""
         return self.until - self.start
 
 
 class Rollout(NamedTuple):
-    """What a replica decoded in one step: the number of the rollout, some usual decode steps, the slowest one.
+    """A replica's rollout in one step: the number of the rollout, some usual decode steps, the slowest one.
 
     ``single`` says that it is the only rollout of the step, ``requests`` is the most of them at once.
     """
@@ -92,7 +92,7 @@ class MicroBatch(NamedTuple):
 
 @dataclass
 class _Engine:
-    """Where an engine is, as the probes count: its rollout, and the decode steps of that.
+    """The position of an engine, as the probes count: its rollout, and the decode steps of that.
 
     ``counted`` is up to when it was looked at, ``busy_until`` when it has nothing more to do.
     """

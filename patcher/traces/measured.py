@@ -1,4 +1,4 @@
-"""What profilers measure of kernels beside their time: what they worked on, and what kept them busy."""
+"""The measurements of kernels beside their time: what they worked on, and what kept them busy."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _shares(times: Iterable[tuple[str | None, int]]) -> dict[str, float]:
 
 
 def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
-    """How fast matmuls, and other operators, ran all in all, and which share of the roofline of ``device`` that is."""
+    """Say how fast matmuls and other operators ran all in all, and their share of the roofline of ``device``."""
     every = list(rates)
     for what, unit, group in (
         (Text("matmuls and attention"), "TFLOPS", [rate for rate in every if rate.flops]),

@@ -1,4 +1,4 @@
-"""How much a collective carries: the bytes of its message, from the elements and the type that profilers write."""
+"""The message of a collective: the bytes of its message, from the elements and the type that profilers write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class LinkPiece:
-    """What a collective moved over the links of a node in pieces of so many ``bytes``: ``count`` of them, in ``ns``."""
+    """Pieces of so many ``bytes`` that a collective moved over the links of a node: ``count`` of them, in ``ns``."""
 
     bytes: int
     count: int
@@ -25,7 +25,7 @@ class LinkPiece:
 
 
 class CollectiveMessage(NamedTuple):
-    """What a collective carries.
+    """The message that a collective carries.
 
     ``kind`` is what it does as the trace calls it, "" where its name alone tells. ``bytes`` are those of its tensors on
     one rank, the larger of what goes in and what comes out; ``sent_bytes`` is what this rank moved over links, as the

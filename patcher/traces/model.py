@@ -1,4 +1,4 @@
-"""What a report and a comparison are: values of whole nanoseconds, and the JSON that is promised of them.
+"""The report and the comparison: values of whole nanoseconds, and the JSON that is promised of them.
 
 The times of the device come from the device's clock, those of the host from the host's; only what is free until a
 launch, and a lead-in that begins with a mark, mix them. The keys of ``as_json`` are documented in ``docs/traces.md``
@@ -133,7 +133,7 @@ def duration_of(unit: RecordedUnit) -> tuple[int, int]:
 
 
 def timed(units: Sequence[RecordedUnit]) -> Sequence[RecordedUnit]:
-    """Those of ``units`` in which something ran on the device, all where that is none: others would be 0 long."""
+    """Return the ``units`` in which something ran on the device, all where that is none: others are 0 long."""
     return [unit for unit in units if unit.device_ns] or units
 
 
@@ -172,7 +172,7 @@ class CallSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeGap(Payload):
-    """Where the device was free, over all units: at one place (``kind`` "place"), or short times at "several".
+    """A place where the device was free, over all units: one place (``kind`` "place"), or short times at "several".
 
     A place lies between the kernels ``before`` and ``after``, which runs on ``stream``; ``graph`` says how it lies to
     replays of a graph: "within" one, "behind" or "before" one, "between" two, or "". ``part`` is the part of the unit
@@ -239,7 +239,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What ran on the device in one unit: stream → its spans in order. ``why`` is median or slowest.
+    """The work of the device in one unit: stream → its spans in order. ``why`` is median or slowest.
 
     ``host`` has rows of what the host did meanwhile, by the trace's own clock; none where the trace does not tell.
     """
@@ -299,13 +299,13 @@ class Collective(Payload):
 
     @property
     def excess_ns(self) -> int:
-        """How much longer it took than by its neighbours, waiting left out; 0 where that is not known."""
+        """Return how much longer it took than by its neighbours, waiting left out; 0 where that is not known."""
         return max(self.moving_ns - self.usual_ns, 0) if self.usual_ns else 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayJoin:
-    """How many replays of graphs the units have, and how many of these were joined with what was captured.
+    """The replays of graphs in the units, and how many of these were joined with what was captured.
 
     ``why`` has the reasons why others were not, that of most of them first.
     """
@@ -396,7 +396,7 @@ class RankProfile(Payload):
 
     @property
     def name(self) -> str:
-        """What tells it apart from others: its label, else its rank; "" where it has neither."""
+        """Return what tells it apart from others: its label, else its rank; "" where it has neither."""
         return self.label or self.rank_name
 
     @property
@@ -460,7 +460,7 @@ class RankProfile(Payload):
 
     @property
     def free_share(self) -> float:
-        """What the vendor's Free is in its Stage, 0 to 1: copies count in, and the lead-in counts in neither."""
+        """Return what the vendor's Free is in its Stage, 0 to 1: copies count in, and the lead-in counts in neither."""
         return self.sum_ns(*FREE, "copy_ns") / (sum(unit.stage_ns for unit in self.units) or 1)
 
     def sum_ns(self, *parts: str) -> int:
@@ -519,7 +519,7 @@ class Diagnosis(Payload):
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """How one rank met the others in the collectives that all of them recorded.
+    """The meetings of one rank with the others in the collectives that all of them recorded.
 
     ``waits_ns`` is how much longer its collectives took than those of the rank that came last, ``awaited_ns`` how long
     the others waited for it where it alone came last, ``last`` how often that was: sums over its ``units``. No common
@@ -548,7 +548,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the diagnoses come to, in a few words.
+    """The verdict of the diagnoses, in a few words.
 
     ``guide`` is what the guide's rule says of the same numbers, ``difference`` why that is not the same.
     ``withdrawn`` holds what the failed checks say; then no diagnosis rests on them.
@@ -562,7 +562,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class TraceReport(Payload):
-    """What is known of one profile, or of several ranks of one run; ``stages`` are reports of their own, if several."""
+    """The report on one profile, or on several ranks of one run; ``stages`` are reports of their own, if several."""
 
     KEYS = ("schema", "captures", "findings")
 
@@ -587,7 +587,7 @@ class Side(Payload):
 
     @property
     def units(self) -> int:
-        """How many units it has."""
+        """Return how many units it has."""
         return len(self.units_ns)
 
 
@@ -603,7 +603,7 @@ class PartChange(Payload):
 
     @property
     def change_ns(self) -> int:
-        """What it adds to the difference."""
+        """Return what it adds to the difference."""
         return self.after_ns - self.before_ns
 
 

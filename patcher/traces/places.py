@@ -1,4 +1,4 @@
-"""Where the device was free, in words: what a gap lies between, and why nothing ran there."""
+"""The places where the device was free, in words: what a gap lies between, and why nothing ran there."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class UnitWindow(NamedTuple):
 
     @property
     def length(self) -> int | None:
-        """How many units were requested; None where nobody knows, or it has no end."""
+        """Return how many units were requested; None where nobody knows, or it has no end."""
         begin, end = self.extent or (0, None)
         return None if end is None else end - begin
 
@@ -81,7 +81,7 @@ class UnitMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOrigin:
-    """What recorded a trace, as its name, its metadata or its profiler has it; "" and None where none of them does."""
+    """The origin of a trace, as its name, its metadata or its profiler has it; "" and None where none of them does."""
 
     target: str = ""
     release: str = ""
@@ -121,7 +121,7 @@ class Metadata(TraceOrigin):
 
     @property
     def identity(self) -> Iterator[str]:
-        """What tells one profile from another, in words: of which target, stage, window, turn, and host."""
+        """Yield what tells one profile from another, in words: of which target, stage, window, turn, and host."""
         window = self.window.text if self.window else ""
         for group in ((self.target, self.release), (self.stage, self.role), (self.unit, window)):
             yield " ".join(filter(None, group))

@@ -74,7 +74,7 @@ def _follows(begin: int, end: int, next_begin: int, next_end: int) -> bool:
 
 
 class Tasks:
-    """What ran on the device, a column for each property.
+    """The tasks of the device, a column for each property.
 
     ``kind`` is an index into ``KINDS``, ``name`` and ``stream`` are numbers of names. ``enqueued`` is when an operator
     of the framework called for it on the host, which decides its unit. ``launched`` is when it was handed to the

@@ -1,4 +1,4 @@
-"""What an operator has to do at least, by the shapes of its inputs.
+"""The least work of an operator, by the shapes of its inputs.
 
 Two operations for each product of a matmul, and each tensor read or written once: what lies in a cache, or is one row
 that is repeated, takes less. The inputs stand in the order of the operator's schema, as kineto writes them.

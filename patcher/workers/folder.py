@@ -36,7 +36,7 @@ class SkippedFile:
 
 
 class FolderContents(NamedTuple):
-    """What lies in the folder; ``requests`` by stage."""
+    """The contents of the folder; ``requests`` by stage."""
 
     workers: tuple[Worker, ...] = ()
     requests: Mapping[str, FiledRequest] = {}
@@ -51,7 +51,7 @@ class StateFolder:
         self._known: dict[str, tuple[tuple[int, ...], Any]] = {}
 
     def read(self) -> FolderContents:
-        """What lies there now, nothing where there is no such folder; OSError where it cannot be read, or is a link."""
+        """Return what lies there now, nothing without a folder. Raises OSError for one that is a link or unreadable."""
         self._refuse_link()
         try:
             with os.scandir(self.path) as entries:
@@ -74,7 +74,7 @@ class StateFolder:
         return FolderContents(tuple(states), filed, tuple(skipped))
 
     def _value(self, name: str, read: Callable[[bytes, float], Any], before: tuple[tuple[int, ...], Any] | None) -> Any:
-        """What ``read`` makes of a file, or why it makes nothing of it; None where it has gone meanwhile."""
+        """Return what ``read`` makes of a file, or why it makes nothing of it; None where it has gone meanwhile."""
         try:
             status = os.lstat(self.path / name)
             key = (status.st_ino, status.st_mtime_ns, status.st_size)
@@ -89,7 +89,7 @@ class StateFolder:
         return value
 
     def trace(self, name: str) -> tuple[Path, float | None]:
-        """Where a trace is that a worker names, and when it was closed; None where it is no longer there.
+        """Return where a trace is that a worker names, and when it was closed; None where it is no longer there.
 
         Its facts are written once, but a folder of torch_npu is parsed later, and a file compressed.
         """

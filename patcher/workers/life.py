@@ -42,7 +42,7 @@ class Life(NamedTuple):
 
     @property
     def words(self) -> str:
-        """How it is shown."""
+        """Return how it is shown."""
         if self.alive is not None:
             return Text("alive") if self.alive else Text("gone")
         return Text("silent {age}", duration(self.age)) if self.silent else Text("{age} ago", duration(self.age))
@@ -54,7 +54,7 @@ def host() -> str:
 
 
 def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
-    """What is known of a worker at the time ``now``."""
+    """Return what is known of a worker at the time ``now``."""
     age = max(now - worker.at, 0.0)
     if worker.host != host() or not (proc / "self" / "stat").exists():
         return Life(worker.host == host(), None, age)

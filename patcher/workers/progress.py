@@ -1,4 +1,4 @@
-"""How far the workers are with what was requested: who has saved, who never will, and for whom to wait."""
+"""The progress of the workers with what was requested: who has saved, who never will, and for whom to wait."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def collect(
     wanted: Callable[[Worker], bool] = lambda _worker: True,
     requested: FiledRequest | None = None,
 ) -> RunProgress:
-    """How far the ``wanted`` workers are; those on demand with ``requested``, else with the request that is there.
+    """Return the progress of the ``wanted`` workers, on demand with ``requested``, else with what lies there.
 
     Raises OSError where the folder cannot be read.
     """
@@ -102,7 +102,7 @@ def _row(
     requested: FiledRequest | None,
     now: float,
 ) -> WorkerProgress:
-    """How far a worker is; on demand it serves ``requested``, or else the request that is ``lying`` there."""
+    """Return how far a worker is; on demand it serves ``requested``, or else the request that is ``lying`` there."""
     traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
     filed = requested or lying
     if not worker.on_demand:
@@ -119,7 +119,7 @@ def _row(
 
 
 def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
-    """What comes of a worker that has not taken the request that lies there."""
+    """Return what comes of a worker that has not taken the request that lies there."""
     since = worker.at > filed.written
     if worker.refused and since:  # it could not even read the id
         return LOST, worker.why
@@ -131,7 +131,7 @@ def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tu
 
 
 def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
-    """What comes of a worker that has taken the request."""
+    """Return what comes of a worker that has taken the request."""
     if worker.state in (INSTALLED, WAITING):  # before the window or behind it
         if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
@@ -145,7 +145,7 @@ def _late(worker: Worker, filed: FiledRequest) -> bool:
 
 
 def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
-    """What comes of a worker by its state, which may be followed by more windows; a request is one window."""
+    """Return what comes of a worker by its state, which may be followed by more windows; a request is one window."""
     last = worker.done or worker.on_demand
     compressing = worker.state == SAVING and worker.traces and not state.alive  # or it was: its trace is whole
     if (worker.state == SAVED or compressing) and last:

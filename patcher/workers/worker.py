@@ -19,7 +19,7 @@ _MOST_WORDS = 300
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerState:
-    """What a worker says of itself, and `watch` shows.
+    """The state that a worker writes of itself, and `watch` shows.
 
     ``window`` is "" where a worker on demand has no request; ``number`` is that of its next unit, None where it
     did not tell; ``origin`` is what the numbers of a window count from, None while its condition does not hold.
@@ -85,17 +85,17 @@ class Worker(WorkerState):
 
     @property
     def turns(self) -> str:
-        """What it counts: rollouts or training steps."""
+        """Return what it counts: rollouts or training steps."""
         return Text("rollout") if self.step is None else Text("training step")
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Which worker of a run it is; one of the next run may be the same."""
+        """Return which worker of a run it is; one of the next run may be the same."""
         return self.target, self.stage, self.role, self.host, self.replica, self.dp, self.rank
 
     @property
     def name(self) -> str:
-        """How it is called in messages."""
+        """Return how it is called in messages."""
         return named(self.host, self.replica, self.rank)
 
 

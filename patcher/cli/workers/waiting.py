@@ -1,4 +1,4 @@
-"""What ``rlpatch watch`` and ``rlpatch trigger --wait`` have in common: how long they wait, and what is seen of it."""
+"""The wait of ``rlpatch watch`` and ``rlpatch trigger --wait``: how long it is, and what is seen of it."""
 
 from __future__ import annotations
 

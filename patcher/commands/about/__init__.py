@@ -1,1 +1,1 @@
-"""What rlpatch knows (``list``, ``explain``) and shows of itself (``demo``)."""
+"""The commands that tell of rlpatch itself: ``list``, ``explain`` and ``demo``."""

@@ -97,7 +97,7 @@ def stages() -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
 
 
 def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResult:
-    """Where the code goes in for one target, and why there; by the recipes alone where the target is not found."""
+    """Say where the code goes in for one target, and why; by the recipes alone where the target is not found."""
     upstream, version = parse_target(word)
     name = upstream.project.name
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
@@ -234,7 +234,7 @@ def _where(anchor: Anchor) -> Text:
 
 
 def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
-    """Where its lines would stand in the target; all windows of most recipes go to the same lines."""
+    """Yield where its lines would stand in the target; all windows of most recipes go to the same lines."""
     for file in dict.fromkeys(structure.file for structure in structures):
         for text, units in places.get((recipe.stage, file), {}).items():
             only = f" (--{', --'.join(units)})" if len(units) < len(recipe.windows) else ""

@@ -1,4 +1,4 @@
-"""How a plan is shown: as the payload of ``--json``, and as lines for people."""
+"""The description of a plan: as the payload of ``--json``, and as lines for people."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
 
 
 def notes(plan: Plan) -> StepResult:
-    """What is to be known of a plan."""
+    """Return what is to be known of a plan."""
     return StepResult.noted(plan.warnings, "warning") + StepResult.noted(plan.notes)
 
 

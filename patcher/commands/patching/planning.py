@@ -29,7 +29,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True)
 class Attempted(Generic[T]):
-    """How far the words of a command came in one search: the reader sees the problems of all at once."""
+    """The values that the words of a command gave in one search: the reader sees the problems of all at once."""
 
     search: Search
     values: Sequence[T]
@@ -151,7 +151,7 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
 
 
 def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
-    """What is to be recorded. Raises Problem (USAGE), also where the traces would lie in a package or in our store."""
+    """Return what is to be recorded. Raises Problem (USAGE), also for traces in a package or in our store."""
     config = resolve(request, upstream, target, projects.upstreams)
     packages = {project.package for project in projects.projects()}
     folder = Path(config.save_path or "/")  # "" where the framework knows where its traces go

@@ -91,7 +91,7 @@ def _found(
 
 
 def _elsewhere(words: Sequence[str], nothing: StepResult, roots: Sequence[PatchedRoot]) -> Problem:
-    """That nothing was reverted, though there are patches: who goes on believes that there is none."""
+    """Say that nothing was reverted, though there are patches: who goes on believes that there is none."""
     (cause, *_) = nothing.lines
     hint = joined(OR, (CommandLine("revert", *words, "--path", str(root.path)) for root in roots))
     return Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(map(elsewhere_line, roots)))

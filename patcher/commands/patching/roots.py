@@ -60,7 +60,7 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
 
 
 def restore_hint(root: PatchedRoot) -> str:
-    """How lines of ours that somebody has edited come out of the files below ``root``."""
+    """Return how lines of ours that somebody has edited come out of the files below ``root``."""
     preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
     return Text(
         "undo the edit; or {command} shows what the backup would undo; or {reinstall}", preview, markers.REINSTALL
@@ -78,7 +78,7 @@ def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery
 
 
 def elsewhere_line(root: PatchedRoot) -> str:
-    """That a root is patched, and by what."""
+    """Say that a root is patched, and by what."""
     patches = ", ".join(str(record.patch) for record in root.records) or Text("an interrupted run")
     return Text("patched elsewhere: {patches} in {path}", patches, root.path)
 

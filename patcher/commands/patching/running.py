@@ -29,7 +29,7 @@ _PATIENCE_S, _PATIENCE_WITH_RAY_S = 3.0, 15.0
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What ``run`` is about to do; ``losses`` are the places of the launch that lose the hook."""
+    """The plan of ``run``; ``losses`` are the places of the launch that lose the hook."""
 
     dry_run: bool
     command: tuple[str, ...]
@@ -39,7 +39,7 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What has come of it: target → the processes in which it was patched."""
+    """The outcome of a run: target → the processes in which it was patched."""
 
     patched: dict[str, int]
 
@@ -119,7 +119,7 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
 def _with_hook(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], *, require: bool
 ) -> Callable[[Show], int]:
-    """What runs the command with the hook; its folder is made now, so that a failure is in the report."""
+    """Return what runs the command with the hook; its folder is made now, so that a failure is in the report."""
     folders.sweep()
     folder = folders.RunFolder(edits.composed(plan.edit for plan in plans), require=require)
 
@@ -147,7 +147,7 @@ def _with_hook(
 
 
 def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, require: bool) -> tuple[int, StepResult]:
-    """What the processes of the run have left: in how many it was patched, or why in none."""
+    """Return what the processes of the run have left: in how many it was patched, or why in none."""
     name = plan.target.project.name
     files = {plan.target.root / change.path for change in plan.edit.changes}
     receipts = [receipt for receipt in folder.receipts() if folder.files[receipt.number] in files]
@@ -187,7 +187,7 @@ _IN_PLACE = Text("`rlpatch apply` with the same options patches the files themse
 
 
 def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
-    """What it was, as far as the processes and the scripts tell."""
+    """Return what it was, as far as the processes and the scripts tell."""
     if gaps:
         texts = [(gap.where, gap.why, gap.found or Text("behind it"), gap.instead) for gap in gaps]
         return tuple(Text("{where}: {why} ({text}): {advice}", *values) for values in texts)

@@ -27,7 +27,7 @@ class Status:
 
 
 def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = False) -> CommandResult:
-    """What is patched where, since when, and whether it is still as rlpatch left it.
+    """Return what is patched where, since when, and whether it is still as rlpatch left it.
 
     With ``everywhere`` also in the roots that the search does not come by.
     """

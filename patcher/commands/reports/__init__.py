@@ -1,1 +1,1 @@
-"""What was recorded: ``traces``, ``analyse``, ``report`` and ``compare``."""
+"""The commands that read what was recorded: ``traces``, ``analyse``, ``report``, ``compare``, ``timeline``."""

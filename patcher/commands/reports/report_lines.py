@@ -1,4 +1,4 @@
-"""What ``report`` and ``compare`` show in the terminal: lines of 80 columns, details with -v."""
+"""The lines of ``report`` and ``compare`` in the terminal: at most of 80 columns, details with -v."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def report(trace_report: model.TraceReport) -> list[str]:
 
 
 def comparison(compared: model.Comparison) -> list[str]:
-    """How much changed, how sure that is, and where it comes from."""
+    """Return how much changed, how sure that is, and where it comes from."""
     parts, *changes = (table for _, table in tables.of_comparison(compared))
     return _separated(_change(compared), lines(parts), *map(titled, changes))
 

@@ -42,7 +42,7 @@ class ReadOptions(NamedTuple):
 
 
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
-    """What is known of the traces at ``paths``, which are ranks of one run; one that cannot be read is a problem."""
+    """Report on the traces at ``paths``, ranks of one run; one that cannot be read is a problem."""
     result = CommandResult("report")
     profiles = analysis.labelled(_profiles(result, paths, options, partial(display, Text("reading"))))
     if not profiles:
@@ -61,7 +61,7 @@ def compare(
     before: Sequence[Path], after: Sequence[Path], options: ReadOptions, display: Display = silent, *,
     force: bool, most: float | None = None,
 ) -> CommandResult:  # fmt: skip
-    """What changed from the traces of one side to those of the other.
+    """Return what changed from the traces of one side to those of the other.
 
     That it is slower by more percent than ``most`` is a problem, where that is certain.
     """
@@ -150,7 +150,7 @@ def _ranks(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs)
 def _reader(
     path: Path, marks: re.Pattern[str] | None, progress: Progress, graphs: Graphs
 ) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
-    """What gives the profiles of a trace, or of the tables of one, that have units in a half-open range of these.
+    """Return a reader of the profiles of a trace, or of its tables, with units in a half-open range.
 
     Graphs that were captured in it are added to ``graphs``, and its replays are joined with those.
     """

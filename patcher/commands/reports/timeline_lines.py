@@ -1,4 +1,4 @@
-"""What ``timeline`` shows in the terminal: a table of steps, the largest causes, and windows to record."""
+"""The lines of ``timeline`` in the terminal: a table of steps, the largest causes, and windows to record."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def step_line(step: model.TrainingStep) -> str:
 
 
 def _detail(step: model.TrainingStep) -> Iterator[str]:
-    """What a step's roles were waiting for, and what it could have been, with -v."""
+    """Yield what a step's roles were waiting for, and what it could have been, with -v."""
     line = Text("step {step}: {verdict}", step.step, verdict(step))
     if step.why:
         line = Text("{line} ({why})", line, step.why)
@@ -119,7 +119,7 @@ def _times(times: Iterable[tuple[str, float]]) -> Text:
 
 
 def _doing(reason: model.Cause | model.IdleReason) -> str:
-    """Who did what, in which phase if that says more."""
+    """Return who did what, in which phase if that says more."""
     return model.doing(model.label(reason.role, None, None), reason.what, reason.phase)
 
 

@@ -26,7 +26,7 @@ LISTED = 20
 
 
 class TimelineOptions(NamedTuple):
-    """Which steps are shown (the half-open range of their numbers, None: all), which run of several is read, and where
+    """The steps to show (the half-open range of their numbers, None: all), which run of several is read, and where
     the page, the CSV files and the trace for Perfetto go to.
     """
 

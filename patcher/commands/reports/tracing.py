@@ -104,7 +104,7 @@ def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ParseOptions:
-    """How traces are parsed; a parser that neither computes nor writes for ``patience`` seconds is ended."""
+    """The choices for parsing traces; a parser that neither computes nor writes for ``patience`` seconds is ended."""
 
     python: str | None = option(
         AnyText("EXE"), PARSED, "The interpreter with the torch_npu that recorded.", default=None
@@ -123,7 +123,7 @@ class ParseOptions:
 
 
 class WorkDisplay(NamedTuple):
-    """What the user sees of work: ``at_work`` takes the names of what is being done, ``done`` a line for what is."""
+    """The display of work: ``at_work`` takes the names of what is being done, ``done`` a line for what is."""
 
     at_work: Callable[[Sequence[str]], None]
     done: Callable[[str], None]

@@ -64,7 +64,7 @@ class TriggerOptions(NamedTuple):
 
     @property
     def turns(self) -> str:
-        """What the stage counts: rollouts or training steps."""
+        """Return what the stage counts: rollouts or training steps."""
         return Text("training step") if self.training else Text("rollout")
 
     @property
@@ -89,7 +89,7 @@ class Taker:
 
 @dataclass(frozen=True, kw_only=True)
 class TriggerData:
-    """What ``trigger --json`` prints."""
+    """The data of ``trigger --json``."""
 
     folder: str
     stage: str
@@ -185,7 +185,7 @@ def _counting(collected: RunProgress, options: TriggerOptions) -> tuple[list[Wor
 
 
 def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
-    """What can be typed instead: of those that wait, else of all that were there."""
+    """Return what can be typed instead: of those that wait, else of all that were there."""
     workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
     choices: list[str] = sorted({f"{worker.target} --stage {worker.stage} --{worker.unit} A:B" for worker in workers})
     if not living:
@@ -194,7 +194,7 @@ def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -
 
 
 def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
-    """Those of the requested ranks; Problem (USAGE) where there is none."""
+    """Return those of the requested ranks; Problem (USAGE) where there is none."""
     takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     if not takers:
         ranks = ",".join(map(str, options.ranks or ()))
@@ -245,7 +245,7 @@ def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
 
 
 def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
-    """What may keep a trace away: ranks that do not wait, workers that may be gone or are at different steps."""
+    """Yield what may keep a trace away: ranks that do not wait, workers that may be gone or are at different steps."""
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
         text = Text("rank {rank} does not wait for a request, and will leave no trace", rank)
         yield Message("warning", text, Text("those that wait: {ranks}", _ranks(living)))
@@ -262,7 +262,7 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
 def _pending_notes(
     folder: StateFolder, collected: RunProgress, stage: str, options: TriggerOptions
 ) -> Iterator[Message]:
-    """What becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
+    """Yield what becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
     file = folder.file(stage)
     for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
         text = Text("the file in the place of the request is not one, and is removed")

@@ -80,7 +80,7 @@ class WorkerRow(WorkerState):
 
 @dataclass(frozen=True, kw_only=True)
 class WatchData:
-    """What ``watch --json`` prints: requests by stage, how many workers ``earlier`` runs left, how it ``ended``."""
+    """The data of ``watch --json``: requests by stage, how many workers ``earlier`` runs left, how it ``ended``."""
 
     folder: str
     workers: tuple[WorkerRow, ...]
@@ -99,7 +99,7 @@ Shown = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchData], N
 
 
 def watch(save_path: Path, options: WatchOptions, shown: Shown) -> CommandResult:
-    """Where the workers stand, when all that were requested have saved, or none of the others ever will.
+    """Return where the workers stand, when all that were requested have saved, or none of the others ever will.
 
     Raises: Problem (NO_TRACE) where there is no folder, OSError where it cannot be read.
     """
@@ -131,7 +131,7 @@ def watched(
 def _settled(
     folder: StateFolder, options: WatchOptions, show: Callable[[WatchData], None], collect: Callable[[], RunProgress]
 ) -> WatchData:
-    """Where the workers stand when nobody is to be waited for any more, or not any longer."""
+    """Return where the workers stand when nobody is to be waited for any more, or not any longer."""
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
     while True:
@@ -196,7 +196,7 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
 
 
 def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Problem | None:
-    """That it was stopped, or that not all have saved; None where all have, or nothing was requested."""
+    """Say that it was stopped, or that not all have saved; None where all have, or nothing was requested."""
     if data.ended == STOPPED:
         return Problem(Kind.INTERRUPTED, Text("stopped by the keyboard; the run goes on"))
     if not data.workers:

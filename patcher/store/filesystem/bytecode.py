@@ -1,4 +1,4 @@
-"""Which compiled files belong to a source file, so that no interpreter goes on with the code of before.
+"""The compiled files of a source file, so that no interpreter goes on with the code of before.
 
 A ``.pyc`` is taken for current when the second and the size of the source are equal, and one with an
 unchecked hash (PEP 552) always: so none may outlive a change, whatever its tag or optimisation level.

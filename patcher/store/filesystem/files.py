@@ -58,7 +58,7 @@ def behind(path: Path) -> bytes:
 
 
 def observe(path: Path) -> tuple[Node | None, bytes]:
-    """What lies at ``path`` and its bytes; (None, b"") when nothing does, b"" for a link. Raises OSError."""
+    """Return what lies at ``path`` and its bytes; (None, b"") when nothing does, b"" for a link. Raises OSError."""
     try:
         with opened(path.parent) as folder:
             status = folder.status(path.name)

@@ -35,7 +35,7 @@ _ONE_KERNEL = frozenset(
 
 
 class Owner(NamedTuple):
-    """Who holds a lock: enough to name it, and to tell on the same host whether it still lives.
+    """The holder of a lock: enough to name it, and to tell on the same host whether it still lives.
 
     ``boot`` is the kernel's own name for the time since it started: two hosts may be called alike, or one be cloned
     from the other.
@@ -227,7 +227,7 @@ def _read(path: Path) -> str:
 
 
 def _signature() -> str:
-    """What tells of this process, another text each time."""
+    """Return what tells of this process, another text each time."""
     pid = os.getpid()
     words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
     owner = Owner(os.uname().nodename, _boot(), pid, _space(), _started(pid), words[:120])

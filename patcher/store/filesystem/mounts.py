@@ -1,4 +1,4 @@
-"""What is mounted where, as the kernel tells this process; where it does not tell, nothing is known."""
+"""The mounts, as the kernel tells this process; where it does not tell, nothing is known."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def kind(descriptor: int) -> str:
 
 
 def over(path: Path) -> str:
-    """What is mounted at exactly the resolved ``path``, as its own file system names it; "" for nothing."""
+    """Return what is mounted at exactly the resolved ``path``, as its own file system names it; "" for nothing."""
     return next((source for _number, source, point, _kind in _mounts() if point == str(path)), "")
 
 
 def kernel_text(path: str) -> str:
-    """What the kernel says in a file of ``/proc``; "" where it does not say."""
+    """Return what the kernel says in a file of ``/proc``; "" where it does not say."""
     try:
         return os.fsdecode(Path(path).read_bytes())
     except OSError:

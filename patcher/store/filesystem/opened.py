@@ -122,7 +122,7 @@ def require_regular(status: os.stat_result, path: Path) -> None:
 
 
 def resolved(path: Path) -> Path:
-    """Where ``path`` leads, links followed; what is not there is taken as it is.
+    """Return where ``path`` leads, links followed; what is not there is taken as it is.
 
     Raises Problem(ENVIRONMENT) when somebody makes another thing of a link while it is read.
     """

@@ -31,7 +31,7 @@ Attributes = Tuple[Tuple[str, str], ...]
 
 
 class Node(NamedTuple):
-    """What one path holds, with everything of it that is put back: a regular file, or a symlink if ``link``.
+    """The content of one path, with everything of it that is put back: a regular file, or a symlink if ``link``.
 
     ``digest`` is the sha256 of a file's bytes (empty for a link). A time that is None is not known, and the
     file then gets the present one. An owner of -1 is the one that a new file gets by itself. ``attributes`` are the
@@ -198,7 +198,7 @@ def backup(path: Path, root: Path, file: Node) -> Node:
 
 
 def unkept(plain: Node, file: Node, path: Path) -> str:
-    """What a replaced file at ``path`` would lack of ``plain``, or give away of ``file``; empty when nothing."""
+    """Return what a replaced file at ``path`` would lack of ``plain``, or give away of ``file``; empty when nothing."""
     if not can_own(plain.uid):
         return Text("the file belongs to {called}, and a replaced one would not", _called("user", plain.uid))
     if plain.uid not in (os.geteuid(), file.uid) and not file.mode & 0o004:
@@ -264,7 +264,7 @@ def known(what: str, number: int) -> bool:
 
 
 def numbering() -> str:
-    """How users and groups are numbered here: inside of a container the same ones have other numbers."""
+    """Return how users and groups are numbered here: inside of a container the same ones have other numbers."""
     return f"{_ranges('user')} {_ranges('group')}"
 
 
@@ -279,7 +279,7 @@ def shared(root: os.stat_result) -> bool:
 
 
 def believed(store: os.stat_result, root: os.stat_result) -> str:
-    """Why a store is not to be believed; empty when only those can have written it who may change the root itself."""
+    """Say why a store is not to be believed; "" if only those can have written it who may change the root."""
     ours = shared(root) and store.st_gid == root.st_gid
     if store.st_mode & 0o002 or (store.st_mode & 0o020 and not ours):
         return Text("can be written by others")
@@ -297,7 +297,7 @@ def recorded(pairs: Attributes) -> Attributes:
 
 
 def differences(expected: Node, present: Node) -> str:
-    """What others have changed of the rights of a file, for people; empty when nothing."""
+    """Return what others have changed of the rights of a file, for people; empty when nothing."""
     changed = []
     if expected.mode & _MODE != present.mode & 0o7777:
         changed.append(Text("its mode is {mode:04o}, it was {mode_before:04o}", present.mode, expected.mode))

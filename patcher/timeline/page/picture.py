@@ -57,7 +57,7 @@ _NAMED = 12  # steps whose heads have room for words then
 
 
 class Frame(NamedTuple):
-    """What is drawn, from ``start`` on and so many ``seconds``, in ticks; bars below ``shortest`` join neighbours."""
+    """The frame of the picture: ``seconds`` from ``start`` on, in ticks; bars below ``shortest`` join neighbours."""
 
     start: float
     seconds: float
@@ -65,7 +65,7 @@ class Frame(NamedTuple):
 
     @property
     def end(self) -> float:
-        """Where it ends."""
+        """Return where it ends."""
         return self.start + self.seconds
 
     def ticks(self, at: float) -> int:
@@ -77,7 +77,7 @@ class Frame(NamedTuple):
         return f"{self.ticks(at) / TICKS * 100:.3f}%"
 
     def within(self, intervals: Iterable[Interval]) -> list[Interval]:
-        """Those of which a part is drawn."""
+        """Return those of which a part is drawn."""
         return [interval for interval in intervals if interval.end > self.start and interval.start < self.end]
 
 
@@ -295,7 +295,7 @@ def step_head(step: TrainingStep) -> str:
 
 
 def step_cause(step: TrainingStep) -> str:
-    """What limited a step, or that nothing stands out, in a few words."""
+    """Return what limited a step, or that nothing stands out, in a few words."""
     if step.verdict == "limited" and step.limited_by:
         return Text("+{seconds} {cause}", seconds(step.limited_by.excess_seconds), step.limited_by.label)
     return CAUSES if step.verdict == SEVERAL else step.verdict if step.verdict == TYPICAL else NOT_KNOWN
@@ -335,7 +335,7 @@ def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
 
 
 def _legend(placed: Sequence[Placed], timeline: RunTimeline) -> Markup:
-    """What the lines and the shades mean; bars have their names."""
+    """Return what the lines and the shades mean; bars have their names."""
 
     def entry(meaning: str, class_: str, height: int = 3) -> Markup:
         line = tag("path", d="M0 5h20", class_=class_, stroke_width=height)
@@ -357,7 +357,7 @@ def _legend(placed: Sequence[Placed], timeline: RunTimeline) -> Markup:
 
 
 def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, joined: int) -> Iterator[str]:
-    """What is not drawn one by one."""
+    """Yield what is not drawn one by one."""
     if frame.seconds < 0.97 * timeline.seconds:
         yield Text(
             "Drawn from {start} to {end} of {seconds}: what lies before and after the steps is left out.",
@@ -385,7 +385,7 @@ def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, j
 
 
 def _data(timeline: RunTimeline, frame: Frame) -> object:
-    """What the script needs beside the paths: steps, the segments of the critical path, and a few words."""
+    """Return what the script needs beside the paths: steps, the segments of the critical path, and a few words."""
     names: dict[str, int] = {}
     path, at = list[int](), 0
     for step in timeline.steps:

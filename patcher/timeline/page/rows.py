@@ -1,4 +1,4 @@
-"""What the picture draws, as values: rows of lanes, and in them bars; where these are too many they become one.
+"""The rows of the picture, as values: lanes, and in them bars; where these are too many they become one.
 
 Lanes of a role that do the same are one row when they are many. Its bars say where all of them are within something,
 and, paler, where some are. What goes on many times at once in one lane (trajectories, requests) is drawn likewise.
@@ -133,7 +133,7 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int, nam
 
 
 def _crowd(kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: tuple[int, int]) -> Iterator[Bars]:
-    """What goes on many times at once: the more of it, the darker."""
+    """Return what goes on many times at once: the more of it, the darker."""
     names = {span.name for span in spans} - {""}
     name = names.pop() if len(names) == 1 else kind
     ends = [Interval(span.start, _end(span, lanes)) for span in spans]
@@ -173,7 +173,7 @@ def _levels(nested: Mapping[_Key, Sequence[Interval]], lanes: int, heights: Sequ
 
 
 def _end(span: LaneSpan, lanes: Sequence[Lane]) -> float:
-    """Where a span ends; one that goes on, with the last record of its process."""
+    """Return where a span ends; one that goes on, with the last record of its process."""
     return span.end if span.end is not None else max(span.start, *(lane.seen[1] for lane in lanes))
 
 
@@ -250,7 +250,7 @@ def peak(intervals: Iterable[Interval]) -> int:
 
 
 def at_least(of: int, intervals: Iterable[Interval]) -> Iterator[Interval]:
-    """Where so many of them lie at once."""
+    """Yield where so many of them lie at once."""
     begun: float | None = None
     for at, count in _counts(intervals):
         if begun is None and count >= of:

@@ -1,4 +1,4 @@
-"""What the page says in words and tables: the verdict, causes, steps, and what follows from them."""
+"""The words and tables of the page: the verdict, causes, steps, and what follows from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LISTED = 8  # steps by number, or reasons
 
 
 def head(timeline: RunTimeline) -> Content:
-    """What ran, what is missing, and one sentence."""
+    """Return what ran, what is missing, and one sentence."""
     run = timeline.run
     origin = Text(
         "{packages}: {processes} processes, {seconds} recorded",
@@ -112,7 +112,7 @@ def steps(timeline: RunTimeline) -> Content:
 
 
 def _limited(step: TrainingStep) -> Content:
-    """What limited a step, in full: calm where nothing stands out, and why it is not known."""
+    """Return what limited a step, in full: calm where nothing stands out, and why it is not known."""
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
         return tag("strong", Text("+{seconds} {cause}", seconds(by.excess_seconds), by.label))
@@ -127,7 +127,7 @@ def _limited(step: TrainingStep) -> Content:
 
 
 def measured(timeline: RunTimeline) -> Iterator[Content]:
-    """What there is to gain, how busy roles were, what a weight sync is made of, and how unequal the work was."""
+    """Yield what there is to gain, how busy roles were, what a weight sync is made of, and how unequal the work was."""
     bounds = tables.bounds(timeline)
     yield table_section(bounds, instead={"step": [_link(row[4]) for row in bounds.rows]})
     for table in (tables.roles, tables.sync, tables.imbalance):

@@ -1,4 +1,4 @@
-"""What each nanosecond of a unit was: from a trace to its profile.
+"""The attribution of each nanosecond of a unit: from a trace to its profile.
 
 One walk over the tasks in the order of their begin gives every nanosecond from its first kernel on to one of seven
 parts, and what is before that in the first unit is the eighth, so they add up to the unit exactly.

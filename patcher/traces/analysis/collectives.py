@@ -1,4 +1,4 @@
-"""How long collectives take for what they carry: which one stands out among those of its kind, and why.
+"""The times of collectives for what they carry: which one stands out among those of its kind, and why.
 
 Of a kind and a group, a larger message takes no less time than a smaller one, and moves no fewer bytes in a
 nanosecond. So each neighbour bounds from above how long a message needs: as long as itself, times how many times as

@@ -196,7 +196,7 @@ def _notes(before: Profiles, after: Profiles, steps: Captures) -> Iterator[str]:
 
 
 def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
-    """That the units of one side hold more than those of the other, by marks or metadata: they do other work."""
+    """Say that the units of one side hold more than those of the other, by marks or metadata: they do other work."""
     differing = []
     for name in CONTENTS:
         sides = [[getattr(unit, name) for profile in side for unit in profile.units] for side in (before, after)]

@@ -1,4 +1,4 @@
-"""What GPUs can do at most: dense peaks and memory bandwidth as their makers print them, by the name in a trace.
+"""The limits of GPUs: dense peaks and memory bandwidth as their makers print them, by the name in a trace.
 
 A device that is not here has no roofline. One whose name fits several rows is the first of them.
 """

@@ -1,4 +1,4 @@
-"""What there is to gain, and what it comes to: profiles made into a report."""
+"""The diagnoses: what there is to gain; profiles made into a report."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _of(profile: str | None, evidence: str) -> str:
 
 
 def _ordered(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
-    """Of each diagnosis the one with the most to gain; the heaviest warning is the problem, and comes first."""
+    """Return of each diagnosis the one with the most to gain; the heaviest warning is the problem, and comes first."""
     by_saving = sorted(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0, reverse=True)
     worst = {finding.id: finding for finding in reversed(by_saving)}
     ordered = [finding for finding in by_saving if finding is worst[finding.id]]

@@ -1,4 +1,4 @@
-"""Where the device was free, place by place: which kernels a gap lies between, and what the host did meanwhile.
+"""The places where the device was free: which kernels a gap lies between, and what the host did meanwhile.
 
 One walk over the tasks finds every stretch in which nothing runs. What is short is one of many alike, and only summed:
 kernels that are launched one by one, or that wait for each other. The rest are places: alike are those with the same

@@ -1,4 +1,4 @@
-"""What held the host up while the device was free: the call of a thread that has most of a gap, or let it begin."""
+"""The calls that held the host up while the device was free: one that has most of a gap, or let it begin."""
 
 from __future__ import annotations
 

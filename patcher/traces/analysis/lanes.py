@@ -1,4 +1,4 @@
-"""What is drawn of a unit: the streams of the device, and beside them what the host did meanwhile.
+"""The lanes that are drawn of a unit: the streams of the device, and beside them what the host did meanwhile.
 
 All of it is on the trace's one clock, from where the unit begins on the device to where it ends there. Spans that are
 too short or too near to be told apart are merged.
@@ -22,7 +22,7 @@ HostCalls = Mapping[str, Mapping[int, CallColumns]]
 
 
 class _Window(NamedTuple):
-    """What is drawn of a timeline: ``segment`` is the unit's, from ``begin`` to ``end`` it is on the device."""
+    """The part of a trace that is drawn: ``segment`` is the unit's, from ``begin`` to ``end`` it is on the device."""
 
     trace: RankTrace
     cuts: Split

@@ -51,7 +51,7 @@ def at_equal_load(sides: Sequence[Sequence[RecordedUnit]], times: Sequence[int])
 
 
 def _student(free: int) -> float:
-    """How many standard errors a 95 % interval reaches to each side: Student's t, by its expansion around 1.96."""
+    """Return the standard errors on each side of a 95 % interval: Student's t, expanded around 1.96."""
     z = 1.959964
     return z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
 

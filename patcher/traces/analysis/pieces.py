@@ -186,7 +186,7 @@ def _lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iter
 
 
 def _metadata(pieces: Sequence[Metadata]) -> Metadata:
-    """That of the last piece, which knows why the window was closed, with the units of all."""
+    """Say that of the last piece, which knows why the window was closed, with the units of all."""
     listed = [unit for piece in pieces for unit in sidecar.listed_units(piece.raw)]
     units = {number: unit for piece in pieces for number, unit in piece.units.items()}
     return dataclasses.replace(pieces[-1], units=units, raw={**pieces[-1].raw, "units": listed})

@@ -29,7 +29,7 @@ def between_two(collective: Collective) -> bool:
 
 
 def bubble(profile: RankProfile, profiles: Sequence[RankProfile]) -> Diagnosis | None:
-    """How long a stage is in sends and receives that nothing hides, and what the stages of ``profiles`` compute."""
+    """Diagnose how long a stage is in exposed sends and receives, and what the stages of ``profiles`` compute."""
     transfers = [collective for collective in profile.collectives if between_two(collective)]
     times: Counter[int] = Counter()
     for collective in transfers:

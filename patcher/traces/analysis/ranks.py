@@ -1,4 +1,4 @@
-"""How ranks met in their collectives, and what tells the profiles of one report apart."""
+"""The meetings of ranks in their collectives, and what tells the profiles of one report apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast operators of GPUs ran for what they had to do, by their shapes, against the roofline of the device."""
+"""The rates of operators on GPUs for what they had to do, by their shapes, against the roofline of the device."""
 
 from __future__ import annotations
 

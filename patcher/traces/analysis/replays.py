@@ -62,7 +62,7 @@ class Replays:
 
     @property
     def result(self) -> ReplayJoin | None:
-        """How many replays were joined, and why others were not; None without any capture, or any replay."""
+        """Return how many replays were joined, and why others were not; None without any capture, or any replay."""
         whys = tuple(why for why, _ in self.why.most_common())
         return ReplayJoin(self.count, self.joined, whys) if self.count else None
 

@@ -180,7 +180,7 @@ def _busiest(trace: RankTrace, owner: Sequence[int]) -> int:
 
 
 def _leads(trace: RankTrace, segment: Segment, number: int, owner: Sequence[int], order: Sequence[int]) -> int:
-    """Where the first segment begins: with its mark or its first task, whichever is earlier, behind what ran before.
+    """Return the begin of the first segment: its mark or first task, the earlier one, behind what ran before.
 
     A host that left the mark before anything of it ran was ahead of a device that was busy: then with its first task.
     """

@@ -11,7 +11,7 @@ from patcher.traces.formats import database
 
 
 class Foreign(NamedTuple):
-    """What a file is, in words, and what to do with it."""
+    """A file of another tool, in words, and what to do with it."""
 
     what: str
     hint: str
@@ -39,7 +39,7 @@ _NSYS_TABLES = "SELECT 1 FROM sqlite_master WHERE name LIKE 'CUPTI_ACTIVITY_%' O
 
 
 def named(file: Path) -> Foreign | None:
-    """What a file is by its name; of a SQLite export only its tables tell. None where that is no other tool's."""
+    """Return what a file is by its name, None if it is no other tool's; of a SQLite export only tables tell."""
     if file.name.endswith(".sqlite"):
         return _NSYS if database.rows(file, _NSYS_TABLES) else None
     return next((foreign for end, foreign in _ENDS.items() if file.name.endswith(end)), None)

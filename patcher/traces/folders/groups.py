@@ -86,7 +86,7 @@ class TraceGroup:
 
     @property
     def closed(self) -> str:
-        """Why the window was closed: complete, or the reason of the first rank that is not; "" where none has one."""
+        """The reason why the window was closed: complete, or that of the first rank that is not; "" for none."""
         last = {_worker(trace): trace for trace in self.traces}.values()
         reasons = [trace.metadata.closed for trace in last if trace.metadata and trace.metadata.closed]
         return next((reason for reason in reasons if reason != "complete"), reasons[0] if reasons else "")

@@ -130,7 +130,7 @@ def readable(path: Path) -> list[Path]:
 
 
 def _nothing(path: Path, first: Path | None, more: Sequence[Path]) -> Problem:
-    """That there is nothing to read in a folder, and what to do about the ``first`` trace in it, else ``more``."""
+    """Say that there is nothing to read in a folder, and what to do about the ``first`` trace in it, else ``more``."""
     hint = f"rlpatch analyse {shlex.quote(str(path))}"
     if first is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
         if other := next(filter(None, map(foreign.named, more)), None):
@@ -152,7 +152,7 @@ def _nothing(path: Path, first: Path | None, more: Sequence[Path]) -> Problem:
 
 
 def empty(folder: Path) -> Problem:
-    """That no trace of any tool is in a folder."""
+    """Say that no trace of any tool is in a folder."""
     hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
     return Problem(Kind.NO_TRACE, Text("no traces found in {name}", folder.name or folder), str(folder), hint)
 

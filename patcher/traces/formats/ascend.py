@@ -111,7 +111,7 @@ _SETTINGS = {
 
 
 class RankFolder(NamedTuple):
-    """What the profiler wrote of itself into the folder of a rank; None and nothing where it did not.
+    """The settings that the profiler wrote into the folder of a rank; None and nothing where it did not.
 
     ``world`` is the number of ranks in the run, ``settings`` are those of the profiler, and its releases.
     """

@@ -1,4 +1,4 @@
-"""What torch_npu.profiler exports as db: SQLite, with names as numbers into ``STRING_IDS``.
+"""The export of torch_npu.profiler as db: SQLite, with names as numbers into ``STRING_IDS``.
 
 The tables are those of ``ascend_pytorch_profiler_<rank>.db`` (schema 1). ``PYTORCH_API`` holds its times as text. A
 task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN that launched it by its ``connectionId``.

@@ -1,4 +1,4 @@
-"""What CANN measured of each kernel, in a database: ``COMPUTE_TASK_INFO`` and ``TASK_PMU_INFO``.
+"""CANN's measurements of each kernel, in a database: ``COMPUTE_TASK_INFO`` and ``TASK_PMU_INFO``.
 
 Tasks with the same type, shapes and blocks are alike. Only the number of their kind is kept of each, and of a kind the
 first few tasks: a table of 28 rows for each task, without a key, is walked for the ratios of these alone.

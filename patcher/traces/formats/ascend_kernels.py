@@ -1,4 +1,4 @@
-"""What CANN measured of each kernel: ``kernel_details.csv`` of torch_npu, or ``op_summary_*.csv`` of msprof.
+"""CANN's measurements of each kernel: ``kernel_details.csv`` of torch_npu, or ``op_summary_*.csv`` of msprof.
 
 A table is walked once, row by row, and only sums of alike kernels are kept.
 """
@@ -45,7 +45,7 @@ _CUBE = "cube_utilization(%)"
 
 
 class Alike(NamedTuple):
-    """What alike kernels have in common, as CANN writes it."""
+    """The common values of alike kernels, as CANN writes them."""
 
     name: str
     core: str

@@ -1,4 +1,4 @@
-"""What torch_npu.profiler leaves as tables, of which a folder may hold nothing else: no task, and no launch, has a row.
+"""The tables of torch_npu.profiler, of which a folder may hold nothing else: no task, and no launch, has a row.
 
 The parts of a step are those of ``step_trace_time.csv``, where copies count as free. Kernels are those of
 ``kernel_details.csv``, else of ``op_statistic.csv``; collectives those of ``communication.json``.

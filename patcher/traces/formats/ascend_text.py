@@ -1,4 +1,4 @@
-"""What torch_npu.profiler exports as text: ``trace_view.json`` and the tables beside it.
+"""The export of torch_npu.profiler as text: ``trace_view.json`` and the tables beside it.
 
 Its rows are distinguished by their arguments, for the names of their processes may stand behind them. A task of the
 device carries the ``connection_id`` of the call of CANN that launched it; the flow ``async_npu`` leads to the operator

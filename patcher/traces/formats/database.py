@@ -46,7 +46,7 @@ def parsed_into(output: Path) -> list[Path]:
 
 
 class _Budget:
-    """What reading may still take of a file of ``size`` bytes."""
+    """The budget for reading a file of ``size`` bytes."""
 
     def __init__(self, size: int) -> None:
         self.bytes = _LEAST + _PER_BYTE * size

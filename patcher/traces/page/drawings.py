@@ -1,4 +1,4 @@
-"""What is drawn: the bars of the units, units against their load, and a waterfall."""
+"""The drawings: the bars of the units, units against their load, and a waterfall."""
 
 from __future__ import annotations
 

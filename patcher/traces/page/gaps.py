@@ -1,4 +1,4 @@
-"""Where the device was free, on the page: a table of places, and their marks among the lanes."""
+"""The free places of the device on the page: a table of places, and their marks among the lanes."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> 
 
 
 def _name(profile: RankProfile, at: int, unit: int) -> str:
-    """What a link leads to: no two places of a page have the same."""
+    """Return what a link leads to: no two places of a page have the same."""
     return f"gap{zlib.crc32(profile.source.encode('utf-8', 'replace')):x}-{unit}-{at}"

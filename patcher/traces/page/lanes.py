@@ -73,7 +73,7 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def legend(spans: Iterable[Span]) -> Markup:
-    """What the colours of ``spans`` mean."""
+    """Return what the colours of ``spans`` mean."""
     kinds = {_kind(span) for span in spans}
     items = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in LEGEND.items() if kind in kinds]
     return tag("ul", items, class_="legend")

@@ -1,4 +1,4 @@
-"""How much of each thing a page has, and its tiles."""
+"""The limits of a page, and its tiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from patcher.page.markup import Content, tag
 
 
 class PageLimits(NamedTuple):
-    """How much of each thing is shown; the page names what is left out, and ``--json`` has it."""
+    """The limits of what is shown; the page names what is left out, and ``--json`` has it."""
 
     rows: int
     bars: int

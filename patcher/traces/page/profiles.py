@@ -1,4 +1,4 @@
-"""What the page says of one profile, from its drawings to the vendor's own numbers."""
+"""The section of one profile on the page, from its drawings to the vendor's own numbers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _units(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def origin(source: str, recorded: RankProfile | Side, *more: str | None) -> str:
-    """Where something was recorded, by which profiler, on which device, and ``more`` that is known of it."""
+    """Return where something was recorded, by which profiler, on which device, and ``more`` that is known of it."""
     return joined(
         " · ", (source, FORMS.get(recorded.form, recorded.form), recorded.device, *map(str, filter(None, more)))
     )

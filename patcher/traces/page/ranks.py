@@ -165,7 +165,7 @@ def _legend() -> Markup:
 
 
 def _chosen(profiles: Sequence[RankProfile]) -> list[RankProfile]:
-    """Those that are drawn, by rank: of too many the slowest ones."""
+    """Return those that are drawn, by rank: of too many the slowest ones."""
     slowest = sorted(profiles, key=lambda profile: -profile.median_ns)[:MOST]
     return sorted(slowest, key=lambda profile: (profile.rank is None, profile.rank or 0, _name(profile)))
 

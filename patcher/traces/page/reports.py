@@ -29,7 +29,7 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _stage(report: TraceReport, limits: PageLimits) -> Content:
-    """What is said of the ranks of one stage."""
+    """Return what is said of the ranks of one stage."""
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
     ordered = sorted(profiles, key=lambda profile: (-profile.median_ns, -profile.host_median_ns))
@@ -87,7 +87,7 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
 
 
 def _spread(profile: RankProfile) -> Iterator[tuple[str, str]]:
-    """How far the units lie apart: nothing of one, whose time is all of these."""
+    """Yield how far the units lie apart: nothing of one, whose time is all of these."""
     if len(profile.units) > 1:
         slowest = profile.slowest_unit
         ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0

@@ -29,11 +29,11 @@ class Scale(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """How far 1 of the data reaches."""
+        """Return how far 1 of the data reaches."""
         return (self.end - self.begin) / (self.high - self.low)
 
     def length(self, value: float) -> float:
-        """How long a difference is drawn."""
+        """Return how long a difference is drawn."""
         return value * abs(self.factor)
 
 

@@ -38,7 +38,7 @@ DONE, KEPT, BACK = Text("parsed"), Text("not whole"), Text("as before")
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """How the parsing of one trace ended: parsed, not whole (what there is was kept), or as before.
+    """The end of parsing one trace: parsed, not whole (what there is was kept), or as before.
 
     ``why`` says what went wrong, ``output`` are the lines of torch_npu's output about it; ``exports`` is what is there.
     """
@@ -112,7 +112,7 @@ class Parser:
             raise
 
     def ended(self, patience: float) -> ParseResult | None:
-        """How it ended; None while it works. One that neither computes nor writes for ``patience`` s is ended."""
+        """Return how it ended, None while it works. One that is idle for ``patience`` seconds is ended."""
         code = self.child.process.poll()
         if code is None:
             if not self.child.idles(self.path, patience):
@@ -240,7 +240,7 @@ def _lock_file(folder: Path) -> TextIO:
 
 
 def _written(path: Path) -> object:
-    """What is another value when a file was written below ``path``: how many there are, their bytes and times."""
+    """Return a value that changes with each write below ``path``: the number of files, their bytes and times."""
     files = [(file.st_size, file.st_mtime_ns) for file in states.files_below(path)]
     return len(files), *map(sum, zip(*files, strict=True))
 

@@ -66,7 +66,7 @@ class FileCheck:
 
 @dataclass(frozen=True, slots=True)
 class Viewer(Payload):
-    """What to open, in which program; ``lacks`` are the reasons why that shows less than it could, or fails."""
+    """A file to open, and the program for it; ``lacks`` are the reasons why that shows less than it could, or fails."""
 
     KEYS = ("program", "where", "how", "lacks", "files")
 
