@@ -380,7 +380,10 @@ def published(upstream: Upstream, version: str) -> str:
 
 
 def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: PatchId, version: str) -> list[Block]:
-    """Return the blocks for the end of the class: the patch's own, before it the shared one if it is not there."""
+    """Return the block of the patch, behind its shared block unless the same one stands in ``without``, unedited.
+
+    ``without`` is the file without this patch. Beside a shared block that differs or was edited a further one goes in.
+    """
     from patcher.editing import render
 
     there = {marked.patch: marked for marked in markers.marked(without)}

@@ -16,7 +16,7 @@ _OF_OTHERS = {"help": "--help", "version": "--version", "remove": "revert", "res
 
 
 def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
-    """End the process with a report of what click, or a type of rlpatch's, says; do nothing for any other error.
+    """Report a usage error, a Problem or Ctrl-C, and end the process; do nothing for any other error.
 
     The report has the warnings of the configuration, and its file where a word that it added is wrong.
     """

@@ -209,7 +209,7 @@ class Nodes:
         return chosen, StepResult.noted([Note(text)] if other_nodes else [])
 
     def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
-        """Return a search in the files of nodes that are alike, copied from the first one. Raises Problem."""
+        """Return a copy of the first node's files, which stands for all nodes that are alike. Raises Problem."""
         mirror = Mirror(Path(tempfile.mkdtemp(dir=self._folder.name)), surveys, self.search, self._words)
         answers = self.group.call("contents", {mirror.nodes[0]: (mirror.files,)})
         for problem in problems(answers):

@@ -221,9 +221,9 @@ class RecoveredRoots:
 
 
 def settle(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
-    """End the interrupted runs of every root before a command that writes.
+    """Recover the interrupted changes of every root before a command that writes.
 
-    Raises Problem: INTERRUPTED, or as `patcher.store.transaction.recover`.
+    Raises Problem: INTERRUPTED after Ctrl-C, else as `patcher.store.transaction.recover`.
     """
     step = StepResult()
     try:

@@ -76,7 +76,7 @@ class Window:
             raise usage(cause, f"--{self.unit} {_joined(self.unit, self.all)}")
 
     def check(self) -> None:
-        """Raise :class:`Problem` (USAGE) where it begins before the first unit that there is."""
+        """Raise :class:`Problem` (USAGE) where the window begins before the first unit that there is."""
         unit = UNITS.get(self.unit)
         if unit and self.all and self.first < unit.first:
             later = Window(self.unit, unit.first, max(self.end, unit.first + 1))

@@ -131,7 +131,10 @@ def _members(kinds: Sequence[type]) -> list[str]:
 
 
 def _for_functions(members: Sequence[str], *, recorded: bool) -> list[str]:
-    """Members where the lines stand in functions: those of an object, which the module calls by their names."""
+    """Wrap methods in a class with one object, and name each in the module; classes stay as they are.
+
+    Where something is ``recorded``, that class has the recorder, too.
+    """
     names = [match[1] for line in members if (match := re.match(r"def (\w+)", line))]
     if not names:  # classes, of which the module makes its own objects
         return [*members]

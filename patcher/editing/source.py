@@ -140,7 +140,7 @@ def classes(tree: ast.Module) -> list[ast.ClassDef]:
 
 
 def methods(node: Owner, path: str = "") -> list[Function]:
-    """The methods of a class, or the functions of a module; with a ``path`` those that lie there, of that last name.
+    """Return the methods of a class or the functions of a module; with a dotted ``path`` those that it leads to.
 
     ``outer.inner`` is a function within another one, or a method of a class.
     """

@@ -256,7 +256,10 @@ class _Reader:
             (reader.script if is_shell else reader.python)(text, 1)
 
     def python(self, text: str, line: int) -> None:
-        """Search a program in Python, or settings, for names: also for those that stand in several strings."""
+        """Search Python, or settings, from ``line`` on for names, also in joined strings; note what hides names.
+
+        The scripts of a shell that it names are read, too.
+        """
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
         self.note(text, line)
         self.note(re.sub(_JOINED, "", text), line)

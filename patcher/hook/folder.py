@@ -134,7 +134,7 @@ class RunFolder:
 
 
 def _content(folder: Opened, name: str) -> str | None:
-    """A file of the run as people may see it, 1 MB at most; None for what is gone, or no regular file."""
+    """Read up to 1 MB of a file of the run, ? for what cannot be shown; None if it is gone or no regular file."""
     with contextlib.suppress(OSError), folder.reading(name) as stream:
         text = os.fsdecode(stream.read(1 << 20))
         return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)

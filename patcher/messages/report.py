@@ -280,7 +280,7 @@ def _say(text: str, stream: TextIO | None, color: bool | None) -> None:
 
 
 def _show_raw(data: bytes, color: bool | None) -> None:
-    """Print a diff: a stream that is not coloured gets its bytes, for each file has an encoding of its own."""
+    """Print a diff: in colour as text, else as bytes, since each file has an encoding of its own."""
     if sys.stdout is None:  # the shell closed it
         return
     if sys.stdout.isatty() if color is None else color:

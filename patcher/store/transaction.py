@@ -133,7 +133,7 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
 
 
 def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
-    """Problem of a change that is unfinished."""
+    """Return a problem of ROLLBACK_INCOMPLETE for ``error``; it names the roots and `recover`."""
     if isinstance(error, Problem):
         return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
     cause = Text("{reason}; an unfinished change is still there", _reason(error))

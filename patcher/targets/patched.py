@@ -76,7 +76,7 @@ def patched(discovery: Discovery, names: Collection[str] = ()) -> list[PatchedRo
 
 
 def _root(path: Path, discovery: Discovery, names: Collection[str]) -> PatchedRoot:
-    """The root at ``path`` with the wanted patches, those of its store and those that only marks tell of."""
+    """Return the root at ``path`` with its patches of ``names``: those of its store, and those of marks alone."""
     targets = tuple(target for target in discovery.targets if target.root == path)
     folder = within(discovery.mirror, path)
     store = StoreFolder(folder) if path in discovery.stores else None

@@ -134,7 +134,7 @@ class _Join:
                 return None
 
     def _first_phase(self, reader: Reader, end: int) -> int:
-        """Return where the first step begins: with the phase of that name, else with the first phase or work."""
+        """Return the start of the first phase called "step", else of the first phase or work, ended ones first."""
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work") and span.start < end]
         ended = [phase.start for phase in phases if phase.end is not None and phase.end <= end]

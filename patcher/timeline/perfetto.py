@@ -56,6 +56,7 @@ def _slice(process: int, thread: int, name: str, kind: str, start: float, end: f
 
 
 def _whole(timeline: RunTimeline) -> Iterator[Event]:
+    """Yield the events of the run as a whole: steps, critical path, windows, and the number of requests."""
     for step in timeline.steps:
         by = step.limited_by
         facts: dict[str, object] = {"verdict": step.verdict, "tail seconds": step.tail_seconds}

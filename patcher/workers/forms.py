@@ -56,7 +56,7 @@ class Fields:
         return None if self.content.get(name) is None else self.number(name)
 
     def time(self, name: str) -> float:
-        """Seconds since the epoch."""
+        """Return a field in seconds since 1970. Raises ValueError for one that is missing or out of range."""
         value = self._of(name, None)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e11:
             raise self._wrong(name)

@@ -221,7 +221,7 @@ class TimelineRecorder(Steerable):
             data = data[os.write(self.file or 0, data) :]
 
     def open_file(self, now: int) -> None:
-        """Begin a file; one with half of what is allowed stays beside the next one, and the one before it goes."""
+        """Open the first file, or move one above half the limit to PATH.old and open the next; else keep it."""
         import json
         import os
         import zlib

@@ -72,7 +72,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         if is_first and self.done:  # a run that was resumed
             self.finish("not recorded: the first call is in training step %s already" % step)
 
-    def begin_step(self) -> None:
+    def begin_step(self) -> None:  # place the window where the step is chosen; done behind the last one
         if self.step <= max(self.steps):
             self.note("installed")
         self.poll(self.step)

@@ -112,7 +112,7 @@ def work(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
 def plan_targets(
     words: Sequence[str], search: Search, request: ProfileRequest, command: str
 ) -> tuple[list[Planned], StepResult]:
-    """The plans for ``words`` of a command that does not look for other profilers, and what stands in the way."""
+    """Return the plans for ``words``, without a look for other profilers, and the problems of those that failed."""
     planned = plan(find(words, search, request, command))
     return [*planned.values], failures(planned, words, request)
 

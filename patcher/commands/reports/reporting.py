@@ -175,6 +175,7 @@ def _reader(
 def _write(
     result: CommandResult, options: ReadOptions, data: model.TraceReport | model.Comparison, tables: Tables
 ) -> None:
+    """Write the CSV tables and the HTML page that the options ask for."""
     if options.csv is not None:
         write_tables(result, options.csv, tables)
     if options.page is not None:  # it may go into the new folder

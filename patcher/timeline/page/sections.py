@@ -28,7 +28,7 @@ _LISTED = 8  # steps by number, or reasons
 
 
 def head(timeline: RunTimeline) -> Content:
-    """Return what ran, what is missing, and one sentence."""
+    """Return the head of the page: the run and its length, what was not recorded, and the verdict."""
     run = timeline.run
     origin = Text(
         "{packages}: {processes} processes, {seconds} recorded",

@@ -59,7 +59,7 @@ def host_around(
 
 
 def _outermost(operators: NestedRanges, index: int, libraries: Sequence[str]) -> int:
-    """Return the name of the outermost operator in whose calls of one library an operator lies."""
+    """Return the name (its number) of the outermost operator around ``index`` within calls of one library."""
     name = UNKNOWN
     library = None
     for outer in operators.around(index):

@@ -21,9 +21,9 @@ _Column = list[float]
 
 
 def at_equal_load(sides: Sequence[Sequence[RecordedUnit]], times: Sequence[int]) -> EqualLoad | None:
-    """Return the change from one side to the other at equal load; ``times`` are those of all steps, in nanoseconds.
+    """Estimate the change from one side to the other at equal load, by a regression of ``times`` (ns a step) on it.
 
-    None where the load of a step is not known, never differs, or differs with the side alone, and with few steps.
+    None where the load of a step is not known, never differs, or differs with the side alone; and with few steps.
     """
     units = [unit for side in sides for unit in side]
     base = [_scaled([1.0] * len(units))]

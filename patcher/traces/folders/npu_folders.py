@@ -156,7 +156,7 @@ def _scheduled(settings: Any) -> Extent | None:
 
 
 def parsing(path: Path) -> bool:
-    """Tell whether an `analyse` of rlpatch is at work in the folder of this trace."""
+    """Tell whether a running `rlpatch analyse` names this trace in its lock file."""
     with suppress(OSError), opened(path.parent.resolve() / STORE) as store, store.reading(LOCK) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -77,7 +77,7 @@ def to_scan(path: Path) -> int:
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
-    """Return the state of one trace, with the metadata beside it, which goes before the fields of its name."""
+    """Return the state and the origin of one trace; its step metadata override the fields of its name."""
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
@@ -99,10 +99,11 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
 
 
 def readable(path: Path) -> list[Path]:
-    """Return the traces at ``path`` that a report reads, by name: the file, or what lies below a folder.
+    """Return the paths of the traces at ``path`` that a report can read, by name: the file, or those below a folder.
 
-    A folder of torch_npu is one, by what it was parsed into: db where both exports are there, for it is exact. Raises
-    Problem (NO_TRACE) where there is nothing, or only what has to be parsed first; OSError where a folder is closed.
+    A folder of torch_npu counts as one trace: its db export, which is exact, else its text. A file that was compressed
+    is looked for as .gz, and step metadata stand for their trace. Raises Problem (TRACE) for a format that rlpatch does
+    not read, NO_TRACE where there is nothing, or only what has to be parsed first; OSError for a closed folder.
     """
     if not path.exists() and (packed := path.with_name(f"{path.name}.gz")).is_file():  # compressed since
         return [packed]

@@ -63,6 +63,7 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
 
 
 def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: float) -> Iterator[Content]:
+    """Yield the strokes of one rank's lane at ``top``, by kind of work; spans nearer than ``near`` are merged."""
     each = TICKS / longest
     for kind, below in ((COMPUTE, 0), (COPY, 6), (COMMUNICATION, 6)):
         bars = sorted(

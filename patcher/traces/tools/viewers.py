@@ -78,7 +78,7 @@ class Viewer(Payload):
 
 
 def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
-    """For the traces of one folder: the one thing to open for those of NPUs, and each file of torch.profiler."""
+    """Yield the viewers for one folder: Insight and msprof-analyze for NPUs, Perfetto for each torch trace."""
     npu = [trace for trace in traces if trace.form == "npu" and trace.exports]
     if npu:
         files = tuple(file for trace in npu for file in _files(trace))
@@ -109,7 +109,7 @@ def _missing(files: Sequence[FileCheck]) -> Iterator[str]:
 
 
 def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
-    """msprof-analyze takes a rank's number from the name of its profiler_info, and a rank only once."""
+    """Return the msprof-analyze command for a folder; it lacks ranks without a number, or with one of another."""
     numbers: list[str] = []
     lacks = []
     for trace in traces:
