@@ -35,7 +35,7 @@ _COMPUTE, _COMMUNICATION = model.KINDS.index(model.COMPUTE), model.KINDS.index(m
 
 
 class Launches(NamedTuple):
-    """Number of tasks of the units, with a launch, and early: begun over 10 µs before it, by ``lead_ns`` in sum."""
+    """Counts of the units' tasks: all, linked to a launch, and begun over 10 µs before it, in sum by ``lead_ns``."""
 
     tasks: int = 0
     linked: int = 0
@@ -44,7 +44,7 @@ class Launches(NamedTuple):
 
 
 class Attribution(NamedTuple):
-    """A trace in its units, with what the checks need beside the profile."""
+    """The profile of a trace, with the segments of its units and the counts of launches that the checks need."""
 
     profile: model.RankProfile
     segments: tuple[Segment, ...]
@@ -52,9 +52,10 @@ class Attribution(NamedTuple):
 
 
 def attributed(trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequence[CapturedSet] = ()) -> Attribution:
-    """Return a trace in units; with ``only`` those whose number lies in this half-open range, and what they launched.
+    """Attribute the time of each unit of a trace to parts, and return its profile with its segments and launches.
 
-    Replays of graphs are joined with those of ``sets``, which were recorded while they were captured.
+    ``only`` is a half-open range of unit numbers; None takes all units. Kernels of replayed graphs get the operators
+    and modules with which ``sets`` captured them.
     """
     cuts = split(trace)
     parts = _parts(trace, cuts)
@@ -92,10 +93,10 @@ def attributed(trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequ
 
 
 def _parts(trace: RankTrace, cuts: Split) -> list[list[int]]:
-    """Return the parts of each segment in the order of ``PARTS``, of which the lead-in is the last.
+    """Return for each segment of ``cuts`` the nanoseconds of each of ``PARTS``, in that order.
 
-    Between the begins of two tasks that follow each other nothing begins, so each kind runs up to where the furthest
-    of its tasks reaches, and then no more: one step of the walk needs no list of what is running.
+    The walk visits tasks by begin. Between two begins no task starts, so the latest end of each kind so far tells until
+    when that kind runs: no list of running tasks is needed.
     """
     parts = [[0] * (len(model.PARTS) - 1) + [segment.starts - segment.leads] for segment in cuts.segments]
     on_device = [
@@ -124,7 +125,11 @@ def _parts(trace: RankTrace, cuts: Split) -> list[list[int]]:
 
 
 def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], launched: int) -> None:
-    """Add what is between ``now`` and ``until``, when the next task may begin that was ``launched`` then."""
+    """Divide the time from ``now`` to ``until`` among ``parts``, in place.
+
+    ``reach`` is the latest end of the tasks of each kind so far. ``launched`` is the launch of the next task: idle time
+    before it is host-bound, idle time after it is waiting, and for UNKNOWN the reason is unknown.
+    """
     # Each task takes this step: comparisons are several times as fast as min and max.
     compute, communication, copy = reach
     if compute < now:
@@ -162,7 +167,7 @@ def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], laun
 
 
 def _contents(segment: Segment, metadata: Mapping[int, UnitMetadata]) -> dict[str, Any]:
-    """Return what the unit of a segment held, by its metadata, else by its mark."""
+    """Return the `UnitMetadata` fields of a unit by number, else by its mark for fields that ``metadata`` lacks."""
     mark = segment.mark
     assert mark is not None  # noqa: S101  (what does not count is no unit)
     fields = asdict(metadata.get(mark.number or 0, UnitMetadata()))
@@ -172,6 +177,7 @@ def _contents(segment: Segment, metadata: Mapping[int, UnitMetadata]) -> dict[st
 def _unit(
     segment: Segment, parts: Sequence[int], phases: dict[str, int], contents: Mapping[str, Any]
 ) -> model.RecordedUnit:
+    """Build the unit of a segment with a mark, from the ns of each of ``PARTS``, its phases and its contents."""
     mark = segment.mark
     assert mark is not None  # noqa: S101  (what does not count is no unit)
     fields = {**contents, **dict(zip(model.PARTS, parts, strict=True))}
@@ -184,7 +190,11 @@ def _unit(
 def _kernels(
     trace: RankTrace, owner: Sequence[int], chosen: Container[int]
 ) -> tuple[tuple[model.Kernel, ...], Launches, float | None]:
-    """Return what the chosen segments launched, how that lies to the launches, and the share that began promptly."""
+    """Sum the tasks of the ``chosen`` segments by name and kind, and count how closely they follow their launches.
+
+    Return the kernels, longest total first; the counts; and the share (0 to 1) of linked compute kernels that begin
+    within 20 µs of their launch, None without any such kernel.
+    """
     tasks = trace.tasks
     sums = defaultdict[tuple[int, int], list[int]](lambda: [0, 0, 0])
     count = linked = early = lead = computing = prompt = 0
@@ -215,7 +225,7 @@ def _kernels(
 
 
 def _collectives(trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Collective]:
-    """Yield the collectives of the units (by segment), numbered within their unit and group."""
+    """Yield the collectives of ``units`` (by segment) by begin; the index counts from 0 within the unit and group."""
     tasks, numbers = trace.tasks, Counter[tuple[int, str]]()
     for task in cuts.order:
         segment = cuts.owner[task]

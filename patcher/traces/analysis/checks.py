@@ -30,15 +30,12 @@ ON_DEVICE = tuple(name for name in EVERY if name != "outlier")
 
 
 def checked(trace: RankTrace, attribution: Attribution) -> RankProfile:
-    """Return the profile with its checks."""
+    """Return the profile of the attribution with the results of all checks."""
     return dataclasses.replace(attribution.profile, checks=tuple(_checks(trace, attribution)))
 
 
 def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | None = None) -> RankProfile:
-    """Return a profile of the vendor's tables with its checks; with ``only`` of a half-open range of its units.
-
-    Then the tables cannot say which kernels are of these.
-    """
+    """Return a profile of the vendor's tables with its checks, limited to the half-open range ``only`` of units."""
     chosen = [unit for unit in profile.units if only is None or only[0] <= unit.number < only[1]]
     numbers = {unit.number for unit in chosen}
     collectives = tuple(collective for collective in profile.collectives if collective.unit in numbers)
@@ -53,6 +50,7 @@ def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | 
 
 
 def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
+    """Yield every check of a trace, each with its evidence and the diagnoses that a failure withdraws."""
     profile, units = attribution.profile, attribution.profile.units
     unread = Text("{lost:,} events could not be read", trace.lost) if trace.lost else ""
     lost = joined(SEMICOLON, (trace.cut, unread))
@@ -85,16 +83,17 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
 
 
 def _check(name: str, wrong: str, fine: str, withdraws: tuple[str, ...] = ()) -> Check:
-    """Return a check that fails with what is ``wrong``, if anything is."""
+    """Return a check that fails if ``wrong`` is not empty; the evidence is ``wrong``, else ``fine``."""
     return Check(name, not wrong, wrong or fine, withdraws)
 
 
 def mark_name(family: str) -> str:
-    """Return a family of marks as people read it."""
+    """Return a family of marks without its last punctuation: ``ProfilerStep`` for ``ProfilerStep#``."""
     return family.rstrip("#_[")
 
 
 def _count_check(units: Sequence[RecordedUnit]) -> Check:
+    """Check that each unit launched 0.5 to 2 times the median number of kernels; always ok for at most two units."""
     median = statistics.median(unit.kernels for unit in units) if units else 0
     far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
     wrong = Text(
@@ -113,6 +112,7 @@ def _count_check(units: Sequence[RecordedUnit]) -> Check:
 
 
 def _launches_check(launches: Launches) -> Check:
+    """Check that at least 95 % of the tasks are linked to a launch; ok without tasks."""
     share = launches.linked / launches.tasks if launches.tasks else 1.0
     evidence = Text("{share} of {tasks:,} kernels and copies have a launch", percent(share), launches.tasks)
     return Check(
@@ -121,7 +121,11 @@ def _launches_check(launches: Launches) -> Check:
 
 
 def _clock_check(attribution: Attribution) -> Check:
-    """Some µs are normal on NPUs; it matters where that could move a notable share from one kind of free to another."""
+    """Check that few kernels begin over 10 µs before their launch, or that the clock skew moves little time.
+
+    Fails if at least 1 % of the tasks begin early, and their mean lead times the number of tasks is at least 5 % of the
+    units' time. Some µs are normal on NPUs.
+    """
     tasks, _, early, lead = attribution.launches
     if not early:
         return Check(
@@ -142,6 +146,7 @@ def _clock_check(attribution: Attribution) -> Check:
 
 
 def _alone_check(attribution: Attribution) -> Check:
+    """Check that no single kernel takes over 90 % of the device time of its unit."""
     units = zip(attribution.profile.units, attribution.segments, strict=True)
     alone = {
         unit.number: segment.longest for unit, segment in units
@@ -158,7 +163,7 @@ def _alone_check(attribution: Attribution) -> Check:
 
 
 def _host_check(units: Sequence[RecordedUnit]) -> Check:
-    """Check that the host took no longer than the device: what it did after the last kernel is in no unit."""
+    """Check host times over twice the device time: their excess may be 10 % of all device time at most."""
     longer = [unit for unit in units if unit.device_ns and unit.host_ns > LONGER * unit.stage_ns]
     beside = sum(unit.host_ns - unit.stage_ns for unit in longer)
     wrong = ""
@@ -181,6 +186,7 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
 
 
 def _exposed_check(profile: RankProfile) -> Check:
+    """Check that no step of the vendor's file has more exposed than total communication; ok without the file."""
     for step, row in (profile.vendor or {}).items():
         exposed, whole = row.get("communication_not_overlapped_ns", 0), row.get("communication_ns", 0)
         if exposed > whole:
@@ -198,6 +204,7 @@ def _exposed_check(profile: RankProfile) -> Check:
 
 
 def _overlap_check(segments: Sequence[Segment]) -> Check:
+    """Check that marks of consecutive units do not overlap on the host, and that units begin on the device in order."""
     marks = device = 0
     for segment, following in itertools.pairwise(segments):
         marks += segment.mark is not None and segment.mark.end > following.begin

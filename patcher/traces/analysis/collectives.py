@@ -34,11 +34,12 @@ SLOWER = 0.8
 
 
 def sized(profiles: Sequence[RankProfile], waits: Mapping[Key, int]) -> list[RankProfile]:
-    """Return the profiles with the usual time of each collective, and how long it waited for the last rank."""
+    """Return the profiles with ``usual_ns`` and ``waits_ns``, the wait for the last rank, of each collective."""
     return [dataclasses.replace(profile, collectives=tuple(_sized(profile, waits))) for profile in profiles]
 
 
 def _sized(profile: RankProfile, waits: Mapping[Key, int]) -> Iterator[Collective]:
+    """Yield the collectives of a profile with ``waits_ns``, from ``waits``, and ``usual_ns``, from alike ones."""
     kinds: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     every = [
         dataclasses.replace(
@@ -55,12 +56,12 @@ def _sized(profile: RankProfile, waits: Mapping[Key, int]) -> Iterator[Collectiv
 
 
 def _kind(collective: Collective) -> tuple[str, str]:
-    """Return what those have in common that are compared with each other: what they do, and their group."""
+    """Return the key of comparable collectives: the operation, else the name, and the group."""
     return collective.kind or collective.name, collective.group
 
 
 def _usual(times: Mapping[int, list[int]]) -> dict[int, int]:
-    """Size → how long a collective of a kind usually takes; nothing where there are too few. ``times`` by size."""
+    """Return size → usual ns of collectives of one kind, from ``times`` (size → measured ns); empty for under 3."""
     if sum(map(len, times.values())) < FEWEST:
         return {}
     sizes = sorted(times)
@@ -68,7 +69,10 @@ def _usual(times: Mapping[int, list[int]]) -> dict[int, int]:
 
 
 def _bounds(sizes: Sequence[int], at: int, times: Mapping[int, Sequence[int]]) -> Iterator[int]:
-    """Yield how long a message of the ``at``-th size takes at most by each neighbour, the nearest size first."""
+    """Yield upper bounds in ns on the time of a message of ``sizes[at]``, its own size first, then the nearest ones.
+
+    A message of size s that took t gives the bound t * max(1, size / s). Sizes are added until they hold 9 messages.
+    """
     size, count, low, high = sizes[at], 0, at, at + 1
     while count < NEAREST and (low >= 0 or high < len(sizes)):
         smaller = size / sizes[low] if low >= 0 else float("inf")
@@ -80,9 +84,10 @@ def _bounds(sizes: Sequence[int], at: int, times: Mapping[int, Sequence[int]]) -
 
 
 def outlier(profile: RankProfile) -> Diagnosis | None:
-    """Return the collective that took most of what is not usual, with what all such could save in a unit at most.
+    """Diagnose collectives that took over twice their usual time; None if they cost under 5 % of the time.
 
-    Never more than what of a unit is communication that nothing hides.
+    The evidence describes the collective with the largest excess. The saving in a unit is at most the unit's exposed
+    communication.
     """
     slow = [
         collective
@@ -120,7 +125,7 @@ def outlier(profile: RankProfile) -> Diagnosis | None:
 
 
 def _neighbour(every: Iterable[Collective], worst: Collective) -> Collective | None:
-    """Return the fastest one of its kind that carries no less, as an example; None if that is ``worst`` itself."""
+    """Return the fastest comparable collective that carries as much as ``worst``; None if that is ``worst``."""
     alike = [
         collective
         for collective in every
@@ -131,7 +136,7 @@ def _neighbour(every: Iterable[Collective], worst: Collective) -> Collective | N
 
 
 def _split(collective: Collective) -> str:
-    """Return how much of it is waiting for the last rank, and how much transfer, by the ranks or by the vendor."""
+    """Return a sentence on how much of a collective is waiting and how much transfer, if vendor or ranks tell."""
     if collective.transit_ns is not None:
         return Text(
             "Of that {transit} transit, {waiting} waiting, {idle} idle, according to the vendor.",
@@ -146,6 +151,7 @@ def _split(collective: Collective) -> str:
 
 
 def _advice(collective: Collective) -> str:
+    """Return what to look at next: all ranks if the wait is unknown, the device if mostly idle, else the link."""
     if collective.waits_ns is None and collective.transit_ns is None:
         return Text("report all ranks, which tells waiting from transfer; then look at what shares the link")
     if 2 * (collective.idle_ns or 0) > collective.ns:
@@ -154,12 +160,12 @@ def _advice(collective: Collective) -> str:
 
 
 def is_unaligned(collective: Collective) -> bool:
-    """Tell whether some of its pieces are larger than 512 bytes, and no multiple of that."""
+    """Tell whether a piece of the collective is larger than 512 bytes, and no multiple of 512."""
     return any(map(_is_odd, collective.pieces))
 
 
 def on_links(collective: Collective) -> tuple[int, int, int]:
-    """Return what went over links of the node: the bytes, the nanoseconds, and those of unaligned pieces."""
+    """Return bytes and ns of a collective's pieces on links within the node, and the ns of the unaligned pieces."""
     odd = sum(piece.ns for piece in collective.pieces if _is_odd(piece))
     return (
         sum(piece.bytes * piece.count for piece in collective.pieces),
@@ -169,7 +175,7 @@ def on_links(collective: Collective) -> tuple[int, int, int]:
 
 
 def unaligned(profile: RankProfile) -> Diagnosis | None:
-    """Return the collectives with unaligned pieces, and whether those moved slower than the others."""
+    """Diagnose collectives that move pieces of over 512 bytes and no multiple of 512; None without any."""
     odd_collectives = [collective for collective in profile.collectives if is_unaligned(collective)]
     if not odd_collectives:
         return None
@@ -198,7 +204,10 @@ def unaligned(profile: RankProfile) -> Diagnosis | None:
 
 
 def _beside(own_size: float, other: float) -> tuple[str, bool]:
-    """Return how fast unaligned pieces moved beside others, as a sentence, and whether they may have been slower."""
+    """Return a sentence that compares the GB/s of unaligned and other pieces, and whether unaligned ones may be slower.
+
+    If a rate is 0, the sentence is "", and they may be slower.
+    """
     if not (own_size and other):
         return "", True
     slower = own_size < SLOWER * other
@@ -213,6 +222,6 @@ def _is_odd(piece: LinkPiece) -> bool:
 
 
 def _rate(pieces: Sequence[LinkPiece]) -> float:
-    """GB/s; 0 without pieces."""
+    """Return the rate of pieces in GB/s; 0 without pieces."""
     ns = sum(piece.ns for piece in pieces)
     return sum(piece.bytes * piece.count for piece in pieces) / ns if ns else 0.0

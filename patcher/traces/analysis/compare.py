@@ -42,9 +42,9 @@ Time = Callable[[model.RecordedUnit], int]
 
 
 def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model.Comparison:
-    """Return the difference of the median unit, with its interval, in parts and in kernels and modules.
+    """Compare two sides: the change of the median unit with its 95 % interval, and of its parts, kernels and modules.
 
-    Where the sides cannot be compared, the reasons are there and nothing else, unless ``force`` is True.
+    If the sides cannot be compared, ``refused`` has the reasons, and changes are left out unless ``force`` is True.
     """
     clock = "device" if any(profile.total_ns for profile in (*before, *after)) else "host"
     time = operator.attrgetter(f"{clock}_ns")
@@ -70,9 +70,9 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
 
 
 def _captures(profiles: Profiles, time: Time) -> Captures:
-    """Return the steps of each window: of its ranks, which do the same step together, the one that took longest.
+    """Return the units of each window of a side; of ranks that recorded the same unit, the one that took longest.
 
-    The n-th profile of each rank is of the n-th window.
+    The n-th profile of each rank belongs to the n-th window. A profile without a rank is a window of its own.
     """
     turns = Counter[int | None]()
     windows: dict[object, dict[int, list[model.RecordedUnit]]] = {}
@@ -85,6 +85,7 @@ def _captures(profiles: Profiles, time: Time) -> Captures:
 
 
 def _verdict(change: tuple[int, int, int] | None, counts: Sequence[int], otherwise: Sequence[str]) -> str:
+    """Return the verdict: by where the interval lies to 0; `FEW` for few units, `OTHER` if settings differ."""
     if change is None or math.comb(sum(counts), counts[0]) < CHANCE:
         return model.FEW
     if otherwise:
@@ -94,7 +95,7 @@ def _verdict(change: tuple[int, int, int] | None, counts: Sequence[int], otherwi
 
 
 def _settings(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield in which of its settings the profiler differed, which changes what it costs by itself."""
+    """Yield each profiler setting that differs between the sides, in words; releases are left out."""
     names = dict.fromkeys(name for call in (*before, *after) for name in call.settings if name not in RELEASES)
     for name in names:
         yield from _unlike(name, *([profile.settings.get(name, "") for profile in side] for side in (before, after)))
@@ -106,7 +107,7 @@ def _release(profile: model.RankProfile) -> str:
 
 
 def _places(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield in what else the sides differ: the device, the number of ranks, the ranks, and releases."""
+    """Yield, in words, each difference in device, number of ranks, rank, and release of the target or a library."""
     columns: dict[str, Callable[[model.RankProfile], object]] = {
         Text("device"): lambda profile: profile.device if profile.device not in UNNAMED else "",
         Text("ranks of the run"): operator.attrgetter("world"),
@@ -119,7 +120,7 @@ def _places(before: Profiles, after: Profiles) -> Iterator[str]:
 
 
 def _unlike(name: str, *sides: Sequence[object]) -> Iterator[str]:
-    """Yield the values of both sides where they differ, and each side has some."""
+    """Yield the values of both sides, in words, if they differ; nothing if a side has only None and ""."""
     first, second = ({str(value) for value in side if value not in (None, "")} for side in sides)
     if first and second and first != second:
         yield Text("{name} {before} before, {after} after", name, _joined(first), _joined(second))
@@ -135,6 +136,7 @@ def _side(profiles: Profiles, times: Iterable[int]) -> model.Side:
 
 
 def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
+    """Yield why the sides cannot be compared: failed checks, or another stage, family of marks or window."""
     yield from _failed(Text("before"), before)
     yield from _failed(Text("after"), after)
     stages = [{profile.stage for profile in side} - {""} for side in (before, after)]
@@ -154,12 +156,12 @@ def _failed(side: str, profiles: Profiles) -> Iterator[str]:
 
 
 def _carries_none(check: model.Check) -> bool:
-    """Tell whether data that fails a check carries no verdict, so that there is nothing to compare."""
+    """Tell whether a failure of the check withdraws communication and dispatch, so that nothing can be compared."""
     return {"communication", "dispatch"} <= set(check.withdraws)
 
 
 def _window(profile: model.RankProfile) -> str:
-    """Return the window in the metadata of a profile, else the numbers of its units; "" where these mean nothing."""
+    """Return the window of a profile as text, else the range of its unit numbers; "" if its marks carry no numbers."""
     if profile.metadata and profile.metadata.window:
         return profile.metadata.window.text
     numbers = [unit.number for unit in profile.units]
@@ -169,6 +171,7 @@ def _window(profile: model.RankProfile) -> str:
 
 
 def _notes(before: Profiles, after: Profiles, steps: Captures) -> Iterator[str]:
+    """Yield caveats: few units or captures a side, two profilers, unlike loads, uncounted iterations, failed checks."""
     few = [name for name, side in zip((Text("Before"), Text("After")), steps, strict=True) if len(side) < 2]
     if few:
         yield Text("{sides} there is one unit: a difference of two units has no interval.", joined(AND, few))
@@ -196,7 +199,7 @@ def _notes(before: Profiles, after: Profiles, steps: Captures) -> Iterator[str]:
 
 
 def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Say that the units of one side hold more than those of the other, by marks or metadata: they do other work."""
+    """Yield one sentence if median contents of units (requests, tokens, …) differ by over 10 % between the sides."""
     differing = []
     for name in CONTENTS:
         sides = [[getattr(unit, name) for profile in side for unit in profile.units] for side in (before, after)]
@@ -213,10 +216,10 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
 
 
 def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | None:
-    """Return the difference of the medians within its 95 % interval; None with fewer than two units a side.
+    """Return (low, change, high) in ns: the change of the medians in its 95 % interval; None under two units a side.
 
-    A bootstrap with a fixed seed: it draws windows, then steps of these, so that the windows of a side that differ
-    among themselves widen the interval.
+    A bootstrap with a fixed seed draws windows, then units within them, so that windows that differ among themselves
+    widen the interval.
     """
     first, second = ([[*map(time, steps)] for steps in captures] for captures in samples)
     counts = [sum(map(len, side)) for side in (first, second)]
@@ -245,7 +248,7 @@ def _median(side: Sequence[Sequence[int]]) -> int:
 
 
 def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeChange, ...]:
-    """Return the calls and the time of each kernel or module per unit on both sides; what changed most comes first."""
+    """Return calls and ns per unit of each row of ``field`` (kernels, modules) on both sides, largest change first."""
     units = [max(sum(len(profile.units) for profile in side), 1) for side in (before, after)]
     first, second = (_sums(row for profile in side for row in getattr(profile, field)) for side in (before, after))
     rows = []
@@ -260,7 +263,7 @@ def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeC
 
 
 def _sums(rows: Iterable[model.Kernel | model.CallSums]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Name and kind → the calls of all profiles, and their time."""
+    """Return (name, kind) → calls and ns, summed over all rows; the kind of a module is "module"."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
         key = row.name, row.kind if isinstance(row, model.Kernel) else "module"
@@ -270,7 +273,7 @@ def _sums(rows: Iterable[model.Kernel | model.CallSums]) -> dict[tuple[str, str]
 
 
 def _state(calls: float, now: float, each: float, then: float) -> str:
-    """Return how a name that both sides have changed: its calls per unit, and the time of one of them."""
+    """Return what changed by over 5 %: calls per unit (``calls``, ``now``), else ns a call (``each``, ``then``)."""
     if abs(now - calls) > ALIKE * calls:
         return Text("more often") if now > calls else Text("less often")
     if abs(then - each) > ALIKE * each:

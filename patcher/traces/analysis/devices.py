@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 
 class Device(NamedTuple):
-    """A GPU: TFLOPS without sparsity by type (0: it has none), TB/s of its memory, and where that is printed.
+    """A GPU: dense TFLOPS by size of the elements (0: unsupported), memory bandwidth in TB/s, and the source of both.
 
-    ``single`` is what matmuls of float may reach: TF32 where there is some, which torch takes only if it is allowed to.
+    ``pattern`` is searched in the name of the device. ``single`` is the peak of float matmuls: TF32 where supported,
+    although torch uses it only if allowed to.
     """
 
     pattern: str

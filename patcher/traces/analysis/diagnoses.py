@@ -32,10 +32,7 @@ _EXACT = Text("exact; the saving is an upper bound")
 
 
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
-    """Report on one or several ranks of one run: diagnoses, and the verdict that they come to.
-
-    Stages have nothing to do with each other: each of several has a report of its own within.
-    """
+    """Report on the ranks of one run: diagnoses, and the verdict. Several stages get one nested report each."""
     parts = list(dict.fromkeys(profile.part for profile in profiles))
     if len(parts) < 2:
         return _stage(profiles, named=len(profiles) > 1)
@@ -46,7 +43,7 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
 
 
 def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.TraceReport:
-    """Return the report of one stage; what is found is ``named`` by its profile where it is not the only one."""
+    """Return the report of one stage; if ``named``, each evidence begins with the label of its profile."""
     ranks, exact, waits = met(profiles)
     profiles = collectives.sized(profiles, waits)
     diagnoses = [
@@ -70,12 +67,12 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
 
 
 def _of(profile: str | None, evidence: str) -> str:
-    """Return the evidence, after the name of the profile that it is of, if there is one."""
+    """Return the evidence, after the name of its profile if that is given."""
     return Text("{profile}: {evidence}", profile, evidence) if profile else evidence
 
 
 def _ordered(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
-    """Return of each diagnosis the one with the most to gain; the heaviest warning is the problem, and comes first."""
+    """Return of each id the diagnosis with the largest saving, by severity; the heaviest warning becomes a problem."""
     by_saving = sorted(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0, reverse=True)
     worst = {finding.id: finding for finding in reversed(by_saving)}
     ordered = [finding for finding in by_saving if finding is worst[finding.id]]
@@ -88,7 +85,7 @@ def _ordered(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
 
 
 def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Iterator[model.Diagnosis]:
-    """Yield what is to be said of the parts of the time that weigh; then of the outlier, and of computing."""
+    """Yield the diagnoses of one profile: of large parts of the time, then of collectives, outlier and computing."""
     bounds = _bounds(profile)
     for name, part in _WEIGHED.items():
         saving = min(profile.sum_ns(part), bounds.get(name, profile.total_ns))
@@ -120,7 +117,7 @@ _WEIGHED = {
 
 
 def _said_of(name: str, profile: model.RankProfile, ranks: Sequence[model.Rank], share: str) -> tuple[Text, Text, Text]:
-    """Return the evidence, the advice and the certainty of a diagnosis whose part is ``share`` of the time."""
+    """Return evidence, advice and certainty of the diagnosis ``name``; ``share`` is its share of the time, as text."""
     if name == "communication":
         return (*_communication(profile, ranks, share), _EXACT)
     if name == "collective-idle":
@@ -151,7 +148,7 @@ def _said_of(name: str, profile: model.RankProfile, ranks: Sequence[model.Rank],
 
 
 def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank], share: str) -> tuple[Text, Text]:
-    """Evidence and advice: transit, waiting and idle times come before the network is blamed."""
+    """Return evidence and advice on exposed communication; waiting and idle time come before the network is blamed."""
     hidden = percent(profile.share("overlap_ns"))
     evidence = Text(
         "{share} of the time is communication that nothing hides, {hidden} is hidden behind computing.", share, hidden
@@ -174,7 +171,7 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank], shar
 
 
 def _transit(collectives: Sequence[model.Collective]) -> str:
-    """Return how the vendor divides collectives, as a sentence; "" without any that it divides."""
+    """Return the vendor's shares of transit, waiting and idle time in collectives, as a sentence; "" without any."""
     if not collectives:
         return ""
     whole = sum(collective.ns for collective in collectives) or 1
@@ -192,9 +189,10 @@ def _transit(collectives: Sequence[model.Collective]) -> str:
 
 
 def _bounds(profile: model.RankProfile) -> dict[str, int]:
-    """Bound what can be gained: of communication no time in which the device was idle, and of that no more than it.
+    """Return diagnosis → upper bound in ns of what collectives can save.
 
-    Only where the vendor tells both apart is there something idle; other collectives count whole.
+    ``collective-idle`` is bounded by the idle time that the vendor measured in collectives. If there is some,
+    ``communication`` is bounded by the remaining time of the collectives, else it has no bound.
     """
     idle = sum(collective.idle_ns or 0 for collective in profile.collectives)
     bounds = {"collective-idle": idle}
@@ -204,6 +202,7 @@ def _bounds(profile: model.RankProfile) -> dict[str, int]:
 
 
 def _dispatch(profile: model.RankProfile, share: str) -> tuple[Text, Text, Text]:
+    """Return evidence, advice and certainty for host-bound time: the next kernel was not launched yet."""
     evidence = Text("For {share} of the time the device was free and its next kernel had not been launched.", share)
     if profile.prompt_share is not None:
         prompt = Text("{share} of the kernels start within 20 µs of their launch.", percent(profile.prompt_share, 0))
@@ -213,6 +212,7 @@ def _dispatch(profile: model.RankProfile, share: str) -> tuple[Text, Text, Text]
 
 
 def _lead_in(profile: model.RankProfile, share: str) -> tuple[Text, Text]:
+    """Return evidence and advice for the time before the first kernel."""
     evidence = Text("{share} of the time lies before the first kernel of the first unit.", share)
     longest = max(profile.operators, key=lambda operator: operator.host_ns, default=None)
     if longest and len(profile.units) == 1:
@@ -224,7 +224,7 @@ def _lead_in(profile: model.RankProfile, share: str) -> tuple[Text, Text]:
 
 
 def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Return the slowest unit, each from its first kernel on: a lead-in is a finding of its own."""
+    """Diagnose the slowest unit if it took over 1.3 times the median, without lead-in; else, or under 3 units, None."""
     if len(profile.units) < 3:
         return None
     time = operator.attrgetter("host_ns" if profile.on_host else "stage_ns")
@@ -247,7 +247,7 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
-    """Return in what the slowest unit differs on the device from the usual one."""
+    """Return by which part and kernels the slowest unit exceeds the usual one, in sentences; "" without a device."""
     if profile.on_host:
         return ""
     more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS if part != "lead_in_ns"}
@@ -261,7 +261,7 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
 
 
 def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Return the operators that take most of the time on the host, where there is no device."""
+    """Diagnose the operators that take most host time if nothing ran on a device; else, or without operators, None."""
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     if not profile.on_host or not calls:
         return None
@@ -276,6 +276,7 @@ def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
+    """Diagnose a device that computes for 80 % of the time or more, with its longest kernels; below that None."""
     share = profile.share("compute_ns", "overlap_ns")
     if share < 1 - 2 * NOTABLE:
         return None
@@ -296,6 +297,10 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis | None:
+    """Diagnose ranks that wait for each other, and the straggler if there is a clear one; None if the waits are small.
+
+    Small is under 2.5 % of the rank's median unit. ``exact`` tells whether the trace names the groups of collectives.
+    """
     if len(ranks) < 2:
         return None
     waits = max(ranks, key=lambda rank: rank.waits_per_unit)
@@ -343,6 +348,10 @@ def _rank(rank: model.Rank) -> str:
 def _verdict(
     profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis], whose: Mapping[str, str]
 ) -> model.Verdict:
+    """Return the verdict: the title of the problem, or that nothing stands out, or that the data supports none.
+
+    ``whose`` maps the source of a profile to its label.
+    """
     withdrawn = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
     if not profiles or set(DEVICE) <= withdrawn:
@@ -358,7 +367,7 @@ def _verdict(
 
 
 def _withdrawals(profiles: Sequence[model.RankProfile], whose: Mapping[str, str]) -> Iterator[str]:
-    """Yield what each check that failed withdraws."""
+    """Yield for each failed check its evidence and the diagnoses that it withdraws; ``whose``: source → label."""
     for profile in profiles:
         for check in profile.failed:
             if not (profile.on_host and check.id == "kernels"):  # there is nothing that could launch one
@@ -366,14 +375,14 @@ def _withdrawals(profiles: Sequence[model.RankProfile], whose: Mapping[str, str]
 
 
 def _withdrawal(check: model.Check) -> str:
-    """Return the evidence of a failed check, and the diagnoses that it withdraws."""
+    """Return the evidence of a failed check, with the ids of the diagnoses that it withdraws."""
     names = [name for name in check.withdraws if name in model.TITLES]
     rests = Text("every verdict") if set(EVERY) <= set(names) else ", ".join(names)
     return Text("{evidence} (withdrawn: {rests})", check.evidence, rests) if names else check.evidence
 
 
 def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
-    """Return what the guide's rule says of the rank that is free most, and why that is not what we say."""
+    """Return the guide's rule for the rank with the most free time, and why the verdict differs; "" if it does not."""
     with_time = [profile for profile in profiles if profile.total_ns]
     if not with_time:
         return "", ""

@@ -35,7 +35,7 @@ _NEAR = 8  # tasks to both sides among which others of a replay are looked for
 
 
 class GapPlace(NamedTuple):
-    """Numbers of names, UNKNOWN in what is not at one place: see `model.FreeGap`."""
+    """Key of a place: kernels and stream as numbers of names, UNKNOWN if these differ; see `model.FreeGap`."""
 
     graph: str
     before: int
@@ -49,7 +49,7 @@ _Key = tuple[GapPlace, HostAround, int, bool]
 
 
 class GapSums:
-    """The gaps of the ``chosen`` segments, summed by what they have in common."""
+    """Gaps of the ``chosen`` segments, summed by their place on the device and the state of the host."""
 
     def __init__(self, trace: RankTrace, cuts: Split, chosen: Collection[int], threads: Sequence[HostThread]) -> None:
         self.trace, self.cuts = trace, cuts
@@ -70,7 +70,10 @@ class GapSums:
         self._add_rest()
 
     def _add_long(self, gap: Idle) -> None:
-        """Sum what is short although it is not the device that waits, and keep the others."""
+        """Keep a gap for `_add_places`, or sum it as a short gap if it is under 100 µs and no call held the host up.
+
+        From 2 * ``KEPT`` kept gaps on, all but the ``KEPT`` longest move to ``rest``, by place.
+        """
         held = self.calls.held_in(gap) if self.trace.calls else None
         waits = gap.part == "free_waiting_ns" or self._graph(gap) == "within"
         if held is None and not waits and gap.ns < LATE_NS:
@@ -84,6 +87,7 @@ class GapSums:
             self.places = sorted(longest[:KEPT], key=lambda place: place[0].place)
 
     def _add_short(self, gap: Idle) -> None:
+        """Sum a gap by its part of the unit, and by whether it lies within a replayed graph; kernels do not count."""
         graph = "within" if self.replays and self._continues(gap) else ""
         gap_sum = self.short.get((graph, gap.part))
         if gap_sum is None:
@@ -92,7 +96,7 @@ class GapSums:
         gap_sum.add(gap)
 
     def _continues(self, gap: Idle) -> bool:
-        """Tell whether a short gap lies within a replay, with a quick look: there are as many of them as tasks."""
+        """Tell by the nearest tasks alone whether a short gap lies within a replayed graph."""
         order, key = self.cuts.order, self.trace.tasks.key
         own_key = key[order[gap.place]]
         if own_key == UNKNOWN or gap.before == UNKNOWN or key[gap.before] != own_key:
@@ -101,7 +105,10 @@ class GapSums:
         return any(key[task] == own_key for task in near)
 
     def _graph(self, gap: Idle) -> str:
-        """Say how a gap lies to replays of graphs, all of whose tasks have the key of one launch."""
+        """Return how a gap lies to replayed graphs: within, between, behind, before, or "".
+
+        A graph is replayed where at least 3 tasks near the gap share the key of one launch.
+        """
         if not self.replays:
             return ""
         order, key = self.cuts.order, self.trace.tasks.key
@@ -125,7 +132,7 @@ class GapSums:
         return GapPlace(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
 
     def _moments(self, gap: Idle, held: Held | None, working: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield thread and time of where the host called for what follows a gap, and of where it was meanwhile."""
+        """Yield two (thread, time) moments: of the call that enqueued the task after a gap, and during the gap."""
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         thread, enqueued = tasks.thread[task], tasks.enqueued[task]
         yield thread, enqueued
@@ -137,7 +144,7 @@ class GapSums:
             yield thread, enqueued
 
     def _add_places(self, threads: Sequence[HostThread]) -> None:
-        """Sum the gaps that were kept by their place and by what was around it on the host."""
+        """Sum the kept gaps by their place and by the operator and module around them on the host."""
         working = {*self.trace.tasks.thread, self.calls.main}
         moments = [moment for gap, held in self.places for moment in self._moments(gap, held, working)]
         around = iter(host_around(self.trace, threads, moments))
@@ -145,6 +152,12 @@ class GapSums:
             self._add_place(gap, held, launch, meanwhile)
 
     def _add_place(self, gap: Idle, held: Held | None, launch: HostAround, meanwhile: HostAround) -> None:
+        """Sum a gap by place and host: at the launch if that came in the first half of the gap, else during the gap.
+
+        ``launch`` is around the call that enqueued the next task, ``meanwhile`` around the host during the gap.
+        ``held`` is the call that held the host up; if it is None and the host was in no operator, a built-in function
+        of Python is looked for.
+        """
         within = held is None and meanwhile.operator != UNKNOWN
         if held is None and not within and self.trace.functions:
             held = self.functions.held_in(gap)
@@ -165,7 +178,7 @@ class GapSums:
             gap_sum.held[call, host] += held.ns
 
     def _add_rest(self) -> None:
-        """Count what was not kept with what was, where its kernels are met with one state of the host alone."""
+        """Add the gaps of ``rest`` to the sum of their place if it has one state of the host, else to one with none."""
         keys_of: dict[GapPlace, list[_Key]] = defaultdict(list)
         for key in self.sums:
             keys_of[key[0]].append(key)
@@ -174,9 +187,9 @@ class GapSums:
             self.sums[(place, NOWHERE, UNKNOWN, False) if more else key].merge(gap_sum)
 
     def gaps(self, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]) -> tuple[model.FreeGap, ...]:
-        """Return the places at which the units were free, that with the most time first.
+        """Return the 100 places with the most free time, longest first.
 
-        ``units`` are by segment, ``drawn`` the numbers of those in which a page shows the places.
+        ``units`` are by segment. Places get spots in the units whose numbers are in ``drawn``.
         """
         gaps = [self._gap(key, gap_sum, units, drawn) for key, gap_sum in self.sums.items()]
         gaps.sort(key=lambda gap: (-gap.ns, gap.before, gap.after, gap.stream))
@@ -185,6 +198,7 @@ class GapSums:
     def _gap(
         self, key: _Key, gap_sum: _GapSum, units: Mapping[int, model.RecordedUnit], drawn: Collection[int]
     ) -> model.FreeGap:
+        """Build the `FreeGap` of one sum; begins are relative to the unit's begin, spots are of ``drawn`` units."""
         texts = self.trace.names.texts
         place, host, call, within = key
         (call, around), held = max(gap_sum.held.items(), key=lambda item: item[1], default=((call, host), 0))
@@ -211,7 +225,7 @@ class GapSums:
 
 
 class _GapSum:
-    """Gaps that have all in common: by unit their time and the longest of them, and the calls that held up the host."""
+    """Sum of gaps with one key: per segment their ns and the longest gap, per call and host state the ns held up."""
 
     def __init__(self) -> None:
         self.ns = self.count = 0

@@ -22,7 +22,7 @@ _DRAINS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
 
 
 class Held(NamedTuple):
-    """The call in which a thread of the host was: ``ns`` of the gap lie in it."""
+    """A call of the host that overlaps a gap by ``ns``; ``name`` is the number of its name."""
 
     begin: int
     ns: int
@@ -31,7 +31,7 @@ class Held(NamedTuple):
 
 
 class HostHolds:
-    """The long ``calls`` of each thread of a timeline; ``main`` is the thread of the marks."""
+    """Long ``calls`` of each thread of a trace, to look up the call that held the host up; ``main`` has the marks."""
 
     def __init__(self, trace: RankTrace, cuts: Split, calls: Mapping[int, RangeColumns]) -> None:
         self.trace, self.cuts = trace, cuts
@@ -39,7 +39,11 @@ class HostHolds:
         self.main = main_thread(trace)
 
     def held_in(self, gap: Idle) -> Held | None:
-        """Return the call that held up the host in a gap: of the launching thread, or of the main one."""
+        """Return the call that held the host up in a gap; None if there is none, or the next task has no launch.
+
+        Looks at the launching thread, then at the main one; at all threads if the task was enqueued early and launched
+        late.
+        """
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         asked, launched, thread = tasks.enqueued[task], tasks.launched[task], tasks.thread[task]
         if launched == UNKNOWN:
@@ -56,9 +60,9 @@ class HostHolds:
         return held
 
     def _in_call(self, gap: Idle, thread: int, begin: int, end: int, *, draining: bool = False) -> Held | None:
-        """Return the long call of a thread between two times that has most of a gap, if that is half of it.
+        """Return the long call that overlaps ``begin`` to ``end`` and covers most of a gap, at least half of it.
 
-        Else, if ``draining``, the last one that ended when the device had run dry.
+        Else, if ``draining``, a synchronising call that began before the gap; else None.
         """
         columns = self.columns.get(thread)
         if columns is None:
@@ -86,7 +90,7 @@ def main_thread(trace: RankTrace) -> int:
 
 
 class CallColumns:
-    """The calls of a thread in the order of their begin, and up to where each and those before it ``reach``."""
+    """Calls of a thread by begin; ``reach`` is the latest end of each call and those before it. Sorts ``ranges``."""
 
     def __init__(self, ranges: RangeColumns) -> None:
         ranges.sort()

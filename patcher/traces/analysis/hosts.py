@@ -24,10 +24,10 @@ CallTable = dict[int, list[int]]
 
 
 class HostAround(NamedTuple):
-    """The operator and the module around a moment of the host: numbers of names, UNKNOWN for none.
+    """Operator and module around a moment of the host, as numbers of names; UNKNOWN for none.
 
-    The ``operator`` is the outermost of those of one library that lie within each other: ``aten::item``, and not what
-    that calls. The ``module`` is the innermost.
+    The ``operator`` is the outermost of nested operators of one library: ``aten::item``, not the operators that it
+    calls. The ``module`` is the innermost.
     """
 
     operator: int
@@ -40,7 +40,7 @@ NOWHERE = HostAround(UNKNOWN, UNKNOWN)
 def host_around(
     trace: RankTrace, threads: Sequence[HostThread], moments: Sequence[tuple[int, int]]
 ) -> list[HostAround]:
-    """Return what was around each of some moments, which are a thread (or UNKNOWN) and a time."""
+    """Return the operator and module around each moment (thread, time); `NOWHERE` for the thread UNKNOWN."""
     by_thread = defaultdict[int, list[int]](list)
     for place, (thread, _) in enumerate(moments):
         by_thread[thread].append(place)
@@ -59,7 +59,7 @@ def host_around(
 
 
 def _outermost(operators: NestedRanges, index: int, libraries: Sequence[str]) -> int:
-    """Return the name (its number) of the outermost operator around ``index`` within calls of one library."""
+    """Return the name number of the outermost operator around ``index`` within one library; UNKNOWN without any."""
     name = UNKNOWN
     library = None
     for outer in operators.around(index):
@@ -71,10 +71,10 @@ def _outermost(operators: NestedRanges, index: int, libraries: Sequence[str]) ->
 
 
 class HostSums:
-    """The calls of the host in the ``chosen`` segments, with the tasks that they launched.
+    """Calls of the host in the ``chosen`` segments, with the tasks that they launched.
 
-    ``times`` maps a segment to phase → time of the kernels that it launched, to nothing where no unit trains. The tasks
-    of ``replays`` that were joined count as captured.
+    ``times`` is segment → phase → ns of the kernels that it launched, without phases if no unit trains. Joined tasks of
+    ``replays`` count for the operators and modules of their capture.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class HostSums:
         }
 
     def _enqueued(self) -> list[array[int]]:
-        """Return the tasks that each thread enqueued in the chosen segments, in the order in which it did."""
+        """Return for each thread the tasks that it enqueued in the chosen segments, by time."""
         tasks = self.trace.tasks
         threads = [array("i") for _ in self.trace.threads]
         for task, (segment, thread) in enumerate(zip(self.owner, tasks.thread, strict=True)):
@@ -113,7 +113,7 @@ class HostSums:
         return [array("i", sorted(enqueued, key=tasks.enqueued.__getitem__)) for enqueued in threads]
 
     def _counted(self, ranges: NestedRanges) -> bytearray:
-        """Return 1 for each range that began in a chosen segment, else 0."""
+        """Return a byte for each range: 1 if it began in a chosen segment, else 0."""
         counted = bytearray(len(ranges.begin))
         for window in self.windows:
             first, end = (bisect_left(ranges.begin, time) for time in (window.begin, window.end))
@@ -123,9 +123,10 @@ class HostSums:
     def _add_operators(
         self, operators: NestedRanges, tasks: Sequence[int], phase_names: Mapping[int, int], thread_phase: int
     ) -> None:
-        """Give each task to the innermost operator around it, and each operator its time without those that it called.
+        """Add each task to the innermost operator around it, and to each operator its host time without nested ones.
 
-        The phase of a task is the latest in ``phase_names`` (name → phase) of the operators around it, or the thread's.
+        The time of a task is also added to its phase: the latest in ``phase_names`` (name → phase) of the operators
+        around it, else ``thread_phase``.
         """
         sums, counted = self.operator_calls, self._counted(operators)
         phases = _phases(operators, phase_names, thread_phase)
@@ -157,7 +158,7 @@ class HostSums:
                 sums[names[parent]][3] -= (end if end < parent_end else parent_end) - begin
 
     def _add_modules(self, modules: NestedRanges, tasks: Sequence[int]) -> None:
-        """Give each task to every module around it, once to each name."""
+        """Add each task to every module around it, once for each name, and each call to its module."""
         count, ns = array("q", bytes(8 * len(modules.begin))), array("q", bytes(8 * len(modules.begin)))
         columns = self.trace.tasks
         for task, index in zip(tasks, modules.innermost(map(columns.enqueued.__getitem__, tasks)), strict=True):
@@ -186,7 +187,7 @@ def _without(joined: Collection[int], tasks: Sequence[int]) -> Sequence[int]:
 
 
 def _phases(operators: NestedRanges, phase_names: Mapping[int, int], thread_phase: int) -> bytearray:
-    """Return the phase of each operator; nothing where all have that of their thread."""
+    """Return each operator's phase: the latest around it, at least ``thread_phase``; empty without ``phase_names``."""
     if not phase_names:
         return bytearray()
     phases = bytearray(len(operators.begin))
@@ -199,14 +200,14 @@ def _phases(operators: NestedRanges, phase_names: Mapping[int, int], thread_phas
 
 
 def _add_joined(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
-    """Add what replays were joined with; a name of which nothing was called but in a graph was called once."""
+    """Add the sums of joined replays to ``sums``, in place; a name that ran only in a graph counts as called once."""
     for name, values in joined.items():
         sums[name][:] = map(operator.add, sums[name], values)
         sums[name][0] = sums[name][0] or 1
 
 
 def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
-    """Return the names that were called, that with the longest time on the device first."""
+    """Return the sums of each name that was called, longest device time first."""
     by_name: dict[str, list[int]] = {}
     for number, values in sums.items():
         if values[0]:  # operators of one name with different shapes have several numbers

@@ -14,9 +14,9 @@ LATE_NS, WAITING_NS = 100_000, 20_000
 
 
 class Idle(NamedTuple):
-    """A stretch of ``ns`` in which nothing runs: its ``place`` in the order of the tasks is that of the task behind it.
+    """A stretch of ``ns`` in which no task runs; ``place`` is that of the next task in the order of begins.
 
-    ``before`` is the task that ended last, ``part`` the part of the unit that the gap is of.
+    ``before`` is the task that ended last, ``part`` the part of the unit that most of the stretch belongs to.
     """
 
     begin: int
@@ -29,9 +29,10 @@ class Idle(NamedTuple):
 
 
 def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idle]:
-    """Yield every stretch of the chosen segments in which no task runs, in order: they add up to what is free in these.
+    """Yield every stretch of the chosen segments in which no task runs, in order.
 
-    Segments begin and end with a task, so no gap reaches from one into the next; what a lead-in has counts, too.
+    The stretches add up to the free time of the segments, lead-in included. None reaches from one segment into the
+    next.
     """
     tasks, segments = trace.tasks, cuts.segments
     stretches = iter([(segment.ends, at) for at, segment in enumerate(segments) if segment.ends > segment.leads])
@@ -55,7 +56,7 @@ def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idl
 
 
 def _part(segment: Segment, begin: int, end: int, launched: int) -> str:
-    """Return the part of its unit that a gap is of, for the most, where what follows was ``launched`` then."""
+    """Return the part of the unit that most of a gap is; ``launched`` is the launch of the next task, or UNKNOWN."""
     if begin < segment.starts:
         return "lead_in_ns"
     if launched == UNKNOWN:

@@ -22,7 +22,7 @@ HostCalls = Mapping[str, Mapping[int, CallColumns]]
 
 
 class _Window(NamedTuple):
-    """The part of a trace that is drawn: ``segment`` is the unit's, from ``begin`` to ``end`` it is on the device."""
+    """The part of a trace that is drawn: one ``segment``, from ``begin`` to ``end`` on the device."""
 
     trace: RankTrace
     cuts: Split
@@ -31,12 +31,12 @@ class _Window(NamedTuple):
     end: int
 
     def span(self, begin: int, end: int, kind: str, name: str, *, own: bool) -> model.Span | None:
-        """Return what lies in the window of a stretch of time; None where nothing does."""
+        """Return the span from ``begin`` to ``end``, clipped to the window, relative to its begin; None outside."""
         first, last = max(begin, self.begin), min(end, self.end)
         return model.Span(first - self.begin, last - first, kind, name, own) if first < last else None
 
     def merged(self, spans: Iterable[model.Span | None]) -> tuple[model.Span, ...]:
-        """Return spans of one row, in order, with neighbours made one where nobody can tell them apart."""
+        """Return the spans of one row, in order; neighbours too near to be told apart become one, None is skipped."""
         merged_spans: list[model.Span] = []
         near = (self.end - self.begin) // _PIXELS
         for span in spans:
@@ -52,7 +52,7 @@ class _Window(NamedTuple):
 def lanes(
     trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split, calls: HostCalls
 ) -> Iterator[model.Lanes]:
-    """Yield the median unit and, if it is another one, the slowest; ``units`` by segment."""
+    """Yield the lanes of the median unit and, if that is another one, of the slowest; ``units`` are by segment."""
     if not units:
         return
     times = {at: model.duration_of(unit) for at, unit in units.items()}
@@ -69,7 +69,7 @@ def lanes(
 
 
 def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[model.Span, ...]]:
-    """Stream → what ran there, and when tasks were launched."""
+    """Return the spans of each stream in the window, and the spans of launches."""
     tasks, texts = window.trace.tasks, window.trace.names.texts
     streams: dict[str, list[model.Span | None]] = {}
     launched: list[tuple[int, bool]] = []
@@ -86,7 +86,7 @@ def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[m
 
 
 def _marks(window: _Window) -> tuple[model.Span, ...]:
-    """Return the marks of the units on the host; none where the trace has none."""
+    """Return the marks of the units on the host; empty if the trace has none."""
     marks = (
         (at, segment, segment.mark)
         for at, segment in enumerate(window.cuts.segments)
@@ -99,7 +99,7 @@ def _marks(window: _Window) -> tuple[model.Span, ...]:
 
 
 def _calls(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[model.Span, ...]]]:
-    """Row → the long calls of a thread, those within others left out: of each kind the threads with most of them."""
+    """Yield (label, spans) of the outermost long calls, for the two threads of each kind with the most of them."""
     texts = window.trace.names.texts
     for kind, threads in calls.items():
         rows = []
@@ -116,7 +116,7 @@ def _calls(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[model
 
 
 def _merged(last: model.Span, span: model.Span, near: int) -> model.Span | None:
-    """Return two spans that follow each other as one, if they are of one kind, near, and one of them is short."""
+    """Return two successive spans as one; None if they are unlike, more than ``near`` apart, or both long."""
     alike = (last.kind, last.own) == (span.kind, span.own)
     if not alike or span.begin_ns - last.begin_ns - last.ns > near or min(last.ns, span.ns) > 4 * near:
         return None

@@ -21,9 +21,10 @@ _Column = list[float]
 
 
 def at_equal_load(sides: Sequence[Sequence[RecordedUnit]], times: Sequence[int]) -> EqualLoad | None:
-    """Estimate the change from one side to the other at equal load, by a regression of ``times`` (ns a step) on it.
+    """Estimate the change of a unit's time between the sides at equal load, with its 95 % interval, by regression.
 
-    None where the load of a step is not known, never differs, or differs with the side alone; and with few steps.
+    ``times`` are in ns, one for each unit of both sides. None if no load is known, no load differs, the load differs
+    with the side alone, or there are too few units.
     """
     units = [unit for side in sides for unit in side]
     base = [_scaled([1.0] * len(units))]
@@ -51,13 +52,13 @@ def at_equal_load(sides: Sequence[Sequence[RecordedUnit]], times: Sequence[int])
 
 
 def _student(free: int) -> float:
-    """Return the standard errors on each side of a 95 % interval: Student's t, expanded around 1.96."""
+    """Return the half-width of a 95 % interval in standard errors: Student's t with ``free`` degrees of freedom."""
     z = 1.959964
     return z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
 
 
 def _beyond(values: Sequence[float], base: Sequence[_Column]) -> _Column:
-    """Return what of a column the columns of ``base``, each of length 1 and at right angles, do not explain."""
+    """Return the residual of ``values`` after projection on the columns of ``base``, which are orthonormal."""
     residual = [float(value) for value in values]
     for column in base:
         along = _dot(residual, column)

@@ -14,7 +14,7 @@ _NEVER = 1 << 63
 
 
 class NestedRanges:
-    """The ranges of a thread in the order of their begin; ``parent`` is the index of the range around each."""
+    """Ranges of a thread by begin; ``parent`` is the index of the range around each. Sorts ``ranges`` in place."""
 
     def __init__(self, ranges: RangeColumns) -> None:
         ranges.sort()
@@ -30,7 +30,7 @@ class NestedRanges:
             open_ends.append(end)
 
     def innermost(self, times: Iterable[int]) -> Iterator[int]:
-        """Yield the index of the innermost range at each of ``times``, which are in order; UNKNOWN for none."""
+        """Yield the index of the innermost range at each of ``times``, which are ascending; UNKNOWN for none."""
         started, index = 0, UNKNOWN
         for time in times:
             if started < len(self.begin) and self.begin[started] <= time:
@@ -48,7 +48,7 @@ class NestedRanges:
 
 
 class HostThread(NamedTuple):
-    """The operators and the modules that called on one thread."""
+    """Operators and modules of one thread, as nested ranges."""
 
     operators: NestedRanges
     modules: NestedRanges

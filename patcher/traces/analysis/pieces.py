@@ -14,7 +14,7 @@ from patcher.traces.sidecar import Metadata, uncounted_total
 
 
 def joined(profiles: Iterable[RankProfile]) -> list[RankProfile]:
-    """Join the profiles of consecutive pieces of one window into one, and leave the others as they are."""
+    """Join the profiles of consecutive pieces of one window into one; other profiles stay as they are."""
     windows: list[list[RankProfile]] = []
     open_windows: dict[Hashable, list[RankProfile]] = {}
     for profile in sorted(profiles, key=_number):
@@ -47,6 +47,7 @@ def _window(profile: RankProfile) -> Hashable:
 
 
 def _join(pieces: Sequence[RankProfile]) -> RankProfile:
+    """Join the pieces of one window: units are put in a row, calls and times summed, checks and gaps merged."""
     units = tuple(_units(pieces))
     sums = {"calls": sum, "kernels": sum, "ns": sum, "host_ns": sum}
     return dataclasses.replace(
@@ -73,7 +74,7 @@ def _join(pieces: Sequence[RankProfile]) -> RankProfile:
 
 
 def _units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
-    """Yield the units of all pieces. Uncounted iterations before the first one of a piece lie in the piece before."""
+    """Yield the units of all pieces; ``uncounted`` of a later piece's first unit begins after the piece before."""
     before: int | None = None  # in the window, up to the last unit of the piece before
     for piece in pieces:
         assert piece.metadata is not None  # noqa: S101  (`_window` looked)
@@ -87,7 +88,7 @@ def _units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
 
 
 def _alike(pieces: Sequence[RankProfile], field: str, key: Sequence[str]) -> list[list[Any]]:
-    """Return the rows of a field of all pieces, put together by the values of ``key``."""
+    """Return the rows of ``field`` of all pieces, grouped by the attributes in ``key``."""
     groups: dict[Hashable, list[Any]] = {}
     for piece in pieces:
         for row in getattr(piece, field):
@@ -98,7 +99,7 @@ def _alike(pieces: Sequence[RankProfile], field: str, key: Sequence[str]) -> lis
 def _summed(
     pieces: Sequence[RankProfile], field: str, key: Sequence[str], how: Mapping[str, Callable[[list[Any]], Any]]
 ) -> tuple[Any, ...]:
-    """Return the rows of a field, one for all that are alike, longest first; ``how`` makes one value of several."""
+    """Merge the rows of ``field`` that agree in ``key``, longest first; ``how``: attribute → merge function."""
     rows = [
         dataclasses.replace(
             group[0], **{name: make([getattr(row, name) for row in group]) for name, make in how.items()}
@@ -114,7 +115,7 @@ def _known_sum(values: list[int | None]) -> int | None:
 
 
 def _kernel_uses(pieces: Sequence[RankProfile]) -> Iterator[KernelUse]:
-    """Kernels by shape; their ratios are means over calls."""
+    """Yield kernels by shape over all pieces, longest first; ratios are means weighted by calls."""
     groups = _alike(pieces, "kernel_uses", ("name", "core", "shapes", "types", "block_dim", "state"))
     for group in sorted(groups, key=lambda group: -sum(use.ns for use in group)):
         names = dict.fromkeys(name for use in group for name in use.ratios)
@@ -135,7 +136,7 @@ def _mean(weighted: Sequence[tuple[float, int]]) -> float:
 
 
 def _gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
-    """Places where the device was free, with the unit in which most of that lies."""
+    """Yield the places at which the device was free over all pieces, longest first; ``unit`` is that with the most."""
     key = ("kind", "before", "after", "stream", "graph", "part", "call", "operator", "within", "module")
     groups = _alike(pieces, "gaps", key)
     for group in sorted(groups, key=lambda group: -sum(gap.ns for gap in group)):
@@ -150,7 +151,7 @@ def _gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
 
 
 def _checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
-    """Yield each check once: as it failed in the first piece in which it did, else as it stands in the first piece."""
+    """Yield each check once: the first failure, else the first result; the evidence counts the failed pieces."""
     for group in _alike(pieces, "checks", ("id",)):
         failed = next((check for check in group if not check.ok), group[0])
         count = sum(not check.ok for check in group)
@@ -173,7 +174,7 @@ def _replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
 
 
 def _lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iterator[Lanes]:
-    """Yield what was drawn of the slowest unit of all, and of a unit that is as long as the median, or nearly."""
+    """Yield the lanes nearest to the median of all units, and those of the slowest unit if a piece has drawn it."""
     drawn = [lanes for piece in pieces for lanes in piece.lanes]
     median, slowest = model.median_unit(units), max(units, key=model.duration_of, default=None)
     if not drawn or median is None or slowest is None:
@@ -186,7 +187,7 @@ def _lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iter
 
 
 def _metadata(pieces: Sequence[Metadata]) -> Metadata:
-    """Say that of the last piece, which knows why the window was closed, with the units of all."""
+    """Return the metadata of the last piece, which has why the window was closed, with the units of all pieces."""
     listed = [unit for piece in pieces for unit in sidecar.listed_units(piece.raw)]
     units = {number: unit for piece in pieces for number, unit in piece.units.items()}
     return dataclasses.replace(pieces[-1], units=units, raw={**pieces[-1].raw, "units": listed})

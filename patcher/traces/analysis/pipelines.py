@@ -29,7 +29,10 @@ def between_two(collective: Collective) -> bool:
 
 
 def bubble(profile: RankProfile, profiles: Sequence[RankProfile]) -> Diagnosis | None:
-    """Diagnose how long a stage is in exposed sends and receives, and what the stages of ``profiles`` compute."""
+    """Diagnose exposed sends and receives of a pipeline stage; None if they take under 10 % of the time.
+
+    The evidence compares the compute time of ``profiles``, the stages, if it is unequal.
+    """
     transfers = [collective for collective in profile.collectives if between_two(collective)]
     times: Counter[int] = Counter()
     for collective in transfers:

@@ -14,11 +14,11 @@ Key = tuple[str, int, str, int]
 
 
 def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool, dict[Key, int]]:
-    """Return who waited for whom; whether the trace names all groups; and how long each collective waited.
+    """Match the collectives of ranks; return the sums of each rank, whether all groups are named, and the waits in ns.
 
-    The n-th collective of each group and unit is one meeting of all ranks. All end together, so how much longer it took
-    one rank than the one that came last is what that rank waited. A unit in which the ranks differ in the collectives
-    of a group is left out.
+    The n-th collective of each group and unit is one meeting of all ranks. All end together, so a rank waited by as
+    much as its collective took longer than the shortest one. A unit in which the ranks differ in the collectives of a
+    group is left out. Without a meeting there are no sums.
     """
     together = _together(profiles)
     waits: dict[Key, int] = {}
@@ -52,7 +52,7 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool, dict[K
 
 
 def _together(profiles: Sequence[RankProfile]) -> Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]]:
-    """Unit and group → source of a profile → its collectives there; nothing where the profiles did not meet."""
+    """Return (unit, group) → source of a profile → its collectives; empty for one profile, or several of one rank."""
     together: dict[tuple[int, str], dict[str, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     ranks = [profile.rank for profile in profiles]
     if len(profiles) > 1 and len(set(ranks)) == len(ranks):  # several profiles of one rank did not meet
@@ -63,21 +63,21 @@ def _together(profiles: Sequence[RankProfile]) -> Mapping[tuple[int, str], Mappi
 
 
 def missing(profiles: Sequence[RankProfile]) -> list[int]:
-    """Return the ranks of the run that are in none of ``profiles``; none where nobody wrote down how many there are."""
+    """Return the ranks of the run that are in none of ``profiles``; empty if their number, or a rank, is unknown."""
     reported, worlds = [profile.rank for profile in profiles], {profile.world for profile in profiles}
     world = worlds.pop() if len(worlds) == 1 else None
     return sorted(set(range(world or 0)).difference(reported)) if None not in reported else []
 
 
 def _alike(members: Mapping[str, Sequence[Collective]]) -> bool:
-    """Tell whether several ranks have the same collectives."""
+    """Tell whether there are several ranks with the same collectives in the same order."""
     return (
         len(members) > 1 and len({tuple(collective.name for collective in member) for member in members.values()}) == 1
     )
 
 
 def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
-    """Label profiles so that they differ: by rank, with stage or units, or by the last names of their paths."""
+    """Label several profiles so that they differ: by rank, with stage or units, or by the last parts of their paths."""
     every = list(profiles)
     if len(every) < 2:
         return every

@@ -10,9 +10,9 @@ from patcher.traces.work import inputs_of, work_of
 
 
 def rated(shaped: Mapping[tuple[str, ...], Sequence[int]], device_name: str) -> tuple[OperatorRate, ...]:
-    """Return how fast the operators ran whose shapes are known; those first that take longest.
+    """Return the rates of the operators whose work is known from their shapes, longest first.
 
-    ``shaped`` maps an operator and its inputs to calls, kernels, their time, and the time on the host.
+    ``shaped`` maps an operator and the texts of its inputs to calls, kernels, ns of these, and ns on the host.
     """
     device = device_of(device_name)
     rates = []
@@ -30,7 +30,10 @@ def rated(shaped: Mapping[tuple[str, ...], Sequence[int]], device_name: str) -> 
 
 
 def _least(device: Device | None, operations: int, moved: int, size: int) -> tuple[float | None, str | None]:
-    """Return the nanoseconds that a call takes at least, and what bounds it; None where that is not known."""
+    """Return the least ns of a call by the roofline, and its bound, compute or memory; None twice without a peak.
+
+    ``operations`` and ``moved`` (bytes) are those of a call, ``size`` the bytes of an element.
+    """
     if device is None:
         return None, None
     peak, memory = device.tflops(size), moved / device.tb_per_s / 1e3

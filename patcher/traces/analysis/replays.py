@@ -27,11 +27,11 @@ _COPY, _NEVER = KINDS.index(COPY), 1 << 63
 
 
 class CapturedCall(NamedTuple):
-    """One captured launch: its ``kernel`` ("": not named), ``copy`` if it is one, and what was around it on the host.
+    """One captured launch: its ``kernel`` ("" if unnamed), whether it is a ``copy``, and the host around it.
 
-    ``operator`` is the innermost one, with its inputs where they are known, none without any, and ``call`` tells its
-    calls apart; ``modules`` are all around it, with what tells theirs apart: UNKNOWN for one around the whole capture,
-    which is called by a replay, too.
+    ``operator`` is the innermost operator with its inputs if known, empty without one; ``call`` is the begin of its
+    call. ``modules`` are the name and the begin of each module around the launch: UNKNOWN for a module around the whole
+    capture, which a replay calls, too.
     """
 
     kernel: str
@@ -42,14 +42,14 @@ class CapturedCall(NamedTuple):
 
 
 class CapturedSet(NamedTuple):
-    """The graphs that were captured, one after the other, for batches of ``size`` tokens."""
+    """Graphs that were captured one after the other for batches of ``size`` tokens."""
 
     size: int
     graphs: tuple[tuple[CapturedCall, ...], ...]
 
 
 class Replays:
-    """Replays that were joined: their ``tasks``, those ``placed`` in modules, and sums by numbers of names."""
+    """Joined replays: their ``tasks``, those ``placed`` in modules, and sums of operators and modules by name."""
 
     def __init__(self, trace: RankTrace) -> None:
         self.trace = trace
@@ -67,7 +67,7 @@ class Replays:
         return ReplayJoin(self.count, self.joined, whys) if self.count else None
 
     def join(self, tasks: Sequence[int], graph: Sequence[CapturedCall]) -> None:
-        """Give the tasks of a replay to the operators and modules of its graph."""
+        """Add the tasks of a replay to the sums of the operators and modules of its captured graph, one to one."""
         columns, names = self.trace.tasks, self.trace.names
         for operator, _ in {(call.operator, call.call) for call in graph if call.operator}:
             self.operators[self._number(operator)][0] += 1
@@ -85,7 +85,7 @@ class Replays:
         self.tasks.update(tasks)
 
     def _number(self, operator: tuple[str, ...]) -> int:
-        """Return the number of an operator with the inputs that it was captured with."""
+        """Return the name number of an operator with its captured inputs; a new one is added to the trace."""
         name, *inputs = operator
         if not inputs:
             return self.trace.names[name]
@@ -96,7 +96,7 @@ class Replays:
 
 
 def captured(trace: RankTrace) -> tuple[CapturedSet, ...]:
-    """Return the graphs of at least two launches that were captured during a trace, where their size is known.
+    """Return the graphs captured during a trace, by batch size; without those of one launch, or of unknown size.
 
     The replay of a single kernel looks like any other launch.
     """
@@ -114,7 +114,7 @@ def captured(trace: RankTrace) -> tuple[CapturedSet, ...]:
 
 
 def _calls(trace: RankTrace, around: HostThread, launches: CapturedLaunches) -> Iterator[CapturedCall]:
-    """Yield the launches of a captured graph."""
+    """Yield each launch of a captured graph with the operator and the modules around it on the host."""
     texts, operators, modules = trace.names.texts, around.operators, around.modules
     times = launches.time
     columns = (launches.kernel, launches.copy, operators.innermost(times), modules.innermost(times))
@@ -132,7 +132,7 @@ def _calls(trace: RankTrace, around: HostThread, launches: CapturedLaunches) -> 
 
 
 def _size(graph: Iterable[CapturedCall]) -> int | None:
-    """Return the tokens of a batch: the rows that most operators have, of the first of their tensors that has some."""
+    """Return the batch size in tokens: the rows that most operators have in their first matrix; None if unknown."""
     rows = Counter[int]()
     for _, shapes in {(call.call, call.operator[1]) for call in graph if len(call.operator) > 1}:
         with suppress(ValueError, TypeError, RecursionError):
@@ -149,7 +149,10 @@ def replayed(
     tokens: Mapping[int, int | None],
     sets: Sequence[CapturedSet],
 ) -> Replays:
-    """Join the replays in the chosen segments with the graphs captured for their size; ``tokens`` by segment."""
+    """Join the replays in the chosen segments with the graphs of their batch size; a unit that differs is not joined.
+
+    ``tokens`` are by segment, None if unknown. The batch size is the smallest captured one that holds them.
+    """
     joined = Replays(trace)
     if not sets:
         return joined
@@ -173,7 +176,7 @@ def replayed(
 
 
 def _replays(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> dict[int, list[list[int]]]:
-    """Map a segment to the tasks of each replay in the order of their begin, that of the first launch first."""
+    """Return the tasks of each replay by segment: tasks by begin, replays by the time of their launch."""
     launches: dict[tuple[int, int], list[int]] = defaultdict(list)
     for task in cuts.order:
         key = trace.tasks.key[task]
@@ -189,7 +192,7 @@ def _replays(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> dict[int
 
 
 def _difference(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: Sequence[Sequence[CapturedCall]]) -> str:
-    """Say in what replays differ from captured graphs; "" where they do not."""
+    """Return how the replays of a unit differ from the captured ``graphs``, as a sentence; "" if they match."""
     if len(replays) != len(graphs):
         return Text(
             "replays in a unit and captured graphs of its size differ in number: {count} and {captured}",

@@ -61,7 +61,7 @@ class Split(NamedTuple):
 
 
 def split(trace: RankTrace) -> Split:
-    """Split a timeline at the marks of its units."""
+    """Split a trace at the marks of its units, and find the segment that launched each task."""
     family, marks, uncounted = marks_of(trace)
     order, enqueued = trace.tasks.in_order(), trace.tasks.enqueued
     segments = [Segment(mark.begin, mark.end, mark) for mark in marks or _whole(trace)]
@@ -82,10 +82,10 @@ def split(trace: RankTrace) -> Split:
 
 
 def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
-    """Return the family of the marks of the units, these marks in order, and the stretches that do not count.
+    """Return the family of the marks of the units, these marks in order, and the marks of uncounted stretches.
 
-    Of several threads with marks, the one with most. A single ``ProfilerStep#`` around many marks of an engine is not
-    the unit: those are.
+    Marks are those of the thread with the most. A single ``ProfilerStep#`` gives way to several marks of an engine.
+    Without marks of units the family is "".
     """
     threads: dict[str, dict[int, list[Mark]]] = {}
     for thread, mark in trace.marks:
@@ -108,7 +108,7 @@ def marks_of(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
 
 
 def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
-    """Yield those of ``marks``, in order, that lie in no other: a pattern may fit ranges within each other."""
+    """Yield the marks that lie in no other one; ``marks`` are sorted by begin, the outer before the inner one."""
     end = -_NEVER
     for mark in marks:
         if mark.begin >= end:
@@ -117,7 +117,7 @@ def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
 
 
 def _completed(marks: Sequence[Mark], engine: Sequence[Mark]) -> Iterator[Mark]:
-    """``marks`` with a number, and with the contents of a mark of the engine that is the only one within."""
+    """Yield ``marks``, numbered if need be, with the contents of the engine's mark within if there is exactly one."""
     for number, mark in enumerate(marks):
         within = [other for other in engine if mark.begin <= other.begin < mark.end]
         numbered = mark if mark.number is not None else mark._replace(number=number)
@@ -125,7 +125,7 @@ def _completed(marks: Sequence[Mark], engine: Sequence[Mark]) -> Iterator[Mark]:
 
 
 def _whole(trace: RankTrace) -> list[Mark]:
-    """Return the whole trace as one unit, where nothing marks units; none if it is empty."""
+    """Return one mark around the whole trace; empty if the trace is."""
     times = list(trace.spans())
     first = min((time for time in trace.tasks.enqueued if time != UNKNOWN), default=None)
     times += [(first, max(trace.tasks.enqueued) + 1)] if first is not None else []
@@ -133,7 +133,10 @@ def _whole(trace: RankTrace) -> list[Mark]:
 
 
 def _own_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:
-    """Give the tasks without a link to the segment that the device is in then or, where none has one, the host."""
+    """Set the owner of tasks without a link: the segment at their begin on the device, or UNKNOWN.
+
+    If no task has a link, the segment at their begin on the host.
+    """
     begin = trace.tasks.begin
     stretches = [
         (segment.starts, segment.ends, at) for at, segment in enumerate(segments) if segment.ends > segment.starts
@@ -147,7 +150,10 @@ def _own_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[in
 
 
 def _place(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
-    """Say where each segment is on the device: up to the next one's first kernel, the last one to its last kernel."""
+    """Set where each segment lies on the device: up to the next one's first kernel, the last one up to its last kernel.
+
+    Also sets the number of tasks and the longest one; a segment without tasks stays as it is.
+    """
     tasks, busiest = trace.tasks, _busiest(trace, owner)
     ranked = [4] * len(segments)  # how good a beginning is: of the busiest stream, compute, communication, a copy
     for at in order:
@@ -180,9 +186,9 @@ def _busiest(trace: RankTrace, owner: Sequence[int]) -> int:
 
 
 def _leads(trace: RankTrace, segment: Segment, number: int, owner: Sequence[int], order: Sequence[int]) -> int:
-    """Return the begin of the first segment: its mark or first task, the earlier one, behind what ran before.
+    """Return where the first segment begins on the device: at its mark or first task, but not before earlier work ends.
 
-    A host that left the mark before anything of it ran was ahead of a device that was busy: then with its first task.
+    The mark counts only if it ends after the first task begins, else the device was behind a host that ran ahead.
     """
     if segment.mark is None:
         return segment.starts
