@@ -17,7 +17,7 @@ _RECENT_S = 60.0
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
-    """Return the state of a trace of torch.profiler, with all that its name and one pass over it contain."""
+    """Return the state, units, rank and world of a torch.profiler trace, from its name and one pass over the file."""
     name = names.of(path)
     size, written = path.stat().st_size, changed(path)
     trace = RecordedTrace(
@@ -36,6 +36,7 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
 
 
 def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float) -> tuple[str, str]:
+    """Return the state of a scanned trace and the reason for it; the reason of a whole one is ""."""
     if not content.is_json:
         return EMPTY, Text("it holds no JSON")
     if content.cut:

@@ -11,7 +11,7 @@ from patcher.traces.formats import database
 
 
 class Foreign(NamedTuple):
-    """A file of another tool, in words, and what to do with it."""
+    """A format of another tool in words, and a hint on what reads it."""
 
     what: str
     hint: str
@@ -39,14 +39,14 @@ _NSYS_TABLES = "SELECT 1 FROM sqlite_master WHERE name LIKE 'CUPTI_ACTIVITY_%' O
 
 
 def named(file: Path) -> Foreign | None:
-    """Return what a file is by its name, None if it is no other tool's; of a SQLite export only tables tell."""
+    """Return the other tool's format that a file has by its name, a ``.sqlite`` by its tables; None if none."""
     if file.name.endswith(".sqlite"):
         return _NSYS if database.rows(file, _NSYS_TABLES) else None
     return next((foreign for end, foreign in _ENDS.items() if file.name.endswith(end)), None)
 
 
 def known(file: Path) -> Foreign | None:
-    """Return what a file is by its name, or else by how it begins. Raises OSError where it cannot be read."""
+    """Return the other tool's format that a file has by its name or first bytes; None if none. Raises OSError."""
     if foreign := named(file):
         return foreign
     with reading(file) as stream:

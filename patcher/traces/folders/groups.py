@@ -28,7 +28,7 @@ class TraceGroup:
     traces: tuple[RecordedTrace, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """For `json_of`: what ``--json`` promises of a group."""
+        """Return the JSON of the group that ``--json`` promises, for `json_of`."""
         return {
             **{key: getattr(self.first, key) for key in _COMMON},
             "asked": self.first.requested, "got": self.got, "units": self.steps, "uncounted": self.uncounted,
@@ -38,12 +38,12 @@ class TraceGroup:
 
     @property
     def first(self) -> RecordedTrace:
-        """The one that speaks for all where they must agree."""
+        """Trace whose values hold for the whole group."""
         return self.traces[0]
 
     @property
     def state(self) -> str:
-        """The worst of its traces."""
+        """Worst state among the traces."""
         return min((trace.state for trace in self.traces), key=list[str](STATES).index)
 
     @property
@@ -53,7 +53,7 @@ class TraceGroup:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks that left a trace."""
+        """Ranks that left a trace."""
         return tuple(sorted({trace.rank for trace in self.traces if trace.rank is not None}))
 
     @property
@@ -62,7 +62,7 @@ class TraceGroup:
         return max(Counter(map(_worker, self.traces)).values())
 
     def _steps(self) -> list[tuple[int, ...]]:
-        """Return the units of each worker, of all of its pieces, where they are known."""
+        """Return the unit numbers of each worker, of all its pieces; without workers whose units are unknown."""
         steps: dict[object, set[int]] = {}
         for trace in self.traces:
             if trace.steps is not None:
@@ -71,13 +71,13 @@ class TraceGroup:
 
     @property
     def steps(self) -> tuple[int, ...] | None:
-        """The units that every rank has which left some; None where nobody knows."""
+        """Units that every worker recorded, of the workers whose units are known; None if there are none."""
         by_worker = self._steps()
         return tuple(sorted(set.intersection(*map(set, by_worker)))) if by_worker else None
 
     @property
     def got(self) -> str:
-        """The units that are there; where a condition let each replica's begin elsewhere, their number alone."""
+        """Recorded units as text; only their number if a condition let the window begin elsewhere on each replica."""
         by_worker, window = set(self._steps()), self.first.window
         if len(by_worker) < 2 or not window or not window.conditions:
             return got(self.steps, window.length if window else None)
@@ -86,14 +86,14 @@ class TraceGroup:
 
     @property
     def closed(self) -> str:
-        """The reason why the window was closed: complete, or that of the first rank that is not; "" for none."""
+        """Reason why the window was closed: the first one other than "complete", else "complete"; "" if unknown."""
         last = {_worker(trace): trace for trace in self.traces}.values()
         reasons = [trace.metadata.closed for trace in last if trace.metadata and trace.metadata.closed]
         return next((reason for reason in reasons if reason != "complete"), reasons[0] if reasons else "")
 
     @property
     def uncounted(self) -> dict[int, int]:
-        """Unit → the uncounted iterations right before it, in the rank that has most of them."""
+        """Unit → the uncounted iterations right before it, of the worker with the most of them."""
         by_worker: dict[object, dict[int, int]] = {}
         for trace in self.traces:
             by_worker.setdefault(_worker(trace), {}).update(trace.metadata.uncounted if trace.metadata else {})
@@ -101,7 +101,7 @@ class TraceGroup:
 
     @property
     def next_command(self) -> str:
-        """The command to type next, or "" where nothing helps but to record again."""
+        """Command to type next for this state, or "" if only recording again helps."""
         folder = shlex.quote(str(common(trace.path for trace in self.traces)))
         parse = f"rlpatch analyse {folder}" if any(trace.raw for trace in self.traces) else ""
         report = f"rlpatch report {shlex.join(str(trace.path) for trace in self.traces)}"
@@ -117,7 +117,10 @@ class TraceGroup:
 
 
 def got(units: Iterable[int] | None, requested: int | None) -> str:
-    """The units that are there, of how many; as a window where they are one; "" where nobody knows, "none" for none."""
+    """Return recorded units as text, such as ``30:60``, with counts if some are missing; "" for None.
+
+    ``requested`` is the number of units in the window, None if unknown. No unit gives "none".
+    """
     if units is None:
         return ""
     numbers = sorted(units)
@@ -133,7 +136,7 @@ def got(units: Iterable[int] | None, requested: int | None) -> str:
 
 
 def ranks(group: TraceGroup) -> str:
-    """Return the ranks that left a trace, and how many there should be where that was written down."""
+    """Return the ranks that left a trace as text, with the expected ones if some are missing: ``0-3 of 8``."""
     text = _spans(group.ranks)
     requested, world = group.first.ranks, group.first.world
     expected = requested if requested != "all" else ""
@@ -146,18 +149,18 @@ def ranks(group: TraceGroup) -> str:
 
 
 def _spans(ranks: Iterable[int]) -> str:
-    """Return ranks in order as text: ``0-3,8``."""
+    """Return ascending ranks as text, with runs of three or more as a range: ``0-3,8``."""
     runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])]
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
 
 def common(paths: Iterable[Path]) -> Path:
-    """Return the one path, or the folder in which all of them lie."""
+    """Return the deepest folder that contains all paths, or the path if there is only one."""
     return Path(os.path.commonpath(list(paths)))
 
 
 def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
-    """Return the groups of traces below ``folder``, or the one that it is itself, oldest first. Raises OSError."""
+    """Return the groups of the traces below ``folder``, or of the trace that it is, oldest first. Raises OSError."""
     paths = walk.recorded(folder)
     with display("looking", sum(map(walk.to_scan, paths))) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
         # Threads, for zlib, which does most of the work, lets the others run.
@@ -165,7 +168,11 @@ def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
 
 
 def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
-    """Traces put together by run and window: the second one of a rank begins another group, but for its next piece."""
+    """Group traces by run and window, oldest first.
+
+    A second trace of a worker begins another group, unless it is the next piece of its window. Traces of other tools,
+    or without a rank, stay alone.
+    """
     groups: dict[object, list[list[RecordedTrace]]] = {}
     for trace in sorted(traces, key=lambda trace: (trace.ended, str(trace.path))):
         alone = trace.path if not trace.ours or trace.rank is None else None
@@ -181,13 +188,13 @@ def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
 
 
 def _follows(trace: RecordedTrace, before: RecordedTrace) -> bool:
-    """Tell whether a trace is the next piece of the same window, of the same process."""
+    """Tell whether a trace is the piece that follows ``before`` in the window of one process."""
     number, last = (piece.metadata.piece if piece.metadata else None for piece in (trace, before))
     return None not in (number, last) and number == (last or 0) + 1 and trace.pid == before.pid
 
 
 def _worker(trace: RecordedTrace) -> tuple[str, int | None, int | None]:
-    """Return the worker that left a trace; it leaves one in each group."""
+    """Return the worker that left a trace: host, replica and rank."""
     return trace.host, trace.replica, trace.rank
 
 

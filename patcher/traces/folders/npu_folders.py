@@ -25,7 +25,7 @@ STORE = ".rlpatch"
 
 
 def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
-    """Return the state of the folder of one rank, with all that its name, its settings and its tables contain."""
+    """Return the state and origin of the folder of one rank, from its name, settings, tables and files."""
     name = names.of(path)
     info = next(iter(sorted(path.glob("profiler_info*.json"))), None)
     settings = ascend.loaded(info) if info else None
@@ -47,13 +47,14 @@ def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
 
 
 def has_raw(path: Path) -> bool:
-    """Tell whether what torch_npu recorded is there, to be parsed."""
+    """Tell whether a folder holds raw data of torch_npu, which can be parsed."""
     return (path / "FRAMEWORK").is_dir() or any(path.glob("PROF_*"))
 
 
 def _state(
     path: Path, name: names.Name, info: Path | None, settings: Any, steps: tuple[int, ...] | None
 ) -> tuple[str, str]:
+    """Return the state of a rank's folder and the reason for it, "" if there is nothing to say."""
     if parsing(path):
         return states.WRITING, Text("it is being parsed")
     if info is None and not exported(path) and not tables(path):
@@ -73,6 +74,7 @@ def _state(
 
 
 def _without_info(path: Path, name: names.Name) -> tuple[str, str]:
+    """Return the state of a folder without profiler_info.json, and the reason: being written, empty, or killed."""
     pid = name.fields["pid"]
     if pid and name.here and alive(pid, states.changed(path)):
         return states.WRITING, Text("process {pid} records it", pid)
@@ -86,22 +88,22 @@ def _device_data(path: Path) -> bool:
 
 
 def exported(path: Path) -> tuple[str, ...]:
-    """Return what of text and db the folder of a rank was parsed into."""
+    """Return the exports in a rank's folder, of "text" and "db"."""
     output = path / OUTPUT
     there = {"text": (output / "trace_view.json").is_file(), "db": bool(database.parsed_into(output))}
     return tuple(export for export, is_there in there.items() if is_there)
 
 
 def tables(path: Path) -> Path | None:
-    """The table of the steps in a folder that holds neither an export nor what was recorded, as some are handed on."""
+    """Return the vendor's table of steps in a folder without raw data, as some are handed on; else None."""
     file = path / OUTPUT / ascend_tables.STEPS
     return file if file.is_file() and not has_raw(path) else None
 
 
 def missing(path: Path) -> str:
-    """Return what is missing in the result of a parsing, in words; "" for nothing.
+    """Return what is missing in the result of a parsing, as a sentence; "" if it is whole.
 
-    Newer torch_npu leaves ``analyse.done`` also where a part of it failed, and older ones never do: it says nothing.
+    ``analyse.done`` is ignored: newer torch_npu leaves it even if a part failed, and older releases never do.
     """
     output = path / OUTPUT
     view, databases = output / "trace_view.json", database.parsed_into(output)
@@ -119,7 +121,7 @@ def missing(path: Path) -> str:
 
 
 def steps_of(path: Path, progress: Progress = ignore) -> tuple[int, ...] | None:
-    """The numbers of the steps: of the result of a parsing where there is one, else of the recorded operators."""
+    """Return the numbers of the steps: of the vendor's table, else of marks, else of the database; None if unknown."""
     if numbers := _vendor_steps(path):
         return numbers
     if file := _marked(path):
@@ -128,7 +130,7 @@ def steps_of(path: Path, progress: Progress = ignore) -> tuple[int, ...] | None:
 
 
 def to_scan(path: Path) -> int:
-    """Return bytes that are read to know the numbers of the steps."""
+    """Return the bytes that `steps_of` scans; 0 if the vendor's table has the numbers."""
     file = None if _vendor_steps(path) else _marked(path)
     return file.stat().st_size if file else 0
 
@@ -139,13 +141,16 @@ def _vendor_steps(path: Path) -> tuple[int, ...]:
 
 
 def _marked(path: Path) -> Path | None:
-    """Return the file in which the marks of the steps are looked for."""
+    """Return the file that is scanned for marks of steps: the recorded operators, else trace_view.json, else None."""
     files = path / "FRAMEWORK" / "torch.op_range", path / OUTPUT / "trace_view.json"
     return next(filter(Path.is_file, files), None)
 
 
 def _scheduled(settings: Any) -> Extent | None:
-    """Return the window of the schedule that the profiler was built with (``profiler_info.json``)."""
+    """Return the window of the profiler's schedule in ``profiler_info.json``; None if it has no valid schedule.
+
+    The end is None for a schedule without an end.
+    """
     try:
         schedule = settings["config"]["common_config"]["schedule"]
         first = sum(int(schedule.get(name) or 0) for name in ("skip_first", "wait", "warmup"))

@@ -60,17 +60,17 @@ class RecordedTrace(TraceOrigin, Payload):
 
     @property
     def requested(self) -> str:
-        """The window that was requested; "" where nobody knows."""
+        """Window that was requested, as text; "" if unknown."""
         return self.window.text if self.window else ""
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """The metadata as its file has it."""
+        """Content of the metadata file; empty without one."""
         return self.metadata.raw if self.metadata else {}
 
 
 def files_below(folder: Path) -> Iterator[os.stat_result]:
-    """Yield the sizes and times of all files in a folder and below."""
+    """Yield the status of each file below a folder; files that vanish meanwhile are skipped."""
     for place, _, files in os.walk(folder):
         for name in files:
             with contextlib.suppress(OSError):  # gone meanwhile: the parser tidies up
@@ -78,10 +78,10 @@ def files_below(folder: Path) -> Iterator[os.stat_result]:
 
 
 def size(path: Path) -> int:
-    """Return bytes of a file, or of all that lie in a folder."""
+    """Return the bytes of a file, or of all files below a folder."""
     return sum(file.st_size for file in files_below(path)) if path.is_dir() else path.stat().st_size
 
 
 def changed(path: Path) -> float:
-    """Return when the youngest file of a trace was written, or the trace itself."""
+    """Return the latest modification time of a path and the entries in it, in seconds since the epoch."""
     return max(file.stat().st_mtime for file in (path, *path.glob("*")))

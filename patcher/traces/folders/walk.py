@@ -25,9 +25,9 @@ NPU, CANN, CHROME, DATABASE, OTHER = "npu", "cann", "chrome", "database", "other
 
 
 def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[tuple[Path, str]]:
-    """Yield every trace below the folder ``top`` with its kind, and nothing inside another one.
+    """Yield every trace below the folder ``top`` with its kind; folders that are traces are not entered.
 
-    ``failed`` hears of closed folders.
+    ``failed`` is called with the OSError of each folder that cannot be listed.
     """
     for place, folders, files in os.walk(top, onerror=failed):
         kinds = {name: _folder_kind(Path(place, name)) for name in folders}
@@ -46,6 +46,7 @@ def _folder_kind(folder: Path) -> str:
 
 
 def _file_kind(file: Path) -> str:
+    """Return CHROME, OTHER or DATABASE for a file that is a trace; "" for any other file, and for step metadata."""
     if file.name.endswith(SUFFIX):
         return ""
     if names.is_torch(file.name) or (file.name.endswith(names.JSON) and has_events(file)):
@@ -57,7 +58,10 @@ def _file_kind(file: Path) -> str:
 
 
 def recorded(folder: Path) -> list[Path]:
-    """Everything below ``folder`` that is a trace of some tool. Raises OSError where it cannot be read itself."""
+    """Return the traces of any tool below ``folder``, sorted, or only ``folder`` if it is a trace itself.
+
+    Raises OSError if ``folder`` cannot be listed; folders below it that cannot be listed are skipped.
+    """
     folder = sidecar.trace_of(folder)
     if not folder.is_dir() or _folder_kind(folder) == NPU:
         return [folder]
@@ -70,14 +74,14 @@ def recorded(folder: Path) -> list[Path]:
 
 
 def to_scan(path: Path) -> int:
-    """Return bytes that `inspect` reads of one trace."""
+    """Return the bytes that `inspect` scans of a trace."""
     if path.is_dir():
         return npu_folders.to_scan(path) if _folder_kind(path) == NPU else 0
     return 0 if foreign.named(path) else path.stat().st_size
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
-    """Return the state and the origin of one trace; its step metadata override the fields of its name."""
+    """Return the state and origin of a trace of any tool; step metadata override the fields of its name."""
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
@@ -99,11 +103,11 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
 
 
 def readable(path: Path) -> list[Path]:
-    """Return the paths of the traces at ``path`` that a report can read, by name: the file, or those below a folder.
+    """Return the paths that a report reads for ``path``: the file, or the traces below the folder.
 
-    A folder of torch_npu counts as one trace: its db export, which is exact, else its text. A file that was compressed
-    is looked for as .gz, and step metadata stand for their trace. Raises Problem (TRACE) for a format that rlpatch does
-    not read, NO_TRACE where there is nothing, or only what has to be parsed first; OSError for a closed folder.
+    A folder of torch_npu is one trace: its db export, which is exact, else its text. A missing file is looked for as
+    .gz, and step metadata stand for their trace. Raises Problem: TRACE for a format that rlpatch does not read,
+    NO_TRACE if there is nothing, or only raw data to parse. Raises OSError for a folder that cannot be listed.
     """
     if not path.exists() and (packed := path.with_name(f"{path.name}.gz")).is_file():  # compressed since
         return [packed]
@@ -131,7 +135,7 @@ def readable(path: Path) -> list[Path]:
 
 
 def _nothing(path: Path, first: Path | None, more: Sequence[Path]) -> Problem:
-    """Say that there is nothing to read in a folder, and what to do about the ``first`` trace in it, else ``more``."""
+    """Return the problem that a folder has nothing to read, with a hint on its ``first`` trace, or on ``more``."""
     hint = f"rlpatch analyse {shlex.quote(str(path))}"
     if first is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
         if other := next(filter(None, map(foreign.named, more)), None):
@@ -153,7 +157,7 @@ def _nothing(path: Path, first: Path | None, more: Sequence[Path]) -> Problem:
 
 
 def empty(folder: Path) -> Problem:
-    """Say that no trace of any tool is in a folder."""
+    """Return the problem that a folder holds no trace of any tool."""
     hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
     return Problem(Kind.NO_TRACE, Text("no traces found in {name}", folder.name or folder), str(folder), hint)
 
@@ -163,7 +167,10 @@ def _raised(error: OSError) -> None:
 
 
 def _export(folder: Path) -> Path | None:
-    """Return the file to read of the folder of a rank, or of the folder that it was parsed into; None without one."""
+    """Return the file to read in a rank's folder or its parsed output; None without one.
+
+    The database comes before trace_view.json and the table of steps. Raises Problem (TRACE) for several databases.
+    """
     output = folder if folder.name == OUTPUT else folder / OUTPUT
     databases = database.parsed_into(output)
     if len(databases) > 1:
@@ -173,7 +180,7 @@ def _export(folder: Path) -> Path | None:
 
 
 def _msprof(folder: Path) -> Path | None:
-    """Return the trace that msprof exported in a folder ``PROF_…``; None without one, or where it is in parts."""
+    """Return the trace that msprof exported in a folder ``PROF_…``; None if there is none, or several parts."""
     files = sorted((folder / "mindstudio_profiler_output").glob("msprof_*.json"))
     return files[0] if len(files) == 1 else None
 
