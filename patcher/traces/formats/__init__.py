@@ -20,10 +20,10 @@ _TEXTS = ("trace_view", "msprof_")
 
 
 def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
-    """Return the trace of each rank in the file ``path``, with the metadata beside it: one, unless SGLang merged them.
+    """Return the trace of each rank in a file, with its metadata: one trace, unless SGLang merged several ranks.
 
-    A range of the host whose name has ``mark_pattern`` marks a unit. ``progress`` hears of the bytes of a text; a
-    database tells none. Raises Problem (TRACE) for a file that is no trace.
+    A range of the host whose name matches ``mark_pattern`` marks a unit. ``progress`` gets the bytes read of a text; a
+    database reports none. Raises Problem (TRACE) for a file that is no trace.
     """
     with reading(path) as file:
         head = file.read(16)
@@ -39,7 +39,7 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
 
 
 def tables(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
-    """Return the profile of a rank of which only tables are there, with its doubts; None for the file of a trace."""
+    """Return a profile and its doubts from the vendor's table of steps; None for any other file."""
     if path.name != ascend_tables.STEPS:
         return None
     profile = ascend_tables.read(path)
@@ -49,6 +49,10 @@ def tables(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
 
 
 def _add_metadata(trace: RankTrace, path: Path) -> None:
+    """Set the metadata of a trace from the file beside it, its doubts and, if unknown, its rank and world.
+
+    The source of a parsed trace of torch_npu becomes the folder of its rank.
+    """
     place = path
     if path.parent.name == OUTPUT:
         place = path.parent.parent

@@ -49,9 +49,9 @@ _WORKING = re.compile(r"AI_?C|AI_?V|MIX|DSA|DVPP|JPEG|VPC|KERNEL|FFTS|FUSION|VEC
 
 @functools.cache
 def kind_of(task_type: str) -> str | None:
-    """Classify a type of tasks; return None if it only orders others: an event, a notification, a placeholder.
+    """Return the kind of a type of tasks; None for a type that only orders others, such as events.
 
-    ``SDMA`` alone belongs to a collective, whose time stands in its own row. An unknown type computes.
+    ``SDMA`` alone belongs to a collective, whose time is in a row of its own. An unknown type computes.
     """
     if _COPIES.search(task_type):
         return COPY
@@ -67,7 +67,7 @@ def is_known(task_type: str) -> bool:
 class CollectiveTimes(NamedTuple):
     """The vendor's measures of a collective: its transit, waiting and idle time in nanoseconds.
 
-    ``sent`` are the bytes that it moved over links, None where none are known, ``pieces`` those within the node.
+    ``sent`` is the number of bytes moved over links, None if unknown; ``pieces`` are those moved within the node.
     """
 
     parts: tuple[int, int, int]
@@ -83,7 +83,10 @@ def add_collective(
     trace: RankTrace, span: tuple[int, int], name: str, group: str, transits: Transits, key: int | None,
     message: CollectiveMessage,
 ) -> None:  # fmt: skip
-    """Add a collective to a trace: ``hcom_allReduce__586_0_1`` is allReduce of 586, short for its ``group``."""
+    """Add a collective to a trace, with the vendor's times, which are removed from ``transits``.
+
+    The name holds the operator and, in short, the ``group``: ``hcom_allReduce__586_0_1`` is allReduce of 586.
+    """
     operator, short = parted(name)
     task = len(trace.tasks)
     if times := transits.get(name):
@@ -96,7 +99,7 @@ def add_collective(
 
 
 def parted(name: str) -> tuple[str, str]:
-    """Return the operator and the group in the name of a collective; the group is "" where it has none."""
+    """Return the operator and the group in the name of a collective; the group is "" if the name has none."""
     parts = re.fullmatch(r"(\w+?)__(\w+?)_\d+_\d+(?:@.*)?", name)
     return (parts[1], parts[2]) if parts else (name.partition("@")[0], "")
 
@@ -111,9 +114,9 @@ _SETTINGS = {
 
 
 class RankFolder(NamedTuple):
-    """The settings that the profiler wrote into the folder of a rank; None and nothing where it did not.
+    """The values that the profiler wrote into the folder of a rank; None and empty if it wrote none.
 
-    ``world`` is the number of ranks in the run, ``settings`` are those of the profiler, and its releases.
+    ``world`` is the number of ranks in the run; ``settings`` has the profiler's settings and releases.
     """
 
     rank: int | None
@@ -122,7 +125,10 @@ class RankFolder(NamedTuple):
 
 
 def rank_folder(folder: Path) -> RankFolder:
-    """Read ``profiler_info`` and ``profiler_metadata``. Raises Problem (TRACE) where two ranks share the folder."""
+    """Return the rank, world size and settings in profiler_info and profiler_metadata; None and empty if missing.
+
+    Raises Problem (TRACE) if two ranks share the folder.
+    """
     files = sorted(folder.glob("profiler_info*.json"))
     if len(files) > 1:
         raise several(folder, "ranks", [file.name for file in files])
@@ -143,12 +149,12 @@ def rank_folder(folder: Path) -> RankFolder:
 
 
 def set_rank(trace: RankTrace, output: Path) -> None:
-    """Fill in what the folder of a rank tells, which has been parsed into ``output``."""
+    """Set rank, world and settings of a trace from its rank's folder, which was parsed into ``output``."""
     trace.rank, trace.world, trace.settings = rank_folder(output.parent if output.name == OUTPUT else output)
 
 
 def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
-    """Return the content of ``step_trace_time.csv``: step → column → whole nanoseconds; None without it."""
+    """Return the content of ``step_trace_time.csv``: step → column → whole nanoseconds; None without the file."""
     steps: dict[str, dict[str, int]] = {}
     for row in rows(output / "step_trace_time.csv"):
         values = steps[str(row.get("Step") or "")] = {}
@@ -159,7 +165,7 @@ def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
 
 
 class TimedCollective(NamedTuple):
-    """A collective of ``communication.json``: the number of its step, its begin and length in nanoseconds."""
+    """A collective of ``communication.json``: number of its step, begin and length in ns, the vendor's measures."""
 
     step: int
     name: str
@@ -169,7 +175,7 @@ class TimedCollective(NamedTuple):
 
 
 def timed(output: Path) -> Iterator[TimedCollective]:
-    """Yield the collectives of ``communication.json``, those whose step has no number as of step 0."""
+    """Yield the collectives of ``communication.json``; a step without a number counts as step 0."""
     for step, kinds in mapping(loaded(output / "communication.json")).items():
         number = re.fullmatch(r"step(\d{1,18})", step)
         for kind in ("collective", "p2p"):
@@ -183,6 +189,7 @@ def timed(output: Path) -> Iterator[TimedCollective]:
 
 
 def _times(details: Mapping[str, Any]) -> CollectiveTimes | None:
+    """Return the vendor's measures of a collective; None if its transit, wait or idle time is missing."""
     info = mapping(details.get("Communication Time Info"))
     links = mapping(details.get("Communication Bandwidth Info"))
     transit, wait, idle = (_milliseconds(info.get(f"{part} Time(ms)")) for part in ("Transit", "Wait", "Idle"))
@@ -193,7 +200,7 @@ def _times(details: Mapping[str, Any]) -> CollectiveTimes | None:
 
 
 def _pieces(links: Mapping[str, Any]) -> Iterator[LinkPiece]:
-    """Yield the pieces of a collective; none of what the vendor writes otherwise."""
+    """Yield the pieces that a collective moved within the node; entries in another form are skipped."""
     for link in WITHIN:
         for size, values in mapping(mapping(links.get(link)).get("Size Distribution")).items():
             with contextlib.suppress(ValueError, TypeError):
@@ -202,7 +209,7 @@ def _pieces(links: Mapping[str, Any]) -> Iterator[LinkPiece]:
 
 
 def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
-    """Return so many pieces of a size, with their time. Raises ValueError if these are no numbers."""
+    """Return ``count`` pieces of one size with their time. Raises ValueError if a value is no valid number."""
     size, ns = bytes_of(megabytes), _milliseconds(milliseconds)
     if not size or ns is None or not isinstance(count, int) or count < 1:
         raise ValueError("no piece")
@@ -210,7 +217,7 @@ def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
 
 
 def transits(output: Path) -> Transits:
-    """Return the measures of the collectives in ``communication.json``."""
+    """Return the measures of the collectives in ``communication.json`` by name, each in order of begin."""
     by_name: Transits = {}
     for collective in sorted(timed(output), key=lambda collective: (collective.begin, collective.times.parts)):
         by_name.setdefault(collective.name.partition("@")[0], []).append(collective.times)
@@ -218,7 +225,7 @@ def transits(output: Path) -> Transits:
 
 
 def loaded(file: Path) -> object:
-    """Return the content of a small JSON file; None where it is not there, or no JSON."""
+    """Return the content of a small JSON file; None if it is missing or no JSON."""
     try:
         with reading(file) as stream:
             return json.loads(stream.read().decode("utf-8", "replace"), strict=False)
@@ -227,7 +234,7 @@ def loaded(file: Path) -> object:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return ``value`` if it is an object, else an empty one."""
+    """Return ``value`` if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -236,5 +243,5 @@ def _milliseconds(value: object) -> int | None:
 
 
 def bytes_of(megabytes: object) -> int:
-    """Return the bytes of a size of the vendor's, whose MB are millions; 0 for none."""
+    """Return the bytes of a size in the vendor's MB, which are millions; 0 for what is no size."""
     return round(megabytes * 1_000_000) if isinstance(megabytes, int | float) and 0 <= megabytes < 1e9 else 0

@@ -50,7 +50,7 @@ _HOST = f"""SELECT CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, 
 
 
 def read(file: Path, mark_pattern: re.Pattern[str] | None = None) -> RankTrace:
-    """Return the trace of the rank in a database. Raises Problem (TRACE) if it is none, or of another schema."""
+    """Return the trace in a database of torch_npu. Raises Problem (TRACE) if unreadable, or of another schema."""
     trace = DatabaseTrace(file, mark_pattern)
     with trace.opened() as db:
         trace.fill(db)
@@ -72,7 +72,7 @@ class DatabaseTrace(RankTrace):
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
-        """Open the database. Raises Problem (TRACE) for what cannot be read in it."""
+        """Yield a connection to the database. Raises Problem (TRACE) if opening or reading fails."""
         import sqlite3
 
         try:
@@ -84,14 +84,14 @@ class DatabaseTrace(RankTrace):
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
     def kernel_uses(self, owner: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return what was measured of the kernels of the units; ratios are those of the first few alike ones."""
+        """Return the measures of the kernels in ``units``, by shape; ratios are means of the first few kernels."""
         if not self.alike.kinds:
             return ()
         with self.opened() as db:
             return self.alike.uses(db, self.tasks, owner, units)
 
     def fill(self, db: sqlite3.Connection) -> None:
-        """Read everything but the measures of kernels."""
+        """Read everything but the measures of kernels into this trace. Raises Problem (TRACE) for another schema."""
         self.tables = database.columns(db)
         self._check(db)
         ascend.set_rank(self, self.file.parent)
@@ -113,7 +113,7 @@ class DatabaseTrace(RankTrace):
         self._link(db)
 
     def _link(self, db: sqlite3.Connection) -> None:
-        """Link the tasks with what launched them, and with the operator around that."""
+        """Link tasks with the CANN calls that launched them, and with the operators that enqueued them."""
         if "CANN_API" in self.tables:
             self.tasks.link(self._calls(db, _LAUNCHES), self.tasks.key)
             if {"name", "endNs"} <= self.tables["CANN_API"]:
@@ -122,6 +122,7 @@ class DatabaseTrace(RankTrace):
             self.tasks.link(self._calls(db, _OPERATORS), self.tasks.key)
 
     def _check(self, db: sqlite3.Connection) -> None:
+        """Raise Problem (TRACE) if a needed table or column is missing, or a table is computed."""
         names = {name.upper() for name in _column(db, "SELECT name FROM sqlite_master")}
         if computed := sorted((_TABLES & names) - self.tables.keys()):
             cause = Text(
@@ -146,7 +147,7 @@ class DatabaseTrace(RankTrace):
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)
 
     def _rank(self, db: sqlite3.Connection) -> int | None:
-        """Return the rank in the database, else in the folder."""
+        """Return the rank in the database, else that in the folder. Raises Problem (TRACE) for several ranks."""
         has_map = "RANK_DEVICE_MAP" in self.tables
         ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if has_map else []
         if len(ranks) > 1:
@@ -154,6 +155,7 @@ class DatabaseTrace(RankTrace):
         return next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), self.rank)
 
     def _add_tasks(self, db: sqlite3.Connection) -> None:
+        """Add the compute tasks and copies of the device. Raises Problem (TRACE) for tasks of several devices."""
         devices = _column(db, "SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
         if len(devices) > 1:
             raise several(self.file, "devices", devices)
@@ -176,6 +178,7 @@ class DatabaseTrace(RankTrace):
             self.alike.add(computed, tuple(alike))
 
     def _add_collectives(self, db: sqlite3.Connection) -> None:
+        """Add the collectives, by begin, with their messages and the vendor's measures."""
         transits, types = _transits(self.analysis), {}
         columns = "NULL, NULL"
         if {"count", "dataType"} <= self.tables["COMMUNICATION_OP"] and "ENUM_HCCL_DATA_TYPE" in self.tables:
@@ -189,6 +192,7 @@ class DatabaseTrace(RankTrace):
             ascend.add_collective(self, (begin, end), *words, transits, connection, carried)
 
     def _add_operators(self, db: sqlite3.Connection) -> None:
+        """Add the operators and modules of the framework, and note the threads of autograd."""
         texts = database.texts(db, "SELECT name FROM PYTORCH_API")
         for begin, end, thread_id, name, forward, kind in db.execute(_HOST):
             thread, text = self.thread(0, thread_id), texts.get(name)
@@ -200,6 +204,7 @@ class DatabaseTrace(RankTrace):
                 self.add_operator(text, begin, end, thread, backward=bool(forward))
 
     def _add_ranges(self, db: sqlite3.Connection) -> None:
+        """Add the ranges of mstx: marks of units, and modules if the domain is ``Module``."""
         texts = database.texts(db, "SELECT message FROM MSTX_EVENTS UNION SELECT domainId FROM MSTX_EVENTS")
         times = "startNs IS NOT NULL AND endNs IS NOT NULL"
         rows = db.execute(f"SELECT startNs, endNs, globalTid, message, domainId FROM MSTX_EVENTS WHERE {times}")  # noqa: S608
@@ -209,13 +214,13 @@ class DatabaseTrace(RankTrace):
                 self.add_range(texts[message_id], begin, end, self.thread(0, thread_id), module=module)
 
     def _add_calls(self, db: sqlite3.Connection) -> None:
-        """Add the long calls of CANN; their threads are those of the operators, where these have some."""
+        """Add the long calls of CANN, on the thread of their operators; UNKNOWN for a thread without operators."""
         texts = database.texts(db, _LONG.format("name"))
         for begin, end, thread, name in db.execute(_LONG.format("startNs, endNs, globalTid, name")):
             self.add_call(texts.get(name, "call"), begin, end, self.threads.get((0, thread), UNKNOWN))
 
     def _calls(self, db: sqlite3.Connection, query: str) -> HostCalls:
-        """Return the calls that a query gives for the connections of the tasks."""
+        """Return the calls that ``query`` gives for the connections of all tasks and collectives."""
         tables = {"TASK", "COMMUNICATION_OP"} & self.tables.keys()
         launching = " UNION ".join(f"SELECT connectionId FROM {table}" for table in tables)  # noqa: S608
         calls = HostCalls()
@@ -229,6 +234,7 @@ def _column(db: sqlite3.Connection, query: str) -> list[Any]:
 
 
 def _vendor(analysis: Path) -> dict[str, dict[str, int]] | None:
+    """Return the vendor's times in its own database: step → column → ns; None without any."""
     names = ascend.COLUMNS.values()
     query = f"SELECT step, {', '.join(name.removesuffix('_ns') for name in names)} FROM StepTraceTime"  # noqa: S608
     steps = {
@@ -239,6 +245,7 @@ def _vendor(analysis: Path) -> dict[str, dict[str, int]] | None:
 
 
 def _transits(analysis: Path) -> ascend.Transits:
+    """Return the measures of collectives in the vendor's own database by name, each in order of begin."""
     query = "SELECT hccl_op_name, step, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
     by_name: ascend.Transits = {}
     sent, pieces = _sent(analysis), _pieces(analysis)
@@ -252,7 +259,7 @@ def _transits(analysis: Path) -> ascend.Transits:
 
 
 def _pieces(analysis: Path) -> dict[tuple[object, object], list[LinkPiece]]:
-    """Map collective and step to the pieces in which it went over the links of the node."""
+    """Return (collective, step) → the pieces that it moved over links within the node."""
     links = " OR ".join(f"transport_type = '{link}'" for link in ascend.WITHIN)
     columns = "hccl_op_name, step, package_size, count, total_duration"
     query = f"SELECT {columns} FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608
@@ -264,7 +271,10 @@ def _pieces(analysis: Path) -> dict[tuple[object, object], list[LinkPiece]]:
 
 
 def _sent(analysis: Path) -> dict[tuple[object, object], int]:
-    """Map collective and step to the bytes that it moved over links; the rows for sizes of packages repeat the sum."""
+    """Return (collective, step) → the bytes that it moved over links, summed over kinds of links.
+
+    Rows for sizes of packages repeat the sum, so the largest row counts.
+    """
     links = " OR ".join(f"transport_type = '{link}'" for link in ascend.LINKS)
     query = f"SELECT hccl_op_name, step, MAX(transit_size) FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608
     sent = Counter[tuple[object, object]]()

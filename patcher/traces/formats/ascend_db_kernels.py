@@ -30,7 +30,7 @@ Key = tuple[Any, ...]
 
 
 class AlikeTasks:
-    """The kind of each task that is read, by the values of ``_COLUMNS``; UNKNOWN for a task that does not compute."""
+    """The kind of each task, as given by the values of ``_COLUMNS``; UNKNOWN for a task that does not compute."""
 
     def __init__(self) -> None:
         self.kinds: dict[Key, int] = {}
@@ -39,12 +39,12 @@ class AlikeTasks:
         self.columns = ", ".join("NULL" for _ in _COLUMNS)
 
     def select(self, columns: Collection[str]) -> None:
-        """Select the columns that the database has."""
+        """Select the columns for queries from those of the database; a missing column becomes NULL."""
         expressions = (next((f"i.{name}" for name in names if name in columns), "NULL") for names in _COLUMNS)
         self.columns = ", ".join(expressions)
 
     def add(self, task: int | None, key: Key) -> None:
-        """Add the next task, which has this number if it computes."""
+        """Add the kind of the next task, by its ``key`` of column values; ``task`` is None if it does not compute."""
         if task is None:
             self.kind_of.append(UNKNOWN)
             return
@@ -60,7 +60,7 @@ class AlikeTasks:
     def uses(
         self, db: sqlite3.Connection, tasks: Tasks, owner: Sequence[int], units: Mapping[int, int]
     ) -> tuple[KernelUse, ...]:
-        """Return the alike tasks of the units, those that take longest first."""
+        """Return the measures of the kernels in ``units`` (by segment), by shape, longest first."""
         calls, ns = Counter[int](), Counter[int]()
         for kind, segment, begin, end in zip(self.kind_of, owner, tasks.begin, tasks.end, strict=False):
             if kind != UNKNOWN and segment in units:
@@ -77,7 +77,7 @@ class AlikeTasks:
         return in_order(uses)
 
     def _means(self, db: sqlite3.Connection, kinds: Sequence[int]) -> Mapping[int, Mapping[str, float]]:
-        """Map a kind to the mean of the ratios of each pipe; to nothing where they were not recorded."""
+        """Return kind → pipe → mean ratio of the sampled tasks; empty if no ratios were recorded."""
         means: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_PMU,)).fetchone():
             return means

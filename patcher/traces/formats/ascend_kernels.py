@@ -56,7 +56,7 @@ class Alike(NamedTuple):
 
 
 class KernelSums(NamedTuple):
-    """All kernels of a type: how many, nanoseconds in all, and of the longest one."""
+    """Sums over the kernels of a type: calls, ns in all, and ns of the longest one."""
 
     calls: int = 0
     ns: int = 0
@@ -64,7 +64,7 @@ class KernelSums(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Places of the columns of a table, -1 for one that is missing."""
+    """Places of the columns in a table; -1 for a missing column."""
 
     alike: tuple[int, ...]
     name: int
@@ -74,10 +74,10 @@ class _Columns(NamedTuple):
 
 
 class KernelTable:
-    """The kernels of a folder; nothing where there is no table.
+    """Kernels of a folder, read from its tables; empty without a table.
 
-    ``types`` maps the name of a kernel to its type: MatMulV2 for what aclnn calls by where it is. ``steps`` counts all
-    rows of a step, ``kernels`` sums those of a type that are no collectives.
+    ``types`` maps the name of a kernel to its type, since aclnn names kernels after the calling function: MatMulV2,
+    say. ``steps`` counts the rows of each step. ``kernels`` has the sums of each type that is no collective.
     """
 
     def __init__(self, output: Path) -> None:
@@ -91,11 +91,12 @@ class KernelTable:
             self._add_table(file)
 
     def uses(self, steps: Collection[int] | None) -> tuple[KernelUse, ...]:
-        """Return the alike kernels of some steps, of all for None: what takes longest first."""
+        """Return the kernels by shape of some steps, of all for None, longest first."""
         steps_of_rows = None if steps is None else {"", *map(str, steps)}  # without steps the column is empty
         return in_order(self._uses(steps_of_rows))
 
     def _uses(self, steps: Collection[str] | None) -> Iterator[KernelUse]:
+        """Yield the kernels by shape, calls and ns summed over the steps, measures averaged over calls."""
         for alike, by_step in self._alike.items():
             rows = [sums for step, sums in by_step.items() if steps is None or step in steps]
             if rows:
@@ -104,7 +105,7 @@ class KernelTable:
                 yield kernel_use(alike, int(calls), int(ns), means)
 
     def _add_table(self, file: Path) -> None:
-        """Add the rows of a table; without measures where it has no time, or other columns than the tables before."""
+        """Add the rows of a table; measures only if it has times, and the same measures as the tables before."""
         rows = cells(file)
         heads = next(rows, [])
         columns = _columns(heads)
@@ -122,6 +123,7 @@ class KernelTable:
                 self._add_measures(row, columns, kernel, step)
 
     def _add_measures(self, row: Sequence[str], columns: _Columns, kernel: str, step: str) -> None:
+        """Add one row to the sums of its type and of its shapes; collectives are left out."""
         ns = nanoseconds_in(row[columns.took])
         name, core, shapes, types, state, blocks = (_cell(row, place)[:_LONGEST] for place in columns.alike)
         if not kernel.startswith(COLLECTIVE):
@@ -139,6 +141,7 @@ class KernelTable:
 
 
 def _columns(heads: Sequence[str]) -> _Columns:
+    """Return the places of the columns that are read in a header; -1 for a missing one."""
     places = {head: place for place, head in enumerate(heads)}
     *alike, name, step, took = (
         next((places[head] for head in names if head in places), -1) for names in (*_ALIKE, _NAME, _STEP, _TOOK)
@@ -154,7 +157,7 @@ def _cell(row: Sequence[str], place: int) -> str:
 
 
 def _numbers(row: Sequence[str], places: Iterable[int]) -> list[float]:
-    """Return what a row has in some places; 0 for N/A: nothing was recorded there."""
+    """Return the numbers in some places of a row; 0 for a cell such as N/A, where nothing was recorded."""
     try:
         return [float(row[place]) for place in places]
     except ValueError:
@@ -169,7 +172,7 @@ def _number(text: str) -> float:
 
 
 def nanoseconds_in(microseconds: str | None) -> int:
-    """Return the whole nanoseconds of a cell; 0 for one that holds no number."""
+    """Return the whole nanoseconds of a cell in microseconds; 0 for a cell without a number."""
     try:
         return nanoseconds((microseconds or "0").strip())
     except ValueError:
@@ -177,7 +180,7 @@ def nanoseconds_in(microseconds: str | None) -> int:
 
 
 def kernel_use(alike: Alike, calls: int, ns: int, means: Mapping[str, float]) -> KernelUse:
-    """Return alike kernels with the means of what was measured; a pipe that never worked is left out."""
+    """Build the measures of alike kernels from the means per call; a pipe that never worked is left out."""
     ratios = {pipe: round(mean, 4) for pipe, mean in sorted(means.items()) if 0 < mean < 100 and pipe != _CUBE}
     cube = round(means.get(_CUBE, 0) / 100, 4) if "aic_mac" in ratios else 0
     shapes, types = (text.strip('"').replace("N/A", "") for text in (alike.shapes, alike.types))
@@ -188,5 +191,5 @@ def kernel_use(alike: Alike, calls: int, ns: int, means: Mapping[str, float]) ->
 
 
 def in_order(uses: Iterable[KernelUse]) -> tuple[KernelUse, ...]:
-    """Return alike kernels, those that take longest first."""
+    """Return measures of kernels, longest first."""
     return tuple(sorted(uses, key=lambda use: (-use.ns, use.name, use.shapes)))

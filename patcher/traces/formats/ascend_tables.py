@@ -22,9 +22,9 @@ STEPS = "step_trace_time.csv"
 
 
 def read(file: Path) -> RankProfile:
-    """Return the profile of the rank in the folder of the ``step_trace_time.csv``.
+    """Return the profile of a rank from its ``step_trace_time.csv`` and the tables beside it.
 
-    Raises Problem (TRACE) if it has no step.
+    Raises Problem (TRACE) if the table has no step.
     """
     output = file.parent
     folder = output.parent
@@ -57,6 +57,7 @@ def read(file: Path) -> RankProfile:
 
 
 def _unit(number: int, row: Mapping[str, int], calls: int) -> RecordedUnit:
+    """Build a unit from the vendor's columns in ns; copies are part of its free time, whose reason is unknown."""
     computing, overlap = row.get("computing_ns", 0), row.get("overlapped_ns", 0)
     return RecordedUnit(
         number=number, host_ns=0, kernels=calls, compute_ns=max(computing - overlap, 0), overlap_ns=overlap,
@@ -66,7 +67,7 @@ def _unit(number: int, row: Mapping[str, int], calls: int) -> RecordedUnit:
 
 
 def _statistic(output: Path) -> dict[str, KernelSums]:
-    """Return the kernels of ``op_statistic.csv`` by their type."""
+    """Return the kernels of ``op_statistic.csv`` by type; collectives are left out."""
     kernels: dict[str, KernelSums] = {}
     for row in rows(output / "op_statistic.csv"):
         calls, name = row.get("Count") or "", row.get("OP Type") or ""
@@ -78,7 +79,7 @@ def _statistic(output: Path) -> dict[str, KernelSums]:
 
 
 def _kernels(computing: Mapping[str, KernelSums], collectives: Iterable[Collective]) -> tuple[Kernel, ...]:
-    """Return all calls of each type; what takes longest first."""
+    """Return types of kernels and collectives with their calls and ns, longest first."""
     kernels = [Kernel(name or "?", COMPUTE, *sums) for name, sums in computing.items()]
     times = defaultdict[str, list[int]](list)
     for collective in collectives:
@@ -88,7 +89,7 @@ def _kernels(computing: Mapping[str, KernelSums], collectives: Iterable[Collecti
 
 
 def _collectives(output: Path) -> Iterator[Collective]:
-    """Yield the collectives in the order of their begin, numbered within their step and group."""
+    """Yield the collectives by begin, numbered from 0 within their step and group."""
     numbers = Counter[tuple[int, str]]()
     for collective in sorted(ascend.timed(output), key=lambda collective: collective.begin):
         operator, group = ascend.parted(collective.name)

@@ -24,27 +24,27 @@ from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns, Strin
 
 
 def read(file: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> RankTrace:
-    """Return the trace of a rank, from the ``trace_view.json`` of its folder. Raises Problem (TRACE) if it is none."""
+    """Return the trace of a rank from its ``trace_view.json``. Raises Problem (TRACE) for a file that is no trace."""
     reader = _Reader(file, mark_pattern, progress)
     reader.source.feed(reader.take)
     return reader.finished()
 
 
 class TextTrace(RankTrace):
-    """A trace beside which the table of all kernels lies, in the folder of its file."""
+    """A trace with the vendor's table of kernels, which lies in the folder of ``file``."""
 
     def __init__(self, file: Path, mark_pattern: re.Pattern[str] | None = None) -> None:
         super().__init__(str(file), "ascend-text", mark_pattern)
         self.table = KernelTable(file.parent)
 
     def kernel_uses(self, _owner: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return the kernels of the units as the vendor counts them; all where units are no steps of the profiler."""
+        """Return the kernels by shape in the steps of ``units``; of all steps if units are no steps of the profiler."""
         families = {mark.family for _, mark in self.marks} - {UNCOUNTED}
         return self.table.uses(units.values() if families == {NUMBERED} else None)
 
 
 class _Reader:
-    """Fills a trace block by block; links wait in columns until all tasks are there."""
+    """Reader that fills a trace block by block; links wait in columns until all tasks are read."""
 
     def __init__(self, file: Path, mark_pattern: re.Pattern[str] | None, progress: Progress) -> None:
         self.source = ChromeEvents(file, progress)
@@ -61,7 +61,7 @@ class _Reader:
         self.devices: set[object] = set()
 
     def take(self, events: Iterator[Event]) -> None:
-        """Add the events. Raises ValueError, OverflowError or TypeError at one whose time is no number."""
+        """Add the events to the trace. Raises ValueError, OverflowError or TypeError for a time that is no number."""
         trace = self.trace
         for event in events:
             if event.ph == "X":
@@ -82,7 +82,7 @@ class _Reader:
                     self.flows.append(flow)
 
     def _add_other(self, event: Event, args: Args) -> None:
-        """Add a task of the device, a call of CANN, a collective, or a range of mstx."""
+        """Add a task of the device, a call of CANN, a collective, or a range of mstx, by the event's arguments."""
         if args.task is not None:
             self._add_task(event, args, args.task)
         elif args.level is not None:
@@ -95,6 +95,7 @@ class _Reader:
             self.trace.add_range(event.name, *times(event), thread, module=args.domain == "Module")
 
     def _add_task(self, event: Event, args: Args, task_type: str) -> None:
+        """Add a task of the device under the type of its kernel; a type that only orders others is skipped."""
         kind = ascend.kind_of(task_type)
         if kind is not None:
             name = self.trace.table.types.get(event.name) or _type(event.name)
@@ -104,6 +105,7 @@ class _Reader:
             self.trace.add_task(*times(event), kind, name, f"stream {event.tid}", args.connection)
 
     def _add_call(self, event: Event, args: Args) -> None:
+        """Add a call of CANN as a launch, if it has a connection, and as a long call, if it takes 20 µs or more."""
         thread = self.cann_threads[str(event.tid)]
         if args.connection is not None:
             self.calls.add(args.connection, nanoseconds(event.ts), thread)
@@ -117,7 +119,7 @@ class _Reader:
         return value
 
     def finished(self) -> RankTrace:
-        """Return the trace, when all events have been added."""
+        """Link the tasks after the last event, and return the trace. Raises Problem (TRACE) for several devices."""
         trace, tasks = self.trace, self.trace.tasks
         if len(self.devices) > 1:
             raise several(self.source.path, "devices", self.devices)
@@ -136,5 +138,5 @@ class _Reader:
 
 
 def _type(name: str) -> str:
-    """Return the type of a kernel that no table names: ``aclnnMuls_MulAiCore_Mul`` is a Mul."""
+    """Return the type of a kernel without a table: ``aclnnMuls_MulAiCore_Mul`` is a Mul; any other name stays."""
     return name.rpartition("_")[2] if name.startswith("aclnn") and "_" in name else name

@@ -76,9 +76,9 @@ class Args(
         "type": "data_type", "dims": "Input Dims", "kinds": "Input type", "concrete": "Concrete Inputs",
     },
 ):  # fmt: skip
-    """The fields that a report reads of the ``args`` of an event; None, or empty, where one is missing.
+    """The fields of an event's ``args`` that a report reads; None, or empty, for a missing field.
 
-    ``dims``, ``kinds`` and ``concrete`` are the text of their JSON, which few events need.
+    ``dims``, ``kinds`` and ``concrete`` are undecoded JSON, because few events need them.
     """
 
     correlation: int | None = None
@@ -104,7 +104,7 @@ class Args(
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event, its fields named as in Chrome's trace format; ``ts`` is text, for a float loses nanoseconds."""
+    """One event, with the field names of Chrome's trace format; ``ts`` is text, because a float loses nanoseconds."""
 
     ph: str = ""
     cat: str = ""
@@ -122,7 +122,7 @@ _decode_fields = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 def _field_decoders(struct: type[msgspec.Struct]) -> dict[str, tuple[str, Callable[[bytes], Any]]]:
-    """Map the name of a field in JSON to its name in ``struct`` and to its decoder, which reads numbers in texts."""
+    """Return field in JSON → (attribute of ``struct``, decoder); decoders read numbers in texts, too."""
     return {
         field.encode_name: (field.name, msgspec.json.Decoder(field.type, strict=False).decode)
         for field in msgspec.structs.fields(struct)
@@ -134,7 +134,7 @@ _decode_args = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def _decode(data: bytes) -> list[Event]:
-    """Decode a list of events. Raises ValueError for JSON that is not one, RecursionError for one nested too deeply."""
+    """Decode a list of events. Raises ValueError for invalid JSON, RecursionError for nesting that is too deep."""
     try:
         return _decode_events(data)
     except msgspec.ValidationError:  # some field has another type: rare enough for the slow way
@@ -142,7 +142,7 @@ def _decode(data: bytes) -> list[Event]:
 
 
 def _event(fields: Mapping[str, msgspec.Raw]) -> Event:
-    """Decode an event field by field: one of another type counts as missing."""
+    """Decode an event field by field; a field of another type counts as missing."""
     values = _values(fields, _EVENT_FIELDS)
     if "args" in fields and "args" not in values:
         with suppress(msgspec.ValidationError):
@@ -153,7 +153,7 @@ def _event(fields: Mapping[str, msgspec.Raw]) -> Event:
 def _values(
     fields: Mapping[str, msgspec.Raw], decoders: Mapping[str, tuple[str, Callable[[bytes], Any]]]
 ) -> dict[str, Any]:
-    """Decode the fields that have their type, by the name that the struct gives them."""
+    """Return attribute → decoded value of the fields that have the type of their decoder."""
     values = {}
     for key in fields.keys() & decoders.keys():
         name, decode = decoders[key]
@@ -163,9 +163,9 @@ def _values(
 
 
 def nanoseconds(microseconds: bytes | str) -> int:
-    """Return the whole nanoseconds of a time that is written in microseconds; ValueError if it is no number.
+    """Convert a text of microseconds to whole nanoseconds, rounded. Raises ValueError for what is no number.
 
-    Written with more than 3 decimals, it is rounded to the nearest.
+    A time of 2**63 ns or more raises ValueError, too.
     """
     text = microseconds.encode() if isinstance(microseconds, str) else bytes(microseconds)
     if text[:1] == b'"':
@@ -185,7 +185,7 @@ def nanoseconds(microseconds: bytes | str) -> int:
 
 
 def times(event: Event) -> tuple[int, int]:
-    """Begin and end of an event, in whole nanoseconds; ValueError or OverflowError if its time is none."""
+    """Return begin and end of an event in whole ns. Raises ValueError or OverflowError for an invalid time."""
     begin = nanoseconds(event.ts)
     end = begin + round(event.dur * 1000)
     if abs(end) >= BEYOND:
@@ -209,7 +209,11 @@ class ChromeEvents:
         self._skipping = False
 
     def feed(self, take: Callable[[Iterator[Event]], None]) -> None:
-        """Hand all events to ``take``, in order; one at which it raises is lost, and the next call begins behind it."""
+        """Call ``take`` with an iterator of the events of each block, in order.
+
+        An event at which ``take`` raises ValueError, OverflowError or TypeError is counted as lost, and ``take`` is
+        called again with the events after it.
+        """
         for events in self:
             remaining = iter(events)
             while True:
@@ -236,7 +240,7 @@ class ChromeEvents:
             self.cut = file.cut or ("" if ended else Text("the file ends before the list of its events does"))
 
     def _begin(self, file: _Stream) -> bytes:
-        """Return the text behind the opening of the list of events; the header is taken."""
+        """Read the header, and return the text after the opening of the list of events. Raises Problem (TRACE)."""
         unparsed = file.read(self.block).lstrip(_BLANK)
         if unparsed.startswith(b"["):
             return unparsed[1:]
@@ -270,7 +274,7 @@ class ChromeEvents:
         return Problem(Kind.TRACE, cause, str(self.path), hint)
 
     def _decoded(self, unparsed: bytes) -> tuple[list[Event], int, bool]:
-        """Return the events of ``unparsed`` up to its last one, where that ends, and whether the list ends there."""
+        """Return the whole events of ``unparsed``, the offset after the last one, and whether the list ends there."""
         if self._skipping:
             return self._skipped(unparsed)
         cuts = list(_BETWEEN.finditer(unparsed, max(len(unparsed) - _NEAR, 0)))
@@ -291,13 +295,13 @@ class ChromeEvents:
         )
 
     def _skipped(self, unparsed: bytes) -> tuple[list[Event], int, bool]:
-        """Leave out what nothing closes, up to where an event seems to begin."""
+        """Skip text in which no event ends, up to where one seems to begin; returns the values of `_decoded`."""
         between, last = _BETWEEN.search(unparsed), unparsed.rfind(b"}", max(len(unparsed) - _NEAR, 0))
         self._skipping = not between
         return [], between.end() if between else last if last >= 0 else len(unparsed), False
 
     def _attempt(self, events: bytes) -> list[Event] | None:
-        """Return the events of this text, repaired if it has to be; None where one of them cannot be read."""
+        """Return the events in a text, repaired if need be; None if one of them cannot be read."""
         for broken in (False, True):
             try:
                 return _decode(b"[" + (_repaired(events) if broken else events).lstrip(_BETWEEN_EVENTS) + b"]")
@@ -309,7 +313,7 @@ class ChromeEvents:
 
 
 def has_events(path: Path) -> bool:
-    """Tell whether a file of any name begins like a trace in Chrome's format, plain or gzip."""
+    """Tell whether a file begins like a Chrome trace, plain or gzip; False if it cannot be read."""
     try:
         if not path.is_file():  # a pipe would be waited for
             return False
@@ -320,11 +324,10 @@ def has_events(path: Path) -> bool:
 
 
 class _Stream:
-    """The bytes of ``raw``, unpacked if it is gzip, which its content decides and not its name.
+    """Bytes of ``raw``, unpacked if the content, not the name, is gzip.
 
-    Of a gzip file that ends too early, is damaged, or unpacks to more than a trace does, everything before is read;
-    ``cut`` is the reason then.
-    ``progress`` hears how many bytes of the file that took, packed as they are.
+    Of a gzip file that is cut off, damaged or unpacks to too much, the bytes before are read, and ``cut`` is the
+    reason. ``progress`` hears how many packed bytes were read.
     """
 
     def __init__(self, raw: BinaryIO, progress: Progress = ignore) -> None:
@@ -336,7 +339,7 @@ class _Stream:
         self.progress, self.reported = progress, 0
 
     def read(self, size: int) -> bytes:
-        """Return about ``size`` bytes, none at the end."""
+        """Return about ``size`` unpacked bytes, none at the end; ``progress`` hears how many packed bytes were read."""
         data = self._read(size)
         at = self.raw.tell()
         self.progress(at - self.reported)
@@ -344,6 +347,7 @@ class _Stream:
         return data
 
     def _read(self, size: int) -> bytes:
+        """Return up to ``size`` unpacked bytes; sets ``cut`` if the gzip file is short, damaged or too large."""
         if self.unpacked is None:
             return self.raw.read(size)
         parts: list[bytes] = []
@@ -366,9 +370,9 @@ class _Stream:
 
 
 class Scan(NamedTuple):
-    """One pass over a trace: the numbers of its ``ProfilerStep#n``, whether it has events, and how it begins and ends.
+    """Result of one pass over a trace: numbers of its ``ProfilerStep#n``, whether it has events, and its first bytes.
 
-    ``cut`` says why the end is missing, "" where it is not.
+    ``cut`` says why the end is missing, "" if the trace is complete.
     """
 
     steps: tuple[int, ...]
@@ -378,18 +382,18 @@ class Scan(NamedTuple):
 
     @property
     def is_json(self) -> bool:
-        """Whether it begins like JSON; a file that was cut off before it began does."""
+        """Whether the file begins like JSON, or is empty."""
         return self.head.lstrip(_BLANK)[:1] in (b"", b"{", b"[")
 
     def distributed(self, name: str) -> int | None:
-        """Return the field ``name`` (rank, world_size) of torch.profiler's description of the distributed run."""
+        """Return a number (rank, world_size) of the distributed run in the header; None if missing."""
         description = re.search(rb'"distributedInfo"\s*:\s*\{[^}]*\}', self.head)
         value = description and re.search(rb'"%s"\s*:\s*(\d{1,9})\b' % name.encode(), description[0])
         return int(value[1]) if value else None
 
 
 def scan(path: Path, progress: Progress = ignore) -> Scan:
-    """Read the whole of a file of any form in blocks, compressed or not. Raises OSError."""
+    """Scan a trace in one pass, plain or gzip, without decoding its events. Raises OSError."""
     steps: set[int] = set()
     head = tail = unparsed = b""
     events = False
@@ -408,7 +412,7 @@ def scan(path: Path, progress: Progress = ignore) -> Scan:
 
 
 def _is_ended(head: bytes, tail: bytes) -> bool:
-    """Tell whether a trace ends as it should: behind the last event its list, and the fields that may follow."""
+    """Tell whether a trace is complete: the list of events is closed, and the fields after it are valid JSON."""
     text = tail.rstrip(b"\0 \t\r\n")
     if not head.lstrip(_BLANK).startswith(b"{"):
         return text.endswith(b"]")
@@ -417,7 +421,7 @@ def _is_ended(head: bytes, tail: bytes) -> bool:
 
 
 def closed(path: Path) -> bool:
-    """Tell whether a file ends as it should, by its beginning and its end alone."""
+    """Tell whether a trace is complete, by its first and last bytes alone. Raises OSError."""
     with reading(path) as file:
         head = file.read(64)
         file.seek(max(path.stat().st_size - _ENDS, 0))
@@ -428,9 +432,9 @@ def closed(path: Path) -> bool:
 
 
 def _whole_events(unparsed: bytes) -> tuple[list[tuple[int, int]], int]:
-    """Return where each whole event of ``unparsed`` begins and ends, token by token; and where the list ends, else 0.
+    """Return (begin, end) of each whole event in ``unparsed``, and the offset after the end of their list.
 
-    It is -1 where an event goes on for longer than any does.
+    The offset is 0 if the list goes on, and -1 if an event is nested deeper, or longer, than any real event.
     """
     events: list[tuple[int, int]] = []
     depth = begin = first = 0
@@ -457,7 +461,7 @@ def _repaired(data: bytes) -> bytes:
 
 
 def _loaded(data: bytes) -> dict[str, Any] | None:
-    """``data`` as an object, repaired if it has to be; None if it is none."""
+    """Return JSON text as an object, repaired if need be; None if it is no object."""
     try:
         value = json.loads(_repaired(data), parse_float=str)
     except (ValueError, RecursionError):

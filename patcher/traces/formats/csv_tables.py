@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def rows(file: Path) -> Iterator[Mapping[str, str]]:
-    """Yield the rows of a table by its heads; nothing where there is no file."""
+    """Yield each row of a CSV table as header → cell; nothing without the file."""
     cells_of_rows = cells(file)
     heads = next(cells_of_rows, [])
     for row in cells_of_rows:
@@ -17,7 +17,7 @@ def rows(file: Path) -> Iterator[Mapping[str, str]]:
 
 
 def cells(file: Path) -> Iterator[list[str]]:
-    """Yield the cells of each row of a table, its heads first; nothing where there is no file, or no table."""
+    """Yield the cells of each row of a CSV table, the header first; nothing without the file, or for another format."""
     if file.is_file():
         with file.open(encoding="utf-8", errors="replace", newline="") as lines, contextlib.suppress(csv.Error):
             yield from filter(None, csv.reader(line.replace("\0", "") for line in lines))

@@ -41,28 +41,28 @@ NAMED = "ascend_pytorch_profiler*.db"
 
 
 def parsed_into(output: Path) -> list[Path]:
-    """The databases in the folder into which torch_npu parses: one, unless somebody put several ranks together."""
+    """Return the databases in torch_npu's output folder: one, unless somebody put several ranks together."""
     return sorted(output.glob(NAMED))
 
 
 class _Budget:
-    """The budget for reading a file of ``size`` bytes."""
+    """Budget of SQLite steps and bytes of text for reading a file of ``size`` bytes."""
 
     def __init__(self, size: int) -> None:
         self.bytes = _LEAST + _PER_BYTE * size
         self.most = self.steps = _SCHEMA_STEPS
 
     def allow_queries(self) -> None:
-        """Count anew, behind the schema."""
+        """Replace the budget for the schema by that for the whole file."""
         self.most = self.steps = self.bytes
 
     def exceeded(self) -> bool:
-        """Count one more piece of steps, and return whether these were too many."""
+        """Count one more piece of steps, and tell whether the budget is exceeded."""
         self.steps -= _PIECE
         return self.steps < 0
 
     def text(self, data: bytes) -> str:
-        """Count and decode a text. Raises sqlite3.DataError where there were too many."""
+        """Decode a text, and count its bytes. Raises sqlite3.DataError if the budget for texts is exceeded."""
         import sqlite3
 
         self.bytes -= len(data)
@@ -75,12 +75,11 @@ class _Budget:
 
 @contextmanager
 def opened(file: Path) -> Iterator[sqlite3.Connection]:
-    """The database in ``file``, of which only stored columns of tables can be read.
+    """Yield a read-only connection that can only read stored columns of tables.
 
-    One in the mode of a write-ahead log gets two files beside it from whoever looks, and the folder may be somebody
-    else's. Those are not made, unless a log with content is there already: then part of the data stands in it.
-
-    Raises sqlite3.Error where it is none, where a query reads anything else, and where reading takes too long.
+    No files are created beside the database, unless it has a write-ahead log with content, which is part of the data.
+    Raises sqlite3.Error for a file that is no database, a query that reads anything else, or reading that takes too
+    long.
     """
     import sqlite3
 
@@ -111,7 +110,7 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
 
 
 def columns(db: sqlite3.Connection) -> dict[str, set[str]]:
-    """The columns of each table, without tables that compute one."""
+    """Return table → its columns, without virtual tables and tables with a computed column."""
     query = """SELECT m.name, c.name, c.hidden FROM sqlite_master m JOIN pragma_table_xinfo(m.name) c
  WHERE m.type = 'table' AND m.rootpage > 0 AND m.sql NOT LIKE '%VIRTUAL%'"""
     tables: dict[str, set[str]] = {}
@@ -124,7 +123,7 @@ def columns(db: sqlite3.Connection) -> dict[str, set[str]]:
 
 
 def _allow_tables(db: sqlite3.Connection) -> None:
-    """Refuse whatever a query reads but stored columns: views, virtual tables and what computes a column."""
+    """Set an authorizer that refuses reading views, virtual tables and tables with a computed column."""
     import sqlite3
 
     plain = {*columns(db), *_SCHEMA}
@@ -139,7 +138,7 @@ def _allow_tables(db: sqlite3.Connection) -> None:
 
 
 def broken(file: Path) -> bool:
-    """Whether a file is not a database, or one that ends in the middle."""
+    """Tell whether a file is no SQLite database, or shorter than its header says."""
     with reading(file) as stream:
         head = stream.read(100)
     if len(head) < 100 or not head.startswith(b"SQLite format 3\0"):
@@ -150,7 +149,7 @@ def broken(file: Path) -> bool:
 
 
 def rows(file: Path, query: str) -> list[tuple[Any, ...]] | None:
-    """The rows of ``query``; None where the file is not a database, or has no such table."""
+    """Return the rows of ``query``; None if the file is no database, or the query fails."""
     import sqlite3
 
     try:
@@ -161,15 +160,15 @@ def rows(file: Path, query: str) -> list[tuple[Any, ...]] | None:
 
 
 def steps_in(file: Path) -> tuple[int, ...] | None:
-    """Return the numbers of the steps in a database; None where it has none, or is none."""
+    """Return the numbers of the steps in a database, ascending; None without a table of steps."""
     numbers = rows(file, "SELECT id FROM STEP_TIME")
     return None if numbers is None else tuple(sorted(int(step) for (step,) in numbers if str(step).isdigit()))
 
 
 def texts(db: sqlite3.Connection, query_of_numbers: str) -> dict[int, str]:
-    """Return the texts of numbers, by number: ``query_of_numbers`` is a query that gives these, or a list of them.
+    """Return number → text; ``query_of_numbers`` is a query for the numbers, or a list of them, as SQL.
 
-    All in one query: torch_npu keeps them without a key, so each that is looked up alone is a walk through all.
+    One query reads all: the table has no index, so each look-up would be a full scan.
     """
     query = f"SELECT n.id, n.value FROM STRING_IDS n WHERE n.id IN ({query_of_numbers}) AND n.value IS NOT NULL"  # noqa: S608
     by_number: dict[int, str] = {}

@@ -64,14 +64,14 @@ _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
 
 def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
-    """Return the trace of each rank in a file. Raises Problem (TRACE) if it is none, or a rank has two devices."""
+    """Return the trace of each rank in a file. Raises Problem (TRACE) for no trace, or a rank with two devices."""
     reader = _Reader(path, mark_pattern, progress)
     reader.source.feed(reader.take)
     return list(reader.traces())
 
 
 class _HostThread(NamedTuple):
-    """A thread of the host: its rank, its number, and how its operators grow."""
+    """A host thread: its rank, its number, and the functions that append to the columns of its operators."""
 
     rank: _Rank
     number: int
@@ -92,7 +92,7 @@ class _Rank:
 
 
 class _Reader:
-    """Fills the traces block by block; launches wait in columns until all kernels are there."""
+    """Reader that fills the traces block by block; launches wait in columns until all kernels are read."""
 
     def __init__(self, path: Path, mark_pattern: re.Pattern[str] | None, progress: Progress) -> None:
         self.source, self.mark_pattern = ChromeEvents(path, progress), mark_pattern
@@ -116,7 +116,7 @@ class _Reader:
         }
 
     def take(self, events: Iterator[Event]) -> None:
-        """Add the events. Raises ValueError, OverflowError or TypeError at one whose time is no number."""
+        """Add the events to the traces. Raises ValueError, OverflowError or TypeError for a time that is no number."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
         category_of, operators, shaped, work = self.category_of, self.operators, self._shaped, WORK
         pid = tid = None
@@ -157,7 +157,7 @@ class _Reader:
                 thread.rank.trace.backward.add(thread.number)
 
     def _shaped(self, name: str, args: Args) -> int:
-        """Return the number of an operator by its name and shapes; by its name alone for too many shapes, or types."""
+        """Return the name number of an operator with its shapes and types; without them if too many or too long."""
         concrete = bytes(args.concrete) if name in CONCRETE else b""
         key = name, bytes(args.dims), bytes(args.kinds), concrete
         number = self.shaped.get(key)
@@ -168,11 +168,12 @@ class _Reader:
         return number
 
     def _category_marked(self, text: str, name: str) -> int:
-        """Return the category of an event, where ranges of the host with certain names are marks."""
+        """Return the category of an event; a host range whose name matches ``mark_pattern`` is an annotation."""
         host = text.lower() == "python_function" or _CATEGORIES.get(text.lower()) == _OPERATOR
         return _ANNOTATION if host and self.mark_pattern and self.mark_pattern.search(name) else _category(text, name)
 
     def _thread(self, event: Event) -> _HostThread:
+        """Return the host thread of an event; a new one is added to the trace of its rank."""
         thread = self.threads.get((event.pid, event.tid))
         if thread is None:
             rank = self._rank(event.pid)
@@ -183,7 +184,7 @@ class _Reader:
         return thread
 
     def _rank(self, process: int | str) -> _Rank:
-        """Return the rank of a process; of all but merged traces there is one."""
+        """Return the rank of a process; one for all processes, unless SGLang merged the traces of several ranks."""
         rank = self.processes.get(process)
         if rank is None:
             merged = _MERGED.match(process) if isinstance(process, str) else None
@@ -193,6 +194,7 @@ class _Reader:
         return rank
 
     def _add_launch(self, event: Event) -> None:
+        """Add a launch by its correlation, to the graph that its thread captures, and as a call if it is long."""
         if event.args is not None and event.args.correlation is not None:
             thread, time = self._thread(event), nanoseconds(event.ts)
             thread.rank.launches.add(event.args.correlation, time, thread.number)
@@ -202,12 +204,13 @@ class _Reader:
         self._add_call(event)
 
     def _add_captured(self, graph: CapturedLaunches, name: str, kernel: object, time: int) -> None:
-        """Keep a launch that a graph is captured of; HIP names the kernel, CUDA does not."""
+        """Add a launch to the captured graph if it is a kernel or a copy; HIP names the kernel, CUDA does not."""
         copy = _COPIES.search(name) is not None
         if copy or "launch" in name.lower():
             graph.add(time, self.names[str(kernel)] if kernel else UNKNOWN, copy=copy)
 
     def _add_capture(self, event: Event) -> None:
+        """Open or close the captured graph of a thread, and add the call if it is long."""
         thread = self._thread(event)
         thread.rank.captures.pop(thread.number, None)
         if "Begin" in event.name:
@@ -233,6 +236,7 @@ class _Reader:
         self._rank(event.pid).devices.add(event.pid if args.device is None else args.device)
 
     def _add_task(self, event: Event, kind: str = COPY) -> None:
+        """Add a task of the device, with its group and message if it is a collective."""
         args = event.args or _NO_ARGS
         trace, name = self._rank(event.pid).trace, self.names[event.name]
         stream = self.stream_of(event.tid if args.stream is None else args.stream)
@@ -248,6 +252,7 @@ class _Reader:
         trace.add_module(event.name, *span, trace.thread(event.pid, event.tid))
 
     def _add_annotation(self, event: Event) -> None:
+        """Add an annotation: an optimizer's step as an operator, a class name as a module, any other as a mark."""
         span, trace = times(event), self._rank(event.pid).trace
         thread = trace.thread(event.pid, event.tid)
         if event.name.startswith(OPTIMIZER):
@@ -256,7 +261,7 @@ class _Reader:
             trace.add_range(event.name, *span, thread, module=_CLASS.fullmatch(event.name) is not None)
 
     def traces(self) -> Iterator[RankTrace]:
-        """Yield the traces, when all events have been added."""
+        """Link the tasks when all events have been added, and yield each rank's trace. Raises Problem (TRACE)."""
         header = self.source.header
         distributed = header.get("distributedInfo")
         fields = distributed if isinstance(distributed, Mapping) else {}
@@ -278,7 +283,7 @@ class _Reader:
 
 
 def _numbers(labels: Collection[str]) -> dict[str, int]:
-    """The rank of each label of SGLang, which counts TP within PP; nothing where that does not tell them apart."""
+    """Return SGLang's label → rank, with TP counted within PP; empty if two labels get the same rank."""
     places = [{name[:2]: int(name[2:]) for name in label.split("-") if name} for label in labels]
     size = 1 + max((place.get("TP", 0) for place in places), default=0)
     ranks = [place.get("PP", 0) * size + place.get("TP", 0) for place in places]
@@ -287,13 +292,13 @@ def _numbers(labels: Collection[str]) -> dict[str, int]:
 
 @functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
 def _kind_of(name: str) -> str:
-    """Classify a kernel of a GPU by its name, for nothing else in a trace does: NCCL, RCCL and vLLM's own are known."""
+    """Return COMMUNICATION if a GPU kernel's name is that of a known collective library, else COMPUTE."""
     return COMMUNICATION if _COLLECTIVE.search(name, 0, 1000) else COMPUTE  # a damaged name can have millions
 
 
 @functools.cache
 def _category(text: str, name: str) -> int:
-    """Return the number of the category of an event; UNKNOWN where nothing is read of such an event."""
+    """Return the number of the category of an event; UNKNOWN for an event that is not read."""
     category = _LAUNCH if text.lower().endswith(("_runtime", "_driver")) else _CATEGORIES.get(text.lower(), UNKNOWN)
     if category == _OPERATOR and name.startswith(_STEP):
         return _ANNOTATION
@@ -305,7 +310,7 @@ def _category(text: str, name: str) -> int:
 
 
 def _device(header: Mapping[str, Any], number: object) -> str:
-    """The name of the device whose number the kernels carry, or the first that has one; CPU where there is neither."""
+    """Return the name of the device with this number, else of any device, else GPU; CPU without a device."""
     devices = [device for device in header.get("deviceProperties") or () if isinstance(device, Mapping)]
     if number is None and not devices:
         return CPU
