@@ -18,7 +18,7 @@ LIMIT = 1_000_000
 
 
 def page(data: TraceReport | Comparison) -> str:
-    """The page of a report or of a comparison, below ``LIMIT`` bytes: details give way before it is reached."""
+    """Return the HTML of a report or of a comparison, with ever fewer details until it is below ``LIMIT`` bytes."""
     text, script = "", Path(__file__).with_name("lanes.js").read_text(encoding="utf-8")
     for limits in PAGE_LIMITS:
         content = comparisons.content(data, limits) if isinstance(data, Comparison) else reports.content(data, limits)

@@ -18,7 +18,7 @@ _BEFORE, _AFTER = Text("before"), Text("after")
 
 
 def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
-    """The title and the body of the page of ``comparison``."""
+    """Return the title and the body of the page of a comparison."""
     sides = {_BEFORE: comparison.before, _AFTER: comparison.after}
     body = (
         tag(
@@ -46,6 +46,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """Yield (value, caption) of the tiles: both medians, the change with its interval, and the change at equal load."""
     first, second = comparison.median_ns
     median = Text("median unit on the host") if comparison.clock == "host" else Text("median unit")
     yield duration(first), Text("{median} before, of {count}", median, len(comparison.before.units_ns))
@@ -63,6 +64,7 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(comparison: Comparison) -> str:
+    """Return the verdict of a comparison as a sentence, with the change of the median unit."""
     if not comparison.change:
         return Text("There is nothing to compare: a side has fewer than two steps.")
     _, estimate, _ = comparison.change

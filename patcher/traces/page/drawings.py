@@ -23,7 +23,7 @@ _TOP = 12
 
 
 def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
-    """A stacked bar for each unit, or for each few of them, with its time on the host; nothing where there is one."""
+    """Draw a bar of parts for each unit, or for the mean of a few, with its host time; None for under two units."""
     units = profile.units
     if len(units) < 2:
         return None
@@ -45,6 +45,7 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
+    """Draw a bar of mean parts for each group of units, a line at its host time, and a rule at ``median`` (ns)."""
     bottom = 226
     means = [{part: sum(getattr(unit, part) for unit in group) / len(group) for part in PARTS} for group in groups]
     hosts = [sum(unit.host_ns for unit in group) / len(group) for group in groups]
@@ -74,6 +75,7 @@ def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
 
 
 def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float) -> str:
+    """Return the tooltip of a bar: the units, their mean time in ns, its parts, and the mean time on the host."""
     first, last = group[0].number, group[-1].number
     name = f"#{first}" if len(group) == 1 else Text("#{first} to #{last}", first, last)
     parts = (Text("{part} {time}", PARTS[part], duration(value)) for part, value in mean.items() if value)
@@ -82,14 +84,14 @@ def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float
 
 
 def _axis(up: Scale) -> Iterator[Content]:
-    """Lines of the scale of time, from 0 at the bottom up to the top of the drawing."""
+    """Yield lines and labels of the axis of time, from 0 at the bottom."""
     for value in svg.ticks(up.high):
         yield svg.rule(_LEFT, up(value), "axis")
         yield svg.shape("text", tick(value), x=_LEFT - 6, y=up(value) + 4, text_anchor="end")
 
 
 def load_charts(profile: RankProfile) -> Content:
-    """The time of a unit against its requests and tokens, where marks or metadata have them."""
+    """Draw unit times against requests, context and tokens, as far as these are known and differ; None if none is."""
     drawn, before = [], []
     on_device = bool(profile.total_ns)  # once: it is a sum over all units
     for name, about in (
@@ -113,7 +115,7 @@ def load_charts(profile: RankProfile) -> Content:
 
 
 def _explained(values: Sequence[int], times: Sequence[int]) -> str:
-    """The line of least squares in words; "" where too few units, or times that are all alike, tell nothing."""
+    """Return the slope of the regression line and the variance that it explains, in words; "" if not enough differs."""
     if len(values) < FITTED or len(set(times)) < 2:
         return ""
     slope = statistics.linear_regression(values, times).slope
@@ -124,7 +126,7 @@ def _explained(values: Sequence[int], times: Sequence[int]) -> str:
 
 
 def _fit(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Markup | None:
-    """The line of least squares, from the least value to the most."""
+    """Draw the regression line from the least value to the largest; None if `_explained` returns nothing."""
     values, times = [value for value, _, _ in points], [time for _, time, _ in points]
     if not _explained(values, times):
         return None
@@ -134,7 +136,7 @@ def _fit(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Ma
 
 
 def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
-    """A dot for each value, time and number of a unit: values across, times up."""
+    """Draw at most about 600 of the ``points`` (value, time in ns, unit number) and the regression line."""
     bottom = 160
     values = [value for value, _, _ in points]
     low, high = min(values), max(values)
@@ -156,7 +158,7 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
 
 
 def waterfall(comparison: Comparison) -> Content:
-    """The parts of the median unit, from before to after."""
+    """Draw the change of each part of the median unit as a waterfall from before to after; None without parts."""
     parts = [part for part in comparison.parts if part.before_ns or part.after_ns]
     if not parts:
         return None

@@ -19,13 +19,13 @@ from patcher.traces.words import cut, duration
 
 
 def free_places(profile: RankProfile, limits: PageLimits) -> Content:
-    """The places at which the device was free, that with the most time first."""
+    """Return the table of places at which the device was free, longest first, with links to those that are drawn."""
     places = [_seen(profile, at, gap) for at, gap in enumerate(profile.gaps)]
     return table_section(tables.gaps(profile), limits.rows, {"unit": places})
 
 
 def _seen(profile: RankProfile, at: int, gap: FreeGap) -> Content:
-    """The unit that has most of it, or the link to where it is drawn."""
+    """Return the unit and the time of a place as a link to its frame; as text if it is not framed in any drawn unit."""
     drawn = next((lanes.number for lanes in profile.lanes if lanes.number in gap.spots), None)
     if drawn is None or at >= MARKED:
         return Text("#{number} at {time}", gap.unit, duration(gap.begin_ns))
@@ -35,7 +35,7 @@ def _seen(profile: RankProfile, at: int, gap: FreeGap) -> Content:
 
 
 def frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> Iterator[Markup]:
-    """The places that lie in the unit of ``lanes``, as frames around all of these."""
+    """Yield a frame, ``height`` high, for each of the first 20 places that lies in the unit of ``lanes``."""
     for at, gap in enumerate(profile.gaps[:MARKED]):
         if lanes.number in gap.spots:
             begin, ns = gap.spots[lanes.number]
@@ -53,5 +53,5 @@ def frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> 
 
 
 def _name(profile: RankProfile, at: int, unit: int) -> str:
-    """Return what a link leads to: no two places of a page have the same."""
+    """Return the id of the frame of a place in a unit, unique on the page."""
     return f"gap{zlib.crc32(profile.source.encode('utf-8', 'replace')):x}-{unit}-{at}"

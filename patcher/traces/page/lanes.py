@@ -42,14 +42,14 @@ _HINT = Text(
 
 
 class LaneRow(NamedTuple):
-    """A row of a picture: its label, and its bars, drawn from the top of the picture on."""
+    """A row of a picture: its label, and its bars, with coordinates from the top of the picture."""
 
     label: str
     bars: Sequence[Content]
 
 
 def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
-    """The host and the streams of the device in the median unit, and in the slowest."""
+    """Draw the host and the streams of the device in the median unit and in the slowest; None without lanes."""
     if not profile.lanes:
         return None
     figures = []
@@ -73,14 +73,17 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def legend(spans: Iterable[Span]) -> Markup:
-    """Return what the colours of ``spans`` mean."""
+    """Return the legend of the colours of ``spans``."""
     kinds = {_kind(span) for span in spans}
     items = [tag("li", svg.icon(svg.swatch(kind, rx=2)), what) for kind, what in LEGEND.items() if kind in kinds]
     return tag("ul", items, class_="legend")
 
 
 def picture(rows: Sequence[LaneRow], ns: int, label: str, under: Iterable[Markup] = (), *, hint: bool = True) -> Markup:
-    """Rows on the same scale of ``ns`` nanoseconds, what lies behind all of them, and the controls of the script."""
+    """Draw rows on one scale of ``ns`` nanoseconds over the shapes in ``under``, with the script's controls.
+
+    ``hint`` adds how to use these.
+    """
     height = LANE * len(rows) + _AXIS
     names = [
         tag("text", cut(row.label, _LABEL), tag("title", cut(row.label)), x=0, y=at * LANE + 11)
@@ -98,13 +101,13 @@ def picture(rows: Sequence[LaneRow], ns: int, label: str, under: Iterable[Markup
 
 
 def strokes(spans: Iterable[tuple[float, float]], top: int, height: int, kind: str, title: str = "") -> Content:
-    """Bars of one kind, from begin to end in ticks and in order, as one path; nothing without bars."""
+    """Draw bars of one kind, ascending (begin, end) in ticks, as one path with a tooltip; nothing without bars."""
     drawn = [svg.box(begin, top, max(end - begin, 1), height) for begin, end in spans]
     return drawn and tag("path", title and tag("title", title), d="".join(drawn), class_=kind)
 
 
 def merged(spans: Iterable[tuple[float, float]], near: float) -> list[tuple[int, int]]:
-    """Ranges in order of their begin, in whole ticks: those with less than ``near`` between them as one."""
+    """Merge ascending ranges that are at most ``near`` apart, rounded to ticks and clipped to 0 and ``TICKS``."""
     joined: list[tuple[int, int]] = []
     for begin, end in spans:
         first, last = round(min(max(begin, 0), TICKS)), round(min(max(end, 0), TICKS))
@@ -120,7 +123,7 @@ def _kind(span: Span) -> str:
 
 
 def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[LaneRow]:
-    """The host's rows, and below them the busiest streams."""
+    """Return the rows of a picture: those of the host, then the streams with the most work."""
     busiest = sorted(lanes.streams, key=lambda name: -sum(span.ns for span in lanes.streams[name]))[:_STREAMS]
     rows = [*lanes.host.items(), *((name, spans) for name, spans in lanes.streams.items() if name in busiest)]
     longest = sorted((span.ns for _, spans in rows for span in spans), reverse=True)
@@ -132,7 +135,7 @@ def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[LaneRow]:
 
 
 def _spans(spans: Iterable[Span], across: Scale, y: int, shortest: int, near: float) -> Iterable[Content]:
-    """The spans of one row: those that are long enough to point at with their names, the others in one path."""
+    """Yield the shapes of one row: spans of at least ``shortest`` ns with tooltips, the others as a path a kind."""
     small: dict[str, list[tuple[float, float]]] = {}
     for span in spans:
         ends = (across(span.begin_ns), across(span.begin_ns + span.ns))

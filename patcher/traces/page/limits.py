@@ -9,7 +9,7 @@ from patcher.page.markup import Content, tag
 
 
 class PageLimits(NamedTuple):
-    """The limits of what is shown; the page names what is left out, and ``--json`` has it."""
+    """Numbers of rows, bars, spans and profiles that a page shows; the page says what it leaves out."""
 
     rows: int
     bars: int
@@ -24,7 +24,7 @@ PAGE_LIMITS = (
 
 
 def tiled(tiles: Iterable[tuple[str, str]]) -> Content:
-    """Values in large type, each with what it is about; a long one takes the room of two."""
+    """Return (value, caption) pairs as tiles with large values; a long value takes the room of two."""
     items = [
         tag("div", tag("dt", about), tag("dd", value), class_="wide" if len(value) > 14 else None)
         for value, about in tiles

@@ -21,7 +21,10 @@ from patcher.traces.words import cold_units, duration, joined_replays
 def described(
     profile: RankProfile, limits: PageLimits, *, opened: bool, alone: bool = False, side: str = ""
 ) -> Content:
-    """All of one profile; of several, each but the first is closed until somebody opens it."""
+    """Return everything about one profile, in a fold that is open if ``opened``.
+
+    ``alone`` leaves the fold out, ``side`` goes before the name in its heading.
+    """
     replays = profile.replays
     inner = (
         profile.cold and faint(Text("{sentence}.", cold_units(profile.cold))),
@@ -55,7 +58,7 @@ def _of_calls(profile: RankProfile) -> Iterator[Table]:
 
 
 def _units(profile: RankProfile, limits: PageLimits) -> Content:
-    """The contents of each unit, where there is metadata beside the trace."""
+    """Return the table of units if the metadata has contents of some; else None."""
     told = (*CONTENTS, "uncounted", "padded")
     if profile.facts and any(getattr(unit, name) for unit in profile.units for name in told):
         return table_section(tables.units(profile), limits.rows)
@@ -63,13 +66,14 @@ def _units(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def origin(source: str, recorded: RankProfile | Side, *more: str | None) -> str:
-    """Return where something was recorded, by which profiler, on which device, and ``more`` that is known of it."""
+    """Return source, profiler and device, and ``more`` details if not empty, as one line."""
     return joined(
         " · ", (source, FORMS.get(recorded.form, recorded.form), recorded.device, *map(str, filter(None, more)))
     )
 
 
 def _checks(profile: RankProfile) -> Content:
+    """Return the list of checks, failed ones first; None without checks."""
     if not profile.checks:
         return None
     items = [

@@ -33,9 +33,10 @@ _BARS = 12_000  # of all ranks together
 
 
 def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
-    """The unit that most ranks have drawn, of each rank from where it begins there, on one scale.
+    """Draw the unit that most ranks have lanes of, a row for each rank on one scale; None for under two ranks.
 
-    No clock is compared: ranks need not have the same.
+    A rank without lanes of that unit shows another one. Each row starts at the unit's begin on its rank, because ranks
+    need not have one clock.
     """
     drawn = [profile for profile in _chosen(profiles) if profile.lanes]
     if len(drawn) < 2:
@@ -63,7 +64,10 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
 
 
 def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: float) -> Iterator[Content]:
-    """Yield the strokes of one rank's lane at ``top``, by kind of work; spans nearer than ``near`` are merged."""
+    """Yield the bars of one rank in the row at ``top``, by kind of work; those at most ``near`` apart are merged.
+
+    ``longest`` is the length in ns of the whole row, ``near`` is in ticks.
+    """
     each = TICKS / longest
     for kind, below in ((COMPUTE, 0), (COPY, 6), (COMMUNICATION, 6)):
         bars = sorted(
@@ -79,6 +83,7 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 
 
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
+    """Yield the times that a map compares: of units and of computing, or of units on the host without a device."""
     if not any(profile.total_ns for profile in profiles):
         about = Text("The time of each unit on the host: nothing ran on a device.")
         yield Text("Unit time on the host"), about, lambda unit: unit.host_ns
@@ -90,7 +95,7 @@ def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
 
 
 def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
-    """The time of each unit on each rank, by how far it is from the median of that unit; None for a few of them."""
+    """Draw each unit of each rank, coloured by its difference from the unit's median; None for under 3 of either."""
     chosen = _chosen(profiles)
     numbers = sorted({unit.number for profile in chosen for unit in profile.units})
     if min(len(chosen), len(numbers)) < FEWEST:
@@ -112,6 +117,10 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
 
 
 def _map(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
+    """Draw a map of one measure: a row for each profile, a column for each group of unit numbers.
+
+    A cell shows the unit of its group that differs most from the median of all ranks.
+    """
     title_of_all, _, time_of = measure
     wide = min((WIDTH - _LEFT) / len(columns), 60.0)
     times = [{unit.number: time_of(unit) for unit in profile.units} for profile in profiles]
@@ -149,12 +158,13 @@ def _known(times: Sequence[Mapping[int, int]], number: int) -> list[int]:
 
 
 def shade(change: float) -> str:
-    """The class of a deviation: how far it is, and to which side."""
+    """Return the CSS class of a relative difference: how large it is, and its sign."""
     step = sum(abs(change) >= limit for limit in STEPS)
     return f"{'more' if change > 0 else 'less'} s{step}" if step else "s0"
 
 
 def _legend() -> Markup:
+    """Return the legend of the colours of a map."""
     steps = [(step + 1, percent(least, 0)) for step, least in enumerate(STEPS)]
     swatches = [
         *((f"less s{step}", f"\N{MINUS SIGN}{least}") for step, least in reversed(steps)),
@@ -166,7 +176,7 @@ def _legend() -> Markup:
 
 
 def _chosen(profiles: Sequence[RankProfile]) -> list[RankProfile]:
-    """Return those that are drawn, by rank: of too many the slowest ones."""
+    """Return the profiles that are drawn, by rank; the slowest if there are more than `MOST`."""
     slowest = sorted(profiles, key=lambda profile: -profile.median_ns)[:MOST]
     return sorted(slowest, key=lambda profile: (profile.rank is None, profile.rank or 0, _name(profile)))
 

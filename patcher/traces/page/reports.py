@@ -16,7 +16,7 @@ from patcher.traces.words import duration, percent
 
 
 def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
-    """The title and the body of the page of ``report``."""
+    """Return the title and the body of the page of a report."""
     profiles = report.captures
     stages = (
         (tag("h2", stage.captures[0].part or Text("No stage is known")), _stage(stage, limits))
@@ -29,7 +29,7 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _stage(report: TraceReport, limits: PageLimits) -> Content:
-    """Return what is said of the ranks of one stage."""
+    """Return the content for one stage: verdict, diagnoses, ranks, and the slowest profiles."""
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
     ordered = sorted(profiles, key=lambda profile: (-profile.median_ns, -profile.host_median_ns))
@@ -53,6 +53,7 @@ def _stage(report: TraceReport, limits: PageLimits) -> Content:
 
 
 def _head(profiles: Sequence[RankProfile]) -> Content:
+    """Return the page's heading with the origin of the first four profiles."""
     more = len(profiles) - 4
     origins = [
         faint(
@@ -64,6 +65,7 @@ def _head(profiles: Sequence[RankProfile]) -> Content:
 
 
 def _tiles(profile: RankProfile, many: bool) -> Content:
+    """Return the tiles of a profile: number of units, times, and shares; ``many`` adds a heading with its name."""
     units = profile.units
     if not units:
         return faint(Text("No unit was found."))
@@ -87,7 +89,7 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
 
 
 def _spread(profile: RankProfile) -> Iterator[tuple[str, str]]:
-    """Yield how far the units lie apart: nothing of one, whose time is all of these."""
+    """Yield the tiles of the 95th percentile and the slowest unit; nothing for a single unit."""
     if len(profile.units) > 1:
         slowest = profile.slowest_unit
         ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0
@@ -96,12 +98,14 @@ def _spread(profile: RankProfile) -> Iterator[tuple[str, str]]:
 
 
 def _diagnoses(report: TraceReport) -> Content:
+    """Return the section of the diagnoses, in their order; None without any."""
     if not report.findings:
         return None
     profiles = {profile.source: profile for profile in report.captures}
     overall = max((profile.median_ns for profile in report.captures), default=0)
 
     def finding(diagnosis: Diagnosis) -> Content:
+        """Return one diagnosis with its evidence, advice and saving, as a share of the median unit, too."""
         profile = profiles.get(diagnosis.source)
         median = profile.median_ns if profile else overall
         saving = diagnosis.saving_ns and Text("At most {time} per unit to gain.", duration(diagnosis.saving_ns))

@@ -16,7 +16,7 @@ WIDTH = 1000
 
 
 class Scale(NamedTuple):
-    """A linear axis: the values from ``low`` to ``high`` lie from ``begin`` to ``end``."""
+    """A linear axis that maps values from ``low`` to ``high`` to places from ``begin`` to ``end``."""
 
     low: float
     high: float
@@ -24,62 +24,62 @@ class Scale(NamedTuple):
     end: float
 
     def __call__(self, value: float) -> float:
-        """The place of a value."""
+        """Return the place of a value on the axis."""
         return self.begin + (value - self.low) * self.factor
 
     @property
     def factor(self) -> float:
-        """Return how far 1 of the data reaches."""
+        """Length on the axis of a difference of 1; negative if the axis runs backwards."""
         return (self.end - self.begin) / (self.high - self.low)
 
     def length(self, value: float) -> float:
-        """Return how long a difference is drawn."""
+        """Return the length of a difference on the axis."""
         return value * abs(self.factor)
 
 
 def drawing(content: Content, height: float, label: str) -> Markup:
-    """A drawing as wide as the page."""
+    """Return a drawing as wide as the page; ``label`` is read to those who do not see it."""
     return tag("svg", content, viewBox=f"0 0 {WIDTH} {_number(height)}", role="img", aria_label=label)
 
 
 def shape(name: str, content: Content = None, *, title: str | None = None, **attributes: object) -> Markup:
-    """An element with its places and lengths; its title is shown where the mouse is."""
+    """Return an element with floats rounded to one decimal; ``title`` is its tooltip."""
     hint = None if title is None else tag("title", title)
     return tag(name, content, hint, **{key: _number(value) for key, value in attributes.items()})
 
 
 def box(x: float, y: float, width: float, height: float) -> str:
-    """The outline of a rectangle within a path."""
+    """Return the outline of a rectangle as a piece of a path."""
     return f"M{_number(x)} {_number(y)}h{_number(width)}v{_number(height)}h{_number(-width)}z"
 
 
 def stroke(x: float, y: float, width: float) -> str:
-    """A horizontal line within a path."""
+    """Return a horizontal line as a piece of a path."""
     return f"M{_number(x)} {_number(y)}h{_number(width)}"
 
 
 def path(pieces: Sequence[str], class_: str) -> Markup:
-    """Many outlines or lines as one element."""
+    """Return pieces (outlines or lines) as one path element."""
     return tag("path", d="".join(pieces), class_=class_)
 
 
 def rule(left: float, y: float, class_: str) -> Markup:
-    """A line from ``left`` to the right end of the drawing."""
+    """Return a horizontal line from ``left`` to the right end of the drawing."""
     return path([f"M{_number(left)} {_number(y)}H{WIDTH}"], class_)
 
 
 def icon(content: Markup, width: int = 10, **attributes: object) -> Markup:
-    """A small drawing beside a text, which says the same."""
+    """Return a small drawing beside a text that says the same; screen readers skip the drawing."""
     return tag("svg", content, viewBox=f"0 0 {width} 10", **attributes, aria_hidden="true")
 
 
 def swatch(class_: str, width: str | int = 10, **attributes: object) -> Markup:
-    """The rectangle of an icon."""
+    """Return the rectangle of an icon."""
     return tag("rect", width=width, height=10, **attributes, class_=class_)
 
 
 def ticks(top: float) -> list[float]:
-    """Round numbers from 0 to ``top``, four or so."""
+    """Return about four round numbers from 0 to ``top``, evenly spaced."""
     step = 10 ** math.floor(math.log10(top / 4)) if top > 0 else 1.0
     step = next((step * more for more in (1, 2, 2.5, 5, 10) if step * more * 5 >= top), step * 10)
     return [step * at for at in range(int(top / step) + 1)]
