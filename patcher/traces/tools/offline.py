@@ -12,7 +12,7 @@ from typing import Any
 
 
 def main(folder: str, exports: str) -> None:
-    """Parse with ``torch_npu.profiler.profiler.analyse``, into ``exports`` where its release has that option."""
+    """Parse a folder with torch_npu into ``exports``, separated by commas, if its release has that option."""
     from torch_npu.profiler.profiler import analyse
 
     parameters = inspect.signature(analyse).parameters

@@ -38,9 +38,9 @@ DONE, KEPT, BACK = Text("parsed"), Text("not whole"), Text("as before")
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """The end of parsing one trace: parsed, not whole (what there is was kept), or as before.
+    """Result of parsing one trace: ``ended`` is `DONE`, `KEPT` (not whole, but kept) or `BACK` (the folder as before).
 
-    ``why`` says what went wrong, ``output`` are the lines of torch_npu's output about it; ``exports`` is what is there.
+    ``why`` says what went wrong, ``output`` has the related lines of torch_npu, ``exports`` the exports in the folder.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class ParseResult:
 
 
 class ToolProcess:
-    """A process in a session of its own, with whatever it starts, and its output in ``log``."""
+    """A started process in a session of its own, with its output in ``log``; it holds the ``locks`` (descriptors)."""
 
     def __init__(self, command: Sequence[str], folder: Path, log: IO[bytes], locks: Sequence[int] = ()) -> None:
         self.log, self.began = log, time.monotonic()
@@ -65,7 +65,7 @@ class ToolProcess:
         self.worked = self.looked = self.began
 
     def idles(self, watched: Path, patience: float) -> bool:
-        """Tell whether it has neither computed, nor written anything below ``watched``, for ``patience`` s."""
+        """Tell whether the process neither computed, nor wrote below ``watched``, for over ``patience`` seconds."""
         now = time.monotonic()
         if now - self.looked < min(_LOOK_S, patience / 2):
             return False
@@ -76,7 +76,7 @@ class ToolProcess:
         return now - self.worked > patience
 
     def stop(self) -> None:
-        """End it, and all that it started and left; when this comes back they write no more."""
+        """Kill the process and all that it started, and wait up to 10 s until none of them is alive."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -89,7 +89,7 @@ class ToolProcess:
             time.sleep(_GONE_PAUSE_S)
 
     def last_lines(self, *words: str) -> tuple[str, ...]:
-        """Return the last lines of its output with one of ``words`` in them, or of all without words."""
+        """Return the last three lines of output that contain one of ``words``; of all output without words."""
         self.log.seek(0)
         text = self.log.read().decode("utf-8", "replace")
         lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
@@ -97,7 +97,7 @@ class ToolProcess:
 
 
 class Parser:
-    """One process that parses one trace."""
+    """A process that parses one trace, started at once; an earlier result is moved aside, and restored on failure."""
 
     def __init__(self, path: Path, command: Sequence[str], log: IO[bytes], locks: Sequence[int]) -> None:
         self.path, self.output, self.before = path, path / OUTPUT, path / BEFORE
@@ -112,7 +112,10 @@ class Parser:
             raise
 
     def ended(self, patience: float) -> ParseResult | None:
-        """Return how it ended, None while it works. One that is idle for ``patience`` seconds is ended."""
+        """Return the result when the parser has ended, else None; a parser idle for ``patience`` seconds is killed.
+
+        A failed parsing restores the folder as it was. A result that is not whole stays if there was none before.
+        """
         code = self.child.process.poll()
         if code is None:
             if not self.child.idles(self.path, patience):
@@ -145,7 +148,7 @@ class Parser:
         return ParseResult(self.path, ended, why, output, seconds, npu_folders.exported(self.path))
 
     def stop(self) -> None:
-        """End it with all its children, and put the folder back."""
+        """Kill the parser with all its children, and restore the folder as it was."""
         self.child.stop()
         self._restore()
 
@@ -165,11 +168,11 @@ def parse(
     done: Callable[[ParseResult], None],
     at_work: Callable[[Sequence[Path]], None] = lambda _paths: None,
 ) -> list[ParseResult]:
-    """Parse traces, ``jobs`` at a time, with the interpreter ``program``.
+    """Parse traces, ``jobs`` at a time, with the interpreter ``program``; return the results in order of their end.
 
-    ``done`` is called with how each ended, ``at_work`` from time to time with what is being parsed. Raises
-    KeyboardInterrupt, for SIGTERM, too, with the traces that were not done as before; Problem (ENVIRONMENT) where one
-    of the folders is locked or read-only.
+    ``done`` is called with each result, ``at_work`` from time to time with the paths that are being parsed.
+    ``patience`` is in seconds. Raises KeyboardInterrupt, for SIGTERM, too, with unfinished traces restored; Problem
+    (ENVIRONMENT) if a folder is locked or read-only.
     """
     source = Path(offline.__file__).read_text(encoding="utf-8")
     waiting, ended = list(paths), list[ParseResult]()
@@ -200,9 +203,9 @@ def parse(
 
 @contextlib.contextmanager
 def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
-    """Hold the lock of each folder in which one of ``paths`` lies; their names stand in it, for `traces`.
+    """Hold the lock of each folder of ``paths``, with the names of the traces in it; yield the file descriptors.
 
-    Raises Problem (ENVIRONMENT) where another `analyse` holds it, or the folder cannot be written.
+    Raises Problem (ENVIRONMENT) if another `analyse` holds a lock, or a folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
         descriptors = []
@@ -226,7 +229,7 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
 
 
 def _lock_file(folder: Path) -> TextIO:
-    """Return the file that is locked, which no link leads to: what it holds is replaced."""
+    """Open the lock file of a folder, create it if missing, and return it; a link or special file is refused."""
     store = folder.resolve() / STORE
     store.mkdir(exist_ok=True)
     with opened(store) as inside:
@@ -240,23 +243,23 @@ def _lock_file(folder: Path) -> TextIO:
 
 
 def _written(path: Path) -> object:
-    """Return a value that changes with each write below ``path``: the number of files, their bytes and times."""
+    """Return a value that changes with each write below a path: number, bytes and times of its files."""
     files = [(file.st_size, file.st_mtime_ns) for file in states.files_below(path)]
     return len(files), *map(sum, zip(*files, strict=True))
 
 
 def _alive(session: int) -> list[int]:
-    """Return the processes of a session that have not ended, whether or not their parent has waited for them."""
+    """Return the ids of the processes of a session that have not ended; zombies count as ended."""
     return [pid for pid, state, _ in _stats(session) if state not in "ZX"]
 
 
 def _cpu(session: int) -> float:
-    """Seconds of CPU that the processes of a session have used; those that have ended count with their parents."""
+    """Return the seconds of CPU that the processes of a session have used, with the children they waited for."""
     return sum(ticks for _, _, ticks in _stats(session)) / os.sysconf("SC_CLK_TCK")
 
 
 def _stats(session: int) -> Iterator[tuple[int, str, int]]:
-    """Yield the number of each process of a session, its state, and the ticks of CPU that it has used."""
+    """Yield id, state and ticks of CPU of each process of a session."""
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -26,9 +26,9 @@ PERFETTO_BYTES = 2_000_000_000
 
 
 class ExpectedFile(NamedTuple):
-    """A file that a program reads: ``shows`` is what is missing there without it.
+    """A file that a program reads; ``shows`` is what the program cannot show without it.
 
-    ``unless`` says when it is no fault that there is none; a file without it has to be there.
+    ``unless`` says when the file may be missing; "" if it always has to be there.
     """
 
     name: str
@@ -56,7 +56,7 @@ EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """Whether an expected file is there in one trace, not empty."""
+    """Whether an expected file of one trace exists and is not empty."""
 
     trace: Path
     name: str
@@ -66,7 +66,7 @@ class FileCheck:
 
 @dataclass(frozen=True, slots=True)
 class Viewer(Payload):
-    """A file to open, and the program for it; ``lacks`` are the reasons why that shows less than it could, or fails."""
+    """A file to open, and the program for it; ``lacks`` has the reasons why the program shows less, or fails."""
 
     KEYS = ("program", "where", "how", "lacks", "files")
 
@@ -78,7 +78,7 @@ class Viewer(Payload):
 
 
 def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
-    """Yield the viewers for one folder: Insight and msprof-analyze for NPUs, Perfetto for each torch trace."""
+    """Yield the viewers of a folder's traces: Insight and msprof-analyze for NPUs, Perfetto for each torch trace."""
     npu = [trace for trace in traces if trace.form == "npu" and trace.exports]
     if npu:
         files = tuple(file for trace in npu for file in _files(trace))
@@ -98,6 +98,7 @@ def _files(trace: RecordedTrace) -> Iterator[FileCheck]:
 
 
 def _missing(files: Sequence[FileCheck]) -> Iterator[str]:
+    """Yield what traces lack, in words: each missing file, what it would show, and when its absence is right."""
     for name, shows, unless in (file for export in EXPECTED.values() for file in export):
         of = [file for file in files if file.name == name]
         missing = sum(not file.there for file in of)
@@ -109,7 +110,7 @@ def _missing(files: Sequence[FileCheck]) -> Iterator[str]:
 
 
 def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
-    """Return the msprof-analyze command for a folder; it lacks ranks without a number, or with one of another."""
+    """Return the msprof-analyze command for a folder; ``lacks`` names traces without a rank, and repeated ranks."""
     numbers: list[str] = []
     lacks = []
     for trace in traces:
