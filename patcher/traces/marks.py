@@ -59,9 +59,9 @@ The groups are the number and the contents of a mark; groups that differ only in
 
 @functools.lru_cache(maxsize=1 << 16)
 def mark_named(name: str, mark_pattern: re.Pattern[str] | None = None) -> Mark | None:
-    """Return a mark of this name without its times; None for a name that no mark has.
+    """Return the mark that a name stands for, without its times; None for a name of no mark.
 
-    A name in which ``mark_pattern`` is found is one of ``WANTED``; its group ``number``, if it has one, is the unit's.
+    A name that ``mark_pattern`` matches is of `WANTED`; the pattern's group ``number``, if any, is the unit's number.
     """
     if mark_pattern is not None and (match := mark_pattern.search(name)):
         digits = match.groupdict().get("number") or ""
@@ -76,7 +76,7 @@ def mark_named(name: str, mark_pattern: re.Pattern[str] | None = None) -> Mark |
 
 
 def _summed(groups: Mapping[str, str | None]) -> dict[str, int | None]:
-    """Sum the groups of a pattern that differ only in a digit; None where one of them is missing."""
+    """Return name → number of a pattern's groups, summed if they differ only in a digit; None if one is missing."""
     sums: dict[str, int | None] = {}
     for group, text in groups.items():
         name = group.rstrip("12")

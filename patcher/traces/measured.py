@@ -70,29 +70,29 @@ class OperatorRate:
     bound: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields, and the rates."""
+        """Return all fields, the rates, and the share of the roofline."""
         share = None if self.share is None else round(self.share, 4)
         rates = {"tflops": round(self.tflops, 3), "tb_per_s": round(self.tb_per_s, 4), "share": share}
         return asdict(self) | rates
 
     @property
     def tflops(self) -> float:
-        """Operations per second, in millions of millions."""
+        """Operations per second, in TFLOPS."""
         return self.flops * self.calls / self.ns / 1e3
 
     @property
     def tb_per_s(self) -> float:
-        """Bytes per second, likewise."""
+        """Bytes per second, in TB/s."""
         return self.bytes * self.calls / self.ns / 1e3
 
     @property
     def share(self) -> float | None:
-        """The share of the roofline that it reached: above 1 where data lay in a cache; None without one."""
+        """Share of the roofline that is reached, above 1 if data lay in a cache; None without a roofline."""
         return None if self.least_ns is None else self.least_ns / self.ns
 
 
 def bound_of(ratios: Mapping[str, float]) -> str | None:
-    """Return the pipe that bounds kernels with such ratios."""
+    """Return the pipe that is busy for 80 % or more, else `IN_TURN` or `NOTHING`; None without ratios."""
     if not ratios:
         return None
     pipe = max(ratios, key=lambda name: ratios[name])
@@ -102,22 +102,23 @@ def bound_of(ratios: Mapping[str, float]) -> str | None:
 
 
 def pipe_name(pipe: str) -> str:
-    """Return a pipe as people call it: ``aic_mac`` is the cube."""
+    """Return the common name of a pipe: ``aic_mac`` is the cube."""
     name = pipe.rpartition("_")[2]
     return _PIPES.get(name, name)
 
 
 def bounds(uses: Iterable[KernelUse]) -> dict[str, float]:
-    """Return what bounds kernels → its share of the time of those whose ratios are known, most of it first."""
+    """Return bound → its share of the time of the kernels with known ratios, largest first."""
     return _shares((use.bound, use.ns) for use in uses)
 
 
 def states(uses: Iterable[KernelUse]) -> dict[str, float]:
-    """Return the state of kernels → its share of the time of those of which it is known, most of it first."""
+    """Return state → its share of the time of the kernels with a known state, largest first."""
     return _shares((use.state, use.ns) for use in uses)
 
 
 def _shares(times: Iterable[tuple[str | None, int]]) -> dict[str, float]:
+    """Return name → its share of all ns, largest first; None and "" are left out."""
     sums = Counter[str]()
     for name, ns in times:
         if name:
@@ -127,7 +128,7 @@ def _shares(times: Iterable[tuple[str | None, int]]) -> dict[str, float]:
 
 
 def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
-    """Say how fast matmuls and other operators ran all in all, and their share of the roofline of ``device``."""
+    """Yield how fast matmuls (TFLOPS) and other operators (TB/s) ran, with their share of the roofline, in words."""
     every = list(rates)
     for what, unit, group in (
         (Text("matmuls and attention"), "TFLOPS", [rate for rate in every if rate.flops]),
@@ -140,7 +141,7 @@ def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
 
 
 def _roofline(rates: Iterable[OperatorRate], device: str) -> str:
-    """Return which share of the roofline they reached, in words."""
+    """Return the share of the roofline that operators reached, in words, or that no roofline is known."""
     times = [(rate.least_ns, rate.ns) for rate in rates if rate.least_ns is not None]
     if not times:
         return Text("no roofline is known for {device}", short(device))

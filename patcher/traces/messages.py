@@ -41,14 +41,14 @@ class CollectiveMessage(NamedTuple):
 
 
 def element_size(dtype: str) -> int | None:
-    """Return the bytes of an element of a type; None for one that is not known."""
+    """Return the bytes of an element of a type; None for an unknown type."""
     name = dtype.lower().removeprefix("c10::").removeprefix("dt_")
     return 1 if name.startswith("float8") else _SIZES.get(name)
 
 
 @functools.lru_cache(maxsize=1 << 12)  # a trace repeats few of them, and they are kept
 def message(kind: object, elements: object, received: object, dtype: object, ranks: object) -> CollectiveMessage:
-    """The message of a collective of so many elements that go in, and come out; what is of no use counts as unknown."""
+    """Return the message of a collective with ``elements`` in and ``received`` out; invalid values are unknown."""
     counts = [value for value in (elements, received) if type(value) is int and 0 <= value < 1 << 48]
     size = element_size(dtype) if isinstance(dtype, str) else None
     carried = max(counts) * size if counts and size else None

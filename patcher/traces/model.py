@@ -64,13 +64,13 @@ Value = TypeVar("Value")
 
 
 class Payload:
-    """A value of which ``--json`` promises the attributes in ``KEYS``, in that order; of any other all its fields."""
+    """A value with ``as_json``: ``--json`` promises the attributes in ``KEYS``, in that order."""
 
     __slots__ = ()
     KEYS: ClassVar[tuple[str, ...]]
 
     def as_json(self) -> dict[str, Any]:
-        """For `json_of`: the promised keys with their values."""
+        """Return the promised keys with their values, for `json_of`."""
         return {key: getattr(self, key) for key in self.KEYS}
 
 
@@ -108,32 +108,32 @@ class RecordedUnit(UnitMetadata, Payload):
 
     @property
     def parts(self) -> dict[str, int]:
-        """Part → nanoseconds, in the order of ``PARTS``."""
+        """Part → nanoseconds, in the order of `PARTS`."""
         return {part: getattr(self, part) for part in PARTS}
 
     @property
     def device_ns(self) -> int:
-        """Its time on the device: the sum of the parts."""
+        """Time on the device in ns: the sum of the parts."""
         return sum(self.parts.values())
 
     @property
     def stage_ns(self) -> int:
-        """Its time from its first kernel on, the vendor's Stage: only the first unit has more."""
+        """Time on the device in ns without the lead-in: the vendor's Stage."""
         return self.device_ns - self.lead_in_ns
 
 
 def lower_median(values: Sequence[Value], key: Any = None) -> Value:
-    """Return the lower median of at least one value: a real one, no mean of two."""
+    """Return the lower median of at least one value: one of the values, never a mean of two."""
     return sorted(values, key=key)[(len(values) - 1) // 2]
 
 
 def duration_of(unit: RecordedUnit) -> tuple[int, int]:
-    """Return what units are ordered by: their time on the device or, where nothing ran on one, on the host."""
+    """Return the key that sorts units by duration: ns on the device, then ns on the host."""
     return unit.device_ns, unit.host_ns
 
 
 def timed(units: Sequence[RecordedUnit]) -> Sequence[RecordedUnit]:
-    """Return the ``units`` in which something ran on the device, all where that is none: others are 0 long."""
+    """Return the units in which something ran on the device; all units if there is none."""
     return [unit for unit in units if unit.device_ns] or units
 
 
@@ -212,7 +212,7 @@ class FreeGap(Payload):
 
 @dataclass(frozen=True, slots=True)
 class Check(Payload):
-    """One test of whether the data can be trusted; if it is not ``ok`` the diagnoses in ``withdraws`` do not hold."""
+    """One test of whether the data can be trusted; if not ``ok``, the diagnoses in ``withdraws`` do not hold."""
 
     KEYS = ("id", "ok", "evidence")
 
@@ -224,9 +224,9 @@ class Check(Payload):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of one row that is drawn as one: ``count`` tasks of one kind, ``begin_ns`` after the unit's.
+    """A stretch of one row, drawn as one bar: ``count`` tasks of one kind, from ``begin_ns`` after the unit's begin.
 
-    ``own`` is False where another unit launched them. Spans are merged to what a page can show.
+    ``own`` is False if another unit launched them. Spans too short or near to be told apart are merged.
     """
 
     begin_ns: int
@@ -239,9 +239,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The work of the device in one unit: stream → its spans in order. ``why`` is median or slowest.
+    """The work of the device in one unit: stream → its spans in order; ``why`` is median, typical or slowest.
 
-    ``host`` has rows of what the host did meanwhile, by the trace's own clock; none where the trace does not tell.
+    ``host`` has rows of host activity on the trace's clock; empty if the trace has none.
     """
 
     number: int
@@ -284,30 +284,30 @@ class Collective(Payload):
 
     @property
     def size(self) -> int | None:
-        """The bytes by which it is compared with others: those of its message, else those that went over links."""
+        """Bytes by which collectives are compared: those of the message, else those over links; None if unknown."""
         return self.bytes or self.sent_bytes
 
     @property
     def moving_ns(self) -> int:
-        """Its time without waiting for the last rank, as far as the ranks or the vendor tell how long that was."""
+        """Time in ns without the wait for the last rank, as far as the ranks or the vendor tell it."""
         return max(self.ns - (self.wait_ns or 0 if self.waits_ns is None else self.waits_ns), 0)
 
     @property
     def gb_per_s(self) -> float | None:
-        """Its size by its time without waiting; None without a size."""
+        """Size over the time without waiting, in GB/s; None without a size."""
         return round(self.size / self.moving_ns, 3) if self.size and self.moving_ns else None
 
     @property
     def excess_ns(self) -> int:
-        """Return how much longer it took than by its neighbours, waiting left out; 0 where that is not known."""
+        """Time in ns beyond the usual time, waiting left out; 0 if the usual time is unknown."""
         return max(self.moving_ns - self.usual_ns, 0) if self.usual_ns else 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayJoin:
-    """The replays of graphs in the units, and how many of these were joined with what was captured.
+    """Counts of the replays of graphs in the units, and of those that were joined with their capture.
 
-    ``why`` has the reasons why others were not, that of most of them first.
+    ``why`` has the reasons why the others were not, the most frequent first.
     """
 
     count: int
@@ -358,109 +358,109 @@ class RankProfile(Payload):
     pieces: tuple[str, ...] = ()
 
     def setting(self, name: str) -> str:
-        """One of its settings; "" where it is not known."""
+        """Return the value of a setting; "" if unknown."""
         return self.settings.get(name, "")
 
     @property
     def facts(self) -> Mapping[str, Any] | None:
-        """The metadata as its file has it."""
+        """Content of the metadata file; None without metadata."""
         return self.metadata.raw if self.metadata else None
 
     @property
     def stage(self) -> str:
-        """The stage in its metadata, else in the name that our probe gives; "" where neither has one."""
+        """Stage in the metadata, else in the name of the trace; "" without either."""
         of_metadata = self.metadata.stage if self.metadata else ""
         return of_metadata or names.of(Path(self.source)).fields.get("stage", "")
 
     @property
     def part(self) -> str:
-        """Its stage and role: of one, ranks are reported together; "" where nobody knows."""
+        """Stage and role; ranks with the same ones are reported together. "" if unknown."""
         role = self.metadata.role if self.metadata else names.of(Path(self.source)).fields.get("role", "")
         return f"{self.stage} {role}".strip()
 
     @property
     def on_host(self) -> bool:
-        """Whether there was no device, so that its times are those of operators on the host."""
+        """Whether there was no device, so that all times are those of operators on the host."""
         return self.device == CPU and not self.total_ns and bool(self.operators)
 
     @property
     def cold(self) -> tuple[int, ...]:
-        """The units that carry the profiler's own start, because none before them was there to warm up in."""
+        """Units that carry the profiler's own start, because there was no unit before to warm up in."""
         first = self.units[0].number if self.units and self.marks == "ProfilerStep#" else None
         return tuple(unit.number for unit in self.units if unit.profiler_start or unit.number == first == 0)
 
     @property
     def rank_name(self) -> str:
-        """Its rank as people read it; "" where nobody knows."""
+        """Rank in words; "" if unknown."""
         return "" if self.rank is None else Text("rank {rank}", self.rank)
 
     @property
     def name(self) -> str:
-        """Return what tells it apart from others: its label, else its rank; "" where it has neither."""
+        """Label that tells this profile from others, else its rank; "" without either."""
         return self.label or self.rank_name
 
     @property
     def failed(self) -> tuple[Check, ...]:
-        """The checks that are not ok."""
+        """Checks that are not ok."""
         return tuple(check for check in self.checks if not check.ok)
 
     @property
     def withdrawn(self) -> set[str]:
-        """The diagnoses that the failed checks withdraw."""
+        """Ids of the diagnoses that failed checks withdraw."""
         return {diagnosis for check in self.failed for diagnosis in check.withdraws}
 
     @property
     def span(self) -> str:
-        """The numbers of its units, as ``#3 to #5``; "" without units."""
+        """Range of the unit numbers, as ``#3 to #5``; "" without units."""
         numbers = [unit.number for unit in self.units]
         ends = (min(numbers), max(numbers)) if len(numbers) > 1 else numbers
         return Text("#{first} to #{last}", *ends) if len(numbers) > 1 else "".join(f"#{number}" for number in numbers)
 
     @property
     def median_ns(self) -> int:
-        """The time of the median unit on the device; 0 without units."""
+        """Device time of the median unit in ns; 0 without units."""
         return self.median_unit.device_ns if self.median_unit else 0
 
     @property
     def host_median_ns(self) -> int:
-        """The lower median of the times of the units on the host; 0 without units."""
+        """Lower median of the units' host times in ns; 0 without units."""
         return lower_median([unit.host_ns for unit in self.units]) if self.units else 0
 
     @property
     def median_unit(self) -> RecordedUnit | None:
-        """The unit with the lower median time."""
+        """Unit with the lower median time; None without units."""
         return median_unit(self.units)
 
     @property
     def slowest_unit(self) -> RecordedUnit | None:
-        """The unit with the longest time."""
+        """Unit with the longest time; None without units."""
         return max(self.units, key=duration_of, default=None)
 
     @property
     def percentile95_ns(self) -> int:
-        """The time that 95 % of the units stay below (nearest rank); 0 without units."""
+        """95th percentile (nearest rank) of the units' device times in ns; 0 without units."""
         ordered = sorted(unit.device_ns for unit in timed(self.units))
         return ordered[-(len(ordered) * 5 // 100) - 1] if ordered else 0
 
     @property
     def total_ns(self) -> int:
-        """The time of all units on the device."""
+        """Device time of all units in ns."""
         return sum(unit.device_ns for unit in self.units)
 
     @property
     def uncounted(self) -> dict[int, int]:
-        """Unit → the uncounted iterations right before it, for those that have some."""
+        """Unit → the uncounted iterations right before it; units without any are left out."""
         return {unit.number: unit.uncounted for unit in self.units if unit.uncounted}
 
     @property
     def phases(self) -> dict[str, int]:
-        """Phase → the time of the kernels of all units in it; empty without units that train."""
+        """Phase → ns of the kernels of all units in it; empty if no unit trains."""
         names = dict.fromkeys(phase for unit in self.units for phase in unit.phases)
         return {phase: sum(unit.phases.get(phase, 0) for unit in self.units) for phase in names}
 
     @property
     def free_share(self) -> float:
-        """Return what the vendor's Free is in its Stage, 0 to 1: copies count in, and the lead-in counts in neither."""
+        """Share of the vendor's Free in its Stage, 0 to 1: copies are free time, the lead-in is in neither."""
         return self.sum_ns(*FREE, "copy_ns") / (sum(unit.stage_ns for unit in self.units) or 1)
 
     def sum_ns(self, *parts: str) -> int:
@@ -513,17 +513,16 @@ class Diagnosis(Payload):
 
     @property
     def title(self) -> str:
-        """It in a few words."""
+        """Title of the diagnosis."""
         return TITLES.get(self.id, self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """The meetings of one rank with the others in the collectives that all of them recorded.
+    """Sums of one rank's meetings with the others, in the collectives that all of them recorded.
 
-    ``waits_ns`` is how much longer its collectives took than those of the rank that came last, ``awaited_ns`` how long
-    the others waited for it where it alone came last, ``last`` how often that was: sums over its ``units``. No common
-    clock is needed.
+    ``waits_ns`` is how much longer its collectives took than those of the last rank; ``awaited_ns`` how long the others
+    waited for this rank where it alone came last, ``last`` how often. No common clock is needed.
     """
 
     rank: int | None
@@ -537,12 +536,12 @@ class Rank:
 
     @property
     def waits_per_unit(self) -> int:
-        """Nanoseconds for which it waits in a unit."""
+        """Nanoseconds for which this rank waits for others, per unit."""
         return self.waits_ns // max(self.units, 1)
 
     @property
     def awaited_per_unit(self) -> int:
-        """Nanoseconds for which the others, together, wait for it in a unit."""
+        """Nanoseconds for which the others together wait for this rank, per unit."""
         return self.awaited_ns // max(self.units, 1)
 
 
@@ -550,8 +549,8 @@ class Rank:
 class Verdict:
     """The verdict of the diagnoses, in a few words.
 
-    ``guide`` is what the guide's rule says of the same numbers, ``difference`` why that is not the same.
-    ``withdrawn`` holds what the failed checks say; then no diagnosis rests on them.
+    ``guide`` is the verdict by the guide's rule for the same numbers, ``difference`` why it differs. ``withdrawn`` has
+    the evidence of failed checks and the diagnoses that these withdraw.
     """
 
     title: str
@@ -587,13 +586,13 @@ class Side(Payload):
 
     @property
     def units(self) -> int:
-        """Return how many units it has."""
+        """Number of units."""
         return len(self.units_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class PartChange(Payload):
-    """One part of the waterfall: nanoseconds of the median unit before and after."""
+    """One part of the waterfall: its ns in the median unit before and after."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("name", "before_ns", "after_ns", "change_ns")
 
@@ -603,7 +602,7 @@ class PartChange(Payload):
 
     @property
     def change_ns(self) -> int:
-        """Return what it adds to the difference."""
+        """Change in ns from before to after."""
         return self.after_ns - self.before_ns
 
 
@@ -624,10 +623,10 @@ class TimeChange(PartChange):
 
 @dataclass(frozen=True, slots=True)
 class EqualLoad:
-    """The change in nanoseconds with its 95 % interval between steps that hold the same, by a linear fit.
+    """The change in ns of a unit at equal load, with its 95 % interval, by a linear fit.
 
-    ``by`` are the contents that it takes into account, ``fit`` is the share of the differences between all steps that
-    these and the side explain, 0 to 1.
+    ``by`` names the contents that the fit takes into account, ``fit`` is the share of the variance of all times that
+    the contents and the side explain, 0 to 1.
     """
 
     change: tuple[int, int, int]

@@ -36,7 +36,7 @@ _TORCH = re.compile(r"(?P<worker>.+?)(\.(?P<time>\d+))?\.pt\.trace\.json(\.gz)?(
 
 
 class Name(NamedTuple):
-    """``fields`` of a trace, the time at which it ``ended`` (0: unknown); a ``temporary`` one is being written."""
+    """A name's ``fields``, when the trace ``ended`` (epoch seconds, 0: unknown), and whether it is ``temporary``."""
 
     fields: dict[str, Any]
     ended: float = 0.0
@@ -44,23 +44,23 @@ class Name(NamedTuple):
 
     @property
     def here(self) -> bool:
-        """Whether it is of this host."""
+        """Whether the trace was recorded on this host."""
         name = os.uname().nodename
         return self.fields["host"] in (name, "".join(c if c.isalnum() else "_" for c in name))
 
 
 def is_torch(name: str) -> bool:
-    """Tell whether torch.profiler gives such names."""
+    """Tell whether a file has a name as torch.profiler gives it."""
     return bool(_TORCH.fullmatch(name))
 
 
 def is_npu(path: Path) -> bool:
-    """Tell whether torch_npu gives such names to the folder of a rank."""
+    """Tell whether a folder has a name as torch_npu gives it."""
     return path.name.endswith("_ascend_pt")
 
 
 def of(path: Path) -> Name:
-    """Return the fields in the name of a trace, of whichever of the two profilers."""
+    """Return the fields in the name of a trace of torch.profiler or torch_npu, with its time if there is one."""
     if match := _NPU.fullmatch(path.name):
         return Name(_fields(match["worker"]), _seconds(match["time"]))
     if match := _TORCH.fullmatch(path.name):
@@ -69,7 +69,7 @@ def of(path: Path) -> Name:
 
 
 def _fields(worker: str) -> dict[str, Any]:
-    """Return the fields that a probe of ours writes into a name, or those that torch does: ``HOST_PID``."""
+    """Return the fields in the first part of a name: those of rlpatch's probe, else torch's ``HOST_PID``."""
     if match := _TRAINING.fullmatch(worker) or _SYNC.fullmatch(worker) or _ROLLOUT.fullmatch(worker):
         words = match.groupdict()
         # The number that verl gives the engine is more exact than its place in a data-parallel group.
@@ -82,7 +82,7 @@ def _fields(worker: str) -> dict[str, Any]:
 
 
 def _seconds(text: str) -> float:
-    """Seconds since the epoch for what profilers write into names: milliseconds or more of them, or a date."""
+    """Return seconds since the epoch for the digits in a name, a date or a time since the epoch; 0.0 for none."""
     if not text:
         return 0.0
     if re.match(r"20\d\d[01]\d[0-3]\d", text) and len(text) in (14, 17):

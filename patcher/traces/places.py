@@ -24,7 +24,7 @@ _ROOM = 51  # characters: what a line of the terminal has beside its numbers
 
 
 def place_of(gap: FreeGap) -> str:
-    """Before which kernel it lies; of short ones, between which."""
+    """Return the kernel and stream before which a gap lies; of short gaps, the kind of place."""
     if gap.kind == "place":
         stream = short(gap.stream, 20)
         return Text("before {kernel} on {stream}", short(gap.after, _ROOM - len("before  on ") - len(stream)), stream)
@@ -34,7 +34,7 @@ def place_of(gap: FreeGap) -> str:
 
 
 def behind(gap: FreeGap) -> str:
-    """Behind which kernel it lies, and how to the replay of a graph; of short ones, how many they are."""
+    """Return the kernel and the replayed graph after which a gap lies, in words; of short gaps, their number."""
     if gap.kind != "place":
         return Text("1 short gap") if gap.count == 1 else Text("{count:,} short gaps", gap.count)
     before, _ = apart([gap.before, gap.after])
@@ -42,17 +42,17 @@ def behind(gap: FreeGap) -> str:
 
 
 def why(gap: FreeGap) -> str:
-    """Return what the host did meanwhile, and what else is known of the reason."""
+    """Return why the device was free, and what the host did meanwhile, in words."""
     return joined(COMMA, (reason_of(gap), host_of(gap)))
 
 
 def reason_of(gap: FreeGap) -> str:
-    """Return the reason of the part of the unit that it is of."""
+    """Return the reason why the device was free, by the gap's part of the unit."""
     return FREE.get(gap.part) or (_LEAD_IN if gap.part == "lead_in_ns" else PARTS[gap.part])
 
 
 def host_of(gap: FreeGap) -> str:
-    """Return what the host was in; "" where that is not known."""
+    """Return the call, operator or module that the host was in, in words; "" if unknown."""
     operator, module = (short(name) for name in (gap.operator, gap.module))
     around = operator or module
     if operator and module:
@@ -69,7 +69,7 @@ def host_of(gap: FreeGap) -> str:
 
 
 def first_place(profile: RankProfile, part: str) -> str:
-    """Return the first gap of a part of the time, as the end of a sentence; "" where none is known."""
+    """Return the longest place in a part of the unit, with its time per unit, in words; "" without any."""
     gap = next((gap for gap in profile.gaps if gap.part == part), None)
     if gap is None:
         return ""

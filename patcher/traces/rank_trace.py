@@ -74,7 +74,7 @@ class RankTrace:
         self.unknown: set[str] = set()
 
     def thread(self, process: object, thread: object) -> int:
-        """Return the number of a thread of the host. Raises Problem (TRACE) for one too many."""
+        """Return the number of a host thread, which is new if not seen before. Raises Problem (TRACE) for too many."""
         number = self.threads.setdefault((process, thread), len(self.threads))
         if number == len(self.operators):
             if number == MOST_THREADS:
@@ -93,28 +93,28 @@ class RankTrace:
         self.tasks.add(begin, end, kind, self.names[name], self.names[stream], key)
 
     def add_call(self, name: str, begin: int, end: int, thread: int) -> None:
-        """Add a call of the device's runtime, if it is a long one."""
+        """Add a call of the device's runtime if it takes at least `LONG_CALL`."""
         if end - begin >= LONG_CALL:
             self.calls.setdefault(thread, RangeColumns()).add(begin, end, self.names[name])
 
     def add_operator(self, name: str, begin: int, end: int, thread: int, *, backward: bool = False) -> None:
-        """Add a range that is a mark, or else an operator; with ``backward`` autograd runs on its thread."""
+        """Add a range as a mark if its name is one, else as an operator; ``backward`` makes its thread autograd's."""
         if not self.add_mark(name, begin, end, thread):
             self.operators[thread].add(begin, end, self.names[name])
             if backward:
                 self.backward.add(thread)
 
     def add_range(self, name: str, begin: int, end: int, thread: int, *, module: bool) -> None:
-        """Add a range that a user, or the probe, put there: a mark or, if it is a ``module``, one of these."""
+        """Add a range of the user or the probe as a mark if its name is one, else, if a ``module``, as that."""
         if not self.add_mark(name, begin, end, thread) and module:
             self.modules[thread].add(begin, end, self.names[name])
 
     def add_module(self, name: str, begin: int, end: int, thread: int) -> None:
-        """Add a call of a module, whose class is in its ``name``: ``nn.Module: Linear_3``, the third of them."""
+        """Add a call of a module under its class: ``nn.Module: Linear_3`` is the third Linear."""
         self.modules[thread].add(begin, end, self.names[re.sub(r"_\d+$", "", name[len(NN_MODULE) :])])
 
     def add_mark(self, name: str, begin: int, end: int, thread: int) -> bool:
-        """Add a range that is a mark, or a phase of rlpatch's probe, by its name; return whether it is one."""
+        """Add a range whose name is that of a mark or a phase of rlpatch's probe; return whether it was added."""
         if mark := mark_named(name, self.mark_pattern):
             self.marks.append((thread, mark._replace(begin=begin, end=end)))
         elif name.startswith(RANGE):
@@ -124,22 +124,22 @@ class RankTrace:
         return True
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Yield the begin and the end of all operators of each thread, and of all tasks, where there are some."""
+        """Yield the first begin and the last end of the operators of each thread, and of the tasks."""
         columns = [(ranges.begin, ranges.end) for ranges in self.operators]
         for begin, end in (*columns, (self.tasks.begin, self.tasks.end)):
             if begin:
                 yield min(begin), max(end)
 
     def kernel_uses(self, _owner: Sequence[int], _units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return what the profiler measured of the kernels of the units; nothing where the format has no measures.
+        """Return the profiler's measures of the kernels in the units; empty for a format without measures.
 
-        ``owner`` is the segment of each task, ``units`` maps the segments of the units to their numbers.
+        The first argument is the segment of each task, the second maps the segments of the units to their numbers.
         """
         return ()
 
 
 def several(path: Path, what: str, values: Iterable[object]) -> Problem:
-    """Return the problem that a file or folder holds several ranks or devices: a trace is of one."""
+    """Return the problem that a path holds several ranks or devices (``what``), with their ``values``."""
     names = sorted(map(str, values))
     if len(names) > _MOST_NAMES:
         names[_MOST_NAMES:] = [Text("and {count:,} more", len(names) - _MOST_NAMES)]

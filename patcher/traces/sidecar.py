@@ -35,9 +35,10 @@ Extent = tuple[int, "int | None"]
 
 
 class UnitWindow(NamedTuple):
-    """A window as it was requested: its ``extent`` or, where only that is known, what was ``typed``.
+    """A window as requested: its ``extent`` or, if only the text is known, ``typed``.
 
-    With ``conditions`` (name and value) the units are numbered from where these hold, which differs between replicas.
+    With ``conditions`` (name and value) units are numbered from where the conditions hold, which differs between
+    replicas.
     """
 
     extent: Extent | None = None
@@ -46,7 +47,7 @@ class UnitWindow(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The window as people type it, with its conditions."""
+        """Window as users type it, with its conditions."""
         begin, end = self.extent or (None, None)
         text = self.typed if begin is None else f"{begin}:{'' if end is None else end}"
         conditions = ", ".join(f"{name} {value}" for name, value in self.conditions)
@@ -54,18 +55,18 @@ class UnitWindow(NamedTuple):
 
     @property
     def length(self) -> int | None:
-        """Return how many units were requested; None where nobody knows, or it has no end."""
+        """Number of units that were requested; None if unknown, or without an end."""
         begin, end = self.extent or (0, None)
         return None if end is None else end - begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitMetadata:
-    """The metadata of one unit, None where there is none.
+    """The metadata of one unit; a value that was not recorded is None.
 
-    ``longest`` is its longest context, ``context`` their sum, ``padded`` the shape of its ``sequences``; ``uncounted``
-    iterations lie between the unit before and this one. ``profiler_start``: it carries the start of the profiler,
-    because a piece of a window begins with it.
+    ``longest`` is the longest context, ``context`` the sum of contexts, ``padded`` the shape of the ``sequences``.
+    ``uncounted`` iterations lie between the unit before and this one. ``profiler_start`` tells whether the unit carries
+    the start of the profiler, because a piece of a window begins with it.
     """
 
     requests: int | None = None
@@ -81,7 +82,7 @@ class UnitMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOrigin:
-    """The origin of a trace, as its name, its metadata or its profiler has it; "" and None where none of them does."""
+    """The origin of a trace by its name, metadata or profiler; "" and None for unknown values."""
 
     target: str = ""
     release: str = ""
@@ -101,10 +102,10 @@ class TraceOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Metadata(TraceOrigin):
-    """The metadata of one trace, without what is not of its type. ``raw`` is all that the file holds.
+    """The metadata of one trace; values of the wrong type are left out. ``raw`` is the whole content of the file.
 
-    ``closed`` is "complete", or the reason why the window was closed before its end. ``piece`` is the number of the
-    piece, from 1, of a window that was saved in several traces; None of one that was saved at once.
+    ``closed`` is "complete", or the reason why the window was closed before its end. ``piece`` is the number, from 1,
+    of a piece of a window that was saved in several traces; else None.
     """
 
     raw: Mapping[str, Any]
@@ -116,12 +117,12 @@ class Metadata(TraceOrigin):
 
     @property
     def uncounted(self) -> dict[int, int]:
-        """Unit → the uncounted iterations right before it, for those that have some."""
+        """Unit → the uncounted iterations right before it; units without any are left out."""
         return {number: unit.uncounted for number, unit in self.units.items() if unit.uncounted}
 
     @property
     def identity(self) -> Iterator[str]:
-        """Yield what tells one profile from another, in words: of which target, stage, window, turn, and host."""
+        """Words that tell one profile from another: target, stage, window, turn and host; some may be ""."""
         window = self.window.text if self.window else ""
         for group in ((self.target, self.release), (self.stage, self.role), (self.unit, window)):
             yield " ".join(filter(None, group))
@@ -131,7 +132,7 @@ class Metadata(TraceOrigin):
 
 
 def unit_contents(units: Collection[UnitMetadata]) -> dict[str, list[int]]:
-    """Return the known values of ``units`` for each of ``CONTENTS`` of which some are not 0."""
+    """Return name in `CONTENTS` → the known values of ``units``; names with no value other than 0 are left out."""
     columns = {name: [value for unit in units if (value := getattr(unit, name)) is not None] for name in CONTENTS}
     return {name: values for name, values in columns.items() if any(values)}
 
@@ -141,7 +142,7 @@ _NUMBERS = ("rollout", "step", "sync", "rank", "pid", "world")
 
 
 def parsed(raw: Mapping[str, Any]) -> Metadata:
-    """Return the metadata in the content of a file."""
+    """Return the metadata in the content of a file; a value of the wrong type counts as missing."""
     texts = {name: _text(raw.get(name)) for name in _TEXTS}
     numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
     units, typed = _units(raw), _text(raw.get("window"))
@@ -159,14 +160,14 @@ def parsed(raw: Mapping[str, Any]) -> Metadata:
 
 
 def _text(value: object) -> str:
-    """A text that can be shown as it is, of a list its words with commas between them; "" where there is none."""
+    """Return a printable text, of a list its items with commas between them; "" for anything else."""
     if isinstance(value, list) and len(value) < 10_000:
         value = ",".join(map(str, value))
     return value if isinstance(value, str) and len(value) <= 100_000 and value.isprintable() else ""
 
 
 def _number(value: object) -> int | None:
-    """Return a whole number from 0; None where there is none."""
+    """Return a whole number from 0 to 2**63 - 1; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
 
 
@@ -178,7 +179,7 @@ def _shape(value: object) -> tuple[int, ...] | None:
 
 
 def _extent(typed: str, recorded: int | None) -> Extent | None:
-    """The extent of the window that was ``typed``; of several windows, the one that has the unit ``recorded``."""
+    """Return the window in ``typed``; of several windows, the one with the unit ``recorded``; None without one."""
     windows = [(int(begin), int(end) if end else None) for begin, end in _WINDOW.findall(typed)]
     if len(windows) > 1:
         windows = [
@@ -188,9 +189,10 @@ def _extent(typed: str, recorded: int | None) -> Extent | None:
 
 
 def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
-    """The metadata of each unit, by its number. A probe writes the uncounted iterations since the window was opened.
+    """Return the metadata of each unit by number.
 
-    Those before the first unit of a later piece are known from the piece before (:func:`uncounted_total`).
+    A probe writes the uncounted iterations since the window was opened; each unit gets those since the unit before. For
+    the first unit of a later piece, the piece before is needed (:func:`uncounted_total`).
     """
     entries = {number: entry for entry in listed_units(raw) if (number := _number(entry.get("number"))) is not None}
     units, before = dict[int, UnitMetadata](), 0
@@ -207,13 +209,13 @@ def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
 
 
 def uncounted_total(metadata: Metadata, number: int) -> int:
-    """Return the uncounted iterations from the opening of the window to unit ``number``; 0 where that is not known."""
+    """Return the uncounted iterations from the opening of the window to unit ``number``; 0 if unknown."""
     units = listed_units(metadata.raw)
     return next((_number(unit.get("uncounted")) or 0 for unit in units if unit.get("number") == number), 0)
 
 
 def listed_units(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the entries of units in the content of a file, which may hold anything in their place."""
+    """Return the entries of units in the content of a file; skips any other type, empty without a list."""
     listed = raw.get("units")
     return [unit for unit in listed if isinstance(unit, Mapping)] if isinstance(listed, list) else []
 
@@ -222,13 +224,13 @@ def listed_units(raw: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def trace_of(path: Path) -> Path:
-    """Return the trace of the metadata at ``path``, as a shell names it beside its trace; any other path as it is."""
+    """Return the trace of the metadata file at ``path``; any other path, or without that trace, ``path`` itself."""
     trace = path.with_name(path.name.removesuffix(SUFFIX))
     return trace if path.name != trace.name and trace.exists() else path
 
 
 def read(file: Path) -> Metadata:
-    """Return the metadata in a file; ValueError, which says why, where it is not understood."""
+    """Return the metadata in a file. Raises ValueError, with the reason, if it is damaged or of another format."""
     content = None
     with contextlib.suppress(OSError, ValueError, RecursionError), reading(file) as stream:
         text = stream.read(_LARGEST + 1)
@@ -248,7 +250,7 @@ def read(file: Path) -> Metadata:
 
 
 def beside(trace: Path) -> Metadata | None:
-    """The metadata of a trace: the file of its name, also where it was packed or unpacked since; None without."""
+    """Return the metadata of a trace, also if it was packed or unpacked since; None without. Raises ValueError."""
     name = trace.name.removesuffix(".gz")
     for candidate in (trace.name, name, f"{name}.gz"):
         file = trace.with_name(f"{candidate}{SUFFIX}")
@@ -258,9 +260,9 @@ def beside(trace: Path) -> Metadata | None:
 
 
 def checked(trace: Path, form: str, steps: Sequence[int] | None) -> tuple[Metadata | None, tuple[str, ...]]:
-    """Return the metadata of a trace, None without any that is understood, and what is wrong with it.
+    """Return the metadata of a trace, or None, and what is wrong with it, in words.
 
-    ``form`` is npu, torch or other, ``steps`` are the numbers of the units in the trace, None where they are not known.
+    ``form`` is npu, torch or other, ``steps`` are the numbers of the units in the trace, None if unknown.
     """
     try:
         metadata = beside(trace)
@@ -270,7 +272,7 @@ def checked(trace: Path, form: str, steps: Sequence[int] | None) -> tuple[Metada
 
 
 def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[int] | None) -> Iterator[str]:
-    """Yield in what the metadata contradicts the name of its trace, and the ``steps`` in it (None: not known)."""
+    """Yield, in words, where the metadata contradict the trace's name, format or ``steps`` (None: unknown)."""
     fields_of_name = names.of(trace).fields
     for name in _IDENTITY if fields_of_name["ours"] else ():
         value, expected = getattr(metadata, name), fields_of_name.get(name)
@@ -288,7 +290,7 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
 
 
 def _range(units: Sequence[int]) -> str:
-    """Return the units in words: ``3 units, 5 to 7``, or ``2 of 5 to 9`` where some between them are missing."""
+    """Return ascending units in words: ``3 units, 5 to 7``, or ``2 of 5 to 9`` if some in between are missing."""
     if len(units) < 2:
         return Text("unit {number}", units[0]) if units else Text("no unit")
     whole = len(units) == units[-1] - units[0] + 1

@@ -40,7 +40,7 @@ _AVERAGE = Column("average_ns", Text("average µs"), MICROS)
 
 
 def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Return every table of ``report``, each with what its rows are of: for files, which have no headings."""
+    """Yield each table of a report with the stage, source and rank of its rows, for files without headings."""
     for stage in report.stages or (report,):
         name = {"stage": stage.captures[0].part if stage.captures else ""}
         yield name, ranks(stage.ranks)
@@ -53,7 +53,7 @@ def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table
 
 
 def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Return every table of ``comparison``, likewise."""
+    """Yield each table of a comparison, with an empty mapping."""
     yield {}, part_changes(comparison)
     titles = (
         ("kernels", Text("Kernels, per unit"), Text("By what each adds to the difference.")),
@@ -64,7 +64,7 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
 
 
 def parts(profile: RankProfile) -> Table:
-    """The parts of the mean unit."""
+    """Return the table of the parts of the mean unit."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     sums = {part: ns for part in PARTS if (ns := profile.sum_ns(part))}
     columns = (
@@ -83,7 +83,7 @@ def parts(profile: RankProfile) -> Table:
 
 
 def units(profile: RankProfile) -> Table:
-    """Each unit, with its contents where there is metadata beside the trace."""
+    """Return the table of units, with their contents if there is metadata beside the trace."""
     counted = (*CONTENTS, "uncounted")
     columns = (
         Column("unit", Text("unit"), NUMBER, TERMINAL),
@@ -105,7 +105,7 @@ def units(profile: RankProfile) -> Table:
 
 
 def phases(profile: RankProfile) -> Table:
-    """Forward, backward and optimizer."""
+    """Return the table of the kernel times in forward, backward and optimizer."""
     count, sums = len(profile.units) or 1, profile.phases
     total = sum(sums.values())
     columns = (
@@ -119,7 +119,7 @@ def phases(profile: RankProfile) -> Table:
 
 
 def gaps(profile: RankProfile) -> Table:
-    """The places at which the device was free, that with the most time first."""
+    """Return the table of the places at which the device was free, longest first."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns")
     columns = (
@@ -156,7 +156,7 @@ MARKED = 20
 
 
 def kernels(profile: RankProfile) -> Table:
-    """Kernels by their name, that with the most time first."""
+    """Return the table of kernels by name, longest first."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     columns = (
         _NAME, _PER_UNIT, Column("share", Text("share of unit time"), SHARE), _CALLS, _AVERAGE,
@@ -175,7 +175,7 @@ def kernels(profile: RankProfile) -> Table:
 
 
 def callers(profile: RankProfile) -> tuple[Table, Table]:
-    """Operators, and modules with ranges: those whose kernels take the most time first."""
+    """Return the tables of operators, and of modules and ranges, longest kernel time first."""
     operators = Text("Host time excludes the operators within.")
     if profile.total_ns:
         operators = Text(
@@ -201,7 +201,7 @@ def callers(profile: RankProfile) -> tuple[Table, Table]:
 
 
 def kernel_uses(profile: RankProfile) -> Table:
-    """Kernels of an NPU by shape, with what kept them busy."""
+    """Return the table of an NPU's kernels by shape, with the pipes that bound them."""
     count = len(profile.units) or 1
     columns = (
         _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
@@ -212,6 +212,7 @@ def kernel_uses(profile: RankProfile) -> Table:
     )  # fmt: skip
 
     def row(use: KernelUse) -> tuple[object, ...]:
+        """Return the cells of one kernel, in the order of the columns."""
         busiest = sorted(use.ratios.items(), key=lambda pipe: -pipe[1])[:3]
         pipes = ", ".join(f"{pipe_name(pipe)} {percent(ratio, 0)}" for pipe, ratio in busiest)
         return (
@@ -230,12 +231,12 @@ def kernel_uses(profile: RankProfile) -> Table:
 
 
 def _distinct(types: Iterable[str]) -> str:
-    """Return each type once, and without the namespace of torch."""
+    """Return each type once, without the namespace of torch, with commas in between."""
     return ", ".join(dict.fromkeys(name.removeprefix("c10::") for name in types if name))
 
 
 def rates(profile: RankProfile) -> Table:
-    """Operators of a GPU by shape, with what they reached of the roofline."""
+    """Return the table of a GPU's operators by shape, with their share of the roofline."""
     count = len(profile.units) or 1
     columns = (
         _NAME, Column("shapes", Text("shapes"), NAME), Column("types", Text("types"), NAME), _PER_UNIT,
@@ -246,6 +247,7 @@ def rates(profile: RankProfile) -> Table:
     )  # fmt: skip
 
     def row(rate: OperatorRate) -> tuple[object, ...]:
+        """Return the cells of one operator, in the order of the columns."""
         shapes = ", ".join("\N{MULTIPLICATION SIGN}".join(map(str, shape)) for shape in rate.shapes if shape)
         types = _distinct(name for shape, name in zip(rate.shapes, rate.types, strict=False) if shape)
         least = None if rate.least_ns is None else rate.least_ns / count
@@ -263,7 +265,7 @@ def rates(profile: RankProfile) -> Table:
 
 
 def collectives(profile: RankProfile) -> Table:
-    """Each collective of a known size, that which takes most of what is not usual first."""
+    """Return the table of collectives of known size, with the largest excess over the usual time first."""
     times = {
         "usual_ns": Text("by its neighbours"), "excess_ns": Text("longer by"),
         "waits_ns": Text("waits for the last rank"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
@@ -277,6 +279,7 @@ def collectives(profile: RankProfile) -> Table:
     )
 
     def row(collective: Collective) -> tuple[object, ...]:
+        """Return the cells of one collective, in the order of the columns."""
         spent = (getattr(collective, name) or None for name in times)
         return (
             collective.kind or collective.name,
@@ -307,7 +310,7 @@ _MEETING = (
 
 
 def vendor(profile: RankProfile) -> Table:
-    """The profiler's own step file."""
+    """Return the table of the profiler's own step file."""
     steps = profile.vendor or {}
     names = list(dict.fromkeys(name for row in steps.values() for name in row))
     columns = (
@@ -319,7 +322,7 @@ def vendor(profile: RankProfile) -> Table:
 
 
 def ranks(sums: Sequence[Rank]) -> Table:
-    """Ranks of a run, and how they met in their collectives."""
+    """Return the table of ranks with their waits in collectives."""
     columns = (
         Column("rank", Text("rank"), RANK, TERMINAL),
         Column("source", shown=CSV),
@@ -345,7 +348,7 @@ def ranks(sums: Sequence[Rank]) -> Table:
 
 
 def meetings(profiles: Sequence[RankProfile]) -> Table:
-    """The collectives in which ranks differed most: no clock is compared, only how long each was in it."""
+    """Return the table of collectives by how far their times on the ranks differ; no clocks are compared."""
     together: dict[tuple[str, int, int], list[tuple[int, str, str]]] = {}
     for profile in profiles:
         for collective in profile.collectives:
@@ -369,7 +372,7 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
 
 
 def part_changes(comparison: Comparison) -> Table:
-    """The parts of the median unit on both sides."""
+    """Return the table of the parts of the median unit on both sides."""
     columns = (
         Column("part", shown=CSV),
         Column("", Text("part of the median unit"), LABEL, TERMINAL),
@@ -385,7 +388,7 @@ def part_changes(comparison: Comparison) -> Table:
 
 
 def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
-    """Kernels, or modules, per unit on both sides."""
+    """Return the table of kernels, or modules, per unit on both sides."""
     columns = (
         _NAME,
         Column("change_ns", Text("change ms"), CHANGE, TERMINAL, bar=True),

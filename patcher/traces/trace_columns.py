@@ -22,7 +22,7 @@ STRETCH = 1 << 16
 
 
 class StringTable(dict[str, int]):
-    """Text → its number in ``texts``: a trace repeats a few thousand of them millions of times."""
+    """Text → its number, the index in ``texts``; looking up a new text adds it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,13 +33,13 @@ class StringTable(dict[str, int]):
         return self[text]
 
     def add_again(self, text: str) -> int:
-        """Return one more number for a text: the name of another thing."""
+        """Add a text once more under a new number, as the name of another thing, and return the number."""
         self.texts.append(text)
         return len(self.texts) - 1
 
 
 class RangeColumns:
-    """Nested ranges of one thread: begin, end, and the number of the name."""
+    """Nested ranges of one thread as columns: begin and end in ns, and the number of the name."""
 
     def __init__(self) -> None:
         self.begin, self.end, self.name = array("q"), array("q"), array("i")
@@ -48,7 +48,7 @@ class RangeColumns:
         return len(self.begin)
 
     def add(self, begin: int, end: int, name: int) -> None:
-        """Add a range; the order of the calls does not matter."""
+        """Add a range, in any order."""
         self.begin.append(begin)
         self.end.append(end)
         self.name.append(name)
@@ -92,7 +92,7 @@ class Tasks:
         return len(self.begin)
 
     def add(self, begin: int, end: int, kind: str, name: int, stream: int, key: int | None = None) -> None:
-        """Add a task, not linked yet. Raises OverflowError for a ``key`` beyond 64 bits, and adds nothing then."""
+        """Add a task without a link. Raises OverflowError for a ``key`` beyond 64 bits, and adds nothing then."""
         self.key.append(UNKNOWN if key is None else key)
         self.begin.append(begin)
         self.end.append(max(begin, end))
@@ -104,7 +104,10 @@ class Tasks:
         self.thread.append(UNKNOWN)
 
     def link(self, calls: HostCalls, keys: array[int]) -> None:
-        """Link each task with the call of its key in ``keys``: that enqueued it, and launched it if none did yet."""
+        """Set ``enqueued`` and ``thread`` of each task by the earliest call with its key, and ``launched`` if unknown.
+
+        ``keys`` has the key of each task.
+        """
         for task, time, thread in calls.earliest(keys):
             self.enqueued[task] = time
             self.thread[task] = thread
@@ -112,12 +115,12 @@ class Tasks:
                 self.launched[task] = time
 
     def in_order(self) -> Sequence[int]:
-        """Return the tasks in the order of their begin."""
+        """Return the tasks sorted by their begin."""
         return sorted_places(len(self), self.begin.__getitem__)
 
 
 class HostCalls:
-    """Calls on the host: the key by which each is linked, its time, and the number of its thread."""
+    """Calls on the host as columns: the key that links a call, its time, and the number of its thread."""
 
     def __init__(self) -> None:
         self.key, self.time, self.thread = array("q"), array("q"), array("i")
@@ -129,7 +132,7 @@ class HostCalls:
         self.thread.append(thread)
 
     def earliest(self, keys: array[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield the place in ``keys``, the time and the thread of the earliest call of each key that has one."""
+        """Yield (place in ``keys``, time, thread) of the earliest call of each key that has one."""
         order = sorted_places(len(self.key), lambda call: (self.key[call], self.time[call]))
         ordered_keys = array("q", map(self.key.__getitem__, order))
         for place, key in enumerate(keys):
@@ -141,9 +144,10 @@ class HostCalls:
 
 
 class CapturedLaunches:
-    """The launches of a thread from the begin to the end of the capture of a graph, in order.
+    """Launches of a thread during the capture of a graph, in order.
 
-    ``kernel`` is the number of a kernel's name, UNKNOWN where the trace does not name it; ``copy`` is 1 for copies.
+    ``kernel`` is the number of a kernel's name, UNKNOWN if the trace does not name the kernel; ``copy`` is 1 for
+    copies.
     """
 
     def __init__(self, thread: int, begin: int) -> None:
@@ -158,7 +162,7 @@ class CapturedLaunches:
 
 
 def sorted_places(count: int, key: Callable[[int], Any]) -> Sequence[int]:
-    """Return the numbers below ``count`` in the order of their ``key``, equal ones in their own order.
+    """Return the numbers below ``count`` sorted by ``key``; equal ones keep their order.
 
     Stretches are sorted, and then merged stretch by stretch. That is several times as fast as `heapq.merge`, and takes
     little memory.

@@ -12,13 +12,13 @@ _NAME = 300  # characters of a name: a template's instance can have thousands
 
 
 def tick(ns: float) -> str:
-    """Return nanoseconds beside an axis, with as many places as they need and up to two: steps of 2.5 are not of 2."""
+    """Return nanoseconds as the label of an axis, with up to two decimals and no trailing zeros."""
     number, _, unit = duration(ns).partition(" ")
     return " ".join(filter(None, (number.rstrip("0").rstrip(".") if "." in number else number, unit)))
 
 
 def cut(name: str, length: int = _NAME) -> str:
-    """Return a name that fits, with … for what is left out: its end if there is little room, else its middle."""
+    """Return a name cut to ``length`` characters, with … for its end if ``length`` is under 40, else for its middle."""
     if len(name) <= length:
         return name
     head = length - 1 if length < _ROOM else length // 2
@@ -26,7 +26,7 @@ def cut(name: str, length: int = _NAME) -> str:
 
 
 def duration(ns: float) -> str:
-    """Return nanoseconds as people read them."""
+    """Return nanoseconds as text in the unit that fits: ``1.50 ms``."""
     for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if abs(ns) >= size:
             return f"{ns / size:,.2f} {unit}"
@@ -34,7 +34,7 @@ def duration(ns: float) -> str:
 
 
 def size(number: float) -> str:
-    """Return bytes as people read them, in powers of 1000."""
+    """Return bytes as text in the unit that fits, in powers of 1000: ``1.5 MB``."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if number >= factor:
             return f"{number / factor:,.1f} {unit}"
@@ -42,42 +42,42 @@ def size(number: float) -> str:
 
 
 def signed(ns: float) -> str:
-    """Return a difference of nanoseconds as people read them."""
+    """Return a difference in nanoseconds as text, with its sign and the unit that fits."""
     return f"{sign(ns)}{duration(abs(ns))}"
 
 
 def sign(number: float) -> str:
-    """Return the sign of a difference; ± for none."""
+    """Return the sign of a number; ± for 0."""
     return "+" if number > 0 else "\N{MINUS SIGN}" if number < 0 else "±"
 
 
 def millis(ns: float) -> str:
-    """Return nanoseconds as milliseconds."""
+    """Return nanoseconds as milliseconds with three decimals, without a unit."""
     return f"{ns / 1e6:,.3f}"
 
 
 def micros(ns: float) -> str:
-    """Return nanoseconds as microseconds."""
+    """Return nanoseconds as microseconds with one decimal, without a unit."""
     return f"{ns / 1e3:,.1f}"
 
 
 def percent(share: float, places: int = 1) -> str:
-    """Return a share of 0 to 1 in percent."""
+    """Return a share (0 to 1) as text in percent."""
     return f"{100 * share:.{places}f} %"
 
 
 def in_ms(ns: float) -> str:
-    """Return nanoseconds as milliseconds, with their unit."""
+    """Return nanoseconds as milliseconds with two decimals and their unit."""
     return f"{ns / 1_000_000:,.2f} ms"
 
 
 def short(name: str, room: int = _ROOM) -> str:
-    """Return a name of a trace as it may stand in a line: cut to fit, and with nothing that a terminal obeys."""
+    """Return a name cut to ``room`` characters, with unprintable ones replaced by a question mark."""
     return "".join(character if character.isprintable() else "?" for character in cut(name, room))
 
 
 def apart(names: Sequence[str], room: int = _ROOM) -> list[str]:
-    """Names for the lines of one table: `short`, and where several would look alike, with the place that differs."""
+    """Return names shortened by `short`; names that would look alike are cut around the place that differs."""
     shortened = [short(name, room) for name in names]
     by_text: dict[str, dict[str, int]] = {}
     for name, text in zip(names, shortened, strict=True):
@@ -89,30 +89,30 @@ def apart(names: Sequence[str], room: int = _ROOM) -> list[str]:
 
 
 def _shared(name: str, other: str) -> int:
-    """Return how many characters two names begin alike."""
+    """Return the length of the common beginning of two names."""
     differing = (at for at, (first, two) in enumerate(zip(name, other, strict=False)) if first != two)
     return next(differing, min(len(name), len(other)))
 
 
 def _around(name: str, place: int, room: int) -> str:
-    """Return a name with what it begins with, and the characters around a ``place`` in it."""
+    """Return a name in ``room`` characters: its beginning, and the characters around ``place``."""
     head = room // 3
     shortened = f"{name[:head]}…{name[max(place - room // 6, head) :]}"
     return short(shortened if len(shortened) <= room else f"{shortened[: room - 1]}…", room)
 
 
 def spread(least: int, most: int) -> str:
-    """Values from ``least`` to ``most``."""
+    """Return the values from ``least`` to ``most`` as text; one value if they are equal."""
     return f"{least:,}" if least == most else Text("{least:,} to {most:,}", least, most)
 
 
 def listed(numbers: Sequence[object]) -> str:
-    """Return numbers in words, of many the first."""
+    """Return the first six of some numbers as text, with … if there are more."""
     return ", ".join(map(str, numbers[:_LISTED])) + (" …" if len(numbers) > _LISTED else "")
 
 
 def uncounted_between(uncounted: Mapping[int, int]) -> str:
-    """The iterations that do not count and lie between units: how many, and before which of these (unit → how many)."""
+    """Return a phrase on uncounted iterations: how many, and before which units; ``uncounted`` is unit → how many."""
     count, units = sum(uncounted.values()), listed([f"#{at}" for at in sorted(uncounted)])
     if count == 1:
         return Text("1 uncounted iteration lies between its units, before {units}", units)
@@ -120,7 +120,7 @@ def uncounted_between(uncounted: Mapping[int, int]) -> str:
 
 
 def cold_units(numbers: Sequence[int]) -> str:
-    """Sentence on the units that carry the profiler's start, because no other came before them to warm up in."""
+    """Return a phrase that units carry the profiler's start, because no unit came before to warm up in."""
     if len(numbers) == 1:
         return Text(
             "#{number} is cold: it carries the profiler's own start, because nothing comes before to warm up in",
@@ -133,7 +133,7 @@ def cold_units(numbers: Sequence[int]) -> str:
 
 
 def joined_replays(count: int, complete: int, why: Sequence[str]) -> str:
-    """Return how many replays of graphs were joined with what was captured, and why others were not."""
+    """Return a phrase on how many of ``count`` replays have what was captured (``complete``), and ``why`` not all."""
     text = Text(
         "{complete:,} of {count:,} replays of graphs have the operators, modules and shapes of their capture",
         complete,

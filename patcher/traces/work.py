@@ -17,9 +17,9 @@ Shape = tuple[int, ...]
 
 
 class Inputs(NamedTuple):
-    """The inputs of a call: what is no tensor has no dimensions.
+    """Inputs of a call; an input that is no tensor has the shape ().
 
-    ``sizes`` are the bytes of an element, 0 where that is not known, ``values`` what is no tensor, as text.
+    ``sizes`` are the bytes of an element of each, 0 if unknown; ``values`` are the texts of inputs that are no tensors.
     """
 
     shapes: tuple[Shape, ...]
@@ -28,19 +28,19 @@ class Inputs(NamedTuple):
     values: tuple[str, ...] = ()
 
     def bytes(self, *tensors: int) -> int:
-        """Return those of some tensors; of one that is not there none."""
+        """Return the bytes of the tensors at some positions; 0 for a position without a tensor."""
         return sum(
             math.prod(self.shapes[at]) * self.sizes[at] for at in tensors if at < len(self.shapes) and self.shapes[at]
         )
 
     @property
     def every(self) -> int:
-        """The bytes of all tensors."""
+        """Bytes of all tensors."""
         return self.bytes(*range(len(self.shapes)))
 
     @property
     def widest(self) -> int:
-        """The bytes of the result of an operation element by element, with the type of the first input."""
+        """Bytes of the result of an elementwise operation, with the type of the first input."""
         return max(map(math.prod, filter(None, self.shapes)), default=0) * self.sizes[0]
 
 
@@ -49,9 +49,10 @@ Work = tuple[int, int]
 
 
 def _matmul(first: int) -> Callable[[Inputs], Work]:
-    """Return a product of the tensors ``first`` and the next one: rows by columns, or a batch of these."""
+    """Return the work function of a product of tensor ``first`` and the next: matrices, or batches of these."""
 
     def work(call: Inputs) -> Work:
+        """Return operations and bytes of a call. Raises ValueError for shapes without a product."""
         left, right = call.shapes[first], call.shapes[first + 1]
         if len(left) != len(right) or len(left) not in (2, 3) or left[-1] != right[-2] or left[:-2] != right[:-2]:
             raise ValueError("no such product")
@@ -62,6 +63,7 @@ def _matmul(first: int) -> Callable[[Inputs], Work]:
 
 
 def _linear(call: Inputs) -> Work:
+    """Return operations and bytes of a linear layer: input, then weight. Raises ValueError for other shapes."""
     left, right = call.shapes[:2]
     if len(right) != 2 or left[-1] != right[-1]:
         raise ValueError("no such product")
@@ -70,35 +72,37 @@ def _linear(call: Inputs) -> Work:
 
 
 def _mapped(call: Inputs) -> Work:
-    """Return each element of the inputs is read, and each of a new result written."""
+    """Return 0 operations and the bytes of an elementwise operator, which reads all inputs and writes a new result."""
     return 0, call.every + call.widest
 
 
 def _changed(call: Inputs) -> Work:
-    """Return all inputs are read, and as much as the first one is written: over it, or beside it."""
+    """Return 0 operations and the bytes of an operator that reads all inputs and writes as much as the first one."""
     return 0, call.every + call.bytes(0)
 
 
 def _doubly_changed(call: Inputs) -> Work:
-    """Return all inputs are read, and the first two are written."""
+    """Return 0 operations and the bytes of an operator that reads all inputs and writes the first two."""
     return 0, call.every + call.bytes(0, 1)
 
 
 def _moved(call: Inputs) -> Work:
-    """Return each tensor is read or written once: a sum, or what writes into a tensor that it is given."""
+    """Return 0 operations and the bytes of an operator that reads or writes each tensor once, such as a sum."""
     return 0, call.every
 
 
 def _attention(
     first: int, causal: int, *, heads: int = 2, times: float = 1, lengths: int = 0
 ) -> Callable[[Inputs], Work]:
-    """Attention whose query, key and value are the tensors from ``first`` on, and whose value ``causal`` says if it is.
+    """Return the work function of attention, whose query, key and value are the tensors from ``first`` on.
 
-    ``heads`` is the dimension of heads, ``times`` how many times the forward's operations it takes, and where
-    ``lengths`` is a tensor the sequences have lengths that no shape tells. A causal one ends with the last key.
+    ``causal`` is the position of the value that tells whether attention is causal; the mask ends with the last key
+    then. ``heads`` is the dimension of heads, and ``times`` how many times the forward's operations it takes. If the
+    input ``lengths`` is a tensor, the lengths of sequences, and so the work, are unknown.
     """
 
     def work(call: Inputs) -> Work:
+        """Return operations and bytes of a call. Raises ValueError if shapes, mask or lengths leave these unknown."""
         query, key, value = call.shapes[first : first + 3]
         if not len(query) == len(key) == len(value) == 4 or (lengths and call.shapes[lengths]):
             raise ValueError("no such attention")
@@ -142,7 +146,7 @@ WORK: Mapping[str, Callable[[Inputs], Work]] = {
 
 
 def inputs_of(shapes: str, types: str, values: str = "") -> Inputs | None:
-    """Return the inputs that kineto wrote in JSON; None for what it does not write."""
+    """Return the inputs of a call from kineto's JSON texts; None if these are malformed."""
     try:
         dims, names, concrete = json.loads(shapes), tuple(map(str, json.loads(types))), json.loads(values or "[]")
         tensors = [dim if isinstance(dim, list) and all(type(number) is int for number in dim) else () for dim in dims]
@@ -153,7 +157,7 @@ def inputs_of(shapes: str, types: str, values: str = "") -> Inputs | None:
 
 
 def work_of(operator: str, inputs: Inputs) -> tuple[int, int, int] | None:
-    """Operations and bytes of a call, and the bytes of an element; None where its inputs do not tell."""
+    """Return operations and bytes of a call, and the bytes of an element; None if the inputs do not tell."""
     try:
         operations, moved = WORK[operator](inputs)
         elements = {size for shape, size in zip(inputs.shapes, inputs.sizes, strict=True) if shape}
