@@ -16,7 +16,7 @@ from patcher.page.markup import Content, Markup, tag
 
 
 def document(title: str, body: Content, *, style: str = "", script: str = "") -> str:
-    """Return a page in the reader's language, with the style and script of all pages before its own."""
+    """Return an HTML page in the reader's language; ``style`` and ``script`` follow those common to all pages."""
     style, script = _shared("page.css") + style, _shared("page.js") + _shared("zoom.js") + script
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     policy = "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
@@ -46,10 +46,11 @@ def zoomable(
     texts: tuple[str, str, Content],
     *before: Content,
 ) -> Content:
-    """Return a picture that ``zoom.js`` draws closer, with its buttons, behind the controls ``before`` them.
+    """Return a picture that ``zoom.js`` zooms, below its buttons, which follow the controls in ``before``.
 
-    ``rows`` are the names of the rows, ``bars`` stretch over the ticks of the ``size``, and what is ``over`` them keeps
-    its proportions. The ``texts`` say what the picture is, which button shows all of it, and how it is steered.
+    ``rows`` are the names of the rows. ``bars`` stretch over the ``size``, ticks by pixels of height; ``over`` lies
+    above them and keeps its proportions. ``texts`` are the label of the picture, that of the button which shows all,
+    and a hint.
     """
     (ticks, height), (label, whole, hint) = size, texts
     signs = (

@@ -20,23 +20,23 @@ Content = object
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """Text that is escaped markup already, and is not escaped again."""
 
     __slots__ = ()
 
 
 def visible(text: str) -> str:
-    """Return a text without characters that are not seen, or turn the text around them."""
+    """Return a text with U+FFFD for characters that are invisible, or turn the text around them."""
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def text(value: object) -> str:
-    """Return a value, a `Text` in the reader's language, as text that can stand between tags and within quotes."""
+    """Return a value as escaped text for use between tags and in quotes; a `Text` is in the reader's language."""
     return html.escape(visible(str(translate_for_page(value))))
 
 
 def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
-    """One element. Attributes that are None or False are left out; ``class_`` is class, and ``_`` stands for ``-``."""
+    """Return an element. Attributes None or False are left out; ``class_`` is class, and ``_`` stands for ``-``."""
     words = [name]
     for key, value in attributes.items():
         if value is not None and value is not False:
@@ -48,7 +48,7 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
 
 
 def joined(content: Content) -> Markup:
-    """The content, one piece after the other."""
+    """Return content as markup: items of an iterable in a row, other values escaped, nothing for None or False."""
     if isinstance(content, Markup):
         return content
     if content is None or content is False:
@@ -59,12 +59,13 @@ def joined(content: Content) -> Markup:
 
 
 def data_block(name: str, value: object) -> Markup:
-    """Values for a script, as JSON that no browser runs and whose texts can end no element."""
+    """Return a value as translated JSON in an element that no browser runs and whose texts cannot end it."""
     data = visible(json.dumps(_translated(value), ensure_ascii=False, separators=(",", ":")))
     return Markup(f'<script type="application/json" id="{name}">{data.replace("<", _LESS)}</script>')
 
 
 def _translated(value: object) -> object:
+    """Return a value with each `Text` translated, also those in values of a dict, in lists and in tuples."""
     if isinstance(value, dict):
         return {key: _translated(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -73,16 +74,16 @@ def _translated(value: object) -> object:
 
 
 def section(title: str, *content: Content) -> Markup:
-    """A part of a page below its heading."""
+    """Return a part of a page below its heading."""
     return tag("section", tag("h2", title), *content)
 
 
 def faint(content: Content) -> Markup:
-    """A paragraph of what matters less."""
+    """Return a paragraph in faint type."""
     return tag("p", content, class_="faint")
 
 
 def alert(head: str, lines: Sequence[str]) -> Content:
-    """Return what a reader must not miss; nothing without lines."""
+    """Return a heading and lines that a reader must not miss; nothing without lines."""
     items = tag("ul", [tag("li", line) for line in lines])
     return lines and tag("div", tag("strong", head), items, class_="withdrawn", role="alert")

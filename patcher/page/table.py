@@ -14,9 +14,9 @@ FILTERED = 8
 
 
 def table_section(table: Table, most: int | None = None, instead: Mapping[str, Sequence[Content]] = {}) -> Content:
-    """Return the section of ``table`` with its first ``most`` rows, all by default; nothing where it has none.
+    """Return the section of a table with its first ``most`` rows, all by default; None without rows.
 
-    A column whose key is in ``instead`` shows that content, one a row, and is still sorted by its numbers.
+    A column whose key is in ``instead`` shows that content, one item a row, and is still sorted by its numbers.
     """
     if not table.rows:
         return None
@@ -48,6 +48,7 @@ def _head(column: Column) -> Markup:
 
 
 def _cells(column: Column, values: Sequence[Any], instead: Sequence[Content], hues: Sequence[str]) -> Iterator[Markup]:
+    """Yield the cells of a column; ``instead`` is shown in place of the values, ``hues`` colour the bars."""
     unit = column.unit
     if isinstance(unit, TextUnit):
         yield from (tag("td", content, class_="name") for content in instead or map(unit.text, values))
