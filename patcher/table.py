@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 
 class Unit(NamedTuple):
-    """Unit of the plain numbers of a column: ``text`` makes of one what people read, ``page`` for a page, if given.
+    """Unit of the numbers in a column: ``text`` formats a number for people, ``page`` for a page if it differs.
 
-    ``missing`` stands for None, ``whole`` is the number whose bar fills a cell: None is the largest of the column.
+    ``missing`` is shown for None. ``whole`` is the number whose bar fills a cell; None takes the largest number of the
+    column.
     """
 
     text: Callable[[Any], str]
@@ -24,13 +25,13 @@ class Unit(NamedTuple):
 
 
 class TextUnit(Unit):
-    """Unit of a column of texts, which stands to the left."""
+    """Unit of a column of texts, aligned to the left."""
 
     __slots__ = ()
 
 
 class NameUnit(TextUnit):
-    """Unit of names from a trace: the terminal puts them last, and cuts them to the room that there is."""
+    """Unit of names from a trace: the terminal puts the column last, and cuts names to the available room."""
 
     __slots__ = ()
 
@@ -42,7 +43,7 @@ NUMBER = Unit("#{}".format)
 
 
 class Shown(enum.IntEnum):
-    """Places where a column is seen: CSV alone, a page, too, or all three."""
+    """Places that show a column: CSV alone, pages and CSV, or the terminal, too."""
 
     CSV = 1
     PAGE = 2
@@ -51,9 +52,10 @@ class Shown(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: ``key`` is its stable name in CSV, which has only columns with one; ``title`` is for people.
+    """One column: ``key`` is its stable name in CSV, where a column without a key is left out; ``title`` is for people.
 
-    An ``optional`` column is left out, but of CSV, where no row has more than 0 in it. A ``bar`` goes before numbers.
+    An ``optional`` column without any value but 0 is left out everywhere but in CSV. ``bar`` draws a bar before each
+    number.
     """
 
     key: str
@@ -66,9 +68,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below the same columns: ``name`` is that of the CSV file, ``title`` and ``about`` are for people.
+    """Rows with the same columns: ``name`` is the name of the CSV file, ``title`` and ``about`` are for people.
 
-    ``hues`` are classes of the style, one a row, for bars of different colours.
+    ``hues`` has the CSS class of the bars of each row.
     """
 
     name: str
@@ -79,7 +81,7 @@ class Table:
     hues: Sequence[str] = ()
 
     def columns_in(self, place: Shown) -> Iterator[tuple[Column, list[Any]]]:
-        """Return each column that is seen there, with its values."""
+        """Yield each column seen in a place, with its values; an optional one only if a value is not 0 or empty."""
         for at, column in enumerate(self.columns):
             values = [row[at] for row in self.rows]
             if column.shown >= place and (any(values) or not column.optional):
