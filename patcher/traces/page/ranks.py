@@ -95,7 +95,10 @@ def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
 
 
 def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
-    """Draw each unit of each rank, coloured by its difference from the unit's median; None for under 3 of either."""
+    """Draw each unit of each rank, coloured by its difference from the median of the ranks.
+
+    None for fewer than 3 ranks or 3 units.
+    """
     chosen = _chosen(profiles)
     numbers = sorted({unit.number for profile in chosen for unit in profile.units})
     if min(len(chosen), len(numbers)) < FEWEST:

@@ -105,7 +105,7 @@ def _diagnoses(report: TraceReport) -> Content:
     overall = max((profile.median_ns for profile in report.captures), default=0)
 
     def finding(diagnosis: Diagnosis) -> Content:
-        """Return one diagnosis with its evidence, advice and saving, as a share of the median unit, too."""
+        """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median unit."""
         profile = profiles.get(diagnosis.source)
         median = profile.median_ns if profile else overall
         saving = diagnosis.saving_ns and Text("At most {time} per unit to gain.", duration(diagnosis.saving_ns))

@@ -38,7 +38,7 @@ class Scale(NamedTuple):
 
 
 def drawing(content: Content, height: float, label: str) -> Markup:
-    """Return a drawing as wide as the page; ``label`` is read to those who do not see it."""
+    """Return a drawing as wide as the page; ``label`` is its text for screen readers."""
     return tag("svg", content, viewBox=f"0 0 {WIDTH} {_number(height)}", role="img", aria_label=label)
 
 
