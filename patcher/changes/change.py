@@ -10,9 +10,10 @@ SHARED = "recorder"
 
 
 class PatchId(NamedTuple):
-    """The name of a patch: the same id applied again replaces it, another one is added.
+    """Identifier of a patch: applying the same id again replaces the patch, another id adds a patch.
 
-    With the stage ``recorder`` it names what patches share: it goes in with the first of them and out with the last.
+    The stage ``recorder`` identifies a block that patches share: inserted with the first and removed with the last
+    patch.
     """
 
     target: str
@@ -21,17 +22,17 @@ class PatchId(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether it is no patch by itself."""
+        """Tell whether this id identifies a block that patches share, not a patch."""
         return self.stage == SHARED
 
     def __str__(self) -> str:
-        """The id as it stands in markers and messages: ``vllm-ascend rollout``."""
+        """Return the id in the form of markers and messages: ``vllm-ascend rollout``."""
         return " ".join(part for part in self if part)
 
     def rename(self, code: str) -> str:
-        """``code`` with the names of this patch for the placeholders ``_rlpatch_stage`` and ``_RlpatchStage``.
+        """Return ``code`` with names of this patch for the placeholders ``_rlpatch_stage`` and ``_RlpatchStage``.
 
-        Several patches may stand in one class, so each has names of its own.
+        Each patch gets names of its own, because several patches may stand in one class.
         """
         words = [word for part in (self.stage, self.role) for word in part.split("-") if word]
         code = code.replace("_rlpatch_stage", f"_rlpatch_{'_'.join(words)}")
@@ -39,9 +40,10 @@ class PatchId(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One file of a transaction, its ``path`` relative to the root.
+    """One file of a transaction; ``path`` is relative to the root.
 
-    ``before`` are the bytes that planning read, ``after`` those to be written, ``pristine`` those without our lines.
+    ``before`` are the bytes that planning read, ``after`` the bytes to write, ``pristine`` the bytes without rlpatch
+    lines.
     """
 
     path: PurePosixPath
@@ -51,10 +53,10 @@ class Change(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The store's record of an applied patch, so that ``status`` can tell the truth later.
+    """Entry of the store for an applied patch, from which ``status`` reports later.
 
-    ``files`` are the paths relative to the root that carry lines of this patch; ``options`` are the words of
-    the configuration as the user would type them again.
+    ``files`` are the paths with lines of this patch, relative to the root. ``options`` are the command-line words that
+    would apply the patch again.
     """
 
     patch: PatchId
@@ -66,7 +68,7 @@ class Record(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """Everything that one transaction does below one root: the changed files and the patches added or removed."""
+    """All changes of one transaction below one root: the changed files, and the patches added or removed."""
 
     root: Path
     changes: tuple[Change, ...]

@@ -21,11 +21,11 @@ def revert(
     patches: Iterable[PatchId],
     backups: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Edit:
-    """The edit that takes ``patches`` out of every file that ``records`` name for them.
+    """Plan the removal of ``patches`` from every file that ``records`` list for them; write nothing.
 
-    A file without a line of theirs is in it, too, as one that stays: somebody may patch it before the commit.
-    ``read`` gives a file's bytes, None where it is gone; those with ``backups`` become these. Raises :class:`Problem`
-    (FOREIGN_EDIT) where our lines are not as we wrote them.
+    ``read`` returns a file's bytes, or None for a missing file, which is skipped. A file with an entry in ``backups``
+    is restored to these bytes. A file without lines of the patches is planned unchanged: somebody may patch it before
+    the commit. Raises :class:`Problem` (FOREIGN_EDIT) if somebody edited rlpatch's lines.
     """
     taken_out = set(patches)
     ours = [record for record in records if record.patch in taken_out]
@@ -41,7 +41,7 @@ def revert(
 
 
 def composed(edits: Iterable[Edit]) -> list[Edit]:
-    """The same as one edit for each root, where a later one was planned on what an earlier one makes of a file."""
+    """Merge ``edits`` into one per root; each later edit must be planned on the result of the earlier edits."""
     by_root: dict[Path, Edit] = {}
     for edit in edits:
         before = by_root.get(edit.root, Edit(edit.root, ()))
@@ -55,7 +55,7 @@ def composed(edits: Iterable[Edit]) -> list[Edit]:
 
 
 def diff(path: str, pristine: bytes, after: bytes) -> bytes:
-    """A unified diff that ``git apply`` takes, for a file in any encoding; empty without a change."""
+    """Return a unified diff that ``git apply`` accepts, in the file's encoding; empty bytes if nothing changed."""
     if pristine == after:
         return b""
     old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (pristine, after))
@@ -65,9 +65,9 @@ def diff(path: str, pristine: bytes, after: bytes) -> bytes:
 
 
 def folded(diff: bytes) -> bytes:
-    """A unified diff in which of each inserted block only its first line stands, and how many follow it.
+    """Shorten a unified diff: keep only the first line of each inserted block and the number of folded lines.
 
-    Blocks that are cut off, and all other lines, stay as they are. ``git apply`` takes what comes out for no diff.
+    Blocks without an end, and all other lines, stay as they are. ``git apply`` rejects the result.
     """
 
     def first_line(block: re.Match[bytes]) -> bytes:

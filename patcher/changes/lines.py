@@ -7,9 +7,9 @@ from typing import AnyStr
 
 
 def split(text: AnyStr) -> list[AnyStr]:
-    """Lines with their ends; only a line feed ends one.
+    """Return the lines of ``text`` with their line ends; only a line feed ends a line.
 
-    To Python's own ``splitlines`` a form feed or a lone carriage return ends one, too: to git and ``ast`` it does not.
+    Python's own ``splitlines`` also splits at a form feed or a lone carriage return; git and ``ast`` do not.
     """
     if isinstance(text, bytes):
         return re.findall(rb"[^\n]*\n|[^\n]+", text)

@@ -28,29 +28,30 @@ REINSTALL = Text("restore the file (pip install --force-reinstall --no-deps, git
 
 
 def begin(patch: PatchId, tool: str) -> str:
-    """The comment that opens the block of ``patch``, inserted by release ``tool``; ``seal`` fills in the digest."""
+    """Return the comment that opens the block of ``patch`` from release ``tool``; ``seal`` fills in the digest."""
     return f"# >>> rlpatch {patch} {tool} {_UNSEALED}"
 
 
 def end(patch: PatchId) -> str:
-    """The comment that closes the block of ``patch``."""
+    """Return the comment that closes the block of ``patch``."""
     return f"# <<< rlpatch {patch}"
 
 
 def closes(comment: str) -> bool:
-    """Whether ``comment`` closes the block of some patch."""
+    """Tell whether ``comment`` closes the block of some patch."""
     return _END.fullmatch(comment.encode()) is not None
 
 
 def tag(patch: PatchId) -> str:
-    """The comment at the end of each line of ``patch`` outside of its block."""
+    """Return the comment at the end of each line of ``patch`` outside of its block."""
     return f"# rlpatch: {patch}"
 
 
 def was(line: bytes, patch: PatchId) -> bytes:
-    """``line`` as the comment that ``strip`` turns into it again.
+    """Return ``line`` as a ``# was:`` comment, which ``strip`` turns back into the line.
 
-    Raises ``ValueError`` for a line that carries a mark already: of two patches that replace it, none could go first.
+    Raises ``ValueError`` if the line already carries a mark: of two patches on one line, neither could be reverted
+    first.
     """
     if _LINE.fullmatch(line):
         raise ValueError(line)
@@ -61,20 +62,21 @@ def was(line: bytes, patch: PatchId) -> bytes:
 
 
 def _digest(block: Iterable[bytes], lines: Iterable[bytes], replaced: Iterable[bytes]) -> str:
-    """A digest of a block below its first line, of the lines outside of it in any order, and of those that come back.
+    """Return 16 hexadecimal digits over all lines of one patch.
 
-    White space around a line does not count: an editor that converts line ends changes nothing of ours.
+    ``block`` are the lines below the opening mark, ``lines`` those outside of the block in any order, ``replaced`` the
+    ``# was:`` comments. White space around a line does not count, because editors convert line ends.
     """
     ours = [*(line.strip() for line in block), *sorted(line.strip() for line in lines)]
     return sha256(b"\n".join([*ours, *(line.strip() for line in replaced)])).hexdigest()[:16]
 
 
 class Marked(NamedTuple):
-    """One patch as it stands in a file.
+    """One patch with its marks in a file.
 
-    ``lines`` are the indices of its lines, that of the opening mark first, and ``replaced`` those among them that come
-    back as what they were; ``digest`` is the one written there, ``actual`` that of the lines as they are now. ``uses``
-    are the shared blocks from which its block derives.
+    ``lines`` are the indices of its lines, the opening mark first; ``replaced`` are the indices of its ``# was:``
+    comments. ``digest`` is read from the opening mark, ``actual`` computed from the present lines. ``uses`` are the
+    shared blocks from whose class the block derives.
     """
 
     patch: PatchId
@@ -86,7 +88,7 @@ class Marked(NamedTuple):
 
     @property
     def intact(self) -> bool:
-        """Whether nobody has changed our lines."""
+        """Tell whether nobody has changed the lines of the patch."""
         return self.digest == self.actual
 
 
@@ -95,7 +97,7 @@ def _name(match: re.Match[bytes]) -> PatchId:
 
 
 class _Block(NamedTuple):
-    """The lines ``first`` to ``last`` of a block, and what its opening mark says."""
+    """A block of lines with the indices ``first`` to ``last``, and the patch and digest of its opening mark."""
 
     patch: PatchId
     first: int
@@ -104,12 +106,10 @@ class _Block(NamedTuple):
 
 
 def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...]:
-    """Every patch whose marks stand in ``data``, in the order of the file.
+    """Return every patch whose marks stand in ``data``, in the order of the file.
 
-    A mark without a block is somebody's comment that looks like one, unless a patch of that name is ``expected``, or
-    lines of ours are left.
-
-    Raises :class:`Problem` (FOREIGN_EDIT) where marks of ours do not pair: then nobody can tell which lines are ours.
+    A mark without a block counts as a comment of somebody else, unless its patch is ``expected`` or code of the patch
+    is still in ``data``. Raises :class:`Problem` (FOREIGN_EDIT, at the line number) if the marks do not pair.
     """
     if b"rlpatch" not in data:
         return ()
@@ -126,9 +126,11 @@ def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...
 def _paired(
     data: bytes, lines: Iterable[tuple[int, bytes]], expected: Collection[PatchId]
 ) -> tuple[dict[PatchId, _Block], dict[PatchId, list[int]]]:
-    """The blocks, and the indices of marked lines outside of them; Problem for a mark that has no place there.
+    """Return each patch's block, and each patch's indices of marked lines outside of blocks.
 
-    ``lines`` are those of ``data`` that name rlpatch, each with its index.
+    ``lines`` are the lines of ``data`` that contain ``rlpatch``, with their indices. Raises :class:`Problem`
+    (FOREIGN_EDIT) for a block that is nested, repeated or not closed, and for a mark within a line. A closing mark
+    alone is an error only if its patch is ``expected`` or code of it is in ``data``.
     """
     blocks: dict[PatchId, _Block] = {}
     calls: dict[PatchId, list[int]] = {}
@@ -154,7 +156,11 @@ def _paired(
 
 
 def _marked(block: _Block, lines: Sequence[bytes], outside: Sequence[int], shared: Iterable[PatchId]) -> Marked:
-    """The patch of a block, with its lines ``outside``; ``shared`` are the shared blocks of the file."""
+    """Return the patch of ``block`` from ``lines``, all lines of the file.
+
+    ``outside`` are the indices of the patch's marked lines outside of the block, ``shared`` all shared blocks of the
+    file.
+    """
     patch, first, last, digest = block
     replaced = tuple(index for index in outside if _WAS.fullmatch(lines[index]))
     added = [lines[index] for index in outside if index not in replaced]
@@ -165,13 +171,13 @@ def _marked(block: _Block, lines: Sequence[bytes], outside: Sequence[int], share
 
 
 def _named(text: bytes, patch: PatchId) -> bool:
-    """Whether ``text`` has what the lines of ``patch`` have besides their marks."""
+    """Tell whether ``text`` contains a name or the note that only inserted code of ``patch`` contains."""
     names = (patch.rename("_rlpatch_stage"), patch.rename("_RlpatchStage"), note(patch))
     return any(name.encode() in text for name in names)
 
 
 def holds(mark: Marked, block: Iterable[str]) -> bool:
-    """Whether the block of ``mark`` has exactly the lines ``block`` between its note and its closing mark."""
+    """Tell whether the shared block of ``mark`` has exactly the lines ``block`` between note and closing mark."""
     note, closing = (text.encode() for text in (_NOTE_SHARED, end(mark.patch)))
     return mark.actual == _digest([note, *(line.encode() for line in block), closing], (), ())
 
@@ -180,13 +186,13 @@ _NOTE_SHARED = "# Shared by patches of this class; the last one that is reverted
 
 
 def note(patch: PatchId) -> str:
-    """The comment below the opening mark of ``patch``."""
+    """Return the comment below the opening mark of ``patch``, which says how to remove the block."""
     text = f"# Inserted by rlpatch; `rlpatch revert {patch.target}` takes it out again."
     return _NOTE_SHARED if patch.shared else text
 
 
 def seal(data: bytes, patch: PatchId) -> bytes:
-    """``data`` with the digest of the lines of ``patch`` in its opening mark."""
+    """Return ``data`` with the digest of the lines of ``patch`` written into the patch's opening mark."""
     actual = next(mark.actual for mark in marked(data) if mark.patch == patch)
     mark = begin(patch, "").rstrip(_UNSEALED).encode()
     start = data.index(_UNSEALED.encode(), data.index(mark.rstrip()))
@@ -194,12 +200,12 @@ def seal(data: bytes, patch: PatchId) -> bytes:
 
 
 def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str = "") -> bytes:
-    """``data`` without the lines of ``patches`` (None: of every patch), and with those that they replaced.
+    """Return ``data`` without the lines of ``patches`` (None: of all), and with the lines that they replaced.
 
-    What patches shared goes with the last of them. What others wrote stays as it is.
+    A shared block is removed with the last patch that uses it. Edits of other people stay.
 
-    Raises :class:`Problem` (FOREIGN_EDIT, at ``where`` and the line) if a line to be taken out is not the one that
-    we wrote.
+    Raises :class:`Problem` (FOREIGN_EDIT, at ``where`` and the line) if the marks do not pair, or if somebody edited a
+    line to remove.
     """
     taken_out = None if patches is None else set(patches)
     try:
@@ -220,7 +226,7 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
 
 
 def unmarked(data: bytes) -> bytes:
-    """``data`` without any marked line, also those that were edited; as it is where marks do not pair."""
+    """Return ``data`` without any marked line, even edited lines; return it unchanged if the marks do not pair."""
     try:
         return _without(data, marked(data))
     except Problem:
@@ -228,7 +234,7 @@ def unmarked(data: bytes) -> bytes:
 
 
 def _ours(marks: Sequence[Marked], taken_out: Collection[PatchId] | None) -> list[Marked]:
-    """Return the marks that are ``taken_out`` (None: all), and what is shared and needed by no other."""
+    """Return the marks of ``taken_out`` (None: all), and the shared blocks that no remaining patch uses."""
     if taken_out is None:
         return [*marks]
     needed = {shared for patch in marks if patch.patch not in taken_out for shared in patch.uses}
@@ -237,6 +243,10 @@ def _ours(marks: Sequence[Marked], taken_out: Collection[PatchId] | None) -> lis
 
 
 def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
+    """Return ``data`` without the lines of ``ours``, and with the lines that its ``# was:`` comments replaced.
+
+    A block at the end of a file without a final newline brought a newline along, which is removed with the block.
+    """
     lines, back = lines_of.split(data), {index for patch in ours for index in patch.replaced}
     removed = {index for patch in ours for index in patch.lines} - back
     # What `was` has made a comment becomes the line again.

@@ -10,10 +10,10 @@ from patcher.messages import SEMICOLON, CommandLine, Problem, Text, joined
 
 
 class FileState(NamedTuple):
-    """One file of an applied patch as it is now.
+    """Present state of one file of an applied patch.
 
-    ``state`` is one of intact, edited (others changed lines outside of ours), tampered (our own lines were
-    changed or moved), lost (the marks are not there: reinstalled, checked out, restored) and missing (no such file).
+    ``state`` is one of: intact; edited (somebody changed other lines or rights); tampered (lines of rlpatch were
+    changed or moved); lost (no marks: the file was reinstalled, checked out or restored); missing (no such file).
     """
 
     path: str
@@ -29,10 +29,11 @@ def file_state(
     rights: str = "",
     in_place: bool | None = None,
 ) -> FileState:
-    """Return how ``path`` with the bytes ``data`` stands to ``patch``; ``pristine`` is the backup of the store.
+    """Return the state of ``path``, a file of ``patch`` whose bytes are ``data`` (None: no such file).
 
-    ``rights`` says in words what others have changed of its mode, owner and attributes; ``in_place`` tells whether the
-    bytes are those that rlpatch wrote, where the store knows.
+    ``pristine`` is the store's backup, None if unreadable or absent. ``rights`` describes changes of mode, owner and
+    attributes by others. ``in_place`` tells whether the bytes are the ones rlpatch wrote; None if the store does not
+    know.
     """
     revert = CommandLine("revert")
     if data is None:
