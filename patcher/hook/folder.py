@@ -37,7 +37,10 @@ _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class Receipt(NamedTuple):
-    """A process's word on one file: its ``state`` is patched, changed or elsewhere, ``path`` what it imported."""
+    """Report of one process ``pid`` on the planned file ``number``.
+
+    ``state`` is patched, changed or elsewhere; ``path`` is the path that the process imported.
+    """
 
     pid: int
     number: int
@@ -46,13 +49,17 @@ class Receipt(NamedTuple):
 
 
 class RunFolder:
-    """A folder with a package ``sitecustomize`` that hands out the planned bytes, and a place for receipts.
+    """Temporary folder whose package ``sitecustomize`` hands out the planned bytes; it also collects receipts.
 
-    ``files`` are the real paths of what it hands out. As long as its maker lives, no other run removes it.
+    ``files`` are the real paths of the planned files. No other run removes the folder while its creator lives.
     """
 
     def __init__(self, edits: Iterable[Edit], *, require: bool = False) -> None:
-        """Make it. Raises OSError where it cannot be written, Problem (ENVIRONMENT) where PYTHONPATH cannot hold it."""
+        """Create the folder with the changed files of ``edits``; ``require`` forbids importing a file unpatched.
+
+        Raises OSError if the folder cannot be written, Problem (ENVIRONMENT) if the temporary directory's name contains
+        the separator of PYTHONPATH.
+        """
         scratch = Path(tempfile.gettempdir()).resolve()
         if os.pathsep in str(scratch):
             cause = Text(
@@ -86,17 +93,17 @@ class RunFolder:
 
     @property
     def package(self) -> Path:
-        """The package, as Ray takes it among ``py_modules``."""
+        """Return the path of the package, in the form of Ray's ``py_modules``."""
         return self.path / _PACKAGE
 
     def environ(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment of the command: as ``environ``, with this folder first in PYTHONPATH."""
+        """Return ``environ`` with this folder first in PYTHONPATH and the package in RLPATCH_RUN."""
         path = [str(self.path), environ.get("PYTHONPATH")]
         # An empty entry would be the working directory.
         return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), VARIABLE: str(self.package)}
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """The receipts of the processes on this machine so far; nothing where somebody has removed the folder."""
+        """Return the sorted receipts of this machine's processes so far; empty if the folder was removed."""
         receipts = []
         with contextlib.suppress(OSError), opened(self.path / _RECEIPTS) as folder:
             for pid, number, state in (
@@ -107,7 +114,7 @@ class RunFolder:
         return tuple(sorted(receipts))
 
     def prefixes(self) -> tuple[str, ...]:
-        """The environments (``sys.prefix``) of the Python processes that began with the hook."""
+        """Return each environment (``sys.prefix``) whose Python processes started with the hook."""
         with contextlib.suppress(OSError), opened(self.path) as folder:
             lines = (_content(folder, "started") or "").splitlines()
             return tuple(dict.fromkeys(line.partition(" ")[2] for line in lines))
@@ -115,14 +122,14 @@ class RunFolder:
 
     @property
     def went_to_ray(self) -> bool:
-        """Whether a process gave the package to Ray."""
+        """Tell whether a process gave the package to Ray."""
         return (self.path / "ray").exists()
 
     def leave(self, patience: float = 0.0) -> tuple[int, ...]:
-        """Remove it, unless processes of the run go on: those come out, and the run after their end removes it.
+        """Remove the folder unless processes still use it; return the ids of these processes.
 
-        ``patience`` are the seconds that they have to end: Ray's own do so a moment after its driver. A signal that is
-        blocked (`parent.run`) cuts them short.
+        Wait up to ``patience`` seconds for them: Ray's processes end shortly after the driver. A pending stop signal,
+        which `parent.run` blocks, ends the wait. A folder that stays is removed by a later run.
         """
         limit = time.monotonic() + patience
         while (users := _users(self.package)) and time.monotonic() < limit and not signal.sigpending() & _STOPPING:
@@ -134,7 +141,7 @@ class RunFolder:
 
 
 def _content(folder: Opened, name: str) -> str | None:
-    """Read up to 1 MB of a file of the run, ? for what cannot be shown; None if it is gone or no regular file."""
+    """Return up to 1 MB of a file, unprintable characters as ?; None if it is missing or not a regular file."""
     with contextlib.suppress(OSError), folder.reading(name) as stream:
         text = os.fsdecode(stream.read(1 << 20))
         return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
@@ -142,7 +149,10 @@ def _content(folder: Opened, name: str) -> str | None:
 
 
 def _locked(name: Path) -> int:
-    """Lock the file ``name``, which appears whole and with its lock; the kernel frees it, also after SIGKILL."""
+    """Create the file ``name`` with its marker and an exclusive lock; return the descriptor that holds the lock.
+
+    The file appears complete and already locked. The kernel releases the lock when the process ends, even by SIGKILL.
+    """
     new = name.with_suffix(".new")
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -152,7 +162,10 @@ def _locked(name: Path) -> int:
 
 
 def _erase(path: Path) -> None:
-    """Remove what runs make in their folder, and the folder if nothing else is left in it. No link is followed."""
+    """Remove everything that a run creates in the folder ``path``, and the folder itself if it is then empty.
+
+    Treat its bytecode folder the same. Follow no link, and ignore errors.
+    """
     for place in {path, Path(f"{os.environ.get('PYTHONPYCACHEPREFIX', '')}{path}")}:
         with contextlib.suppress(OSError), opened(place) as folder:
             _clear(folder)
@@ -160,6 +173,7 @@ def _erase(path: Path) -> None:
 
 
 def _clear(folder: Opened) -> None:
+    """Remove the files and folders that a run creates in ``folder``, the marker file last; ignore errors."""
     for name in sorted(folder.names(), key=lambda name: name == _ALIVE):  # what proves that it is ours goes last
         with contextlib.suppress(OSError):
             if not folder.is_folder(name):
@@ -172,7 +186,7 @@ def _clear(folder: Opened) -> None:
 
 
 def sweep() -> tuple[Path, ...]:
-    """Remove what runs have left whose command was killed, and that no process uses; which folders those were."""
+    """Remove the folders of runs whose command was killed and that no process uses; return their paths."""
     dead_folders = [path for path in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*") if _dead(path)]
     for path in dead_folders:
         _erase(path)
@@ -180,7 +194,10 @@ def sweep() -> tuple[Path, ...]:
 
 
 def _dead(path: Path) -> bool:
-    """Whether it is the folder of a run whose command has ended: what another program made has no such marker."""
+    """Tell whether ``path`` is the folder of an rlpatch run that has ended and that no process uses.
+
+    Another program's or another user's folder is never dead. A folder without a marker is dead 60 s after its creation.
+    """
     with contextlib.suppress(OSError), opened(path) as folder:
         status = folder.status()
         if status.st_uid != os.geteuid():
@@ -195,7 +212,7 @@ def _dead(path: Path) -> bool:
 
 
 def _users(package: Path) -> tuple[int, ...]:
-    """The processes of this user that began with the package, or their forks."""
+    """Return the ids of this user's processes that use ``package``, including forks."""
     users = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # gone, or not ours to see
@@ -205,9 +222,10 @@ def _users(package: Path) -> tuple[int, ...]:
 
 
 def _uses(process: Path, package: Path) -> bool:
-    """Whether it has the package in its environment, as it was when it began, or the plan open.
+    """Tell whether ``process``, a folder of /proc, started with ``package`` in its environment or has the plan open.
 
-    Who sets its title writes over the environment: vLLM's engine does, and Ray's workers.
+    A process that sets its title overwrites its environment, as vLLM's engine and Ray's workers do. Raises OSError if
+    the process has ended or belongs to another user.
     """
     if os.fsencode(f"{VARIABLE}={package}") in (process / "environ").read_bytes().split(b"\0"):
         return True

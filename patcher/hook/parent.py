@@ -30,7 +30,7 @@ _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def findable(program: str) -> None:
-    """Raise Problem (NO_COMMAND or NOT_EXECUTABLE) for a ``program`` that cannot be started."""
+    """Raise Problem (NO_COMMAND or NOT_EXECUTABLE) if ``program`` is not found or not executable."""
     if shutil.which(program):
         return
     there = "/" in program and os.path.exists(program)  # noqa: PTH110  (also for "", which is no path)
@@ -46,11 +46,11 @@ _HINT = Text("after `--`, type the command as you would alone; for a script: -- 
 
 
 def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run ``command`` to its end; the status that `os.waitpid` gave.
+    """Run ``command`` to its end; return its status as ``os.waitpid`` gives it.
 
-    What somebody sends to this process is sent on; what the terminal or somebody else sends to the group, the command
-    has got by itself, being of the same one. When it has ended these signals stay blocked: nothing takes its exit code
-    and the report away, until `leave`. Raises Problem like `findable` where it does not start.
+    Forward signals that are sent to this process alone. The command receives signals to the whole process group by
+    itself. On return these signals stay blocked until `leave`, so that none prevents the report. Raises Problem
+    (NO_COMMAND or NOT_EXECUTABLE) if the command does not start.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would take the status from us
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
@@ -64,6 +64,10 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int]) -> int:
+    """Start ``command`` with the signal ``mask`` and return its process id; raises OSError.
+
+    A script without an interpreter line is run by /bin/sh.
+    """
     try:
         return os.posix_spawnp(command[0], [*command], environ, setsigmask=mask, setsigdef=_RESTORED)
     except OSError as error:
@@ -74,9 +78,9 @@ def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[
 
 
 class _Witness:
-    """A process of our group that blocks every signal: what is pending there was sent to all of the group.
+    """Helper process in this process group that blocks every signal.
 
-    It waits for the end of its input, so it goes with us, however we end.
+    A signal that is pending on the helper was sent to the whole group. The helper ends when this process ends.
     """
 
     def __init__(self) -> None:
@@ -85,7 +89,7 @@ class _Witness:
             self._process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=none, stderr=none, env={})
 
     def has_received(self, number: int) -> bool:
-        """Whether it got this signal, too."""
+        """Tell whether signal ``number`` is pending on the helper; False without a helper."""
         time.sleep(0.01)  # for whoever sends it to one process after the other, as Slurm does
         text = kernel_text(f"/proc/{self._process.pid}/status") if self._process else ""
         pending = re.search(r"^ShdPnd:\s*(\w+)", text, re.MULTILINE)
@@ -98,6 +102,7 @@ class _Witness:
 
 
 def _follow(pid: int) -> int:
+    """Wait until the process ``pid`` ends, forwarding signals; return its status as ``os.waitpid`` gives it."""
     witness = _Witness()  # after the command, which so gets all that the witness gets
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -115,7 +120,7 @@ def _follow(pid: int) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process as one ended that has this ``status``: with its code, or by its signal."""
+    """Exit like the process that ended with the wait ``status``: with its exit code, or by its signal."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         for stream in (sys.stdout, sys.stderr):

@@ -26,14 +26,18 @@ RAY = "/ray/_private/ray_constants.py"
 
 
 class File:
-    """A planned file: its path below the root, which number in which package of ours, for which run."""
+    """Planned file.
+
+    ``path`` is relative to its root, ``number`` the file's index in the plan of ``package``, ``run`` the folder of the
+    run. ``require`` forbids importing the file unpatched.
+    """
 
     def __init__(self, path: str, number: int, package: str, run: str, require: bool) -> None:
         self.path, self.number = path, number
         self.package, self.run, self.require = package, run, require
 
     def read(self, kind: str) -> bytes:
-        """The bytes ``before`` or ``after``."""
+        """Return the planned bytes of ``kind`` ``before`` or ``after``; raises OSError."""
         with open(os.path.join(self.package, f"{self.number}.{kind}"), "rb") as file:
             return file.read()
 
@@ -50,9 +54,9 @@ receipts: "set[tuple[str, int, str]]" = set()
 
 
 def add(package: str) -> None:
-    """Take over the plan of a ``package`` like this one; of two plans for a file the first holds: the inner run's.
+    """Register the files of the plan in ``package``; a file in two plans stays with the first, the inner run's.
 
-    Raises OSError where it cannot be read.
+    Raises OSError or ValueError if the plan cannot be read.
     """
     plan = os.open(os.path.join(package, "plan"), os.O_RDONLY | os.O_CLOEXEC)
     plans.append(plan)
@@ -66,7 +70,7 @@ def add(package: str) -> None:
 
 
 def _note(run: str, name: str, text: str) -> None:
-    """Leave a word for the command that started the run; on another machine there is nobody to read it."""
+    """Append ``text`` to the file ``name`` in the folder ``run``; ignore errors, such as on another machine."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe waits
     try:
         with open(os.open(os.path.join(run, name), flags, 0o666), "ab", 0) as file:
@@ -76,15 +80,16 @@ def _note(run: str, name: str, text: str) -> None:
 
 
 def install() -> None:
-    """Wrap what reads the source of a module.
+    """Patch SourceFileLoader so that planned modules are compiled from the planned bytes.
 
-    A finder of ours would be passed over: typeguard and jaxtyping put theirs before it. Their loaders, like all those
-    that change code, are a SourceFileLoader.
+    A finder would be bypassed: typeguard and jaxtyping put their own before it. Their loaders, like all those that
+    change code, derive from SourceFileLoader.
     """
     loader = _frozen_importlib_external.SourceFileLoader
     read, stats = loader.get_data, loader.path_stats
 
     def get_data(self: "SourceFileLoader", path: str) -> bytes:
+        """Return the planned bytes of a planned file, and show them in tracebacks; else read the disk."""
         planned = _planned(self, path, read) if type(path) is str and path.rpartition("/")[2] in names else None
         if planned is None:
             return read(self, path)
@@ -101,7 +106,10 @@ def install() -> None:
 
 
 def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | None":
-    """Return what to import for ``path``; None where Python goes on as without us, ImportError where it must not."""
+    """Return the bytes to import for ``path``; None if Python should read the disk.
+
+    Leave a receipt for a planned file. Raises ImportError if the file would be unpatched though its run forbids that.
+    """
     # py_compile writes for everybody what it reads.
     if getattr(loader, "name", "") == "<py_compile>":
         return None
@@ -129,13 +137,16 @@ def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | Non
 
 
 def _module(path: str) -> str:
-    """The name of the module that lies at ``path`` below the root."""
+    """Return the dotted module name of ``path``, which is relative to the root."""
     parts = os.path.splitext(path)[0].split(os.sep)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def _leave_receipt(file: File, state: str, path: str) -> bool:
-    """Whether this process imports the file in this state for the first time."""
+    """Write a receipt that this process imports ``file`` from ``path`` in ``state``.
+
+    Return False if this process has already reported the same file and state.
+    """
     key = file.package, file.number, state
     if key in receipts:
         return False
@@ -145,7 +156,10 @@ def _leave_receipt(file: File, state: str, path: str) -> bool:
 
 
 def _report_unpatched(file: File, state: str, path: str, why: str) -> None:
-    """Report that a file of a target is imported as it is."""
+    """Write a receipt and print once that ``path`` is imported unpatched; ``state`` is changed or elsewhere.
+
+    Raises ImportError if the run forbids importing the file unpatched.
+    """
     message = f"rlpatch run: {path} is imported unpatched: {why}"
     if _leave_receipt(file, state, path) and sys.stderr is not None:
         print(message, file=sys.stderr)
@@ -154,6 +168,7 @@ def _report_unpatched(file: File, state: str, path: str, why: str) -> None:
 
 
 def _show_lines(path: str, data: bytes) -> None:
+    """Make tracebacks, inspect and pdb show the planned ``data`` of ``path``; ignore errors."""
     try:
         _cache_lines(path, data)
         _tracebacks()
@@ -162,7 +177,7 @@ def _show_lines(path: str, data: bytes) -> None:
 
 
 def _cache_lines(path: str, data: bytes) -> None:
-    """Let tracebacks, inspect and pdb see the lines that run, which are not those on the disk."""
+    """Put the lines of ``data`` into ``linecache``, for tracebacks, inspect and pdb; else they would show the disk."""
     import io
     import linecache
 
@@ -172,7 +187,7 @@ def _cache_lines(path: str, data: bytes) -> None:
 
 
 def _tracebacks() -> None:
-    """Print tracebacks by Python's own module: before 3.13 the one in C reads the disk."""
+    """Replace default exception hooks by Python's own printer: before 3.13 the C printer reads the disk."""
     if sys.version_info >= (3, 13):
         return
     import threading
@@ -191,10 +206,10 @@ def _tracebacks() -> None:
 
 
 def _with_our_hook(constants: bytes) -> "bytes | None":
-    """The constants of Ray, with which it asks us for the environment of its workers.
+    """Return Ray's constants module with the variable name of rlpatch's runtime hook; None if it has no such name.
 
-    By a variable of another name: with Ray's own a process that has lost this module, and inherits the variable, would
-    fail in ray.init; and that one may be set already, for somebody else.
+    Set this variable. With Ray's own name, a process that inherits the variable but lacks this module would fail in
+    ray.init. Ray's variable may also be set already, for another hook.
     """
     if HOOK.encode() not in constants:
         return None
@@ -203,7 +218,10 @@ def _with_our_hook(constants: bytes) -> "bytes | None":
 
 
 def hook(runtime_env: "Any") -> "dict[str, Any]":
-    """The runtime environment of a Ray job with our packages among its modules, which Ray brings to every node."""
+    """Return ``runtime_env`` of a Ray job with rlpatch's packages in ``py_modules``, which Ray copies to every node.
+
+    Call the hook that RAY_RUNTIME_ENV_HOOK names first. Note in each run folder that Ray got the package.
+    """
     module, _, function = os.environ.get(HOOK, "").rpartition(".")
     if module:
         __import__(module)
@@ -223,9 +241,9 @@ def hook(runtime_env: "Any") -> "dict[str, Any]":
 
 
 def chain(ours: str) -> None:
-    """Run the next ``sitecustomize`` that lies behind ``ours`` on the path.
+    """Import the next ``sitecustomize`` on the path behind ``ours``; do nothing if there is none.
 
-    What lies before has led here, and would do so again. Python reports what it raises as without us.
+    Earlier entries would lead back to this module. Python reports errors of that module as usual.
     """
     folder = os.path.dirname(ours)
     behind = sys.path[sys.path.index(folder) + 1 :] if folder in sys.path else []
@@ -239,6 +257,7 @@ def chain(ours: str) -> None:
 
 
 def _begin() -> None:
+    """Register this package, install the import hook once in each process, run the next ``sitecustomize``."""
     ours = os.path.dirname(os.path.abspath(__file__))
     first: Any = sys.modules.setdefault(NAME, sys.modules[__name__])
     if ours not in first.packages:
