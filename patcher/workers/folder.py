@@ -29,14 +29,14 @@ LARGEST = 1 << 26
 
 @dataclass(frozen=True)
 class SkippedFile:
-    """A file that is no state and no request, and why it is left out."""
+    """A file that is neither a state nor a request; ``why`` says why it was skipped."""
 
     file: Path
     why: str
 
 
 class FolderContents(NamedTuple):
-    """The contents of the folder; ``requests`` by stage."""
+    """Contents of the state folder: worker states, requests by stage, and skipped files."""
 
     workers: tuple[Worker, ...] = ()
     requests: Mapping[str, FiledRequest] = {}
@@ -44,14 +44,17 @@ class FolderContents(NamedTuple):
 
 
 class StateFolder:
-    """The folder of states below ``save_path``. A file is read again only when another one has taken its place."""
+    """Folder of worker states below ``save_path``; a file is parsed again only after it was replaced."""
 
     def __init__(self, save_path: Path) -> None:
         self.save_path, self.path = save_path, save_path / NAME
         self._known: dict[str, tuple[tuple[int, ...], Any]] = {}
 
     def read(self) -> FolderContents:
-        """Return what lies there now, nothing without a folder. Raises OSError for one that is a link or unreadable."""
+        """Return the present states and requests; empty without a folder.
+
+        Raises OSError if the folder is a link or unreadable.
+        """
         self._refuse_link()
         try:
             with os.scandir(self.path) as entries:
@@ -74,7 +77,11 @@ class StateFolder:
         return FolderContents(tuple(states), filed, tuple(skipped))
 
     def _value(self, name: str, read: Callable[[bytes, float], Any], before: tuple[tuple[int, ...], Any] | None) -> Any:
-        """Return what ``read`` makes of a file, or why it makes nothing of it; None where it has gone meanwhile."""
+        """Return the parsed file ``name``, or the reason why it is invalid; None if the file is gone.
+
+        ``read`` parses its bytes and modification time. ``before`` is the cached pair of file key and value, used if
+        the key still matches.
+        """
         try:
             status = os.lstat(self.path / name)
             key = (status.st_ino, status.st_mtime_ns, status.st_size)
@@ -89,9 +96,10 @@ class StateFolder:
         return value
 
     def trace(self, name: str) -> tuple[Path, float | None]:
-        """Return where a trace is that a worker names, and when it was closed; None where it is no longer there.
+        """Return the path of the trace ``name``, with .gz if compressed, and the time of writing.
 
-        Its facts are written once, but a folder of torch_npu is parsed later, and a file compressed.
+        The time is in seconds since 1970, None if the trace is gone. A metadata file decides the time, if there is one,
+        because the trace itself may be parsed (torch_npu) or compressed later.
         """
         for form in (name, f"{name}.gz"):
             path = self.save_path / form
@@ -103,11 +111,14 @@ class StateFolder:
         return self.save_path / name, None
 
     def file(self, stage: str) -> Path:
-        """The request to a stage."""
+        """Return the path of the request file of ``stage``."""
         return self.path / f"{stage}{requests.SUFFIX}"
 
     def write(self, stage: str, request: TriggerRequest) -> FiledRequest:
-        """Put a request there in one step, over the one that lies there; OSError where that cannot be, or in a link."""
+        """Store ``request`` for ``stage`` atomically, in place of an earlier request; return the stored request.
+
+        Raises OSError if the folder is a link or cannot be written.
+        """
         self._refuse_link()
         self.path.mkdir(parents=True, exist_ok=True)
         file = self.file(stage)
@@ -121,6 +132,7 @@ class StateFolder:
         return FiledRequest(**vars(request), written=os.lstat(file).st_mtime)
 
     def _refuse_link(self) -> None:
+        """Raise OSError if the folder is a symbolic link."""
         if self.path.is_symlink():
             raise OSError(
                 errno.ELOOP,
@@ -136,7 +148,7 @@ _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
 
 
 def content(file: Path) -> bytes:
-    """The bytes of a regular file; OSError where it cannot be read or is something else, ValueError if it is larger."""
+    """Return the bytes of a regular file. Raises OSError if unreadable or not regular, ValueError if above 64 MB."""
     with opened(file.parent.resolve()) as folder, folder.reading(file.name) as stream:
         text = stream.read(LARGEST + 1)
     if len(text) > LARGEST:

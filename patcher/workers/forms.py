@@ -19,12 +19,13 @@ WINDOW = r"\d{1,12}:\d{0,12}"
 
 
 class Fields:
-    """The values of the object in a file of our format; ValueError, which says what is wrong, for any other.
+    """Checked access to the fields of a state or request file; a method raises ValueError for an invalid value.
 
-    What is absent is the default; without a default it has to be there.
+    A missing field has the default. Without a default it raises ValueError, too.
     """
 
     def __init__(self, text: bytes) -> None:
+        """Parse ``text``; raises ValueError, with the reason, unless it is a JSON object of format 1."""
         try:
             content = json.loads(text)
         except (ValueError, RecursionError):
@@ -38,32 +39,32 @@ class Fields:
         self.content: Mapping[str, Any] = content
 
     def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
-        """A text that can be shown as it is, and has the ``pattern`` or is the default."""
+        """Return a printable text of at most ``longest`` characters that matches ``pattern`` or is the default."""
         value = self._of(name, default)
         if not isinstance(value, str) or len(value) > longest or not (value == default or _fits(value, pattern)):
             raise self._wrong(name)
         return value
 
     def number(self, name: str, default: int | None = None, lowest: int = 0) -> int:
-        """A whole number, at least ``lowest``."""
+        """Return a whole number of at least ``lowest``."""
         value = self._of(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= MOST:
             raise self._wrong(name)
         return value
 
     def maybe(self, name: str) -> int | None:
-        """A whole number from 0, or None where it is absent."""
+        """Return a whole number of at least 0, or None if the field is missing or null."""
         return None if self.content.get(name) is None else self.number(name)
 
     def time(self, name: str) -> float:
-        """Return a field in seconds since 1970. Raises ValueError for one that is missing or out of range."""
+        """Return a field in seconds since 1970. Raises ValueError if the field is missing or out of range."""
         value = self._of(name, None)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e11:
             raise self._wrong(name)
         return float(value)
 
     def texts(self, name: str, pattern: str = ".*") -> tuple[str, ...]:
-        """A list of texts that have the ``pattern``; none where it is absent."""
+        """Return a list of printable texts that match ``pattern``; empty if the field is missing."""
         value = self.content.get(name, [])
         if not isinstance(value, list) or not all(_fits(text, pattern) for text in value):
             raise self._wrong(name)
@@ -79,12 +80,12 @@ class Fields:
 
 
 def _fits(value: object, pattern: str) -> bool:
-    """Whether it is a text of this pattern that can be shown as it is."""
+    """Tell whether ``value`` is a printable text that matches ``pattern`` as a whole."""
     return isinstance(value, str) and value.isprintable() and bool(re.fullmatch(pattern, value, re.ASCII))
 
 
 def shown(value: object) -> str:
-    """Any value on one line, as far as it has to be seen to be recognised."""
+    """Return any value as JSON on one line, cut off if longer than 60 characters, to quote it in a message."""
     try:
         text = json.dumps(value)
     except (ValueError, RecursionError):  # json reads more nested lists than it writes, and longer numbers
@@ -93,6 +94,6 @@ def shown(value: object) -> str:
 
 
 def printable(text: str, longest: int) -> str:
-    """``text`` on one line without what a terminal would obey."""
+    """Return at most ``longest`` characters of ``text``, with a space for each unprintable character."""
     words = "".join(letter if letter.isprintable() else " " for letter in text[:longest])
     return words if len(text) <= longest else f"{words[: longest - 1]}…"

@@ -20,9 +20,10 @@ _SHARED = re.compile(r"/dev/shm/[#\w.-]{1,200}( \(deleted\))?")  # noqa: S108
 
 
 class Life(NamedTuple):
-    """``alive`` is None of a worker elsewhere; ``age`` is how many seconds ago it wrote, ``number`` its next unit now.
+    """Liveness of a worker; ``here`` tells whether the worker runs on this host.
 
-    ``number`` is None where the worker does not keep it in the memory of this host.
+    ``alive`` is None if unknown, as on another host. ``age`` is in seconds since the worker last wrote. ``number`` is
+    its next unit (such as a decode step), None if the worker does not keep it in this host's memory.
     """
 
     here: bool
@@ -32,29 +33,29 @@ class Life(NamedTuple):
 
     @property
     def gone(self) -> bool:
-        """Whether it is sure that the process has ended."""
+        """Tell whether the process has surely ended."""
         return self.alive is False
 
     @property
     def silent(self) -> bool:
-        """Whether it may be gone, by the age of its state: nothing else is known of another host."""
+        """Tell whether a worker on another host may have ended, judged by the age of its state alone."""
         return self.alive is None and self.age > SILENT_S
 
     @property
     def words(self) -> str:
-        """Return how it is shown."""
+        """Return the text to show: alive, gone, or how long ago the worker wrote."""
         if self.alive is not None:
             return Text("alive") if self.alive else Text("gone")
         return Text("silent {age}", duration(self.age)) if self.silent else Text("{age} ago", duration(self.age))
 
 
 def host() -> str:
-    """The name of this host, as probes write it."""
+    """Return this host's name as probes write it: _ for each character that is not alphanumeric."""
     return "".join(letter if letter.isalnum() else "_" for letter in os.uname().nodename)
 
 
 def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
-    """Return what is known of a worker at the time ``now``."""
+    """Return whether ``worker`` lives at ``now`` (seconds since 1970), as far as this host can tell."""
     age = max(now - worker.at, 0.0)
     if worker.host != host() or not (proc / "self" / "stat").exists():
         return Life(worker.host == host(), None, age)
@@ -64,7 +65,7 @@ def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
 
 
 def _number(file: Path) -> int | None:
-    """The number that a worker keeps in a file of 8 bytes in memory; nothing of another file is read."""
+    """Return the unit number in an 8-byte file in /dev/shm that a worker has open; None for anything else."""
     try:
         if not _SHARED.fullmatch(str(file.readlink())) or file.stat().st_size != _NUMBER.size:
             return None
@@ -74,7 +75,7 @@ def _number(file: Path) -> int | None:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it: 12 s, 5 min, 3 h, 2 days."""
+    """Return a duration in the largest fitting unit: 12 s, 5 min, 3 h, 2 days."""
     for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

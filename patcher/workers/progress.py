@@ -20,14 +20,17 @@ DONE, LOST, AT_WORK, IDLE = "done", "lost", "at work", "idle"
 
 
 class SavedTrace(NamedTuple):
-    """A trace that a worker saved; ``written`` is None where it is no longer there."""
+    """A trace that a worker saved; ``written`` is in seconds since 1970, None if the trace is gone."""
 
     path: Path
     written: float | None
 
 
 class WorkerProgress(NamedTuple):
-    """A worker, whether it lives, what comes of it, and ``why`` where that is no trace."""
+    """A worker, its liveness, its traces and its ``outcome``: done, lost, at work or idle.
+
+    ``why`` is the reason if the outcome is lost.
+    """
 
     worker: Worker
     life: Life
@@ -38,7 +41,7 @@ class WorkerProgress(NamedTuple):
 
 @dataclass(frozen=True)
 class MissingRanks:
-    """Ranks of a stage that were requested and have written nothing; ``lost`` where nobody is left to write."""
+    """Requested ranks of a stage that wrote no state; ``lost`` if all other workers of the stage have ended."""
 
     target: str
     stage: str
@@ -48,7 +51,7 @@ class MissingRanks:
 
 
 class RunProgress(NamedTuple):
-    """All workers of the present runs, and the number of those of ``earlier`` runs."""
+    """Progress of the workers of the present runs; ``earlier`` is the number of workers of earlier runs."""
 
     rows: tuple[WorkerProgress, ...]
     missing: tuple[MissingRanks, ...]
@@ -58,13 +61,13 @@ class RunProgress(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether something was requested and nobody is to be waited for."""
+        """Tell whether something was requested and no worker or rank is awaited any more."""
         outcomes = {row.outcome for row in self.rows} - {IDLE}
         return bool(outcomes) and AT_WORK not in outcomes and all(ranks.lost for ranks in self.missing)
 
     @property
     def complete(self) -> bool:
-        """Whether all that were requested have saved."""
+        """Tell whether all requested workers have saved their traces and no rank is missing."""
         return {row.outcome for row in self.rows} - {IDLE} == {DONE} and not self.missing
 
 
@@ -74,9 +77,10 @@ def collect(
     wanted: Callable[[Worker], bool] = lambda _worker: True,
     requested: FiledRequest | None = None,
 ) -> RunProgress:
-    """Return the progress of the ``wanted`` workers, on demand with ``requested``, else with what lies there.
+    """Return the progress, at ``now`` in seconds since 1970, of the workers for which ``wanted`` is true.
 
-    Raises OSError where the folder cannot be read.
+    Workers on demand are measured by ``requested``, or else by the request in ``folder``. Raises OSError if the folder
+    cannot be read.
     """
     states = folder.read()
     living = [(worker, life.observe(worker, now)) for worker in states.workers if wanted(worker)]
@@ -102,7 +106,11 @@ def _row(
     requested: FiledRequest | None,
     now: float,
 ) -> WorkerProgress:
-    """Return how far a worker is; on demand it serves ``requested``, or else the request that is ``lying`` there."""
+    """Return the progress of ``worker`` at ``now`` in seconds since 1970.
+
+    ``lying`` is the request in the folder. A worker on demand serves ``requested``, or else ``lying``; a worker without
+    a request for its rank is idle.
+    """
     traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
     filed = requested or lying
     if not worker.on_demand:
@@ -119,7 +127,7 @@ def _row(
 
 
 def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
-    """Return what comes of a worker that has not taken the request that lies there."""
+    """Return outcome and reason of a worker on demand that has not taken ``filed``, the request in the folder."""
     since = worker.at > filed.written
     if worker.refused and since:  # it could not even read the id
         return LOST, worker.why
@@ -131,7 +139,7 @@ def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tu
 
 
 def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
-    """Return what comes of a worker that has taken the request."""
+    """Return outcome and reason of a worker on demand that has taken the request ``filed``."""
     if worker.state in (INSTALLED, WAITING):  # before the window or behind it
         if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
@@ -145,7 +153,10 @@ def _late(worker: Worker, filed: FiledRequest) -> bool:
 
 
 def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
-    """Return what comes of a worker by its state, which may be followed by more windows; a request is one window."""
+    """Return outcome and reason by the state that the worker wrote and by its liveness.
+
+    A worker may record more windows after a state, unless it is done; a worker on demand records one window.
+    """
     last = worker.done or worker.on_demand
     compressing = worker.state == SAVING and worker.traces and not state.alive  # or it was: its trace is whole
     if (worker.state == SAVED or compressing) and last:
@@ -163,7 +174,10 @@ def _gone(worker: Worker) -> str:
 
 
 def _missing(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
-    """The ranks of each stage that were requested at apply and wrote nothing; workers on demand do not count."""
+    """Yield the ranks, by target, stage and replica, that were requested at apply and have written no state.
+
+    Workers on demand do not count.
+    """
     groups: dict[tuple[str, str, str], list[WorkerProgress]] = {}
     for row in rows:
         if not row.worker.on_demand:

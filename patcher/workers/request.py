@@ -12,10 +12,10 @@ SUFFIX = ".request"
 
 @dataclass(frozen=True, kw_only=True)
 class TriggerRequest:
-    """A window that is to be taken in the rollout, or training step, ``at``; conditions that are 0 are none.
+    """Window to record in rollout or training step ``at``; a condition of 0 is no condition.
 
-    ``ranks`` and ``window`` are as they are typed, ``expires`` is in seconds since the epoch. Workers tell by the
-    ``id`` which request they took.
+    ``ranks`` and ``window`` are in the form of the command line, ``expires`` is in seconds since 1970. A worker names
+    the request that it took by ``id``.
     """
 
     id: str
@@ -29,12 +29,12 @@ class TriggerRequest:
     format: int = forms.FORMAT
 
     def includes(self, rank: int) -> bool:
-        """Whether it is for this rank."""
+        """Tell whether the request is for ``rank``."""
         return self.ranks == "all" or str(rank) in self.ranks.split(",")
 
     @property
     def text(self) -> bytes:
-        """The file: the variables of the environment that would ask for the same, so that a worker reads them alike."""
+        """Return the request file: JSON with the environment variables that would request the same window."""
         variables = {
             "REQUEST": self.id, "WINDOW": self.window, "RANKS": self.ranks, "ROLLOUT": self.at,
             "TRAINING_STEPS": self.at, "AT_LOAD": self.load, "AT_TAIL": self.tail, "AT_CONTEXT": self.context,
@@ -45,13 +45,13 @@ class TriggerRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class FiledRequest(TriggerRequest):
-    """A request that lies in the folder, ``written`` in seconds since the epoch by the clock of the file system."""
+    """A request in the folder; ``written`` is in seconds since 1970 by the clock of the file system."""
 
     written: float
 
 
 def read(text: bytes) -> TriggerRequest:
-    """The request in a file; ValueError, which says why, for what is none."""
+    """Parse a request file. Raises ValueError, with the reason, if the file is invalid."""
     fields = forms.Fields(text)
     at, load, tail, context = (
         int(fields.text(f"RLPATCH_{name}", pattern=r"\d{1,9}"))

@@ -19,13 +19,12 @@ _MOST_WORDS = 300
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerState:
-    """The state that a worker writes of itself, and `watch` shows.
+    """State that a worker writes about itself, shown by `watch`.
 
-    ``window`` is "" where a worker on demand has no request; ``number`` is that of its next unit, None where it
-    did not tell; ``origin`` is what the numbers of a window count from, None while its condition does not hold.
-    ``rollout``, ``step`` or ``sync`` is the one that it is in, whichever its stage counts. ``ranks`` are those
-    that were asked for, ``world`` how many are numbered together, 0 where it does not know. ``request`` is the id
-    of the last request that it took or refused.
+    ``window`` is "" if a worker on demand has no request. ``number`` is the next unit, None if unknown. The units of a
+    window count from ``origin``, which is None while the window's condition does not hold. Of ``rollout``, ``step`` and
+    ``sync`` (weight syncs), a stage sets the ones that it counts. ``ranks`` are the requested ranks, ``world`` is the
+    number of ranks, 0 if unknown. ``request`` is the id of the last request that the worker took or refused.
     """
 
     target: str
@@ -57,7 +56,7 @@ class WorkerState:
 
     @property
     def span(self) -> tuple[int, float] | None:
-        """The units of the window, of several the first; None where they are not known yet."""
+        """Return the first unit and the exclusive end (may be infinite) of the first window; None if unknown."""
         if not self.window or (self.origin is None and (self.load or self.tail or self.context)):
             return None
         first, _, end = self.window.partition(",")[0].partition(":")
@@ -66,11 +65,11 @@ class WorkerState:
 
 @dataclass(frozen=True, kw_only=True)
 class Worker(WorkerState):
-    """The last state of one worker in one stage.
+    """Last state of one worker in one stage.
 
-    ``done`` tells whether it will record no more. ``traces`` are the names of the last that it has saved, newest last.
-    ``live`` is the descriptor of the file in which it keeps the number of its next unit, if it does. ``refused`` tells
-    that it could not take the request that lies there, ``why`` then says what is wrong with it.
+    ``done`` tells whether the worker will record no more. ``traces`` are the names of its last saved traces, newest
+    last. ``live`` is the descriptor of the file with the number of the next unit, None without such a file. ``refused``
+    tells that the worker could not take the request in the folder; ``why`` then says what is wrong with the request.
     """
 
     traces: tuple[str, ...]
@@ -80,34 +79,34 @@ class Worker(WorkerState):
 
     @property
     def turn(self) -> int | None:
-        """The number of the rollout or training step that it is in."""
+        """Return the number of the present training step, or else of the present rollout."""
         return self.rollout if self.step is None else self.step
 
     @property
     def turns(self) -> str:
-        """Return what it counts: rollouts or training steps."""
+        """Return the noun for what `turn` counts: rollout or training step."""
         return Text("rollout") if self.step is None else Text("training step")
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Return which worker of a run it is; one of the next run may be the same."""
+        """Return the key of a worker within its run; a worker of a later run may have the same key."""
         return self.target, self.stage, self.role, self.host, self.replica, self.dp, self.rank
 
     @property
     def name(self) -> str:
-        """Return how it is called in messages."""
+        """Return the worker's name in messages."""
         return named(self.host, self.replica, self.rank)
 
 
 def named(host: str, replica: str, rank: int) -> Text:
-    """Return how a worker is called in messages."""
+    """Return a worker's name in messages."""
     if replica:
         return Text("{host} replica {replica} rank {rank}", host, replica, rank)
     return Text("{host} rank {rank}", host, rank)
 
 
 def read(text: bytes) -> Worker:
-    """The worker that a state file tells of; ValueError, which says why, for what is none."""
+    """Parse a state file. Raises ValueError, with the reason, if the file is invalid."""
     fields = forms.Fields(text)
     why = fields.content.get("why", "")
     why = forms.printable(why, _MOST_WORDS) if isinstance(why, str) else ""
@@ -130,6 +129,6 @@ def read(text: bytes) -> Worker:
 
 
 def _name(path: str) -> str:
-    """The name of a trace: where its folder is mounted may differ from where the worker saw it."""
+    """Return the last part of a trace's ``path``, as mounts differ between hosts; "" for a hidden file."""
     name = path.rstrip("/").rpartition("/")[2]
     return "" if name.startswith(".") else name
