@@ -27,8 +27,8 @@ _SECOND = 1_000_000_000
 class Draft(NamedTuple):
     """One root's part of a transaction, complete before anything is written.
 
-    ``journal`` and ``registry`` will lie in the store, where no registry lies once the last patch is out; ``backups``
-    are the bytes to keep, before and after, and who may read them.
+    ``journal`` and ``registry`` are written into the store, the registry only while a patch remains. ``backups`` are
+    the bytes to keep, from before and after, each with a node whose owner and mode the backup gets.
     """
 
     store: StoreFolder
@@ -38,7 +38,10 @@ class Draft(NamedTuple):
 
 
 def idle(store: StoreFolder, edit: Edit) -> bool:
-    """Whether nothing would change; raises Problem(FOREIGN_EDIT) when a file is not as planned."""
+    """Tell whether ``edit`` would change neither a file nor the applied patches, apart from apply times.
+
+    Raises Problem (FOREIGN_EDIT) if a file is not as planned, Problem (ENVIRONMENT) if a file cannot be read.
+    """
     for change in edit.changes:
         current(store.locate(change.path), change)
     if any(change.before != change.after for change in edit.changes):
@@ -58,10 +61,11 @@ def _registered(present: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
 
 
 def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tuple[str, ...]) -> Draft:
-    """Return one root's part of a transaction; the first of ``participants`` decides.
+    """Return one root's part of the transaction with the id ``transaction``; write nothing.
 
-    Raises Problem(FOREIGN_EDIT) when a file is not what planning read, Problem(ENVIRONMENT) when one cannot be read,
-    and ValueError for two changes of one file.
+    ``participants`` are the sorted roots, of which the first decides between before and after. Raises Problem
+    (FOREIGN_EDIT) if a file is not what planning read, Problem (ENVIRONMENT) if a file cannot be read, and ValueError
+    for two changes of one file.
     """
     registry = store.registry()
     builder = ChangeBuilder(store, registry, edit)
@@ -89,12 +93,13 @@ def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tupl
 
 
 class ChangeBuilder:
-    """Collects moves, backups and registry entries, change by change.
+    """Collector of moves, backups and registry entries, change by change.
 
-    ``pristine`` are the files that carry no line of ours yet.
+    ``pristine`` are the keys of files without rlpatch lines so far.
     """
 
     def __init__(self, store: StoreFolder, registry: Registry, edit: Edit) -> None:
+        """Start from the files in ``registry``; remember which files patches outside of ``edit`` change."""
         renewed = {*edit.remove, *(record.patch for record in edit.add)}
         remaining = [record for record in registry.records if record.patch not in renewed]
         self.entries: dict[str, Entry] = dict(registry.files)
@@ -106,7 +111,11 @@ class ChangeBuilder:
         self._standing = {file for record in remaining for file in record.files}
 
     def add_change(self, change: Change) -> None:
-        """Work out one change: its file, and what the registry will remember. Raises as `drafted`."""
+        """Add the move, backups and registry entry of ``change``; write nothing.
+
+        Raises Problem (FOREIGN_EDIT) if the file is not what planning read, Problem (ENVIRONMENT) if the file cannot be
+        read, and ValueError for a second change of one file.
+        """
         path, root, pristine = self._store.locate(change.path), self._store.root, digest(change.pristine)
         key = self._store.key(path)
         if key in self._added:
@@ -141,7 +150,10 @@ class ChangeBuilder:
             self.moves.append(Move(key, node, written))
 
     def _expected(self, key: str, change: Change, entry: Entry | None) -> str:
-        """The digest of the file once all lines of ours are in place."""
+        """Return the digest that the file will have once all lines of rlpatch are in place.
+
+        This is not the digest after ``change`` if somebody moved lines of a patch that stays.
+        """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):
             return expected.digest  # somebody has moved lines of ours, and those that stay are still not in place
@@ -149,9 +161,10 @@ class ChangeBuilder:
 
 
 def _updated(entry: Entry, plain: Node, path: Path, content: str) -> Entry:
-    """``entry`` with what the file at ``path`` will be, so that `status` can tell what others have changed.
+    """Return ``entry`` with the expected content and rights of ``path``, from which `status` finds later changes.
 
-    ``content`` is the digest of its bytes. A group that the file cannot have is recorded as -1. Raises OSError.
+    ``content`` is the digest of the new bytes, ``plain`` has the new rights. A group that the file cannot have is
+    recorded as -1. Raises OSError.
     """
     probe = rights.tried(path.parent, plain)
     group_stays = probe.gid == plain.gid if probe else rights.in_group(plain.gid, os.stat(path.parent))  # noqa: PTH116
@@ -160,9 +173,10 @@ def _updated(entry: Entry, plain: Node, path: Path, content: str) -> Entry:
 
 
 def _fresh(node: Node) -> int:
-    """A time of change in a later second than before: Python compares the second and the size with its bytecode.
+    """Return a modification time in nanoseconds, in a later second than the time of ``node``.
 
-    Whoever keeps bytecode where we do not find it (another PYTHONPYCACHEPREFIX) then sees that it is stale.
+    Python compares seconds and size with its bytecode. So bytecode that rlpatch does not find (with another
+    PYTHONPYCACHEPREFIX) is recognised as stale.
     """
     before = (node.mtime_ns or 0) // _SECOND
     present = time.time_ns()
@@ -170,5 +184,5 @@ def _fresh(node: Node) -> int:
 
 
 def _folders(keys: Iterable[str]) -> set[str]:
-    """The folders that change with these files, as texts relative to the root."""
+    """Return the parent folders of files, as texts relative to the root."""
     return {str(PurePosixPath(key).parent) for key in keys}

@@ -49,7 +49,7 @@ def _markers() -> str:
 
 
 class StoreFolder:
-    """The store folder of one root. Nothing in it is followed if it is a symlink."""
+    """The store folder of one root. No symlink in the folder is followed."""
 
     def __init__(self, root: Path) -> None:
         self.alias = Path(os.path.abspath(root))
@@ -57,7 +57,7 @@ class StoreFolder:
         self.path = self.root / STORE
 
     def exists(self) -> bool:
-        """Whether the folder is there; raises Problem(ENVIRONMENT) when it is not one to be believed."""
+        """Tell whether the folder exists. Raises Problem (ENVIRONMENT) if it cannot be trusted."""
         try:
             status = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -67,7 +67,11 @@ class StoreFolder:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Opened]:
-        """The folder, open and believed. Raises Problem(ENVIRONMENT), and FileNotFoundError when it is not there."""
+        """Open the folder for the body of a ``with`` statement.
+
+        Raises Problem (ENVIRONMENT) if the folder is closed to this user or cannot be trusted, FileNotFoundError if it
+        does not exist.
+        """
         try:
             with opened(self.path) as folder:
                 self._believe(folder.status())
@@ -85,6 +89,10 @@ class StoreFolder:
             raise Problem(Kind.ENVIRONMENT, cause, str(self.path), hint) from error
 
     def _believe(self, status: os.stat_result) -> None:
+        """Raise Problem (ENVIRONMENT) unless the store, whose status is given, can be trusted.
+
+        The store must be a real folder that only users who may change the root can have written.
+        """
         if not stat.S_ISDIR(status.st_mode):
             _refuse(self.path, Text("is not a folder of its own"))
         if why := rights.believed(status, os.stat(self.root)):
@@ -98,7 +106,7 @@ class StoreFolder:
             )
 
     def unfinished(self) -> bool:
-        """Whether a journal lies here, or what a run has left that was stopped before it or after it."""
+        """Tell whether the store holds a journal or other remains of an interrupted run."""
         try:
             with self.open() as folder:
                 names = {name for name in folder.names() if not (_ours(name) and folder.is_folder(name))}
@@ -111,7 +119,10 @@ class StoreFolder:
         return all(name in _STANDING or _ours(name) for name in names)
 
     def prepare(self) -> None:
-        """Make the folder when it is not there, and leave the times of the root as they are."""
+        """Create the folder if it does not exist, and keep the times of the root.
+
+        The mode follows that of the root, not the umask. Raises OSError and Problem (ENVIRONMENT).
+        """
         if self.exists():
             return
         # Another may make it first, or sweep it away empty: the lock's loop looks again.
@@ -134,11 +145,10 @@ class StoreFolder:
                 os.fchmod(folder.descriptor, mode)
 
     def mark(self, run: str, name: str) -> str:
-        """Put a marker of ``run`` with ``name`` into the store if there is none; return the name on the one there.
+        """Put a marker of ``run`` with ``name`` into the store if there is none; return the name on the present marker.
 
-        So machines that see the same folder get the same answer. A link is made in one step with what it says, or not
-        at all, on NFS, too, where numbers of devices and inodes differ from machine to machine. Raises
-        Problem(ENVIRONMENT), OSError.
+        So machines that see the same folder get the same answer. The marker is a link, created atomically, on NFS, too,
+        where device and inode numbers differ between machines. Raises Problem (ENVIRONMENT) and OSError.
         """
         link = f"{TREE}{run}"
         while True:
@@ -150,7 +160,10 @@ class StoreFolder:
                 return folder.link(link)
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of one file of the store; None when it is not there. Raises Problem(ENVIRONMENT)."""
+        """Return the bytes of one file of the store; None if it does not exist.
+
+        Raises Problem (ENVIRONMENT) for a file that is not regular or not readable.
+        """
         path = self.path / name
         try:
             with self.open() as folder, folder.reading(name) as stream:
@@ -166,28 +179,31 @@ class StoreFolder:
             ) from error
 
     def write(self, name: str, content: bytes, node: Node = _READABLE) -> None:
-        """Put one file into the store, with the owner and the mode of ``node``; raises OSError."""
+        """Atomically write one file of the store, with the owner and mode of ``node``; raises OSError."""
         with self.open() as folder:
             place(folder, name, node, content)
 
     def rename(self, name: str, to: str) -> None:
-        """Give a file of the store another name, in one step and for good; raises OSError."""
+        """Rename a file of the store atomically and sync; raises OSError."""
         with self.open() as folder:
             folder.replace(name, to)
             folder.sync()
 
     def remove(self, name: str) -> None:
-        """Remove a file of the store, if it is there; raises OSError."""
+        """Remove a file of the store if it exists; raises OSError."""
         with self.open() as folder:
             folder.remove(name)
 
     def sync(self) -> None:
-        """Bring the names in the store to the disk."""
+        """Sync the names in the store to the disk; raises OSError."""
         with self.open() as folder:
             folder.sync()
 
     def keep(self, content: bytes, node: Node) -> None:
-        """Back ``content`` up with the owner and the mode of ``node``, or for fewer people."""
+        """Write ``content`` as a backup under its digest, with the owner and mode of ``node``.
+
+        A backup that exists keeps or narrows its rights: it may serve two originals. Raises OSError.
+        """
         name = digest(content)
         if self.blob(name) is not None:
             with self.open() as folder:
@@ -202,22 +218,23 @@ class StoreFolder:
         self.write(name, content, node)
 
     def blob(self, name: str) -> bytes | None:
-        """The backup of that digest; None when it is not there or damaged."""
+        """Return the backup with the digest ``name``; None if it is missing or damaged."""
         content = self.read(name)
         return content if content is not None and digest(content) == name else None
 
     def entry(self, path: PurePosixPath) -> Entry | None:
-        """Return what the registry knows of a file, None for nothing. Raises as `registry` and `locate`."""
+        """Return the registry's entry for a file, or None. Raises Problem like `registry` and `locate`."""
         return self.registry().files.get(self.key(self.locate(path)))
 
     def key(self, path: Path) -> str:
-        """Return what the file at ``path``, without links on the way, is called in records."""
+        """Return the registry's key of the file at ``path``, which must contain no links."""
         return path.relative_to(self.root).as_posix()
 
     def locate(self, path: PurePosixPath) -> Path:
-        """The name that a change of ``path`` replaces, without symlinks in its folder.
+        """Return the path that a change of ``path`` replaces, with links in its folder resolved.
 
-        Raises Problem(FOREIGN_EDIT) when it is not there, ENVIRONMENT when it leads out of the root.
+        A link to a file inside the root means that file; any other link is replaced itself. Raises Problem
+        (FOREIGN_EDIT) if the file does not exist, Problem (ENVIRONMENT) if its folder leads out of the root.
         """
         link = self.root / path
         try:
@@ -232,11 +249,11 @@ class StoreFolder:
         return target if self.root in target.parents else parent / link.name
 
     def compare(self, path: PurePosixPath, data: bytes) -> tuple[bytes | None, str, bool | None]:
-        """Return what is known of a patched file whose bytes are ``data``.
+        """Return the pristine bytes, changed rights and a match of ``data``, the bytes of a patched file.
 
-        First its pristine bytes, None when there is no good backup that we may read; then what others have changed of
-        its mode, owner and attributes, "" for nothing; last whether ``data`` is what rlpatch wrote, None when the
-        registry does not know. Raises Problem(ENVIRONMENT) when that is damaged, FOREIGN_EDIT when the file is gone.
+        The pristine bytes are None without a readable, undamaged backup. Changed rights are a text on mode, owner and
+        attributes, "" if unchanged. The match tells whether rlpatch wrote exactly ``data``, None if the registry does
+        not know. Raises Problem: ENVIRONMENT for a damaged registry, FOREIGN_EDIT if the file does not exist.
         """
         entry = self.entry(path)
         if entry is None:
@@ -256,13 +273,13 @@ class StoreFolder:
         return pristine, differences(expected, present), expected.digest == digest(data)
 
     def registry(self) -> Registry:
-        """The registry as it is; raises Problem(ENVIRONMENT) when it is damaged."""
+        """Return the registry, empty without a store. Raises Problem (ENVIRONMENT) if it is damaged."""
         return self._parsed(STATE, self.read(STATE), registry_of) or Registry()
 
     def records(self) -> tuple[Record, ...]:
-        """The applied patches in their order; () without a store.
+        """Return the applied patches in the order of application; () without a store.
 
-        Raises Problem(ENVIRONMENT) when the registry is damaged, or names a file that lies elsewhere: it would be read.
+        Raises Problem (ENVIRONMENT) if the registry is damaged or names a file outside of the root.
         """
         records = self.registry().records
         for file in {file for record in records for file in record.files}:
@@ -270,7 +287,7 @@ class StoreFolder:
         return records
 
     def journal(self) -> Journal | None:
-        """The unfinished transaction; raises Problem(ENVIRONMENT) when its journal is damaged."""
+        """Return the unfinished transaction, if any. Raises Problem (ENVIRONMENT) if the journal is damaged."""
         before = self.read(JOURNAL)  # first, as it may be renamed meanwhile: then the other name has it
         after = self.read(COMMITTED)
         name, content = (JOURNAL, before) if after is None else (COMMITTED, after)
@@ -278,6 +295,10 @@ class StoreFolder:
         return journal and journal._replace(committed=name == COMMITTED)
 
     def _parsed(self, name: str, content: bytes | None, parse: Callable[[dict[str, Any]], T]) -> T | None:
+        """Return ``content`` of the file ``name``, parsed by ``parse``; None for None.
+
+        Raises Problem (ENVIRONMENT) for a damaged file or one of a newer rlpatch.
+        """
         try:
             return None if content is None else read(content, parse)
         except NewerError as error:
@@ -289,19 +310,24 @@ class StoreFolder:
             _refuse(self.path / name, Text("cannot be read: {error}", error))
 
     def commit(self) -> None:
-        """Set the commit mark: one rename, there or not there."""
+        """Set the commit mark by one atomic rename; raises OSError."""
         self.rename(JOURNAL, COMMITTED)
 
     def inside(self, text: str) -> Path:
-        """The path that a text of the store means; Problem(ENVIRONMENT) if a link leads to it.
+        """Return the path of ``text``, which is relative to the root.
 
-        What is written here has no links in it, and one that came later was made to lead us elsewhere.
+        Raises Problem (ENVIRONMENT) if a link is on the way. The store records paths without links, so a later link was
+        made to lead rlpatch elsewhere.
         """
         if self._below(text) != self.root / text:
             _refuse(self.root / text, Text("is behind a link"))
         return self.root / text
 
     def _below(self, text: str) -> Path:
+        """Return the path of ``text`` with links in its folder resolved.
+
+        Raises Problem (ENVIRONMENT) if the folder leads out of the root.
+        """
         link = self.root / text
         parent = resolved(link.parent)
         if parent != self.root and self.root not in parent.parents:
@@ -309,7 +335,10 @@ class StoreFolder:
         return parent / link.name
 
     def sweep(self) -> None:
-        """Remove what no registry needs, and the folder itself with the last entry. Raises OSError."""
+        """Remove files that the registry does not need, and the folder itself if no patch is left.
+
+        Do nothing during an unfinished transaction. Raises OSError and Problem (ENVIRONMENT).
+        """
         if not self.exists() or self.journal() is not None:
             return
         registered = self.registry()
@@ -336,7 +365,7 @@ def _ours(name: str) -> bool:
 
 
 def _strictly(path: Path) -> Path:
-    """Return where ``path`` leads, links followed; OSError where that is not there (`os.path` has it from 3.10 on)."""
+    """Return ``path`` with links followed. Raises OSError if it does not exist or is a loop of links."""
     try:
         return path.resolve(strict=True)
     except RuntimeError as error:  # what a loop of links is up to Python 3.12
@@ -344,5 +373,6 @@ def _strictly(path: Path) -> Path:
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
+    """Raise Problem (ENVIRONMENT) that ``path`` of the store ``why`` (such as "is not a regular file")."""
     hint = Text("look at it, then move {store} away; {markers}", STORE, _markers())
     raise Problem(Kind.ENVIRONMENT, Text("{name} {why}; rlpatch did not make it so", path.name, why), str(path), hint)

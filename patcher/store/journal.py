@@ -30,10 +30,10 @@ from patcher.store.registry import Journal, Move
 
 
 class Recovered(NamedTuple):
-    """A root whose unfinished transaction has been ended.
+    """A root whose unfinished transaction was ended.
 
-    ``forward`` tells whether it holds the state after the transaction or the one before; ``left`` are the
-    files, relative to the root, that somebody else changed since and that were therefore not touched.
+    ``forward`` tells whether the root now holds the state after the transaction, else the state before. ``left`` are
+    the files, relative to the root, that were not touched because somebody else has changed them.
     """
 
     root: Path
@@ -42,9 +42,10 @@ class Recovered(NamedTuple):
 
 
 def settle(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recovered]:
-    """End every unfinished transaction of the locked ``stores``; ``roots`` are all that the command found.
+    """End every unfinished transaction of the locked ``stores``, and return what became of each root.
 
-    Raises Problem(ROLLBACK_INCOMPLETE) for a transaction that cannot be decided, after all others were ended.
+    ``roots`` are all roots that the command found. Raises Problem (ROLLBACK_INCOMPLETE) for a transaction that these
+    roots cannot decide, after all others were ended, and OSError.
     """
     pending = [(store, journal) for store in stores if (journal := store.journal())]
     roots_known = {os.path.realpath(root) for root in roots}
@@ -64,7 +65,7 @@ def settle(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recover
 
 
 def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[str]) -> Problem:
-    """Problem of a transaction that needs more roots than are ``roots_known``."""
+    """Return the error for a transaction that needs more roots than ``roots_known``."""
     elsewhere = [path for path in journal.participants if path not in roots_known]
     cause = Text("an interrupted run over several roots can only be ended with all of them")
     roots = joined(COMMA, elsewhere)
@@ -83,7 +84,10 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
 
 
 def _verdict(journal: Journal, journals: Sequence[Journal], roots_known: set[str]) -> bool | None:
-    """Return whether a transaction goes ahead, None where the ``roots_known`` roots do not decide it."""
+    """Return whether a transaction goes forward (True) or back (False); None if ``roots_known`` do not decide.
+
+    ``journals`` are all unfinished journals that were found.
+    """
     first, *participants = journal.participants
     if journal.position == 0:
         if not journal.committed:
@@ -98,10 +102,10 @@ def _verdict(journal: Journal, journals: Sequence[Journal], roots_known: set[str
 
 
 def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None] = lambda: None) -> list[str]:
-    """Give every path what it will hold, with bytes from the store; ``check`` may raise before each, to stop it.
+    """Replace the files of ``moves`` by their new content from the store, and remove their bytecode.
 
-    Returns the files that somebody else has changed, which are not touched. Raises OSError, and Problem(ENVIRONMENT)
-    where the new bytes are gone.
+    ``check`` is called before each file and may raise to stop. Return the files that somebody else has changed, which
+    are not touched. Raises OSError, and Problem (ENVIRONMENT) if new bytes are missing from the store.
     """
     foreign = []
     for move in moves:
@@ -125,11 +129,15 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
 
 
 def _content(store: StoreFolder, node: Node) -> bytes | None:
-    """Return the bytes of ``node`` from the store, none for a link; None when they are gone or damaged."""
+    """Return the bytes of ``node`` from the store, b"" for a link; None if they are missing or damaged."""
     return b"" if node.link is not None else store.blob(node.digest)
 
 
 def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
+    """Finish a transaction: replace the files unless committed, swap in the next registry, remove the journal.
+
+    Return the files that somebody else has changed, which are not touched. Raises OSError and Problem.
+    """
     # Without a mark of its own the run was killed between the marks of two roots, or by a power cut.
     foreign = [] if journal.committed else perform(store, journal.moves)
     if journal.empties:
@@ -143,6 +151,10 @@ def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
 
 
 def _back(store: StoreFolder, journal: Journal) -> list[str]:
+    """Undo a transaction: restore the files and remove the journal.
+
+    Return the files that somebody else has changed, which are not touched. Raises OSError and Problem.
+    """
     foreign = [move.path for move in journal.moves if not _undo(store, move)]
     with contextlib.suppress(OSError):  # what stays is of the bytes of before, or stale by its time
         _remove_bytecode(store, journal.moves)
@@ -151,7 +163,10 @@ def _back(store: StoreFolder, journal: Journal) -> list[str]:
 
 
 def _undo(store: StoreFolder, move: Move) -> bool:
-    """Put back what the path held before; False when it holds somebody else's file."""
+    """Restore the content that the file of ``move`` had before; return False if somebody else has changed it.
+
+    Raises Problem (ROLLBACK_INCOMPLETE) if the backup is missing or another user owns the file, and OSError.
+    """
     path = store.inside(move.path)
     present = observe(path)[0]
     if same(present, move.before):
@@ -173,6 +188,10 @@ def _undo(store: StoreFolder, move: Move) -> bool:
 
 
 def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderState | None]) -> None:
+    """Remove temporary files, reset folder times to ``times``, and remove the journal last.
+
+    ``times`` has the states of folders by their path relative to the root. Raises OSError and Problem (ENVIRONMENT).
+    """
     folders = {store.inside(move.path).parent for move in journal.moves}
     for folder in folders:
         files.clean(folder)
@@ -185,7 +204,7 @@ def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderStat
 
 
 def _remove_bytecode(store: StoreFolder, moves: Sequence[Move]) -> None:
-    """Remove what was compiled from the files of ``moves``: Python compiles them again. Raises OSError."""
+    """Remove the bytecode of the files of ``moves``; Python compiles again. Raises OSError."""
     for move in moves:
         path = store.inside(move.path)
         compiled = bytecode.beside(path)

@@ -12,9 +12,9 @@ from patcher.store.transaction import Recovered
 
 
 def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> StepResult:
-    """Do ``edits``, all or nothing; once that is done, Ctrl-C has nothing to stop. Raises Problem as the store does.
+    """Carry out ``edits``, all or nothing, and return the messages; ``verb`` says what was done to each file.
 
-    ``verb`` says what was done to a file.
+    After success, Ctrl-C is ignored, since nothing is left to stop. Raises Problem like `transaction.commit`.
     """
     with interrupts.deferred():
         outcome = store.commit(edits, on_wait=on_wait)
@@ -25,7 +25,10 @@ def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> 
 
 
 def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:
-    """Return which interrupted runs were ended, and how, on which ``node`` where there are several."""
+    """Return messages on interrupted runs that were undone or finished.
+
+    A warning names each file that was left alone. ``node`` names the machine, "" for a single machine.
+    """
     lines: list[Text] = []
     warnings: list[Message] = []
     for run in runs:

@@ -30,11 +30,11 @@ _RUN_INSTEAD = Text("change no file: rlpatch run, with the same options and the 
 
 
 def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
-    """Refuse what cannot be changed, and note what will not be as it was afterwards. Nothing is written.
+    """Check that ``edits`` can be written, and return notes on what will not be restored exactly; write nothing.
 
-    Raises Problem(ENVIRONMENT) for zipped, compiled, read-only or somebody else's files, rights that a replaced file
-    would not have, folders that lead out of the root and a store that is not ours; Problem(FOREIGN_EDIT) for a file
-    that is not as planned.
+    Raises Problem (ENVIRONMENT) for zipped, compiled, read-only or somebody else's files, for rights that a replacement
+    would not have, for folders that lead out of the root and for a store that cannot be trusted. Raises Problem
+    (FOREIGN_EDIT) for a file that is not as planned.
     """
     folders: list[Path] = []
     notes: list[Note] = []
@@ -74,7 +74,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
 
 
 def lost_link(path: Path, entry: Entry | None) -> str:
-    """Return where the link at ``path`` led before the first patch, if nothing is there any more, else ""."""
+    """Return the target of the original link at ``path`` if it no longer exists; "" in any other case."""
     link = entry.pristine.link if entry else None
     try:
         os.stat(path.parent / (link or "."))
@@ -86,10 +86,10 @@ def lost_link(path: Path, entry: Entry | None) -> str:
 
 
 def current(path: Path, change: Change) -> tuple[Node, Node]:
-    """Return what lies at ``path``, and the file that is imported from there: the same, or the one behind a link.
+    """Return the node at ``path`` and the file that Python imports from there: the same node, or a link's target.
 
-    Raises Problem(FOREIGN_EDIT) when its bytes are not those that planning read, Problem(ENVIRONMENT) when they
-    cannot be read.
+    Raises Problem (FOREIGN_EDIT) if the bytes are not those that planning read, Problem (ENVIRONMENT) if they cannot be
+    read.
     """
     try:
         node, content = observe(path)
@@ -106,6 +106,11 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
 
 
 def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
+    """Raise Problem (ENVIRONMENT) unless the file at ``path`` and its bytecode may be replaced.
+
+    ``node`` is what lies at ``path``, ``file`` the same or the link's target. Checked are rights, mounts, permissions
+    and the bytecode folder.
+    """
     plain = rights.copied(node, file, resolved(path), store.root)
     if lost := rights.unkept(plain, file, path):
         hint = Text(
@@ -136,6 +141,7 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
 
 
 def _removable(compiled: Path) -> None:
+    """Raise Problem (ENVIRONMENT) if a sticky folder prevents this user from removing the ``compiled`` file."""
     owner, above = os.lstat(compiled).st_uid, os.stat(compiled.parent)
     sticky = above.st_mode & stat.S_ISVTX and os.geteuid() not in (0, above.st_uid, owner)
     if sticky:
@@ -145,6 +151,7 @@ def _removable(compiled: Path) -> None:
 
 
 def _writable(path: Path) -> None:
+    """Raise Problem (ENVIRONMENT) if ``path`` exists and this user may not write it."""
     # What is not there any more may be a store that another process has removed with the last patch.
     if not os.access(path, os.W_OK) and os.path.lexists(path):
         cause = Text("no permission to write this file")
@@ -157,6 +164,7 @@ def _writable(path: Path) -> None:
 
 
 def _importable(path: Path) -> None:
+    """Raise Problem (ENVIRONMENT) if Python would import a compiled module or a package instead of ``path``."""
     for name in os.listdir(path.parent):
         sibling = path.parent / name
         compiled = name.startswith(f"{path.stem}.") and name.endswith(_COMPILED)

@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """A file with lines of ours: the digest of its pristine bytes, and what lay there.
+    """Registry entry of a patched file: the digest of its pristine bytes, and the node that lay there.
 
-    ``expected`` is what the file holds since, with its rights as they were then (``given`` in the JSON);
-    ``numbering`` tells what its owner's numbers mean.
+    ``expected`` is the node that rlpatch last wrote, with its rights (``given`` in the JSON); ``numbering`` identifies
+    the mapping of its user and group ids.
     """
 
     digest: str
@@ -43,19 +43,22 @@ class Entry(NamedTuple):
 
 
 class Registry(NamedTuple):
-    """The registry of a root; ``folders`` is how folders were before the first change (None: not there)."""
+    """Registry of a root: applied patches, patched files by key, and original folder states.
+
+    In ``folders``, None stands for a folder that did not exist.
+    """
 
     records: tuple[Record, ...] = ()
     files: Mapping[str, Entry] = MappingProxyType({})
     folders: Mapping[str, FolderState | None] = MappingProxyType({})
 
     def digests(self) -> set[str]:
-        """The backups that are still needed."""
+        """Return the digests of the backups that are still needed."""
         return {entry.digest for entry in self.files.values()}
 
 
 class Move(NamedTuple):
-    """One file of a transaction and what it holds before and after."""
+    """One file of a transaction, by its path relative to the root, and its node before and after."""
 
     path: str
     before: Node
@@ -65,9 +68,10 @@ class Move(NamedTuple):
 class Journal(NamedTuple):
     """One root's part of a transaction.
 
-    ``participants`` are the roots in their sorted order, ``position`` is the place of this one; the first decides for
-    all. They are compared with the roots that a command found by itself and never visited from here. ``back`` and
-    ``ahead`` are the times that the touched folders get when the transaction is undone or has succeeded.
+    ``participants`` are the sorted roots and ``position`` is the index of this root; the first root decides for all.
+    The roots are only compared with those that a command found by itself, never visited from here. ``back`` and
+    ``ahead`` are the states that folder times are reset to after an undo or a success. ``empties`` tells that no patch
+    remains.
     """
 
     transaction: str
@@ -81,7 +85,7 @@ class Journal(NamedTuple):
 
 
 def text_of(value: Registry | Journal) -> bytes:
-    """A registry or a journal as it lies on the disk; whether a journal is committed its name says."""
+    """Return the JSON file of a registry or a journal; the file name, not the text, says if it is committed."""
     top = _json(value)
     top.pop("committed", None)
     return json.dumps({"version": VERSION, **top}, indent=1).encode() + b"\n"
@@ -92,7 +96,7 @@ _ON_DISK = {"expected": "given", "position": "index"}
 
 
 def _json(value: Any) -> Any:
-    """Named tuples as objects, but for the id of a patch."""
+    """Convert named tuples to JSON objects, except the id of a patch, which becomes a list."""
     if hasattr(value, "_asdict") and not isinstance(value, PatchId):
         return {_ON_DISK.get(name, name): _json(field) for name, field in value._asdict().items()}
     if isinstance(value, Mapping):
@@ -101,11 +105,14 @@ def _json(value: Any) -> Any:
 
 
 class NewerError(ValueError):
-    """A file of a store that a later rlpatch has written: it is as it should be."""
+    """Error for a valid store file that a newer rlpatch has written."""
 
 
 def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
-    """Return what `registry_of` or `journal_of` makes of a text; raises ValueError when it is no such thing."""
+    """Parse a store file with `registry_of` or `journal_of`.
+
+    Raises NewerError for a newer version, ValueError for anything else that is invalid.
+    """
     try:
         top = json.loads(content)
         if isinstance(top["version"], int) and top["version"] > VERSION:
@@ -126,7 +133,7 @@ def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
 
 
 def journal_of(top: dict[str, Any]) -> Journal:
-    """The journal; whether it is committed its name says."""
+    """Convert JSON to a journal, not yet marked as committed. Raises ValueError, KeyError or TypeError if invalid."""
     participants = tuple(map(_named, _strings(top["participants"])))
     return Journal(
         transaction=_shown(top["transaction"])[:100],
@@ -140,7 +147,7 @@ def journal_of(top: dict[str, Any]) -> Journal:
 
 
 def registry_of(top: dict[str, Any]) -> Registry:
-    """The registry."""
+    """Convert JSON to a registry. Raises ValueError, KeyError, TypeError or AttributeError if invalid."""
     records = tuple(
         Record(
             patch=PatchId(*_strings(record["patch"])),
@@ -169,6 +176,7 @@ def _optional(parse: Callable[[Any], T], value: Any) -> T | None:
 
 
 def _node(node: dict[str, Any]) -> Node:
+    """Convert JSON to a node, without setuid and setgid bits. Raises ValueError, KeyError or TypeError if invalid."""
     link = node["link"]
     return Node(
         digest=_digest(node["digest"]) if link is None else "",
@@ -198,7 +206,7 @@ def _folder(fields: dict[str, Any]) -> FolderState:
 
 
 def _path(text: Any) -> str:
-    """A path below the root, and not of bytecode."""
+    """Check a path: relative, below the root, outside of the store and not bytecode. Raises ValueError."""
     pure = PurePosixPath(_named(text))
     if pure.suffix == ".pyc":
         raise ValueError(f"{text!r} is bytecode")
@@ -209,7 +217,7 @@ def _path(text: Any) -> str:
 
 
 def _named(text: Any) -> str:
-    """A text that a path can be: without it every call with it would fail in a way of its own."""
+    """Check that ``text`` can be a path on a disk: encodable, no NUL, not too long. Raises ValueError or TypeError."""
     name = os.fsencode(_string(text))  # UnicodeEncodeError is a ValueError, too
     if b"\0" in name or len(name) > _LONGEST or any(len(part) > _LONGEST_PART for part in name.split(b"/")):
         raise ValueError(f"{text[:80]!r} is not a path that a disk can have")
@@ -223,7 +231,7 @@ def _digest(text: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A text of another process that people will see; it says nothing to their terminal."""
+    """Return a text of another process with ? for unprintable characters, for messages. Raises TypeError."""
     return "".join(char if char.isprintable() else "?" for char in _string(value))
 
 
@@ -246,5 +254,5 @@ def _whole(value: Any, most: int, least: int = 0) -> int:
 
 
 def _time(value: Any) -> int:
-    """Nanoseconds of a time whose seconds have 64 bits: files may be older than 1970, and younger than 2262."""
+    """Check a time in nanoseconds since 1970 whose seconds have 64 bits; may be negative. Raises TypeError."""
     return _whole(value, (LATEST_S + 1) * 10**9 - 1, -(LATEST_S + 1) * 10**9)

@@ -34,9 +34,9 @@ OnWait = Callable[[str], None]
 
 
 class Outcome(NamedTuple):
-    """The outcome of a commit: the files that now hold other bytes, and the interrupted runs it ended before.
+    """Result of a commit: the files with new bytes, and the interrupted runs that were ended before.
 
-    ``notes`` say what could not be as it was.
+    ``notes`` say what could not be restored or kept exactly.
     """
 
     written: tuple[Path, ...] = ()
@@ -45,19 +45,19 @@ class Outcome(NamedTuple):
 
 
 class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
-    """A store was removed by its last user while its lock was waited for."""
+    """Signal that another process removed a store while this process waited for its lock."""
 
 
 def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.silent) -> Outcome:
-    """Do all of ``edits`` or nothing, and say which files hold other bytes now.
+    """Carry out all of ``edits`` or nothing, and return the outcome.
 
-    When no file and no registry would change, nothing is written, and no lock is taken. An added record takes
-    the place of one with the same id, or comes last. ``on_wait`` gets a line for each owner of a lock that is
-    waited for, ``wait`` seconds at most.
+    If no file and no registry would change, nothing is written and no lock is taken. An added record replaces the
+    record with the same id, or comes last. ``on_wait`` gets a line for each owner of a lock that is waited for,
+    ``wait`` seconds at most.
 
-    Raises Problem: ENVIRONMENT (permissions, lock, damaged store), FOREIGN_EDIT (a file is not as planned),
-    ROLLED_BACK or INTERRUPTED (failed on the way, everything as before), ROLLBACK_INCOMPLETE. Raises
-    ValueError for two changes of one file.
+    Raises Problem: ENVIRONMENT (permissions, lock, damaged store), FOREIGN_EDIT (a file is not as planned), ROLLED_BACK
+    or INTERRUPTED (failed on the way, everything as before), ROLLBACK_INCOMPLETE. Raises ValueError for two changes of
+    one file.
     """
     recovered: list[Recovered] = []
     written: list[Path] | None = None
@@ -86,7 +86,7 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
 
 
 def _failure(error: BaseException) -> Problem:
-    """Return what is reported of a transaction that changed nothing."""
+    """Return the Problem to report for a transaction that ``error`` stopped and that changed nothing."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
@@ -97,7 +97,7 @@ def _failure(error: BaseException) -> Problem:
 
 
 def take_marker(root: Path, run: str) -> None:
-    """Remove the marker that a ``run`` over several machines has put into ``root``; what stays harms nobody."""
+    """Remove the marker that ``run``, over several machines, put into ``root``; ignore errors."""
     store = StoreFolder(root)
     with contextlib.suppress(OSError, Problem, _Gone):
         store.remove(f"{TREE}{run}")  # no other run has that name
@@ -106,13 +106,13 @@ def take_marker(root: Path, run: str) -> None:
 
 
 def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.silent) -> list[Recovered]:
-    """Bring each of ``roots`` to exactly before or exactly after its interrupted transaction.
+    """End the interrupted transactions of ``roots``: each root is then exactly as before or as after.
 
-    Only these roots are visited, whatever paths a journal names. Roots without one are neither locked nor
-    written.
+    Only these roots are visited, whatever paths a journal names. Roots without an interrupted transaction are neither
+    locked nor written.
 
-    Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among
-    ``roots``, or whose backup is gone; ENVIRONMENT (lock, damaged store); INTERRUPTED.
+    Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among ``roots``, or whose backup
+    is gone; ENVIRONMENT (lock, damaged store); INTERRUPTED.
     """
     try:
         with interrupts.deferred():
@@ -133,7 +133,7 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
 
 
 def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
-    """Return a problem of ROLLBACK_INCOMPLETE for ``error``; it names the roots and `recover`."""
+    """Return ``error`` as a Problem (ROLLBACK_INCOMPLETE), with the roots and the hint to run `recover`."""
     if isinstance(error, Problem):
         return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
     cause = Text("{reason}; an unfinished change is still there", _reason(error))
@@ -147,7 +147,11 @@ def _reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _hold_locks(stores: Sequence[StoreFolder], wait: float, on_wait: OnWait, *, make: bool) -> Iterator[None]:
-    """Hold the locks of all stores, and leave no store behind that has nothing to remember."""
+    """Hold the locks of all stores for the body of a ``with`` statement; then remove stores that are empty.
+
+    With ``make``, missing stores are created; else raises _Gone for a missing store. Raises Problem and OSError like
+    `lock.hold`.
+    """
     with contextlib.ExitStack() as stack:
         for store in sorted(stores, key=lambda store: str(store.root)):  # two commands must not cross
             prepare = store.prepare if make else partial(_require, store)
@@ -167,7 +171,7 @@ def _sweep(store: StoreFolder) -> None:
 
 
 def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
-    """One edit per root, sorted by the root's real name."""
+    """Return one edit per root with its store, sorted by the root's resolved path."""
     by_root: dict[Path, tuple[StoreFolder, Edit]] = {}
     for edit in edits:
         store = StoreFolder(edit.root)
@@ -179,7 +183,10 @@ def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
 
 
 def _transact(drafts: Sequence[Draft]) -> list[Path]:
-    """Carry the drafts out, or bring everything back; the locks are ours. Returns the files that hold other bytes."""
+    """Carry out ``drafts``, or restore everything; the caller holds the locks. Return the files with new bytes.
+
+    Raises KeyboardInterrupt, or Problem for any other failure.
+    """
     stores = [draft.store for draft in drafts]
     try:
         for draft in drafts:
@@ -195,7 +202,10 @@ def _transact(drafts: Sequence[Draft]) -> list[Path]:
 
 
 def _prepare(draft: Draft) -> None:
-    """Put all that either way needs into the store, and last the journal, which makes it count."""
+    """Write backups, the next registry and last the journal, which makes the transaction count.
+
+    Raises KeyboardInterrupt, OSError and Problem.
+    """
     interrupts.look()
     store = draft.store
     if store.read(IGNORE) is None:
@@ -210,7 +220,10 @@ def _prepare(draft: Draft) -> None:
 
 
 def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
-    """Replace the files of all roots, then set their marks, the first participant's first."""
+    """Replace the files of all roots, then set the commit marks, that of the first participant first.
+
+    Raises Problem (FOREIGN_EDIT) if somebody changes a file meanwhile, KeyboardInterrupt and OSError.
+    """
     for store, journal in prepared:
         if foreign := perform(store, journal.moves, interrupts.look):
             cause = Text("somebody changed the file while rlpatch was at work; everything is as it was")
@@ -221,6 +234,7 @@ def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
 
 
 def _settle(stores: Sequence[StoreFolder], failure: BaseException | None = None) -> list[Recovered]:
+    """End the transactions of ``stores``, after ``failure`` if there is one. Raises Problem (ROLLBACK_INCOMPLETE)."""
     try:
         return settle(stores, [store.root for store in stores])
     except (OSError, Problem) as error:

@@ -14,13 +14,13 @@ from patcher.store.filesystem.files import BYTECODE, CLOSED
 
 
 def beside(source: Path) -> list[Path]:
-    """The ``.pyc`` files of ``source`` in its ``__pycache__`` and, as of old, next to it."""
+    """Return the ``.pyc`` files of ``source`` in ``__pycache__`` and, as in Python 2, next to ``source``."""
     paths = [path for path in (source.with_suffix(".pyc"),) if os.path.lexists(path)]
     return paths + _of(source.stem, source.parent / BYTECODE)
 
 
 def elsewhere(source: Path) -> list[Path]:
-    """The ``.pyc`` files of ``source`` below PYTHONPYCACHEPREFIX; empty when that is not set."""
+    """Return the ``.pyc`` files of ``source`` below PYTHONPYCACHEPREFIX; empty if that is not set."""
     prefix = os.environ.get("PYTHONPYCACHEPREFIX") or sys.pycache_prefix
     if not prefix:
         return []
@@ -29,6 +29,10 @@ def elsewhere(source: Path) -> list[Path]:
 
 
 def _of(stem: str, folder: Path) -> list[Path]:
+    """Return the ``.pyc`` files and links in ``folder`` whose name begins with ``stem``.
+
+    Return an empty list for a folder that is missing or closed to this user.
+    """
     try:
         names = sorted(path.name for path in folder.iterdir())
     except CLOSED:  # another user's bytecode is stale by the time of its source

@@ -29,7 +29,7 @@ CLOSED = (*_ABSENT, PermissionError)
 
 
 class FolderState(NamedTuple):
-    """The times of a folder and a digest of the names in it, but for those of rlpatch and of bytecode."""
+    """Times of a folder and a digest of its names, apart from those of rlpatch and of bytecode."""
 
     names: str
     atime_ns: int
@@ -37,28 +37,28 @@ class FolderState(NamedTuple):
 
 
 def digest(content: bytes) -> str:
-    """The sha256 of ``content`` in hexadecimal."""
+    """Return the sha256 of ``content`` in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def same(node: Node | None, other: Node | None) -> bool:
-    """Whether two nodes hold the same thing; times, modes and owners do not count."""
+    """Tell whether two nodes have the same content or link text; times, modes and owners do not count."""
     if node is None or other is None:
         return node is other
     return (node.digest, node.link) == (other.digest, other.link)
 
 
 def behind(path: Path) -> bytes:
-    """The bytes of the regular file that ``path`` leads to, through links too; anything else is an OSError.
+    """Return the bytes of the regular file to which ``path`` leads, links followed. Raises OSError for anything else.
 
-    For looking only: a pipe is not waited for, and a device is not opened.
+    Wait for no pipe, and open no device.
     """
     with reading(path) as stream:
         return stream.read()
 
 
 def observe(path: Path) -> tuple[Node | None, bytes]:
-    """Return what lies at ``path`` and its bytes; (None, b"") when nothing does, b"" for a link. Raises OSError."""
+    """Return the node at ``path`` and its bytes: (None, b"") if there is none, b"" for a link. Raises OSError."""
     try:
         with opened(path.parent) as folder:
             status = folder.status(path.name)
@@ -77,15 +77,15 @@ def _node(status: os.stat_result, digest: str, link: str | None, attributes: rig
 
 
 def put(path: Path, node: Node, content: bytes) -> None:
-    """Make ``path`` hold ``node``, whose bytes are ``content``, in one step; raises OSError, leaves no rest."""
+    """Atomically replace ``path`` by ``node`` with the bytes ``content``; raises OSError, leaving no other file."""
     with opened(path.parent) as folder:
         place(folder, path.name, node, content)
 
 
 def place(folder: Opened, name: str, node: Node, content: bytes) -> None:
-    """`put`, in an open folder.
+    """Atomically replace ``name`` in an open folder by ``node`` with the bytes ``content``.
 
-    Mode, owner and times are there before the name is, so nobody ever sees the file without them.
+    Owner, mode and times are set before the file gets its name. Raises OSError, and then leaves nothing behind.
     """
     adjacent = TEMPORARY + os.urandom(6).hex()
     try:
@@ -102,6 +102,7 @@ def place(folder: Opened, name: str, node: Node, content: bytes) -> None:
 
 
 def _write(folder: Opened, name: str, node: Node, content: bytes) -> None:
+    """Create the file ``name`` with ``content`` and the rights and times of ``node``, and sync it; raises OSError."""
     descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as stream:
         stream.write(content)
@@ -113,6 +114,7 @@ def _write(folder: Opened, name: str, node: Node, content: bytes) -> None:
 
 
 def _dress_link(folder: Opened, name: str, node: Node) -> None:
+    """Give the link ``name`` the owner, if permitted, and the times of ``node``; raises OSError."""
     status = folder.status(name)
     if (status.st_uid, status.st_gid) != (node.uid, node.gid):
         with contextlib.suppress(OSError):
@@ -126,19 +128,19 @@ def _or(time_ns: int | None, otherwise: int) -> int:
 
 
 def remove(path: Path) -> None:
-    """Remove the name ``path`` if it is there; raises OSError."""
+    """Remove the file or link ``path`` if it exists; raises OSError."""
     with contextlib.suppress(*_ABSENT), opened(path.parent) as folder:
         folder.remove(path.name)
 
 
 def sync(path: Path) -> None:
-    """Bring the names in a folder to the disk, if it is there; raises OSError."""
+    """Sync a folder's names to the disk, unless the folder is missing or closed to this user; raises OSError."""
     with contextlib.suppress(*CLOSED), opened(path) as folder:
         folder.sync()
 
 
 def folder(path: Path) -> FolderState | None:
-    """The times and names of the folder at ``path`` now, without names where it may not be read; None for none.
+    """Return the present state of the folder at ``path``, with no names if unreadable; None if there is no folder.
 
     Raises OSError.
     """
@@ -163,7 +165,7 @@ def _ours(name: str) -> bool:
 
 
 def clean(path: Path) -> None:
-    """Remove the temporary files that a killed run left in the folder ``path``. Raises OSError."""
+    """Remove the temporary files that a killed run left in the folder ``path``; raises OSError."""
     with contextlib.suppress(*CLOSED), opened(path) as opened_folder:
         for name in opened_folder.names():
             if name.startswith(TEMPORARY) and not opened_folder.is_folder(name):
@@ -171,10 +173,10 @@ def clean(path: Path) -> None:
 
 
 def rewind(path: Path, first: FolderState | None) -> None:
-    """Put the times of the folder back, to those of ``first``, if it has the names of then.
+    """Reset the times of the folder to those of ``first``, if the folder has the same names as then.
 
-    With other names in it somebody else changed the folder, and the time tells that truly: Python's import
-    system reads a listing again only when the time has moved. A link in its place is not followed. Raises OSError.
+    Other names mean that somebody else changed the folder, so its time must stay: Python's import system reads a
+    listing again only if the time has changed. Follow no link. Raises OSError.
     """
     if first is None:
         return

@@ -35,10 +35,10 @@ _ONE_KERNEL = frozenset(
 
 
 class Owner(NamedTuple):
-    """The holder of a lock: enough to name it, and to tell on the same host whether it still lives.
+    """Holder of a lock: enough to name the process, and to tell on the same host whether it still lives.
 
-    ``boot`` is the kernel's own name for the time since it started: two hosts may be called alike, or one be cloned
-    from the other.
+    ``boot`` is the kernel's boot id, because hosts may share a name or be clones. ``space`` is the pid namespace,
+    ``started`` the process's start in clock ticks after boot, ``words`` the command.
     """
 
     host: str
@@ -49,12 +49,12 @@ class Owner(NamedTuple):
     words: str
 
     def __str__(self) -> str:
-        """As it stands in messages; the text was written by another process, so only printable characters."""
+        """Return the text for messages, with only printable characters: another process wrote the fields."""
         return self.shown
 
     @property
     def shown(self) -> Text:
-        """Return the same as a Text."""
+        """Return the description for messages as a Text; unprintable characters become ?."""
         host, words = (
             "".join(char if char.isprintable() else "?" for char in text)[:80] for text in (self.host, self.words)
         )
@@ -62,16 +62,17 @@ class Owner(NamedTuple):
 
 
 def silent(_message: str) -> None:
-    """Take a message and say nothing."""
+    """Ignore a message."""
 
 
 @contextlib.contextmanager
 def hold(folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of the store ``folder``; ``prepare`` makes the folder, or raises when that is not wanted.
+    """Hold the lock of the store ``folder`` for the body of a ``with`` statement.
 
-    The holder before may have removed the folder with the lock in it, so ``prepare`` is called before every
-    attempt. ``on_wait`` gets one message per owner that is waited for. Raises Problem(ENVIRONMENT) that names
-    the owner after ``wait`` seconds, KeyboardInterrupt between two attempts, and OSError.
+    ``prepare`` creates the folder, or raises if that is not wanted; it is called before each attempt, because the
+    previous holder may have removed the folder. ``on_wait`` gets one message per owner that is waited for. Raises
+    Problem (ENVIRONMENT) with the owner's name after ``wait`` seconds, KeyboardInterrupt between two attempts, and
+    OSError.
     """
     ours = _signature()
     descriptor = _acquire(folder, ours, prepare, wait, on_wait)
@@ -82,6 +83,10 @@ def hold(folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Cal
 
 
 def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> int:
+    """Return the descriptor that holds the lock of the store ``folder``.
+
+    Parameters and errors are those of `hold`; ``ours`` is the text that identifies this process.
+    """
     deadline = time.monotonic() + wait
     owner = ""
     while True:
@@ -104,7 +109,10 @@ def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, 
 
 
 def _attempt(folder: Path, ours: str) -> int | str:
-    """The descriptor that holds the lock, or in words who holds it (empty: try again)."""
+    """Try once to lock; return the descriptor that holds the lock, or a description of the present holder.
+
+    An empty description means that another attempt may succeed at once. Raises OSError and Problem (ENVIRONMENT).
+    """
     path = folder / LOCK
     descriptor = _own(path, os.O_RDWR | os.O_CREAT)
     try:
@@ -129,7 +137,11 @@ def _attempt(folder: Path, ours: str) -> int | str:
 
 
 def _own(path: Path, flags: int) -> int:
-    """A descriptor of the lock's file; what is no file of its own is somebody's trap, and a Problem(ENVIRONMENT)."""
+    """Open the lock file ``path`` and return its descriptor.
+
+    With O_CREAT in a group-writable folder, make a file of this user group-writable. Raises Problem (ENVIRONMENT) for a
+    link, a hard link or an irregular file, which somebody may have planted, and OSError.
+    """
     why = Text("is a symlink") if path.is_symlink() else Text("is not a file of its own")
     cause, hint = Text("the lock {why}; rlpatch did not make it so", why), Text("remove {path}, and try again", path)
     trap = Problem(Kind.ENVIRONMENT, cause, str(path), hint)
@@ -150,7 +162,7 @@ def _own(path: Path, flags: int) -> int:
 
 
 def _flock(descriptor: int) -> bool:
-    """Whether the lock is ours now; a file system that knows no locks lets everybody in."""
+    """Tell whether this process now has the lock; True on a file system without locks. Raises OSError."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -162,7 +174,10 @@ def _flock(descriptor: int) -> bool:
 
 
 def _suffices(path: Path, descriptor: int) -> bool:
-    """Whether the lock keeps everybody out: tried with a second descriptor, and believed of one kernel only."""
+    """Tell whether ``flock`` alone keeps every other process out.
+
+    A second descriptor must fail to lock, and the file system must be one that only one kernel can mount.
+    """
     second = _own(path, os.O_RDWR)
     try:
         return not _flock(second) and mounts.kind(descriptor) in _ONE_KERNEL
@@ -171,9 +186,10 @@ def _suffices(path: Path, descriptor: int) -> bool:
 
 
 def _claim(path: Path, ours: str) -> str:
-    """Empty when the claim is ours now, else what its owner wrote, or ``ours`` when it is worth another try.
+    """Try to claim the lock by a link at ``path``; return "" on success, else the text of the present owner.
 
-    The claim is a link whose text is the owner: made in one step with what it says, or not at all, on NFS, too.
+    Return ``ours`` if another attempt is worthwhile: the owner was dead. A link is created atomically with its text, on
+    NFS, too. Raises Problem (ENVIRONMENT) and OSError.
     """
     there = _make(path, ours)
     if there and _dead(there):
@@ -184,11 +200,11 @@ def _claim(path: Path, ours: str) -> str:
 
 
 def _inherit(path: Path, dead: str, ours: str) -> bool:
-    """Return whether this process alone may remove the claim that a dead process has left.
+    """Tell whether this process alone may remove the claim of the process ``dead``.
 
-    Breaking a stale claim needs a claim of its own, so two processes never both break it: the slower one would remove
-    the claim that somebody made after the quicker one. It is named after the dead claim; if its owner dies, too, it is
-    broken in the same way. Whoever holds the lock next removes it.
+    Breaking a stale claim needs a claim of its own, so two processes never both break it: the slower process would
+    remove a claim made after the quicker one's break. The second claim is named after the dead one, and broken in the
+    same way if its owner dies, too. The next holder of the lock removes it.
     """
     will = path.with_name(f"{CLAIM}.{binascii.crc32(os.fsencode(dead)):08x}")
     other = _make(will, ours)
@@ -196,7 +212,10 @@ def _inherit(path: Path, dead: str, ours: str) -> bool:
 
 
 def _make(path: Path, ours: str) -> str:
-    """Claim the name: empty when it is ours, else what is written there. Raises Problem(ENVIRONMENT), OSError."""
+    """Claim the name ``path`` by a link with the text ``ours``; return "" on success, else the present text.
+
+    Raises Problem (ENVIRONMENT) on a file system without symlinks, and OSError.
+    """
     try:
         with opened(path.parent) as folder:
             folder.make_link(ours, path.name)
@@ -213,6 +232,7 @@ def _make(path: Path, ours: str) -> str:
 
 
 def _read(path: Path) -> str:
+    """Return the text of the claim at ``path``. Raises Problem (ENVIRONMENT) if it is not a link, and OSError."""
     try:
         with opened(path.parent) as folder:
             return folder.link(path.name)
@@ -227,7 +247,7 @@ def _read(path: Path) -> str:
 
 
 def _signature() -> str:
-    """Return what tells of this process, another text each time."""
+    """Return a unique JSON text that identifies this process as an `Owner`."""
     pid = os.getpid()
     words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
     owner = Owner(os.uname().nodename, _boot(), pid, _space(), _started(pid), words[:120])
@@ -235,11 +255,13 @@ def _signature() -> str:
 
 
 def _named(text: str | bytes) -> str:
+    """Return the description of the owner that wrote ``text``; "another process" if the text is not valid."""
     owner = _signed(text)
     return owner.shown if owner else _SOMEBODY
 
 
 def _signed(text: str | bytes) -> Owner | None:
+    """Parse the text of a lock or claim; None if it does not describe an owner."""
     try:
         fields = json.loads(text)
         texts = {name: str(fields[name]) for name in Owner._fields if name != "pid"}
@@ -249,7 +271,7 @@ def _signed(text: str | bytes) -> Owner | None:
 
 
 def _dead(text: str) -> bool:
-    """Whether the owner surely lives no more; of another kernel or container nothing is known, so it lives."""
+    """Tell whether the owner has surely ended; False if it ran under another kernel or in another container."""
     owner = _signed(text)
     if owner is None or not owner.boot or (owner.boot, owner.space) != (_boot(), _space()):
         return False
@@ -268,7 +290,7 @@ def _boot() -> str:
 
 
 def _space() -> str:
-    """The process-number space: two containers of one host do not see each other's processes."""
+    """Return the pid namespace, "" if unknown: containers of one host do not see each other's processes."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -281,7 +303,7 @@ def _started(pid: int) -> str:
 
 
 def _release(folder: Path, ours: str, descriptor: int) -> None:
-    """Let go. What cannot be tidied up stops nothing: the kernel frees the lock, a dead owner's claim is broken."""
+    """Release claim and lock; ignore errors, since the kernel frees the lock and a dead owner's claim is broken."""
     with contextlib.suppress(OSError, Problem):
         if _read(folder / CLAIM) == ours:
             remove(folder / CLAIM)

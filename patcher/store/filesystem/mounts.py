@@ -11,18 +11,18 @@ _MOUNTS = "/proc/self/mountinfo"
 
 
 def kind(descriptor: int) -> str:
-    """The kind of file system that an open file lies on, such as ``ext4``; "" where nothing tells."""
+    """Return the type of the file system of an open file, such as ``ext4``; "" if the kernel does not tell."""
     match = re.search(r"^mnt_id:\s*(\d+)$", kernel_text(f"/proc/self/fdinfo/{descriptor}"), re.MULTILINE)
     return next((kind for number, _source, _point, kind in _mounts() if match and number == match[1]), "")
 
 
 def over(path: Path) -> str:
-    """Return what is mounted at exactly the resolved ``path``, as its own file system names it; "" for nothing."""
+    """Return the path within its own file system that is mounted at exactly ``path`` (resolved); "" for none."""
     return next((source for _number, source, point, _kind in _mounts() if point == str(path)), "")
 
 
 def kernel_text(path: str) -> str:
-    """Return what the kernel says in a file of ``/proc``; "" where it does not say."""
+    """Return the text of a file of ``/proc``; "" if it cannot be read."""
     try:
         return os.fsdecode(Path(path).read_bytes())
     except OSError:
@@ -30,7 +30,7 @@ def kernel_text(path: str) -> str:
 
 
 def _mounts() -> Iterator[tuple[str, str, str, str]]:
-    """The number of each mount, what of its file system is mounted, where, and the kind of that."""
+    """Yield id, mounted path within its file system, mount point and file system type of each mount."""
     for line in filter(None, kernel_text(_MOUNTS).split("\n")):
         # Blanks and backslashes within a field are escaped.
         fields = [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), field) for field in line.split(" ")]

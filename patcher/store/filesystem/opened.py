@@ -32,30 +32,30 @@ class Opened:
         self.descriptor = descriptor
 
     def status(self, name: str = "") -> os.stat_result:
-        """The status of what has that name, of the folder itself without one."""
+        """Return the status of ``name`` in the folder; without a name, that of the folder itself."""
         if not name:
             return os.fstat(self.descriptor)
         return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
     def is_folder(self, name: str) -> bool:
-        """Whether a folder has that name: one that is called like a rest of ours is somebody else's."""
+        """Tell whether ``name`` is a folder; False if nothing has this name."""
         try:
             return stat.S_ISDIR(self.status(name).st_mode)
         except FileNotFoundError:
             return False
 
     def names(self) -> list[str]:
-        """All names in the folder."""
+        """Return all names in the folder, in no particular order."""
         return os.listdir(self.descriptor)
 
     def open(self, name: str, flags: int, mode: int = 0o600) -> int:
-        """A descriptor of the file ``name``; a pipe is not waited for."""
+        """Open the file ``name`` without waiting for a pipe; return the descriptor."""
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         return os.open(name, flags, mode, dir_fd=self.descriptor)
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[BinaryIO]:
-        """The regular file ``name``, open; anything else that has this name is an OSError."""
+        """Yield the regular file ``name`` as a binary stream. Raises OSError for anything else of this name."""
         # Looked at before it is opened, too: to open some devices is to use them.
         require_regular(self.status(name), self.path / name)
         with open(self.open(name, os.O_RDONLY), "rb") as stream:
@@ -63,30 +63,30 @@ class Opened:
             yield stream
 
     def link(self, name: str) -> str:
-        """The text of a link."""
+        """Return the text of the symbolic link ``name``."""
         return os.readlink(name, dir_fd=self.descriptor)
 
     def make_link(self, text: str, name: str) -> None:
-        """Make a link."""
+        """Create the symbolic link ``name`` to ``text``."""
         os.symlink(text, name, dir_fd=self.descriptor)
 
     def replace(self, source: str, target: str) -> None:
-        """Give what is called ``source`` the name ``target``, in one step."""
+        """Rename ``source`` to ``target`` atomically."""
         os.replace(source, target, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove the name, if it is there."""
+        """Remove the file or link ``name`` if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.descriptor)
 
     def remove_folder(self, name: str) -> None:
-        """Remove an empty folder."""
+        """Remove the empty folder ``name``."""
         os.rmdir(name, dir_fd=self.descriptor)
 
     def date(self, atime_ns: int, mtime_ns: int, name: str = "") -> None:
-        """Set the times of what has that name, or of the folder itself, where that is ours to do.
+        """Set the times of ``name``, or of the folder itself without a name.
 
-        A colleague's folder keeps the new ones: that stops nothing, and `preflight` notes it.
+        Do nothing if it belongs to another user: `preflight` notes that.
         """
         try:
             if name:
@@ -98,7 +98,7 @@ class Opened:
                 raise
 
     def sync(self) -> None:
-        """Bring the names to the disk; a file system that cannot is believed to need none."""
+        """Sync the folder's names to the disk; do nothing on a file system that cannot sync folders."""
         try:
             os.fsync(self.descriptor)
         except OSError as error:
@@ -108,7 +108,10 @@ class Opened:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[BinaryIO]:
-    """The regular file at ``path``, wherever links lead; anything else is an OSError, and no pipe is waited for."""
+    """Yield the regular file to which ``path`` leads, links followed, as a binary stream.
+
+    Raises OSError for anything else, and waits for no pipe.
+    """
     require_regular(path.stat(), path)
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:
         require_regular(os.fstat(stream.fileno()), path)
@@ -116,15 +119,15 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 
 
 def require_regular(status: os.stat_result, path: Path) -> None:
-    """Raise OSError where the ``status`` of what lies at ``path`` is not that of a regular file."""
+    """Raise OSError unless ``status``, that of ``path``, is the status of a regular file."""
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, Text("not a regular file"), str(path))
 
 
 def resolved(path: Path) -> Path:
-    """Return where ``path`` leads, links followed; what is not there is taken as it is.
+    """Return ``path`` with links followed; a part that does not exist stays as written.
 
-    Raises Problem(ENVIRONMENT) when somebody makes another thing of a link while it is read.
+    Raises Problem (ENVIRONMENT) if somebody changes a link meanwhile.
     """
     try:
         return Path(os.path.realpath(path))
@@ -135,9 +138,9 @@ def resolved(path: Path) -> Path:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Opened]:
-    """The folder at the absolute ``path``, which must lead there without a link.
+    """Open the folder at the absolute ``path`` for the body of a ``with`` statement; no part may be a link.
 
-    Raises FileNotFoundError where a part is not there, NotADirectoryError where one is a link or a file.
+    Raises FileNotFoundError if a part does not exist, NotADirectoryError if a part is a link or a file.
     """
     descriptor = _reach(path)
     try:
@@ -151,6 +154,7 @@ def opened(path: Path) -> Iterator[Opened]:
 
 
 def _reach(path: Path) -> int:
+    """Open the folder at the absolute ``path``, following no link; return the descriptor. Raises OSError."""
     above, last = [path.anchor, *path.parts[1:-1]], path.name or path.anchor
     descriptor = None
     try:
@@ -163,6 +167,7 @@ def _reach(path: Path) -> int:
 
 
 def _step(name: str, flags: int, descriptor: int | None) -> int:
+    """Open the folder ``name`` in the folder ``descriptor``, which is closed; return the new descriptor."""
     try:
         return os.open(name, flags | _FOLDER, dir_fd=descriptor)
     finally:

@@ -31,11 +31,11 @@ Attributes = Tuple[Tuple[str, str], ...]
 
 
 class Node(NamedTuple):
-    """The content of one path, with everything of it that is put back: a regular file, or a symlink if ``link``.
+    """Everything that is restored at one path: a regular file, or a symlink if ``link`` is not None.
 
-    ``digest`` is the sha256 of a file's bytes (empty for a link). A time that is None is not known, and the
-    file then gets the present one. An owner of -1 is the one that a new file gets by itself. ``attributes`` are the
-    extended ones, access control lists too: names and values in base64.
+    ``digest`` is the sha256 of a file's bytes (empty for a link). A time of None is unknown, and the file gets the
+    present time. An owner of -1 is the default owner of a new file. ``attributes`` are extended attributes with access
+    control lists: names and base64 values.
     """
 
     digest: str
@@ -49,7 +49,7 @@ class Node(NamedTuple):
 
 
 def attributes(file: int | Path) -> Attributes:
-    """The extended attributes of an open file, or of what a path leads to; () where there can be none."""
+    """Return the extended attributes of an open file or of a path's target; () if the system has none."""
     pairs = []
     for name in _listed(file):
         with contextlib.suppress(OSError):  # removed this moment, or known by name only
@@ -58,6 +58,7 @@ def attributes(file: int | Path) -> Attributes:
 
 
 def _listed(file: int | Path) -> list[str]:
+    """Return the sorted names of extended attributes; empty if unsupported. Raises OSError."""
     if not hasattr(os, "listxattr"):
         return []
     try:
@@ -69,10 +70,10 @@ def _listed(file: int | Path) -> list[str]:
 
 
 def give(descriptor: int, node: Node) -> None:
-    """Give a new, private file the owner, mode and attributes of ``node``; OSError where it cannot have them.
+    """Give a new, private file the owner, mode and attributes of ``node``. Raises OSError if that is impossible.
 
-    A group that we are not in is no failure: then everybody but the owner may do what both the group and the others
-    could. First the lists that the folder has left are taken away, then the owner changes, and the mode comes last.
+    A group that this process is not in is no error: the mode is then narrowed to what both group and others may do.
+    Inherited lists are removed first, then the owner changes, and the mode is set last.
     """
     forget(descriptor, ACL)
     status, mode = os.fstat(descriptor), node.mode & _MODE
@@ -93,12 +94,14 @@ def give(descriptor: int, node: Node) -> None:
 
 
 def _own(descriptor: int, uid: int, gid: int) -> None:
+    """Change the owner of an open file (-1: keep). Raises OSError, also for an id unknown in this container."""
     if (uid != -1 and not known("user", uid)) or (gid != -1 and not known("group", gid)):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     os.fchown(descriptor, uid, gid)
 
 
 def _set(descriptor: int, name: str, value: str) -> None:
+    """Set an extended attribute to a base64 ``value``, unless the value is empty or already set. Raises OSError."""
     if value and (name, value) not in attributes(descriptor):
         try:
             os.setxattr(descriptor, name, binascii.a2b_base64(value))
@@ -107,10 +110,10 @@ def _set(descriptor: int, name: str, value: str) -> None:
 
 
 def tried(path: Path, node: Node) -> Node | None:
-    """The rights of a new file in the folder ``path`` that `give` was called on; None where that cannot be tried.
+    """Return ``node`` with the rights that a new file in ``path`` gets from `give`; None if that cannot be tried.
 
-    The file has no name and is gone with its descriptor: nobody sees it, and the folder keeps its times. Raises OSError
-    where `give` does: what a new file may have, down to its label, the kernel alone knows.
+    The test file has no name, so nobody sees it and the folder keeps its times. Only the kernel knows which rights,
+    down to the label, a new file may have. Raises OSError if `give` does.
     """
     with opened(path) as folder:
         try:
@@ -126,13 +129,16 @@ def tried(path: Path, node: Node) -> Node | None:
 
 
 def forget(descriptor: int, *names: str) -> None:
-    """Take attributes away that a new file or folder has of its folder."""
+    """Remove those of the attributes ``names`` that a new file or folder inherited from its parent."""
     for name in {*names}.intersection(_listed(descriptor)):
         os.removexattr(descriptor, name)
 
 
 def plain_folder(descriptor: int, like: int | None = None) -> None:
-    """Take the lists of an own, new folder away, or give it, and what is made in it, the one of the folder ``like``."""
+    """Remove the access control lists that a new folder inherited.
+
+    With the folder ``like``, copy the list of ``like`` to the folder and to everything created in it. Raises OSError.
+    """
     forget(descriptor, ACL, _INHERITED)
     if like is not None:
         allowed = dict(attributes(like)).get(ACL, "")
@@ -141,7 +147,7 @@ def plain_folder(descriptor: int, like: int | None = None) -> None:
 
 
 def without_group(mode: int) -> int:
-    """``mode`` for a file of another group: what both the members of the old one and the others could do."""
+    """Return ``mode`` for a file of another group: what both the old group and all others could do."""
     return mode & ~0o077 | (mode >> 3 & mode & 0o7) * 0o11
 
 
@@ -150,7 +156,7 @@ def _has_list(node: Node) -> bool:
 
 
 def like(node: Node, present: Node | None) -> Node:
-    """``node`` with the rights of the ``present`` one in its place, so that what others have set meanwhile stays."""
+    """Return ``node`` with the owner of ``present``, and with its mode and attributes if both are files."""
     if present is None:
         return node
     node = node._replace(uid=present.uid, gid=present.gid)
@@ -160,9 +166,10 @@ def like(node: Node, present: Node | None) -> Node:
 
 
 def copied(node: Node, file: Node, target: Path, root: Path) -> Node:
-    """Return the regular file that may take the place of ``node``: of a link to ``file`` at ``target``, or of it.
+    """Return the regular file, with its rights, that may replace ``node``.
 
-    If parent directories outside of ``root`` hide the original, narrow the copy's mode accordingly.
+    ``node`` is ``file`` itself, or a link to ``file`` at ``target``. If parent directories outside of ``root`` hide the
+    original, the mode is narrowed accordingly. A copy for another owner or group gets no attributes.
     """
     if node.link is None:
         return file._replace(mode=file.mode & _MODE)
@@ -173,9 +180,9 @@ def copied(node: Node, file: Node, target: Path, root: Path) -> Node:
 
 
 def reachable(path: Path, root: Path, file: Node) -> int:
-    """The mode of ``file`` without the bits for those whom folders above keep from it, though not from ``root``.
+    """Return the mode of ``file`` without the bits for users who cannot reach ``path`` but can reach ``root``.
 
-    Members of the group of a folder and of that of the file are not told apart.
+    Members of a folder's group are not told apart from members of the file's group.
     """
     mode = file.mode & _MODE
     for folder in path.parents:
@@ -192,13 +199,19 @@ def reachable(path: Path, root: Path, file: Node) -> int:
 
 
 def backup(path: Path, root: Path, file: Node) -> Node:
-    """Owner and mode of a copy of ``file`` in the store, which lies above the folders that may keep others out."""
+    """Return owner and mode for a backup of ``file``, which lies at ``path``, in the store of ``root``.
+
+    The mode is narrowed, because the store is not below the folders that may keep others out.
+    """
     mode = reachable(path, root, file) & (0o700 if _has_list(file) else 0o777)
     return Node("", None, mode, file.uid if can_own(file.uid) else -1, file.gid)
 
 
 def unkept(plain: Node, file: Node, path: Path) -> str:
-    """Return what a replaced file at ``path`` would lack of ``plain``, or give away of ``file``; empty when nothing."""
+    """Return why a replacement at ``path`` cannot have the rights ``plain``, or would expose ``file``; "" if it can.
+
+    Rights that would be lost are owner, group, mode and attributes.
+    """
     if not can_own(plain.uid):
         return Text("the file belongs to {called}, and a replaced one would not", _called("user", plain.uid))
     if plain.uid not in (os.geteuid(), file.uid) and not file.mode & 0o004:
@@ -221,12 +234,12 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
 
 
 def lost_group(gid: int, path: Path) -> str:
-    """The group, if a replaced file at ``path`` cannot be of it; empty when it can."""
+    """Return the name of the group ``gid`` if a new file at ``path`` cannot belong to it, else ""."""
     return "" if in_group(gid, os.stat(path.parent)) else _called("group", gid)
 
 
 def _called(what: str, number: int) -> str:
-    """A user or a group in a message about what we cannot do."""
+    """Return the name of a user or group that this process cannot give a file to, for a message."""
     if what == "user":
         return Text("user {uid}", number) if known(what, number) else Text("a user that this container does not know")
     if not known(what, number):
@@ -240,21 +253,21 @@ def _can_set(name: str) -> bool:
 
 
 def can_own(uid: int) -> bool:
-    """Whether a new file of ours can belong to the user."""
+    """Tell whether this process can create a file that belongs to the user ``uid``."""
     return uid == os.geteuid() or (os.geteuid() == 0 and known("user", uid))
 
 
 def in_group(gid: int, folder: os.stat_result) -> bool:
-    """Whether a new file of ours in ``folder`` can be of the group."""
+    """Tell whether this process can create a file of the group ``gid`` in ``folder``."""
     inherited = bool(folder.st_mode & stat.S_ISGID) and folder.st_gid == gid
     ours = os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups())
     return inherited or (ours and known("group", gid))
 
 
 def known(what: str, number: int) -> bool:
-    """Whether a ``user`` or a ``group`` has a number of its own here.
+    """Tell whether a ``user`` or ``group`` id is mapped in this user namespace.
 
-    A rootless container shows all whom it does not know as nobody: a file of that number belongs to somebody else.
+    A rootless container shows every unmapped user as nobody, so a file of nobody belongs to somebody else.
     """
     ranges = _ranges(what)
     if ranges in ([], [(0, 0, 2**32 - 1)]):
@@ -264,22 +277,22 @@ def known(what: str, number: int) -> bool:
 
 
 def numbering() -> str:
-    """Return how users and groups are numbered here: inside of a container the same ones have other numbers."""
+    """Return a text that identifies the mapping of user and group ids, which differs inside of a container."""
     return f"{_ranges('user')} {_ranges('group')}"
 
 
 def _ranges(what: str) -> list[tuple[int, ...]]:
-    """First number, the same outside, and how many follow; [] where the kernel does not say."""
+    """Return rows of first id, first id outside, and count of the id mapping; [] if the kernel does not tell."""
     return [tuple(map(int, line.split())) for line in kernel_text(f"/proc/self/{what[0]}id_map").splitlines()]
 
 
 def shared(root: os.stat_result) -> bool:
-    """Whether a folder is a group's to write in, and nobody's outside of it."""
+    """Tell whether only the owner and one group can write in a folder, and others cannot."""
     return root.st_mode & 0o1022 == 0o020
 
 
 def believed(store: os.stat_result, root: os.stat_result) -> str:
-    """Say why a store is not to be believed; "" if only those can have written it who may change the root."""
+    """Return why a store is not to be trusted; "" if only users who may change the root can have written it."""
     ours = shared(root) and store.st_gid == root.st_gid
     if store.st_mode & 0o002 or (store.st_mode & 0o020 and not ours):
         return Text("can be written by others")
@@ -292,12 +305,12 @@ def believed(store: os.stat_result, root: os.stat_result) -> str:
 
 
 def recorded(pairs: Attributes) -> Attributes:
-    """The attributes that a record may tell of: those that everybody may set on an own file."""
+    """Return the attributes that a record may restore: those that every user may set on a file of theirs."""
     return tuple((name, value) for name, value in pairs if name.startswith("user.") or name == ACL)
 
 
 def differences(expected: Node, present: Node) -> str:
-    """Return what others have changed of the rights of a file, for people; empty when nothing."""
+    """Return a text on how mode, owner and attributes of a file have changed; "" if they have not."""
     changed = []
     if expected.mode & _MODE != present.mode & 0o7777:
         changed.append(Text("its mode is {mode:04o}, it was {mode_before:04o}", present.mode, expected.mode))
