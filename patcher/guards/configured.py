@@ -41,7 +41,12 @@ _NO_CONFIG = Text("its configuration is not here, or only known when it runs; --
 
 
 def configured(application: Application, checked: Checked, config: Path | None, reading: Reading) -> list[GuardResult]:
-    """Return one result per profiler of the application. Raises Problem(USAGE) if ``config`` is no configuration."""
+    """Return the results for each profiler that a Hydra ``application`` can switch on.
+
+    The configuration file ``config`` is used instead of the one that the launch names. A configuration that cannot be
+    read gives UNKNOWN, but is not added to the hidden places of the caller's ``reading``. Raises Problem (USAGE) if
+    ``config`` is no YAML file.
+    """
     if config is not None:
         _check(config)
     reading = replace(reading, hidden=[*reading.hidden])  # an override hides nothing of the environment
@@ -71,7 +76,7 @@ def configured(application: Application, checked: Checked, config: Path | None, 
 
 
 def _check(config: Path) -> None:
-    """Raise Problem(USAGE) for a file that Hydra does not read."""
+    """Raise Problem (USAGE) unless ``config`` is an existing file that ends in .yaml."""
     if config.suffix != ".yaml" or not config.is_file():
         reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("there is no such file")
         hint = Text("name the YAML file that configures the run")
@@ -79,14 +84,14 @@ def _check(config: Path) -> None:
 
 
 def _takes_others(application: Application, reading: Reading) -> bool:
-    """Return whether a configuration that was read is made of others than the packaged ones."""
+    """Tell whether a configuration file that was read includes others than the packaged configurations."""
     packaged = "|".join((r"_self_|\S+://.*", *application.defaults))
     takes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")
     return any(takes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
 
 
 def _is_of_the_project(text: LaunchText, root: Path | None) -> bool:
-    """Return whether a text stands in a program of the project itself, which reads the names that others set."""
+    """Tell whether ``text`` stands in a program below ``root`` that runs Hydra: such a program only reads names."""
     file = Path(text.where.rpartition(":")[0])
     is_inside = root is not None and file.is_file() and file.resolve().is_relative_to(root.resolve())
     return is_inside and bool(re.search(_MAIN, text_of(file)))
@@ -95,7 +100,10 @@ def _is_of_the_project(text: LaunchText, root: Path | None) -> bool:
 def _results(
     profiler: str, application: Application, checked: Checked, composed: Sequence[tuple[Start, Any]], reading: Reading
 ) -> list[GuardResult]:
-    """Return the results for one profiler; hidden text makes it UNKNOWN unless it is surely ON."""
+    """Return the results for one profiler, the last one OFF; hidden text adds UNKNOWN unless a result is ON.
+
+    ``composed`` has each start with its configuration.
+    """
     of_profiler = (switch for switch in application.switches if switch.profiler == profiler)
     switches = [*filter(checked.release.has, of_profiler)]
     why = switches[0].why if switches else Text("no switch of it exists in this release")
@@ -115,7 +123,10 @@ def _results(
 def _starts(
     application: Application, root: Path | None, config: Path | None, reading: Reading
 ) -> Iterator[tuple[Start, Path | None]]:
-    """Yield the starts of the application with their overrides for words, and their configurations if they are here."""
+    """Yield each start of the application, reduced to its overrides, with its configuration file (None: not here).
+
+    Record in ``reading`` why the configuration of a start is hidden, and the lines of configuration files.
+    """
     if config is not None and not any(start.words[0] for start in reading.starts):
         _read(config, application, root, reading)
         yield Start(str(config), (), {}, "python", sure=True), config
@@ -140,7 +151,10 @@ def _starts(
 
 
 def _program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
-    """Return where the words begin behind a program of the application, or 0, and its file if it is here."""
+    """Return the index of the first word after a program of the application, and the program's file.
+
+    The index is 0 if the start runs no such program; the file is None if it is not on this machine.
+    """
     folders = (*start.folders, *([root] if root else []))
     for at, (before, word) in enumerate(pairwise(("", *start.words)), 1):
         is_module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
@@ -156,7 +170,11 @@ def _program(application: Application, root: Path | None, start: Start) -> tuple
 def _configuration(
     application: Application, root: Path | None, program: Path | None, start: Start, typed: Mapping[str, str]
 ) -> tuple[Path | None, bool]:
-    """Return the configuration of a start if it is here, and whether it is known: it is here, or packaged."""
+    """Return the configuration file of a start (None: not here), and whether the configuration is known.
+
+    A configuration is known if its file is here or the project packages it. ``typed`` has the options of the command
+    line: p for the path, n for the name, d for the directory.
+    """
     if "d" in typed or not is_known("".join(typed.values())):
         return None, False
     main = re.search(_MAIN, text_of(program)) if program else None  # the program names one in its code
@@ -171,7 +189,7 @@ def _configuration(
 
 
 def _read(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
-    """Take in the lines of a configuration of the user's; those that the project packages name nothing."""
+    """Add the lines of the user's configuration ``file`` to ``reading``; skip one that the project packages."""
     if root and file.resolve().is_relative_to((root / application.packages[0]).resolve()):
         return
     for number, line in enumerate(text_of(file).splitlines(), 1):
@@ -179,7 +197,7 @@ def _read(file: Path, application: Application, root: Path | None, reading: Read
 
 
 def _is_missing(word: str, home: Path) -> bool:
-    """Return whether an override takes an option of a group that is not here, or changes where groups are."""
+    """Tell whether an override selects an option of a group that is not in ``home``, or moves the search path."""
     key, _, value = word.lstrip("+").partition("=")
     group = home / key.partition("@")[0]
     takes_option = re.search("[@/]|^hydra.searchpath", key) or group.is_dir()
@@ -190,7 +208,10 @@ def _is_missing(word: str, home: Path) -> bool:
 
 
 def _composed(application: Application, root: Path | None, start: Start, file: Path | None) -> Any:
-    """Return the configuration of a start, or the reason why it is not known."""
+    """Return the configuration that Hydra composes for a start, or a text with the reason why it cannot.
+
+    ``file`` is the main configuration, None if missing. Words that are known only at run time become a placeholder.
+    """
     try:
         import yaml
 
@@ -220,7 +241,7 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
 
 
 def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading: Reading) -> GuardResult:
-    """Return the severest answer of the switches of one profiler to what a start composes."""
+    """Return the severest result of one profiler's ``switches`` for ``config``, the configuration of ``start``."""
     switch = max(switches, key=lambda switch: _state(switch, config).severity)
     state, values, reason = _state(switch, config), _values(switch, config), ""
     set_keys = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
@@ -246,7 +267,7 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
 
 
 def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
-    """Return what the keys of a switch are in a configuration, None for one that is not there."""
+    """Return the values of a switch's keys in a configuration: None if missing, a placeholder if unresolvable."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -266,7 +287,10 @@ def _state(switch: ConfigSwitch, config: Any) -> State:
 
 
 def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Sequence[str]) -> str:
-    """Return the override that switches all of them off, tried in the configuration; empty if there is none."""
+    """Return one override, tried out in ``config``, that switches all ``switches`` off; "" if there is none.
+
+    Keys in ``typed``, which the user has set as overrides, are tried first.
+    """
     from omegaconf import OmegaConf
 
     offs = {key.name: key.values[0] for switch in switches for key in switch.keys}
@@ -282,5 +306,5 @@ def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Sequence[str])
 
 
 def _typed(value: object) -> str:
-    """Return a value as one types it in an override, with … for what is not known."""
+    """Return ``value`` in the syntax of an override, with … for parts known only at run time."""
     return "null" if value is None else str(value).replace(", ", ",").replace(_UNKNOWN, "…")

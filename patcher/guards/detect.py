@@ -23,9 +23,9 @@ _WORDS = Text("some of its words are only known when it runs")
 
 
 def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[GuardResult, ...]:
-    """Return one result per profiler and way to switch it on, the severest first, and one OFF if it is off everywhere.
+    """Return the results per profiler and place, the severest first; one OFF for a profiler that is off everywhere.
 
-    With ``severe`` what is off is left out. Raises Problem(USAGE) if the script, or one that the command names, or the
+    With ``severe``, leave out OFF. Raises Problem (USAGE) if the script, a script that the command names, or the
     configuration cannot be read.
     """
     application = checked.application
@@ -42,7 +42,7 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
 def _unnamed(
     checked: Checked, launch: Launch, reading: Reading, results: Sequence[GuardResult]
 ) -> Iterator[GuardResult]:
-    """Yield what is to say of each profiler where no text names it."""
+    """Yield OFF for each profiler, preceded by UNKNOWN if hidden text may switch it on and no result says more."""
     places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
     where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
     not_off = {result.profiler for result in results if result.state is not State.OFF}
@@ -56,7 +56,10 @@ def _unnamed(
 
 
 def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, ...]:
-    """Return the results that count, the severest first: one at each place, or one that is off."""
+    """Return the results that count, the severest first: one per profiler and place.
+
+    OFF is kept, unless ``severe``, for a profiler without any other result.
+    """
     places: dict[tuple[str, str], GuardResult] = {}
     for result in sorted(results, key=lambda result: -result.state.severity):
         if result.state is not State.OFF:
@@ -67,7 +70,10 @@ def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, .
 
 
 def _results(switch: Switch, launch: Launch, reading: Reading) -> list[GuardResult]:
-    """Return what a launch says of a switch: of several places the severest, the last one that is as severe."""
+    """Return the severest result of ``switch``, the last of equals; empty if the launch does not mention it.
+
+    An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
+    """
     if switch.form is Form.VARIABLE:
         results = _variable(switch, launch.environ.get(switch.name), reading)
     else:
@@ -84,6 +90,10 @@ def _results(switch: Switch, launch: Launch, reading: Reading) -> list[GuardResu
 
 
 def _judged(switch: Switch, state: State, where: str, text: str, reason: str = "") -> GuardResult:
+    """Return the result for ``switch`` in ``state`` at the place ``where``, with advice to switch it off.
+
+    ``text`` is the text at this place, ``reason`` why the state is unknown.
+    """
     off: str = Text("nothing to do") if state is State.OFF else switch.off
     if state is not State.OFF and where != ENVIRONMENT:
         line = within_sentence(where)
@@ -94,7 +104,10 @@ def _judged(switch: Switch, state: State, where: str, text: str, reason: str = "
 
 
 def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return the first text that names a switch and is not plain; of a variable, plain is what sets it."""
+    """Return an UNKNOWN result for the first text that names ``switch`` and is not plain, else nothing.
+
+    For a variable, only a plain assignment is plain.
+    """
     name = switch.name.lstrip("-/").replace("-", "[-_]")
     is_variable = switch.form is Form.VARIABLE
     names = rf"\b{name}\b" if is_variable else rf"(?<![\w-])(--)?{name}(?![\w-])"
@@ -106,6 +119,10 @@ def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
 
 
 def _variable(switch: Switch, value: str | None, reading: Reading) -> list[GuardResult]:
+    """Judge an environment variable, whose initial ``value`` is None if unset, at each start of the launch.
+
+    Return the results that are ON or ARMED, else all; a text that names the variable and is not plain gives UNKNOWN.
+    """
     if results := _unclear(switch, reading):
         return results
     name = switch.name
@@ -128,13 +145,14 @@ def _variable(switch: Switch, value: str | None, reading: Reading) -> list[Guard
 
 
 def _option(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Judge the option among the words in all of vLLM's spellings; later words override."""
+    """Judge a command-line option at each start, in every spelling of vLLM; later words override earlier ones."""
     decides = any(re.search("|".join((*switch.keys, "[\0\1]")), text.text) for text in reading.texts)
     unclear = _unclear(switch, reading) if decides else []
     return unclear or [result for start in reading.starts for result in _options(switch, start, reading)]
 
 
 def _options(switch: Switch, start: Start, reading: Reading) -> list[GuardResult]:
+    """Judge a command-line option of one ``start``; return at most one result, none without the option."""
     values, words, reason = dict[str, str](), list[str](), ""
     for word, following in pairwise((*start.words, OUTSIDE)):
         head, equals, value = word.partition("=")
@@ -159,14 +177,17 @@ def _options(switch: Switch, start: Start, reading: Reading) -> list[GuardResult
 
 
 def _may_be_among(switch: Switch, words: Sequence[str]) -> bool:
-    """Return whether a word of the switch's programs that only the run tells may be the option."""
+    """Tell whether a word that is known only at run time may be the option.
+
+    Only the words of the switch's own programs count.
+    """
     takes_no_value = f"{switch.flags}|{switch.files}|(?!-|serve$).*|.*=.*"
     is_any = any(word == OUTSIDE and re.fullmatch(takes_no_value, before) for before, word in pairwise(("", *words)))
     return is_any and any(switch.programs and re.fullmatch(switch.programs, word) for word in words)
 
 
 def _object(switch: Switch, text: str) -> dict[str, str]:
-    """Return the keys of a JSON object as words; a text that is none leaves the deciding keys unknown."""
+    """Return a JSON object as texts by key; invalid JSON leaves the keys that decide unknown."""
     try:
         keys = (json.loads(text.strip() or "null") or {}).items()
     except (ValueError, RecursionError, AttributeError):
@@ -175,7 +196,7 @@ def _object(switch: Switch, text: str) -> dict[str, str]:
 
 
 def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Judge a program or a request that starts it; one that surely runs before one that may."""
+    """Judge a program or a request that starts the profiler; a start that surely runs counts first."""
     starts = _requests(switch, reading)
     if switch.form is Form.PROGRAM:
         starts = sorted(
@@ -188,7 +209,7 @@ def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
 
 
 def _requests(switch: Switch, reading: Reading) -> list[Start]:
-    """Return the starts that make an armed profiler record, those that surely run first."""
+    """Return the starts that make an armed profiler record, the ones that surely run first."""
     starts = list[Start]()
     for start in reading.starts:
         for row in switch.requested_by:

@@ -47,7 +47,10 @@ option contains the name of a variable."""
 
 
 class HookGap(NamedTuple):
-    """A place where processes begin without the hook, and what to write instead; ``sure`` if a launch surely passes."""
+    """A place where processes start without the hook; ``instead`` says what to write.
+
+    ``sure`` tells whether the launch certainly passes the place.
+    """
 
     where: str
     found: str
@@ -57,14 +60,18 @@ class HookGap(NamedTuple):
 
 
 def submitted(variable: str) -> str:
-    """Return what `ray job submit` needs beside its other options; nothing where no `rlpatch run` is around it."""
+    """Return the shell words that `ray job submit` needs besides its other options.
+
+    The shell expands them to nothing outside of `rlpatch run`. ``variable`` names the variable with the hook's package.
+    """
     return f'${{{variable}:+--runtime-env-json "{{\\"py_modules\\": [\\"${variable}\\"]}}"}}'
 
 
 def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
-    """Return the places of a launch at which the hook is lost, one for each line; ``variable`` names the hook's module.
+    """Return the places of a launch at which processes lose the hook, one per line of a file.
 
-    Raises Problem(USAGE) where a script that is named cannot be read.
+    ``variable`` names the environment variable with the hook's module. Raises Problem (USAGE) if a script that the
+    launch names cannot be read.
     """
     starts, gaps = read(launch).starts, dict[str, HookGap]()
     for start in starts:
@@ -83,7 +90,10 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
 
 
 def _elsewhere(start: Start, variable: str) -> Iterator[HookGap]:
-    """Yield a gap where the words of a command leave the environment or the folder of the run."""
+    """Yield a gap if the command of ``start`` drops the environment, or leaves the folder of the run.
+
+    ``variable`` names the hook's module and appears in the advice.
+    """
     words = [*dropwhile(lambda word: "=" in word, start.words)]
     text = " ".join((*map(basename, words[:1]), *words[1:]))
     is_sure = start.sure and not text.startswith("sudo")

@@ -90,7 +90,7 @@ _INPUT = Text("what it reads as its input is only known when it runs")
 class LaunchText(NamedTuple):
     """A word of a command, or a line of a file, without quotes.
 
-    ``plain`` says that the launch surely passes there, and exports or starts Python with it.
+    ``plain`` tells that the launch surely passes there, and exports the text or starts Python with it.
     """
 
     where: str
@@ -99,10 +99,10 @@ class LaunchText(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A command with its words and the variables that it gets or exports, None for one that it unsets.
+    """A command with its words and the variables that it gets or exports (None: it unsets the variable).
 
-    ``program`` is the name of Python or a launcher of it, or empty where the program is another one and may run
-    somewhere else, or without the environment. ``sure`` says that the launch certainly passes by.
+    ``program`` is the name of Python or of a launcher of Python; "" for another program, which may run elsewhere or
+    without the environment. ``sure`` tells that the launch certainly runs the command.
     """
 
     where: str
@@ -115,7 +115,7 @@ class Start(NamedTuple):
 
 @dataclass
 class Reading:
-    """All that was read of a launch; modules of the ``packages`` are not read."""
+    """Everything that was read of a launch; Python modules of ``packages`` are not read."""
 
     packages: tuple[str, ...] = ()
     texts: list[LaunchText] = field(default_factory=list)
@@ -124,13 +124,16 @@ class Reading:
     written: set[str] = field(default_factory=set)  # names of files that the launch writes
 
     def place(self, text: str, default: str) -> str:
-        """Return where a text stands, the last time; ``default`` if it stands nowhere."""
+        """Return the last place where ``text`` stands; ``default`` if it stands nowhere."""
         literal = re.split("[\0\1]", text)[0] or text
         return next((line.where for line in reversed(self.texts) if literal in line.text), default)
 
 
 def read(launch: Launch, packages: tuple[str, ...] = ()) -> Reading:
-    """Return the texts of a launch and what it starts. Raises Problem(USAGE) where a named script cannot be read."""
+    """Return the texts, starts and hidden places of a launch.
+
+    Modules of ``packages`` are not read. Raises Problem (USAGE) if a script that the user names cannot be read.
+    """
     result = Reading(packages)
     typed = [launch.command] if launch.command else []
     if launch.script is not None:
@@ -147,41 +150,41 @@ def read(launch: Launch, packages: tuple[str, ...] = ()) -> Reading:
 
 
 def within_sentence(where: str) -> str:
-    """Return the name of a place as it stands in a sentence."""
+    """Return a place in the form for the middle of a sentence."""
     return Text("the command after --") if where == COMMAND else where
 
 
 def normal(text: str) -> str:
-    """Return a text without quotes and backslashes, so that a name stands in it in one piece."""
+    """Return ``text`` without quotes, backslashes and line continuations, so that a name is in one piece."""
     return re.sub(r"\\\n|[\"'\\]", "", text)
 
 
 def is_hidden(word: str) -> bool:
-    """Return whether a word may name anything: its key is not known, or put together from pieces."""
+    """Tell whether ``word`` may set any key: the part before = is unknown or joined from expansions."""
     key = word.partition("=")[0].strip("[]'\",")
     is_path = re.match(r"[\0\1]+/", key)
     return not is_path and (OUTSIDE in key or (INSIDE in key and key != INSIDE))
 
 
 def is_known(text: str) -> bool:
-    """Return whether nothing of a text is left to the run."""
+    """Tell whether ``text`` contains no part that is known only at run time."""
     return OUTSIDE not in text and INSIDE not in text
 
 
 def shown(text: object) -> str:
-    """Return a text as a person may read it, with … for what is not known."""
+    """Return ``text`` for people, with … for each part that is known only at run time."""
     return re.sub("[\0\1]+", "…", str(text))
 
 
 def find(word: str, folders: Iterable[Path]) -> Path | None:
-    """Return the file that a word names, in the first of some folders that has it."""
+    """Return the file ``word`` in the first of ``folders`` that has it; None without such a file or a known word."""
     with suppress(OSError, ValueError):  # ValueError for a mark
         return next((folder / word for folder in folders if is_known(word) and (folder / word).is_file()), None)
     return None
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a file of the launch. Raises Problem(USAGE) where it cannot be read."""
+    """Return the text of a file of the launch. Raises Problem (USAGE) if it cannot be read."""
     try:
         with reading(path) as file:
             return file.read().decode("utf-8", "replace")
@@ -195,7 +198,10 @@ def text_of(path: Path) -> str:
 
 @dataclass
 class _Reader:
-    """A reader at a place of a launch. Copies for the files that it names share what all of them assign."""
+    """Reader at one place of a launch, which adds to ``result``.
+
+    Copies for files that the launch names share the assigned ``values``.
+    """
 
     result: Reading
     environ: Mapping[str, str]
@@ -220,6 +226,7 @@ class _Reader:
         self.result.hidden.append(Hidden(where, shown(text)[:200], reason))
 
     def script(self, text: str, line: int = 1) -> None:
+        """Read a shell script that begins at ``line``; one that cannot be split into commands is only searched."""
         try:
             commands = split(text, line)
             for command in commands:
@@ -231,14 +238,18 @@ class _Reader:
             self.hide(Text("it cannot be split into commands"), str(self.path or ""))
 
     def inner(self, text: str, line: int) -> None:
-        """Read what an expansion or another shell runs: nothing of it is plain."""
+        """Read shell text of an expansion or an inner shell; nothing in it counts as plain."""
         if self.nested < _NESTED:
             replace(self, nested=self.nested + 1, plain=False).script(text, line)
         else:
             self.hide(Text("it stands in too many quotes and expansions"), text)
 
     def file(self, word: str, *, plain: bool = False) -> None:
-        """Read a file that the launch names: a script, a program in Python, or settings."""
+        """Read the file ``word`` that the launch names: a script, a Python program or settings.
+
+        Record as hidden a file that is missing, too large, written by the launch or named too many levels down. Raises
+        Problem (USAGE) if it cannot be read.
+        """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         if not is_written and ((word in self.files and not plain) or (not path and re.fullmatch(_SETS_UP, word))):
             return
@@ -256,9 +267,9 @@ class _Reader:
             (reader.script if is_shell else reader.python)(text, 1)
 
     def python(self, text: str, line: int) -> None:
-        """Search Python, or settings, from ``line`` on for names, also in joined strings; note what hides names.
+        """Add the lines of Python or settings from ``line`` on, also with adjacent strings joined.
 
-        The scripts of a shell that it names are read, too.
+        Record as hidden the first code that computes names. Read the shell scripts that the text names.
         """
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
         self.note(text, line)
@@ -272,7 +283,7 @@ class _Reader:
     # --- words ---
 
     def learn(self, command: ShellCommand) -> None:
-        """Take in what a command assigns and writes, wherever it stands."""
+        """Record the values that a command assigns and the files that it writes, whether it runs or not."""
         self.clear.clear()
         words = _stripped(command)
         texts = [word.text for word in dropwhile(lambda word: _ASSIGNS(word.raw), words)]
@@ -293,9 +304,9 @@ class _Reader:
         self.result.written.update(basename(word.text) for direction, word in command.redirects if ">" in direction)
 
     def value(self, raw: str) -> str:
-        """Return what an expansion comes to: the text where only one is possible, or a mark.
+        """Return the text of an expansion if only one is possible, else the mark INSIDE or OUTSIDE.
 
-        Behind the plain part of a script, a variable with one value may also be empty.
+        After the plain part of a script, a variable with one value may also be empty.
         """
         if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):
             return ""
@@ -318,7 +329,10 @@ class _Reader:
         return INSIDE if self.is_clear(raw) else OUTSIDE
 
     def is_clear(self, raw: str) -> bool:
-        """Return whether an expansion comes to whole names that stand among the texts."""
+        """Tell whether an expansion yields only whole words that are among the texts that were read.
+
+        Adds the words of its possible values to the texts.
+        """
         if raw not in self.clear:
             self.clear[raw] = True  # where a variable refers to itself, its other values decide
             match = re.fullmatch(_PARAMETER, raw)
@@ -337,14 +351,14 @@ class _Reader:
         return self.clear[raw]
 
     def marks(self, word: Word) -> list[str]:
-        """Return a word as it expands: one that is an expansion comes to no word, or several."""
+        """Return the words to which ``word`` expands: a lone unquoted expansion may be no word or several."""
         mark = word.marked(self.value)
         return mark.split() if re.fullmatch(r"\"?\$(\w+|[@*]|\{[^}]*\})\"?", word.raw) else [mark]
 
     # --- commands ---
 
     def command(self, command: ShellCommand) -> None:
-        """Take in a command: what it sets, what it starts, and the files that it names."""
+        """Record what a command sets and starts, read the files that it names, and update ``plain``."""
         words = _stripped(command)
         sources = [*words, *(word for _, word in command.redirects)]
         self.line = min((word.line for word in sources), default=self.line)
@@ -363,7 +377,7 @@ class _Reader:
         self.plain = is_plain and self.passes(call) and not re.search(_DIVERTS, " ".join(word.raw for word in words))
 
     def start(self, call: _Call, *, is_plain: bool) -> None:
-        """Take in what a command assigns and starts."""
+        """Record the constants that a command assigns, and the start of its program."""
         pairs = [word.partition("=") for word in call.variables]
         for variable, _, value in pairs if not (call.texts or self.nested) else ():
             if is_known(value) and len(value) < _LONGEST and variable not in self.environ:
@@ -375,7 +389,7 @@ class _Reader:
             self.result.starts.append(Start(place, (*call.marks,), variables, program, is_plain, self.folders))
 
     def passes(self, call: _Call) -> bool:
-        """Return whether a script surely goes on behind a command, and means the same."""
+        """Tell whether a script surely goes on after a command, with the same meaning."""
         is_passed = not call.own or re.fullmatch(_PASSES_ALWAYS if self.fails else _PLAIN, call.shape)
         may_fail = self.fails and not all(map(is_known, call.marks))
         is_edited = self.result.written & {*map(basename, call.own)} and not re.fullmatch(_WRITES, call.program)
@@ -383,7 +397,7 @@ class _Reader:
         return bool(is_passed) and not (may_fail or is_edited or any(map(is_hidden, call.marks)))
 
     def follow(self, command: ShellCommand, call: _Call) -> None:
-        """Read what a command gives to what it starts: files, texts and inputs; note what it hides."""
+        """Read the files, texts and input that a command passes on; record as hidden what cannot be read."""
         text = " ".join(call.own)
         documents = [word for direction, word in command.redirects if direction == "<<<"]
         if re.fullmatch(_COMPUTED, call.shape):
@@ -401,7 +415,7 @@ class _Reader:
             self.programs(command, call, documents)
 
     def inputs(self, command: ShellCommand, documents: list[Word], text: str) -> None:
-        """Read the here-documents that a shell runs; what else it reads is hidden."""
+        """Read the here-documents that a shell runs; record any other input as hidden."""
         is_fed = command.before == "|" or any(direction in ("<", "<>") for direction, _ in command.redirects)
         if is_fed or not (documents or re.match(r"ssh|pdsh|[\0\1]", text)):
             self.hide(_INPUT, text)
@@ -409,14 +423,17 @@ class _Reader:
             self.inner(document.raw.replace("\\$", "$"), document.line)
 
     def shell(self, words: list[str]) -> None:
-        """Read the script that a shell runs: plain if the user names it without arguments or options."""
+        """Read the script that a shell runs; it is plain if the user named it without arguments and options.
+
+        Raises Problem (USAGE) if a script that the user named does not exist.
+        """
         operands = [*dropwhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), words[1:])]
         if self.level + self.nested == 0 and not find("".join(operands[:1]), self.folders):
             text_of(Path("".join(operands[:1])))  # what the user names is there
         self.file("".join(operands[:1]), plain=self.plain and self.level == 0 and words[1:] == operands[:1])
 
     def programs(self, command: ShellCommand, call: _Call, documents: list[Word]) -> None:
-        """Read the words of a program that are files, or programs themselves."""
+        """Read the words of a command that are programs or names of files."""
         for source in command.words:
             if call.is_python and re.search(r"\w\s", source.text):
                 replace(self).python(source.text, source.line)
@@ -431,7 +448,10 @@ class _Reader:
             self.modules(call.own, documents)
 
     def modules(self, words: list[str], documents: list[Word]) -> None:
-        """Read the modules that Python runs, or its input."""
+        """Read the modules or programs that Python runs, or the here-documents that are its input.
+
+        Record as hidden any other input, and words known only at run time.
+        """
         modules = [
             word for option, word in pairwise(words) if option in ("-m", "--module", "-c") or word.endswith(".py")
         ]
@@ -447,9 +467,14 @@ class _Reader:
 
 
 class _Call:
-    """A command as it expands: its words, those behind its variables, and those of its program."""
+    """A command after expansion.
+
+    ``marks`` are all words; ``texts`` the words after leading assignments; ``own`` the words from the program on, after
+    wrappers such as nohup; ``variables`` what it assigns or exports; ``shape`` its words with unknown ones marked.
+    """
 
     def __init__(self, marks: list[str]) -> None:
+        """Split ``marks``, the expanded words of a command, into assignments, wrappers and the program's words."""
         self.marks = marks
         self.texts = [*dropwhile(_ASSIGNS, marks)]
         self.own = [*dropwhile(_WRAPS, self.texts)]
@@ -467,17 +492,17 @@ class _Call:
 
 
 def _stands_alone(command: ShellCommand, call: _Call) -> bool:
-    """Return whether a command is no part of a list or a pipe, but for Python's into ``tee``."""
+    """Tell whether a command is not part of a list or pipe, except a Python command piped into ``tee``."""
     ends = ("\n", ";", "&", "tee") if call.is_python else ("\n", ";")
     is_whole = len(_stripped(command)) == len(command.words)
     return is_whole and command.before in ("\n", ";", "&") and command.after in ends
 
 
 def _stripped(command: ShellCommand) -> list[Word]:
-    """Return the words of a command behind the keywords before it."""
+    """Return the words of a command after leading shell keywords."""
     return [*dropwhile(lambda word: word.raw in _KEYWORDS, command.words)]
 
 
 def _elements(raw: str) -> list[Word]:
-    """Return the words of an array. Raises ValueError."""
+    """Return the words of the array literal ``raw``. Raises ValueError if it cannot be split."""
     return [word for command in split(raw[1:-1]) for word in command.words]

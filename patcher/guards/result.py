@@ -16,7 +16,7 @@ NOT_PLAIN = Text("it is not a plain word that the launch certainly passes")
 
 @dataclass(frozen=True)
 class Launch:
-    """The start of a run, as far as the user says; ``config`` is the Hydra configuration that it takes."""
+    """Start of a run as the user describes it; ``config`` is the Hydra configuration file, if named."""
 
     environ: Mapping[str, str]
     script: Path | None = None
@@ -26,7 +26,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Checked:
-    """The declared switches of a target, its release, and where it is installed; an ``application`` uses Hydra."""
+    """Switches of a target, its release and its root; ``application`` is set if the target uses Hydra."""
 
     switches: tuple[Switch, ...]
     release: Release
@@ -35,7 +35,7 @@ class Checked:
 
 
 class Hidden(NamedTuple):
-    """A place where a text may be that cannot be read."""
+    """A place with a text that cannot be read, and the reason."""
 
     where: str
     found: str
@@ -43,10 +43,10 @@ class Hidden(NamedTuple):
 
 
 class GuardResult(NamedTuple):
-    """The answer on one profiler.
+    """Result for one profiler.
 
-    ``where`` is ``environment``, ``run.sh:12`` or ``command after --``; ``found`` the text seen there, empty
-    if nothing was; ``off`` what to type or change, ``reason`` why nothing certain is known.
+    ``where`` is ``environment``, ``run.sh:12`` or ``command after --``. ``found`` is the text at this place, "" for
+    none. ``off`` says what to type or change, ``reason`` why the state is unknown.
     """
 
     profiler: str
@@ -59,7 +59,10 @@ class GuardResult(NamedTuple):
 
 
 def unknown(profiler: str, hidden: Hidden, why: str, off: str) -> GuardResult:
-    """Return the result for a profiler whose text cannot be read, or is not plain; ``off`` switches it off."""
+    """Return an UNKNOWN result for a profiler because of a ``hidden`` text.
+
+    ``why`` is the explanation of the profiler's switch, ``off`` says how to switch the profiler off.
+    """
     text = hidden.found.partition("\n")[0].strip()[:200]
     off = (
         "" if hidden.where == hidden.reason else Text("{off} there, if it is there", off)

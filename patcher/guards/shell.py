@@ -35,18 +35,18 @@ _TOKEN = rf"""(?xs)(?P<space>(?:[ \t\r]|\\(?:\n|\Z))+|\#(?!SBATCH|PBS|BSUB)[^\n]
 
 
 class Word(NamedTuple):
-    """A word as it stands in a script, and the line on which it begins."""
+    """A word as written in a script, and its line."""
 
     line: int
     raw: str
 
     @property
     def text(self) -> str:
-        """The word without its quotes, with its expansions as they are written."""
+        """Return the word without quotes, with expansions as written."""
         return self.marked(str)
 
     def marked(self, value: Callable[[str], str]) -> str:
-        """Return the word without its quotes, with a value for each expansion."""
+        """Return the word without quotes, with each expansion replaced by the result of ``value``."""
 
         def piece(match: re.Match[str]) -> str:
             expansion, escaped, *quoted = match.groups()
@@ -57,14 +57,15 @@ class Word(NamedTuple):
         return re.sub(_PIECE, piece, self.raw)
 
     def commands(self) -> Iterator[str]:
-        """Yield the texts that are run to expand the word."""
+        """Yield the commands within the word's command substitutions."""
         return ((run[1] or run[2] or "").replace("\\`", "`") for run in re.finditer(_RUN, self.raw))
 
 
 class ShellCommand(NamedTuple):
-    """A simple command, the operators before and behind it, and its redirections: the operator and the file or text.
+    """A simple command, the operators before and after it, and its redirections.
 
-    Behind a command whose output ``tee`` gets, it is ``tee``.
+    A redirection is an operator with a file, or with the text of a here-document. ``after`` is ``tee`` if the output
+    goes to ``tee``.
     """
 
     words: tuple[Word, ...]
@@ -74,7 +75,7 @@ class ShellCommand(NamedTuple):
 
 
 def split(text: str, line: int = 1) -> list[ShellCommand]:
-    """Return the commands of a script that begins at a line. Raises ValueError where it cannot be split."""
+    """Return the commands of a script whose first line is number ``line``. Raises ValueError if it is malformed."""
     text = text.replace("\0", "") + "\n"
     ends = [match.end() for match in re.finditer("\n", text)]
     commands = list[ShellCommand]()
@@ -105,7 +106,10 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
 
 
 def _add(commands: list[ShellCommand], command: ShellCommand, *, is_pattern: bool) -> None:
-    """Add a command that an operator ends; what a bracket ends may be a pattern of ``case``."""
+    """Append a command that an operator ended; with ``is_pattern``, a closing bracket may end a ``case`` pattern.
+
+    A pattern is dropped, with its earlier alternatives.
+    """
     if command.after == ")" and is_pattern:
         while commands and commands[-1].after == "|":
             commands.pop()
@@ -117,7 +121,10 @@ def _add(commands: list[ShellCommand], command: ShellCommand, *, is_pattern: boo
 
 
 def _document(text: str, opening: re.Match[str], documents: dict[int, int], line: int) -> Word:
-    """Return a here-document. Raises ValueError where it is not closed."""
+    """Return the text of the here-document that ``opening`` starts, and note its end in ``documents``.
+
+    Raises ValueError if it is not closed.
+    """
     newline = text.find("\n", opening.end())
     begin = documents.get(newline, newline)
     closing = re.compile(rf"^\t*{re.escape(opening['name'])}$", re.MULTILINE).search(text, begin + 1)
