@@ -49,7 +49,7 @@ LARGEST = 3
 
 
 class What(NamedTuple):
-    """The key of a comparison between steps: who did what in which phase, whichever of them it was."""
+    """Key of a comparison between steps: role, activity and phase, without the individual rank or replica."""
 
     role: str
     kind: str
@@ -59,12 +59,11 @@ class What(NamedTuple):
 
 @dataclass(frozen=True)
 class Spent:
-    """The times of the critical path of a step by what they were spent on, in microseconds.
+    """Times of one step's critical path by activity, in microseconds.
 
-    ``late`` says for each rank (by the place of its process) by how much it came after the others, ``by_process`` how
-    much of the path was whose. ``replica_late`` is by how much the last replica was done after the others.
-    ``sync`` says how long each part of the weight sync took in each process.
-    ``unsafe`` says that a trainer has stopped to record before the end of the step, "" that none has.
+    ``late`` is the delay of each rank after the others and ``by_process`` the time on the path, by the process's index.
+    ``replica_late`` is the last replica and its delay. ``sync`` is the time of each part of the weight sync in each
+    process. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did.
     """
 
     total: int
@@ -82,7 +81,7 @@ def spent(
     sync: Mapping[str, Mapping[int, int]],
     unsafe: str,
 ) -> Spent:
-    """Return the sums of a path, with what else is known of its step."""
+    """Sum a critical path by activity; the other arguments are stored unchanged."""
     us = defaultdict[What, int](int)
     late = defaultdict[What, defaultdict[int, int]](lambda: defaultdict(int))
     by_process = defaultdict[What, defaultdict[int | None, int]](lambda: defaultdict(int))
@@ -97,7 +96,7 @@ def spent(
 
 @dataclass(frozen=True)
 class StepVerdict:
-    """The verdict on a step, with the words of ``TrainingStep``."""
+    """Verdict on a step, with the fields of ``TrainingStep``."""
 
     verdict: str
     why: str
@@ -106,7 +105,7 @@ class StepVerdict:
 
 
 class Who(NamedTuple):
-    """Replica and rank of a process, None where it has none or nobody knows."""
+    """Replica and rank of a process; None if it has none or the number is unknown."""
 
     replica: int | None
     rank: int | None
@@ -116,7 +115,7 @@ NOBODY = Who(None, None)
 
 
 def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
-    """Return the verdict on each step; the first one, which has its warm-up, is no measure for the others."""
+    """Return the verdict on each step, compared with up to 40 steps on either side, if possible without the first."""
     return [_Comparison(step, _neighbours(steps, at), who).verdict() for at, step in enumerate(steps)]
 
 
@@ -129,21 +128,21 @@ def _neighbours(steps: Sequence[Spent], at: int) -> list[Spent]:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A step beside those that it is compared with; ``who`` names the processes by their place."""
+    """A step and the steps to compare it with; ``who`` has replica and rank by the process's index."""
 
     step: Spent
     others: Sequence[Spent]
     who: Sequence[Who]
 
     def verdict(self) -> StepVerdict:
-        """Return what limited the step, and what most of it was spent on."""
+        """Return the verdict, the cause that limited the step if any, and the largest activity."""
         us = self.step.us
         verdict, why, limit = self._judge()
         mostly = max(us, key=us.__getitem__) if us else None
         return StepVerdict(verdict, why, self._cause(limit) if limit else None, self._cause(mostly) if mostly else None)
 
     def _judge(self) -> tuple[str, str, What | None]:
-        """Return the verdict, why it is that, and what limited the step."""
+        """Return the verdict, the reason for it, and the activity that limited the step (None: no single one)."""
         if len(self.others) < FEWEST:
             return TYPICAL, Text("there are too few steps to compare it with"), None
         typical = statistics.median(other.total for other in self.others)
@@ -174,27 +173,33 @@ class _Comparison:
         return "limited", hidden if longer < MOSTLY * excess else "", key
 
     def _usual(self, key: What) -> tuple[float, float]:
-        """Return the median of what the other steps spent on it, and the spread of that, as a standard deviation."""
+        """Return median and robust standard deviation of the activity ``key`` in the other steps (microseconds)."""
         values = [other.us.get(key, 0) for other in self.others]
         middle = _median(values)
         return middle, 1.4826 * _median(abs(value - middle) for value in values)
 
     def _stands_out(self, key: What, typical: float) -> float:
-        """Return by how much it lies above the typical step; 0 where that is nothing out of the ordinary."""
+        """Return by how many microseconds the activity ``key`` exceeds its median in the other steps.
+
+        Return 0 unless the excess stands out from the usual spread and is 5 % of ``typical``, the median length of a
+        step.
+        """
         middle, spread = self._usual(key)
         excess = self.step.us[key] - middle
         return excess if excess > max(SPREADS * spread, SHARE * typical) else 0
 
     def _cause(self, key: What) -> Cause:
+        """Return the activity ``key`` as a cause, with its excess and, if known, the responsible rank or replica."""
         us = self.step.us[key]
         excess = max(us - self._usual(key)[0], 0)
         replica, rank = self._named(key, excess)
         return Cause(key.role, replica, rank, key.what, key.phase, seconds(us), seconds(excess), key.kind)
 
     def _named(self, key: What, excess: float) -> Who:
-        """Return the rank or replica that has most of an excess; nobody where several share it, or it cannot be known.
+        """Return the rank or replica with at least half of an activity's ``excess`` (microseconds), else NOBODY.
 
-        Who always comes last does not count: by how much more than usual is compared.
+        ``key`` is the activity. The usual delay of a rank or replica is subtracted, so a permanent straggler does not
+        count.
         """
         shares = self.step.by_process[key]
         top = max(shares, key=lambda process: shares[process])
@@ -207,6 +212,10 @@ class _Comparison:
         return NOBODY
 
     def _rank(self, key: What, excess: float) -> int | None:
+        """Return the rank whose unusual delay is at least half of ``excess`` (microseconds), or the only trainer's.
+
+        ``key`` is the activity. Return None if no rank can be named.
+        """
         late = self.step.late.get(key, {})
         last = max(late, key=lambda process: late[process], default=None)
         if last is not None and excess:
@@ -218,6 +227,10 @@ class _Comparison:
         return trainers[0].rank if alone else None
 
     def _replica(self, replica: int | None, excess: float) -> int | None:
+        """Return ``replica`` if it is the only one, or its unusual delay is at least half of ``excess`` (microseconds).
+
+        Return None otherwise.
+        """
         if len({process.replica for process in self.who if process.replica is not None}) == 1:
             return replica
         last, late = self.step.replica_late
@@ -225,7 +238,10 @@ class _Comparison:
         return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
 
     def _longest(self, lengths: Mapping[int, int], excess: float) -> Who:
-        """Return who took so much longer than all others that it makes most of the excess."""
+        """Return the process that took longest, if its lead is at least half of ``excess``, else NOBODY.
+
+        ``lengths`` are microseconds by the process's index.
+        """
         ordered = sorted(lengths, key=lambda process: lengths[process])
         if len(ordered) < 2 or not excess or lengths[ordered[-1]] - lengths[ordered[-2]] < MOSTLY * excess:
             return NOBODY
@@ -257,9 +273,9 @@ ADVICE = {
 
 
 def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[RunCause, ...]:
-    """Return what costs the run most over all steps but the first: what stood out, and what every step could save.
+    """Return the costliest causes of the run, over all steps but the first: excesses, and possible savings.
 
-    ``paths`` are what those of the steps were spent on: where a run is long, the steps have them in larger pieces.
+    ``paths`` has the full critical path of each step; long runs keep it coarser in ``steps``.
     """
     counted = steps[1:] or steps
     causes = [*_lasting(counted, paths[1:] or paths), *_outstanding(counted)]
@@ -273,7 +289,7 @@ def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[R
 
 
 def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
-    """Yield excesses of the same cause together; their share of the run is not known yet."""
+    """Yield the steps' excesses grouped by cause; the share of the run is filled in later."""
     grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
     for step in steps:
         cause = step.limited_by
@@ -288,7 +304,7 @@ def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
 
 
 def advice(cause: Cause) -> str:
-    """Return the key of ``ADVICE`` for a cause."""
+    """Return the key of ``ADVICE`` for a cause, by its kind and role, and whether one rank or replica is named."""
     if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
         return cause.kind
     if cause.what.startswith("start of "):
@@ -301,7 +317,7 @@ def advice(cause: Cause) -> str:
 
 
 def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
-    """Yield what every step could do without, beside what made it stand out; the share is not known yet."""
+    """Yield each kind of saving, summed over all steps and less the steps' excesses; the share is filled in later."""
     polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
     titles = {
         "poll": Text("polling ({names}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
@@ -319,7 +335,7 @@ def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[
 
 
 def _savings(step: TrainingStep, path: Spent) -> dict[str, float]:
-    """Return the seconds that a step could do without, by their advice, less what its cause has of them already."""
+    """Return the upper bound of a step's savings in seconds, by key of ``ADVICE``, less its own excess."""
     bounds = {bound.name: bound.saves_seconds for bound in step.what_if}
     gaps = sum(us for key, us in path.us.items() if (key.role, key.kind) == ("driver", "gap"))
     savings = {
@@ -330,7 +346,7 @@ def _savings(step: TrainingStep, path: Spent) -> dict[str, float]:
 
 
 def _counted(step: TrainingStep, key: str) -> float:
-    """Return what of it the cause of the step is already."""
+    """Return the excess in seconds of the step's cause if it is of the kind ``key``, else 0."""
     cause = step.limited_by
     if cause is None:
         return 0.0
@@ -339,7 +355,7 @@ def _counted(step: TrainingStep, key: str) -> float:
 
 
 def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
-    """Return the longest piece of this kind on a path, as a cause without an excess."""
+    """Return the longest segment of ``kind`` on the critical path as a cause without an excess; None without one."""
     segments = [segment for segment in step.critical_path if segment.kind == kind]
     if not segments:
         return None
@@ -350,7 +366,7 @@ def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
 
 
 def path_seconds(paths: Sequence[Spent]) -> tuple[Cause, ...]:
-    """Return the critical paths of all steps but the first, summed by what was done; the most first."""
+    """Return the critical paths of all steps but the first, summed by activity, the largest first."""
     sums = Counter[What]()
     for path in paths[1:] or paths:
         sums.update(path.us)

@@ -31,9 +31,9 @@ _Spans = Mapping[tuple[str, int], list[KeptSpan]]
 
 
 class ClockBound(NamedTuple):
-    """A bound: the offset of the clock ``later`` is at least ``least`` more than that of ``earlier``.
+    """Bound on two clocks: ``offset[later] - offset[earlier] >= least``.
 
-    Both are boot ids, times are microseconds.
+    ``earlier`` and ``later`` are boot ids; times are in microseconds.
     """
 
     earlier: str
@@ -42,7 +42,10 @@ class ClockBound(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """The offset that is added to a clock, its error (None: not known), where it is from, and a contradiction."""
+    """Offset in microseconds to add to a clock, its error (None: unknown), and the source.
+
+    ``contradicts`` tells that the bounds do not meet.
+    """
 
     offset: int
     error: int | None
@@ -51,14 +54,17 @@ class Offset(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """Boot id → what is added to its clock; and what is known of each clock."""
+    """Offset to add to each clock, in microseconds by boot id, and a description of each clock."""
 
     offsets: Mapping[str, int]
     clocks: tuple[Clock, ...]
 
 
 def align(processes: Sequence[Process], reference: int) -> Alignment:
-    """One clock for all ``processes``, that of the one at ``reference``. Reads the files where machines are several."""
+    """Align the clocks of all ``processes`` to that of the process with the index ``reference``.
+
+    Reads the files if there are several machines.
+    """
     newest, hosts = dict[str, tuple[int, int]](), defaultdict[str, dict[str, None]](dict)
     for head in (process.head for process in processes):
         newest[head.boot] = max(newest.get(head.boot, (0, 0)), head.clocks)
@@ -75,9 +81,10 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
 
 
 def solved(clock_bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
-    """Boot id → the offset of its clock to that of ``home``.
+    """Return the offset of each clock to the clock of ``home``, by boot id, in the middle of its bounds.
 
-    ``walls`` are the offsets by the clocks on the wall, which count as far as the bounds leave them room.
+    ``walls`` are the offsets in microseconds by the wall clocks. A clock that is not bounded from both sides gets its
+    wall clock's offset, moved into its bounds.
     """
     edges: dict[tuple[str, str], int] = {}
     for earlier, later, least in clock_bounds:
@@ -99,7 +106,10 @@ def solved(clock_bounds: Iterable[ClockBound], home: str, walls: Mapping[str, in
 
 
 def _longest(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[str]) -> dict[str, int]:
-    """Return the longest ways from ``home``: a bound over several machines is the sum of theirs."""
+    """Return the length of the longest path from ``home`` to each clock: bounds add up along a path.
+
+    Clocks without a path are absent. A path has at most as many bounds as there are ``boots``.
+    """
     lengths = {home: 0}
     for _ in boots:  # a longer way has a circle, which is a contradiction
         for (begin, end), length in edges.items():
@@ -110,7 +120,7 @@ def _longest(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[st
 
 
 def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
-    """Yield what calls and requests say of the clocks of two machines."""
+    """Read the files, and yield the clock bounds from calls and requests between two machines."""
     by_kind: dict[str, dict[str, _Spans]] = {
         kind: defaultdict(lambda: defaultdict(list)) for kind in ("call", "work", "request", "serve")
     }
@@ -129,7 +139,7 @@ def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
 
 
 def _spans(process: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
-    """Yield the first spans of these ``kinds``, of a process that has some."""
+    """Read a process's files, and yield the first 50,000 spans (`MOST`) of ``kinds``."""
     if not any(part.kinds & {*kinds} for part in process.parts):
         return
     reader, count = Reader(process.paths, at), 0
@@ -143,7 +153,10 @@ def _spans(process: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan
 
 
 def _one_to_one(here: str, there: str, calls: Iterable[KeptSpan], works: Iterable[KeptSpan]) -> Iterator[ClockBound]:
-    """Yield the bounds of calls that have a work each, in the order of their begins."""
+    """Yield the clock bounds from calls on ``here`` and as many works on ``there``, paired by start order.
+
+    A work starts after its call. A work ends before its call ends, unless some call is too short to have waited.
+    """
     pairs = list(zip(sorted(calls, key=by_start), sorted(works, key=by_start), strict=True))
     for call, work in pairs:
         yield ClockBound(here, there, call.start - work.start)
@@ -155,7 +168,10 @@ def _one_to_one(here: str, there: str, calls: Iterable[KeptSpan], works: Iterabl
 
 
 def _requests(asked: _Spans, served: _Spans) -> Iterator[ClockBound]:
-    """As many requests of a length on one machine as are served on another: the nth begins and ends around the nth."""
+    """Yield the clock bounds from requests of one length, if one machine sent all and another served all.
+
+    The nth request starts before the nth service starts, and ends after the nth service ends.
+    """
     clients, servers = {boot for boot, _ in asked}, {boot for boot, _ in served}
     sent, begun = _ended(asked), _ended(served)
     if len(clients) != 1 or len(servers) != 1 or clients == servers or len(sent) != len(begun):
@@ -168,5 +184,5 @@ def _requests(asked: _Spans, served: _Spans) -> Iterator[ClockBound]:
 
 
 def _ended(spans: _Spans) -> list[tuple[int, int]]:
-    """Start and end of those that have ended."""
+    """Return start and end, in microseconds, of the spans that have ended."""
     return [(work.start, work.end) for several in spans.values() for work in several if work.end is not None]

@@ -65,7 +65,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, lt=_LATEST)]
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line of a file. Ids up to ``before`` are of the process from which this one was forked."""
+    """First line of a file. Ids of records up to ``before`` belong to the process that forked this one."""
 
     host: str = ""
     boot: str = ""
@@ -84,17 +84,17 @@ class _Version(msgspec.Struct, rename={"number": "rlpatch timeline"}):
 
 
 class ProcessIdentity(msgspec.Struct):
-    """The identity that a process gives itself, as soon as it knows."""
+    """Identity that a process reports as soon as it is known."""
 
     rank: _Count | None = None
 
 
 class Block(msgspec.Struct):
-    """Records that a process kept until it wrote them; ``at`` are its clocks then, monotonic and wall, in microseconds.
+    """Records that a process wrote together; ``at`` are its monotonic and wall clocks then, in microseconds.
 
-    ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, and more that nothing reads.
-    Each value of the ids, starts and counts is the difference to the one before it; the first start is one to the time
-    of the block.
+    ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, and columns that are not
+    read. Ids, starts, requests and tokens are differences to the value before; the first start is relative to the
+    block's time.
     """
 
     at: tuple[_Count, _Number] | None = None
@@ -105,10 +105,10 @@ class Block(msgspec.Struct):
 
 
 class RecordRow(msgspec.Struct, array_like=True):
-    """A span in a block; ``start`` and ``length`` are microseconds, from the time of the block on.
+    """A span in a block; ``start`` (relative to the block's time) and ``length`` are in microseconds.
 
-    ``amount`` is a number (of prompt tokens, or of a step), or a list of that and of how many steps older the weights
-    were.
+    ``amount`` is a number (of prompt tokens, or of a step), or a list of this number and the mean age of the weights in
+    steps.
     """
 
     id: _Number
@@ -122,9 +122,9 @@ class RecordRow(msgspec.Struct, array_like=True):
 
 
 class KeptSpan(NamedTuple):
-    """A span as recorded, on the common clock in microseconds; ``end`` is None while it goes on.
+    """A span on the common clock, in microseconds; ``end`` is None while the span goes on.
 
-    ``process`` is the place of the process in its run, ``amount`` a number (of prompt tokens, or of a step) or None.
+    ``process`` is the index of the process in its run, ``amount`` a number (of prompt tokens, or of a step) or None.
     """
 
     start: int
@@ -138,7 +138,7 @@ class KeptSpan(NamedTuple):
 
 
 class IterationColumns:
-    """Iterations of an engine in columns, by their start: start, end, requests, tokens."""
+    """Iterations of an engine as columns, in order: start and end in microseconds, requests, tokens."""
 
     def __init__(self) -> None:
         self.start, self.end, self.requests, self.tokens = self._columns = tuple(array("q") for _ in range(4))
@@ -150,24 +150,24 @@ class IterationColumns:
         return zip(*self._columns, strict=True)
 
     def extend(self, *columns: Iterable[int]) -> None:
-        """Add iterations, in the same columns."""
+        """Append iterations, given as start, end, requests and tokens columns."""
         for column, values in zip(self._columns, columns, strict=True):
             column.extend(values)
 
     def forget(self, count: int) -> None:
-        """Drop the first ``count``."""
+        """Drop the first ``count`` iterations."""
         for column in self._columns:
             del column[:count]
 
 
 class ProcessFile(Header, frozen=True, kw_only=True):
-    """One file: its header, with texts that can be shown, and what a look at the whole of it shows.
+    """One file: its header with printable texts, and a summary of the records.
 
-    ``package`` is followed by its release; ``started`` is in milliseconds since the epoch. ``begin`` is when the first
-    of its records began, by its monotonic clock. ``first`` and ``last`` are the pairs of clocks (monotonic, wall;
-    microseconds) of its first and last block, None without any. ``kinds`` are the kinds of records in it,
-    ``iterations`` among them. ``rank`` is the last that it says, ``ended`` that its process ended by itself, ``cut``
-    that the compressed stream is damaged.
+    ``package`` includes the release. ``started`` is in milliseconds since 1970, ``begin`` the start of the first record
+    by the monotonic clock, in microseconds. ``first`` and ``last`` are the clocks (monotonic, wall; microseconds) of
+    the first and last block, None without blocks. ``kinds`` are the kinds of records, including ``iterations``.
+    ``rank`` is the last one reported, ``ended`` tells that the process ended by itself, ``cut`` that the compressed
+    stream is damaged.
     """
 
     path: Path
@@ -183,18 +183,18 @@ class ProcessFile(Header, frozen=True, kw_only=True):
 
     @property
     def clocks(self) -> tuple[int, int]:
-        """Its newest pair of clocks."""
+        """Return the newest monotonic and wall clock, in microseconds."""
         return self.last or self.first or (0, self.started * 1000)
 
     def number(self, variable: str) -> int | None:
-        """Return the whole number in a variable of its environment; None for anything else."""
+        """Return the whole number in an environment variable of the process; None for anything else."""
         text = self.environ.get(variable, "")
         return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
 @dataclass
 class Losses:
-    """The parts of a file that could not be read so far: ``too_large`` is the name of one that unpacks to too much."""
+    """Parts of files that could not be read so far; ``too_large`` names a file that unpacks to too much, else ""."""
 
     lines: int = 0
     cut: bool = False
@@ -202,9 +202,9 @@ class Losses:
 
 
 def paths(folder: Path) -> list[Path]:
-    """The files of timelines in ``folder``, in its folder ``timeline``, or in those of its folders that have one.
+    """Return the timeline files in ``folder``, in its folder ``timeline``, and in those of its subfolders.
 
-    Several machines may each have left a folder of their own there.
+    ``timeline`` may also have one subfolder per machine.
     """
     places = [
         folder,
@@ -218,10 +218,10 @@ def paths(folder: Path) -> list[Path]:
 
 
 def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[bytes]:
-    """Yield the lines of a file up to the last whole one, also of one that is still written or whose end is missing.
+    """Yield the complete lines of a compressed file, even if the file is still written or its end is missing.
 
-    ``progress`` is called with the number of compressed bytes that were read since. Reading ends where a file unpacks
-    to more than the processes of a run pack. Raises OSError.
+    Stop at damage, or if the file unpacks to more than rlpatch ever packs; note both in ``losses``. ``progress`` gets
+    the number of compressed bytes of each read. Raises OSError.
     """
     stream, partial = zlib.decompressobj(31), b""
     unpacked, count, allowed, most_lines = 0, 0, _LEAST_BYTES, _LEAST_LINES
@@ -250,7 +250,7 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
 
 
 def blocks(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[Block]:
-    """Yield the blocks of a file; lines that hold none are counted in ``losses``. Raises OSError."""
+    """Yield the valid blocks of a file; add the number of other lines to ``losses``. Raises OSError."""
     for line in lines(path, losses, progress):
         block = _decode_block(line)
         if block is None:
@@ -263,7 +263,7 @@ _T = TypeVar("_T")
 
 
 def _decoder(kind: type[_T]) -> Callable[[bytes | msgspec.Raw], _T | None]:
-    """Return what decodes JSON of this type, to None where it is none or of another."""
+    """Return a function that decodes JSON to ``kind``, or to None if it is invalid or of another type."""
     decode = msgspec.json.Decoder(kind).decode
 
     def decoded(text: bytes | msgspec.Raw) -> _T | None:
@@ -281,13 +281,14 @@ _clean = functools.lru_cache(4096)(short)
 
 
 class NewerVersion(Exception):  # noqa: N818  (not an error of the program: the file is left out)
-    """A file of a newer rlpatch."""
+    """Error for a file that a newer rlpatch has written."""
 
 
 def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
-    """Return what a file is of, from a look at the whole of it; None where it has no header yet, or is none of ours.
+    """Read a whole file and return its header with a summary; None without a valid header.
 
-    Raises NewerVersion for one whose version this rlpatch does not read, and OSError.
+    ``progress`` gets the number of compressed bytes of each read. Raises NewerVersion for a version that this rlpatch
+    does not read, and OSError.
     """
     losses = Losses()
     every_line = lines(path, losses, progress)
@@ -318,14 +319,14 @@ def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
 
 
 def _texts(header: Header) -> dict[str, str]:
-    """Return the texts of a header, bounded and without what a terminal obeys."""
+    """Return the texts of a header, shortened and printable."""
     package = " ".join(_clean(text, 40) for text in (header.package, header.release) if text)
     longest = {"host": 80, "boot": 80, "command": 80, "run": 200}
     return {"package": package} | {key: _clean(getattr(header, key), most) for key, most in longest.items()}
 
 
 def _earliest(block: Block) -> int:
-    """Return when the first record of a block began, by its monotonic clock."""
+    """Return the start of a block's first record by the monotonic clock, in microseconds."""
     reader = Reader((), 0)
     reader.take(block)
     starts = [span.start for span in (*reader.spans, *reader.open.values())] + list(reader.iterations.start[:1])
@@ -333,15 +334,19 @@ def _earliest(block: Block) -> int:
 
 
 class Reader:
-    """The records of one process, read as far as they are needed and forgotten when they are not.
+    """Records of one process, read as far as needed and dropped afterwards.
 
-    ``offset`` is added to its clock to have the common one. ``upto`` is the time up to which all is read that had
-    ended then; ``open`` are the spans that go on, by their id, ``marks`` those that end a step, ``stale`` how many
-    steps older the weights of its trajectories were, by the id of the mark. ``highest`` and ``count`` tell of ids that
-    are missing.
+    ``offset`` is added to the process's clock to get the common clock, in microseconds. Everything that ended before
+    ``upto`` has been read. ``open`` are spans that go on, by id; ``marks`` are the spans that end a step; ``stale`` is
+    the mean age of a step's weights, by the mark's id. ``highest`` id and ``count`` of records show how many are
+    missing.
     """
 
     def __init__(self, files: Sequence[Path], process: int, offset: int = 0, progress: Progress = ignore) -> None:
+        """Prepare to read ``files``, the older first; ``process`` is the index of the process in its run.
+
+        ``offset`` is in microseconds. ``progress`` gets the number of compressed bytes after each read.
+        """
         self.process, self.offset = process, offset
         self.spans: list[KeptSpan] = []
         self.open: dict[int, KeptSpan] = {}
@@ -354,12 +359,12 @@ class Reader:
         self._blocks = (block for path in files for block in blocks(path, self.losses, progress))
 
     def advance(self, until: int) -> None:
-        """Read until all is known that has ended before ``until``, or the file ends."""
+        """Read until everything that ended before ``until`` (microseconds) is known, or the files end."""
         while self.upto < until and self.step():
             pass
 
     def step(self) -> bool:
-        """Read one more block; False at the end of the file."""
+        """Read one more block; return False at the end of the files. An unreadable file counts as ended."""
         block = None
         with contextlib.suppress(OSError):  # replaced or taken away since: what was read stays
             block = next(self._blocks, None)
@@ -370,7 +375,7 @@ class Reader:
         return True
 
     def take(self, block: Block) -> None:
-        """Take the records of a block."""
+        """Add the records of a block; count invalid records in ``losses``."""
         if block.at is not None:
             now = block.at[0] + self.offset
             for raw in block.spans:
@@ -380,6 +385,7 @@ class Reader:
             self.upto = max(self.upto, now)
 
     def _take_row(self, row: RecordRow | None, now: int) -> None:
+        """Add a span of a block with the time ``now``; count an invalid row as lost."""
         if row is None or row.kind not in KINDS or row.start + (row.length or 0) > _LATE_US:
             self.losses.lines += 1
             return
@@ -403,6 +409,7 @@ class Reader:
                 self.stale[span.id] = float(age)
 
     def _take_iterations(self, columns: list[list[int]] | None, now: int) -> None:
+        """Add the iterations of a block with the time ``now``; count invalid columns as one loss."""
         if columns is None or len(columns) < 3:
             self.losses.lines += 1
             return
@@ -425,7 +432,7 @@ class Reader:
         self.count += count
 
     def forget(self, before: int) -> list[KeptSpan]:
-        """Drop what ended before ``before``, and give its spans back; iterations are dropped, too."""
+        """Drop spans and iterations that ended by ``before`` (microseconds); return these spans."""
         ended = [span for span in self.spans if end_of(span) <= before]
         if ended:
             self.spans = [span for span in self.spans if end_of(span) > before]
@@ -435,5 +442,5 @@ class Reader:
 
 
 def _number(value: object) -> int | None:
-    """Return a whole number that a clock or a counter can have; None for any other value."""
+    """Return ``value`` if it is a whole number in the range of clocks and counters, else None."""
     return value if type(value) is int and -_LATEST < value < _LATEST else None

@@ -15,34 +15,37 @@ by_start = attrgetter("start")
 
 
 class Timed(Protocol):
-    """A value with a start and an end."""
+    """A value with a start and an end in microseconds."""
 
     @property
     def start(self) -> int:
-        """In microseconds."""
+        """Return the start in microseconds."""
 
     @property
     def end(self) -> int | None:
-        """In microseconds; None while it goes on."""
+        """Return the end in microseconds; None if the interval still goes on."""
 
 
 T = TypeVar("T", bound=Timed)
 
 
 class TimeRange(NamedTuple):
-    """From when to when."""
+    """Start and end in microseconds."""
 
     start: int
     end: int
 
 
 def end_of(interval: Timed) -> int:
-    """Return the end; of what goes on, one after all."""
+    """Return the end in microseconds; ENDLESS if the interval still goes on."""
     return ENDLESS if interval.end is None else interval.end
 
 
 def covered(parts: Iterable[Timed], low: int = -ENDLESS, high: int = ENDLESS, *, gap: int = 0) -> list[TimeRange]:
-    """Return the union of ``parts`` within ``low`` to ``high``, in order; up to ``gap`` between two is covered, too."""
+    """Return the union of ``parts`` within ``low`` to ``high``, in order; times are in microseconds.
+
+    Gaps of at most ``gap`` between parts count as covered.
+    """
     union = list[TimeRange]()
     for begin, end in sorted((max(part.start, low), min(end_of(part), high)) for part in parts):
         if begin >= end:
@@ -55,20 +58,20 @@ def covered(parts: Iterable[Timed], low: int = -ENDLESS, high: int = ENDLESS, *,
 
 
 def uncovered(union: Sequence[TimeRange], low: int, high: int) -> list[TimeRange]:
-    """Return what a ``union`` of `covered` leaves of ``low`` to ``high``."""
+    """Return the ranges of ``low`` to ``high`` outside of ``union``, a result of `covered`."""
     edges = [TimeRange(low, low), *union, TimeRange(high, high)]
     return [TimeRange(before.end, after.start) for before, after in pairwise(edges) if after.start > before.end]
 
 
 def length(parts: Iterable[Timed]) -> int:
-    """Return the sum of the lengths of ``parts``."""
+    """Return the sum of the lengths of ``parts`` in microseconds."""
     return sum(end_of(part) - part.start for part in parts)
 
 
 def overlaps(parts: Iterable[T], union: Sequence[TimeRange]) -> Iterator[tuple[T, int]]:
-    """Yield how long each of ``parts`` and each range of ``union`` go on at once, where they do.
+    """Yield each of ``parts`` with its overlap in microseconds, once for each range of ``union`` that it overlaps.
 
-    Both are in order, and neither overlaps itself.
+    Both must be in order and must not overlap themselves.
     """
     first = 0
     for part in parts:

@@ -45,16 +45,16 @@ MANY_LOST = 1_000
 def join(
     run: Run, processes: Sequence[Process], folder: Path | None = None, progress: Progress = ignore
 ) -> RunTimeline:
-    """Return what the records of ``processes`` come to. ``folder`` is where windows that were recorded are looked for.
+    """Read the files of ``processes`` step by step, and return the timeline of ``run``.
 
-    ``progress`` is called with the number of compressed bytes that were read since.
+    Recorded windows are looked for in ``folder``. ``progress`` gets the number of compressed bytes after each read.
     """
     return _Join(run, processes, progress).joined(folder)
 
 
 @dataclass
 class _Join:
-    """The state between two steps."""
+    """State of joining a run, between two steps."""
 
     run: Run
     processes: Sequence[Process]
@@ -67,6 +67,7 @@ class _Join:
     expected: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Choose the driver, align the clocks, and prepare a reader for each process."""
         self.roles = runs.by_role(self.processes)
         drivers = self.roles.get("driver", [])
         marking = [at for at in drivers if any("step" in part.kinds for part in self.processes[at].parts)]
@@ -87,7 +88,7 @@ class _Join:
         self.lacking = runs.missing_ranks(self.processes)
 
     def joined(self, folder: Path | None) -> RunTimeline:
-        """Join the run, step by step."""
+        """Read and explain all steps, and return the timeline; ``folder`` may hold recorded windows."""
         for number, start, end, stale in self._steps():
             records = self._records(start, end)
             self._explain(records, number, stale)
@@ -107,7 +108,10 @@ class _Join:
     # ------------------------------------------------------------ reading
 
     def _steps(self) -> Iterator[tuple[int, int, int, float | None]]:
-        """Yield number, start, end and age of the weights of each step, once all is read that had ended by then."""
+        """Yield number, start, end and mean age of the weights of each step; times are in microseconds.
+
+        Before a step is yielded, everything that ended in the step has been read. Yields nothing without a driver.
+        """
         if self.driver is None:
             return
         before: int | None = None
@@ -125,6 +129,7 @@ class _Join:
             before = end
 
     def _next_mark(self, reader: Reader) -> KeptSpan | None:
+        """Read on to the next span that ends a step, remove it from the reader and return it; None at the end."""
         while True:
             while reader.marks:
                 mark = reader.marks.pop(0)
@@ -134,7 +139,11 @@ class _Join:
                 return None
 
     def _first_phase(self, reader: Reader, end: int) -> int:
-        """Return the start of the first phase called "step", else of the first phase or work, ended ones first."""
+        """Return the start of the first step, which ends at ``end``, in microseconds.
+
+        The first step starts with the first phase named "step", else the first phase or work, preferably an ended span;
+        without any, return ``end``.
+        """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work") and span.start < end]
         ended = [phase.start for phase in phases if phase.end is not None and phase.end <= end]
@@ -142,6 +151,7 @@ class _Join:
         return min(starts or ended or [phase.start for phase in phases], default=end)
 
     def _records(self, start: int, end: int) -> StepRecords:
+        """Return the records of all processes that overlap ``start`` to ``end`` (microseconds)."""
         spans = [
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())
             if span.start < end and (span.end is None or span.end > start) and span.kind != "step"
@@ -165,7 +175,7 @@ class _Join:
             self.lanes.take(at, reader, before)
 
     def _rest(self) -> int:
-        """Read what is behind the last step; returns the last time of the run."""
+        """Read everything after the last step; return the last time of the run in microseconds."""
         until = max((reader.upto for reader in self.readers), default=0)
         while reading := [reader for reader in self.readers if not reader.done]:
             for reader in reading:
@@ -182,6 +192,10 @@ class _Join:
     # ------------------------------------------------------------ explaining
 
     def _explain(self, records: StepRecords, number: int, stale: float | None) -> None:
+        """Append a step with its critical path, busy shares, tail and weight sync, but not yet its verdict.
+
+        ``number`` is that of the step, ``stale`` the mean age of its weights in steps, None if unknown.
+        """
         path = critical_path(records)
         us = records.end - records.start
         curve = shares.alive(records)
@@ -212,6 +226,7 @@ class _Join:
             self.paths = [thinned(path, self.pieces) for path in self.paths]
 
     def _segment(self, piece: PathPiece) -> PathSegment:
+        """Convert a piece of a critical path to seconds, with the process's replica, rank and lane."""
         at = piece.process
         process = self.processes[at] if at is not None else None
         return PathSegment(
@@ -223,6 +238,7 @@ class _Join:
         )  # fmt: skip
 
     def _judged(self) -> tuple[TrainingStep, ...]:
+        """Return all steps with their verdicts and critical paths."""
         trainers = self.roles.get("trainer", ())
         who = [
             causes.Who(process.replica if process.role != "trainer" else None, process.rank if at in trainers else None)
@@ -237,7 +253,10 @@ class _Join:
     # ------------------------------------------------------------ what is missing
 
     def _incomplete(self, records: StepRecords) -> str:
-        """Return what to say where ranks recorded nothing of a call of which they did in other steps; "" for none."""
+        """Return a text if ranks recorded nothing of a call of which they did in other steps, else "".
+
+        Updates the number of works that are expected of each call.
+        """
         for span in records.spans:
             is_drivers = span.process == records.driver and records.start <= span.start < records.end
             if is_drivers and (span.kind == "call" or span.id in records.groups):
@@ -248,6 +267,7 @@ class _Join:
         return ""
 
     def _missing(self) -> Iterator[str]:
+        """Yield texts on ranks and roles without a file, and on what is unknown for that reason."""
         for size, lacking in self.lacking.items():
             some = ", ".join(map(str, lacking[:8])) + (" …" if len(lacking) > 8 else "")
             yield Text(
@@ -265,12 +285,13 @@ class _Join:
                 yield Text("step {step}: {text}; their last second is lost if a process was killed", step.step, text)
 
     def _lost(self, at: int) -> int:
-        """Return how many records of a process are lost: ids that never came; 0 for few."""
+        """Return the number of records that a process lost, by missing ids; 0 if few are missing."""
         reader, head = self.readers[at], self.processes[at].head
         lost = reader.highest - reader.count - head.before
         return lost if lost > (0 if head.ended else MANY_LOST) else 0
 
     def _notes(self) -> Iterator[str]:
+        """Yield texts on damaged files, lost records, uncertain clocks and missing step marks."""
         for at, (reader, process) in enumerate(zip(self.readers, self.processes, strict=True)):
             name = process.head.path.name
             if reader.losses.too_large:
@@ -302,7 +323,7 @@ class _Join:
 
 
 def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
-    """Return which replica was done last, and by how much after the one before it."""
+    """Return the last replica to finish and its delay after the next to last, in microseconds; else (None, 0)."""
     for imbalance in uneven:
         if imbalance.of == "replicas":
             (_, before), (last, end) = sorted(imbalance.done, key=lambda pair: pair[1])[-2:]
@@ -311,7 +332,7 @@ def _last_replica(uneven: Sequence[Imbalance]) -> tuple[int | None, int]:
 
 
 def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
-    """Return a path of at most so many pieces: the shortest ones are put to the piece before them."""
+    """Return a path with at most ``most`` pieces: each of the shortest is merged into the piece before."""
     by_length = sorted(range(1, len(path)), key=lambda at: path[at].end - path[at].start)
     longest = {0, *by_length[1 - most :]}
     thin = list[PathPiece]()

@@ -23,9 +23,9 @@ LEAST = 200
 
 
 class RunLanes:
-    """The lanes of all processes: one each, and one for the engine where that runs beside a trainer.
+    """Lanes of all processes: one each, and a second one for an engine that runs in a trainer's process.
 
-    ``places`` has the place of the process and the role of each lane.
+    ``places`` has the process's index and the role of each lane.
     """
 
     def __init__(self, processes: Sequence[Process]) -> None:
@@ -35,18 +35,18 @@ class RunLanes:
         self._by_place = {place: lane for lane, place in enumerate(self.places)}
 
     def index(self, process: int, role: str) -> int:
-        """Return which lane of a process has what it did in this ``role``."""
+        """Return the index of a process's lane for ``role``, else of its first lane."""
         return self._by_place.get((process, role), self._first[process])
 
     def take(self, process: int, reader: Reader, before: int) -> None:
-        """Take from a reader what ended before a time, and let it forget that."""
+        """Add the records of a process that ended before ``before`` (microseconds), and drop them from ``reader``."""
         engine = self._by_place.get((process, "engine"))
         if engine is not None:
             self.builders[engine].add_iterations(reader.iterations, before)
         self.builders[self.index(process, "trainer")].add(reader.forget(before))
 
     def built(self) -> tuple[Lane, ...]:
-        """Return the lanes, those of each role numbered."""
+        """Return the finished lanes, numbered from 0 within each role."""
         numbers = defaultdict[str, "itertools.count[int]"](itertools.count)
         return tuple(builder.built(next(numbers[builder.role])) for builder in self.builders)
 
@@ -56,9 +56,10 @@ def _roles(process: Process) -> tuple[str, ...]:
 
 
 class LaneBuilder:
-    """Takes the records of a process as they are read, and makes a lane of them in the end."""
+    """Collector of the records of one process for one lane, bounded in size."""
 
     def __init__(self, process: Process, role: str, lanes: int) -> None:
+        """Start an empty lane of ``role``; ``lanes`` is the number of all lanes, which share the limit of spans."""
         self.process, self.role, self.most = process, role, max(MOST // lanes, LEAST)
         self.spans: list[KeptSpan] = []
         self.left_out = self.dropped = 0
@@ -66,7 +67,7 @@ class LaneBuilder:
         self.gap = GAP_US
 
     def add(self, spans: Iterable[KeptSpan]) -> None:
-        """Add spans of the process."""
+        """Add spans, except marks of steps; drop the shortest if there are too many."""
         self.spans += [span for span in spans if span.kind != "step"]
         if len(self.spans) > 2 * self.most:
             self._thin()
@@ -76,7 +77,10 @@ class LaneBuilder:
         self.spans = sorted(self.spans, key=_length, reverse=True)[: self.most]
 
     def add_iterations(self, columns: IterationColumns, before: int) -> None:
-        """Add the iterations that had ended before this time."""
+        """Add the iterations that ended by ``before`` (microseconds), merged if they are head to head.
+
+        If there are too many, iterations with larger gaps between them are merged, too.
+        """
         iterations = list[IterationRun]()
         for start, end, requests, tokens in columns:
             if end > before:
@@ -88,7 +92,7 @@ class LaneBuilder:
             self.runs = _head_to_head(self.runs, self.gap)
 
     def built(self, number: int) -> Lane:
-        """Return the lane, as the one of its role with this ``number``."""
+        """Return the lane with times in seconds; ``number`` counts the lanes of a role."""
         self._thin()
         ordered = sorted(self.spans, key=lambda span: (span.start, -_length(span)))
         spans = tuple(
@@ -110,7 +114,7 @@ def _length(span: KeptSpan) -> int:
 
 
 def _head_to_head(runs: Iterable[IterationRun], gap: int) -> list[IterationRun]:
-    """Return the runs, those with at most ``gap`` microseconds between them as one."""
+    """Merge runs of iterations with at most ``gap`` microseconds between them."""
     joined = list[IterationRun]()
     for run in runs:
         last = joined[-1] if joined else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def seconds(value: float) -> str:
-    """Return a length as people read it, to three digits."""
+    """Return a duration in seconds as text, to about three digits: 2 h 05 min, 340 s, 12.3 s, 45.6 ms."""
     if value >= 3600:
         return f"{int(value // 3600)} h {int(value % 3600 // 60):02} min"
     if value >= 100:
@@ -17,10 +17,10 @@ def seconds(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """Return a share of 0 to 1 in percent."""
+    """Return a share of 0 to 1 in percent, with the percent sign."""
     return f"{100 * value:.0f} %"
 
 
 def brief(length: float) -> str:
-    """Return seconds without their unit, with as many places as say something."""
+    """Return a duration in seconds as text without a unit, rounded to 0 to 3 decimals by its size."""
     return f"{length:,.{0 if length >= 1000 else 1 if length >= 100 else 2 if length >= 1 else 3}f}"

@@ -33,9 +33,9 @@ ROLES = {
 
 
 class LaneSpan(NamedTuple):
-    """Something with a start and an end in one process; ``end`` is None while it goes on.
+    """A span of one process, in seconds; ``end`` is None while the span goes on.
 
-    ``kind`` is that of the records (``phase``, ``call``, ``work``, ``unit``, ``wait``, ``sync``, ``sleep``, ``poll``,
+    ``kind`` is that of the record (``phase``, ``call``, ``work``, ``unit``, ``wait``, ``sync``, ``sleep``, ``poll``,
     ``trajectory``, ``reward``, ``request``, ``serve``).
     """
 
@@ -46,7 +46,10 @@ class LaneSpan(NamedTuple):
 
 
 class IterationRun(NamedTuple):
-    """Iterations of an engine head to head: how many, how many of them only decode, and the most requests in one."""
+    """Engine iterations without gaps between them, in seconds.
+
+    ``decodes`` is the number of iterations that only decode, ``requests`` the most requests in one iteration.
+    """
 
     start: float
     end: float
@@ -57,11 +60,12 @@ class IterationRun(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Lane:
-    """One process in one role. ``number`` counts the lanes of a role; ``rank`` and ``replica`` are None if not known.
+    """One process in one role.
 
-    ``spans`` are sorted by their start; where a run has too many, the short ones are in ``left_out``, which counts
-    them. ``seen`` is when its first record began and its last one ended; ``ended`` says that it ended by itself.
-    ``dropped`` counts records that the process could not keep.
+    ``number`` counts the lanes of a role. ``rank`` and ``replica`` are None if unknown. ``spans`` are sorted by start;
+    ``left_out`` is the number of short spans dropped from a long run. ``seen`` is the start of the first record and the
+    end of the last. ``ended`` tells that the process ended by itself. ``dropped`` is the number of records that the
+    process could not keep.
     """
 
     role: str
@@ -79,18 +83,18 @@ class Lane:
     dropped: int = 0
 
     def as_json(self) -> dict[str, object]:
-        """Without what only a page draws: a long run has a million spans."""
+        """Return the fields for JSON, without spans and iterations: a long run has a million spans."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if name not in ("spans", "iterations", "left_out")}
 
     @property
     def label(self) -> str:
-        """Its name for people: ``engine, replica 1, rank 0``."""
+        """Return the name for people: ``engine, replica 1, rank 0``."""
         return label(self.role, self.replica, self.rank)
 
 
 def label(role: str, replica: int | None, rank: int | None) -> str:
-    """Return who it is, for people: ``trainer, rank 1``."""
+    """Return the name of a process for people: ``trainer, rank 1``."""
     name: str = ROLES.get(role, role)
     if replica is not None:
         name = Text("{who}, replica {number}", name, replica)
@@ -98,19 +102,19 @@ def label(role: str, replica: int | None, rank: int | None) -> str:
 
 
 def doing(who: str, what: str, phase: str) -> Text:
-    """Return who did what, and in which phase if that says more."""
+    """Return a text such as ``trainer, rank 1: micro-batch in update_actor``; the phase only if it adds something."""
     text = Text("{who}: {what}", who, what)
     return text if phase in ("", what, "step") else Text("{doing} in {phase}", text, phase)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PathSegment:
-    """A piece of a critical path: who the step waited for, and what that did, in which phase of the driver.
+    """A segment of a critical path: the process that the step waited for, and its activity.
 
-    ``lane`` is an index into ``RunTimeline.lanes``; None, as ``rank`` then is, where all ranks arrived together or
-    where nothing is recorded. ``kind`` is that of the span, ``iteration``, or ``gap`` where no span
-    covers it: it belongs to the process that waited then. ``late_seconds`` is by how much this rank came after the
-    others.
+    ``lane`` is an index into ``RunTimeline.lanes``; ``lane`` and ``rank`` are None if all ranks arrived together or
+    nothing is recorded. ``kind`` is that of the span, ``iteration``, or ``gap`` for time that no span covers, which
+    belongs to the waiting process. ``phase`` is that of the driver. ``late_seconds`` is the delay of a straggler after
+    the other ranks.
     """
 
     start: float
@@ -128,7 +132,7 @@ class PathSegment:
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """The cause that limited a step: ``seconds`` of its critical path, ``excess_seconds`` above the typical step."""
+    """Cause of a slow step: its ``seconds`` on the critical path, and ``excess_seconds`` over the typical step."""
 
     role: str
     replica: int | None
@@ -141,13 +145,13 @@ class Cause:
 
     @property
     def label(self) -> str:
-        """Return who did what in which phase, for people: ``trainer, rank 1: micro-batch in update_actor``."""
+        """Return process, activity and phase for people: ``trainer, rank 1: micro-batch in update_actor``."""
         return doing(label(self.role, self.replica, self.rank), self.what, self.phase)
 
 
 @dataclasses.dataclass(frozen=True)
 class IdleReason:
-    """For whom a role waited: what was on the critical path meanwhile (``seconds``, the mean of its lanes)."""
+    """Activity on the critical path while a role idled; ``seconds`` is the mean over the idle role's lanes."""
 
     role: str
     what: str
@@ -157,7 +161,7 @@ class IdleReason:
 
 @dataclasses.dataclass(frozen=True)
 class RoleUse:
-    """The busy time of a role in a step: seconds and share (0 to 1), the mean of its lanes."""
+    """Busy time of a role in a step, as the mean over its lanes; ``busy_share`` is 0 to 1."""
 
     role: str
     lanes: int
@@ -169,9 +173,9 @@ class RoleUse:
 
 @dataclasses.dataclass(frozen=True)
 class Tail:
-    """The end of a rollout with below a tenth of the step's most requests alive (``peak``).
+    """End of a rollout with fewer requests alive than a tenth of the step's maximum (``peak``).
 
-    ``saves_seconds`` is at most gained by cutting it: what of it lies on the critical path.
+    ``saves_seconds`` is the upper bound of the saving: the part of the tail on the critical path.
     """
 
     start: float
@@ -183,7 +187,7 @@ class Tail:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A named part of something: seconds of it."""
+    """A named part of a duration, in seconds."""
 
     name: str
     seconds: float
@@ -191,7 +195,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """The least time of a step if something were different, and why that is a bound.
+    """Lower bound of a step's duration if one thing were different; ``why`` justifies the bound.
 
     ``name`` is `NO_TAIL`, `BALANCE`, `FREE_SYNC` or `OVERLAP`.
     """
@@ -204,9 +208,10 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True)
 class Imbalance:
-    """The imbalance of the replicas or the ranks (``of``): when each was done, from the start of the step on.
+    """Imbalance between replicas or ranks (``of``).
 
-    ``seconds`` is how much later the last one was done than the mean.
+    ``done`` has a number and seconds: for a replica, from the start of the step to its last answer; for a rank, its
+    time in works. ``seconds`` is by how much the last one finishes later than the mean.
     """
 
     of: str
@@ -216,15 +221,13 @@ class Imbalance:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingStep:
-    """One step of the trainer, by the number that the driver gives it.
+    """One step of the trainer, with the driver's number.
 
-    ``verdict`` is ``limited`` (then ``limited_by`` is not None), ``typical`` where nothing stands out,
-    ``several`` where it was slower in many parts, or ``not known`` where data is missing; ``why`` says more.
-    ``mostly`` is what most of the critical path was spent on.
-    The segments of ``critical_path`` sum to ``seconds``. ``warm_up``: the first step of the run.
-    ``poll_seconds`` is waiting of the driver after the last trajectory had ended. ``stale_versions`` is how many steps
-    older the weights are with which a trajectory began than those that are trained on it, on average, as the trainer
-    logs it; None where it logs none.
+    ``verdict`` is ``limited`` (``limited_by`` is then set), ``typical`` if nothing stands out, ``several`` if many
+    parts were slower, or ``not known`` if data is missing; ``why`` explains it. ``mostly`` is the activity with most of
+    the critical path, whose segments sum to ``seconds``. ``warm_up`` marks the first step of the run. ``poll_seconds``
+    is the driver's waiting after the last trajectory had ended. ``stale_versions`` is the mean age, in steps, of the
+    weights with which trajectories began; None if the trainer does not log it.
     """
 
     step: int
@@ -253,7 +256,10 @@ class TrainingStep:
 
 @dataclasses.dataclass(frozen=True)
 class RunCause:
-    """A cause that cost the run most: seconds over all steps, its share, in which steps, and what to do next."""
+    """One of the costliest causes of a run, with its seconds over all steps, share of the run and advice.
+
+    ``steps`` are the numbers of the steps concerned.
+    """
 
     title: str
     seconds: float
@@ -265,10 +271,10 @@ class RunCause:
 
 @dataclasses.dataclass(frozen=True)
 class ProposedWindow:
-    """A window that is worth recording: ``command`` for the next run, ``trigger`` while this one goes on.
+    """A window worth recording: ``command`` for the next run, ``trigger`` for the present run.
 
-    ``what`` is one of ``typical decode``, ``slowest decode``, ``tail``, ``slow micro-batch``; ``step`` is the step from
-    which it comes, ``start`` and ``end`` where it lay then.
+    ``what`` is ``typical decode``, ``slowest decode``, ``tail`` or ``slow micro-batch``. The window was found in
+    ``step``, from ``start`` to ``end``.
     """
 
     what: str
@@ -284,7 +290,7 @@ class ProposedWindow:
 
 @dataclasses.dataclass(frozen=True)
 class RecordedWindow:
-    """A window of a profiler that was recorded in this run, with the trace that it left and the lane that it is of."""
+    """A window that a profiler recorded in this run, with its trace; ``lane`` is None if unknown."""
 
     trace: Path
     title: str
@@ -296,10 +302,10 @@ class RecordedWindow:
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """The clock of a machine: how far that on its wall is ahead of the driver's, in seconds, and how wrong that may be.
+    """Clock of a machine: ``ahead_seconds`` is its wall clock's lead over the driver's.
 
-    ``error_seconds`` is None where nothing bounds it. ``source`` is ``same clock``, ``causality`` or
-    ``wall clock``; ``contradicts`` says that its bounds do not meet.
+    ``error_seconds`` is None if nothing bounds the error. ``source`` is ``same clock``, ``causality`` or ``wall
+    clock``; ``contradicts`` tells that the bounds do not meet.
     """
 
     hosts: tuple[str, ...]
@@ -311,7 +317,7 @@ class Clock:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run among the files of a folder: its number for ``--run``, its start (seconds since the epoch), processes."""
+    """One run among the files of a folder: its number for ``--run``, and ``started`` in seconds since 1970."""
 
     number: int
     started: float
@@ -323,11 +329,11 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class RunTimeline:
-    """One run, joined.
+    """All results for one run.
 
-    ``requests`` are points of a curve: from that time on, so many requests are alive. ``missing`` says which processes
-    have no file, and what cannot be known then; ``notes`` what else a reader should know. ``path_seconds`` sums the
-    critical path by what was done, over all steps but the first.
+    ``requests`` is a step curve: a time, and the number of requests alive from then on. ``missing`` are texts on
+    processes without a file and on what is unknown for that reason; ``notes`` are other remarks. ``path_seconds`` is
+    the critical path of all steps but the first, summed by activity.
     """
 
     run: Run

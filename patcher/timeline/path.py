@@ -44,10 +44,10 @@ T = TypeVar("T", bound=Timed)
 
 
 class PathPiece(NamedTuple):
-    """A piece of a path, in microseconds: who did what meanwhile.
+    """A piece of a critical path, in microseconds: a process and its activity.
 
-    ``process`` is None where it was all ranks, or nobody knows; ``late`` is by how much this process came after the
-    others.
+    ``process`` is an index, None if all ranks arrived together or nothing is known. ``late`` is the delay of this
+    process after the other ranks.
     """
 
     start: int
@@ -61,9 +61,10 @@ class PathPiece(NamedTuple):
 
 
 class CallGroup(NamedTuple):
-    """A call of the driver with the works that it caused, one on each rank; ``end`` is that of the last of them.
+    """A call of the driver with the works that it caused, one on each rank; ``end`` is the last end of these.
 
-    Where each rank runs by itself, it is the driver's own work, with those of the same number on the others.
+    If each rank runs by itself (SPMD), ``call`` is the driver's own work, grouped with the same-numbered works of other
+    ranks.
     """
 
     start: int
@@ -73,7 +74,7 @@ class CallGroup(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A start or an end in the course of a work, and the innermost span that goes on until then."""
+    """A start or an end in a work, in microseconds, and the innermost span that runs until then."""
 
     time: int
     label: tuple[bool, str, str]
@@ -81,14 +82,14 @@ class Point(NamedTuple):
 
 
 def calls_for(call: str, work: str) -> bool:
-    """Tell whether a call of this name is one of the method ``work``: it may have the prefix of a group of workers."""
+    """Tell whether a call named ``call`` may run the method ``work``: a worker group may prefix the name."""
     return call == work or call.endswith(f"_{work}")
 
 
 def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | None, int, int]]:
-    """Yield from ``high`` back to ``low``: which of ``parts`` ended last, from when to when it was waited for.
+    """Yield, from ``high`` back to ``low``, each part that was waited for, and from when to when (microseconds).
 
-    None stands for time that none covers. Of several that go on at a time, the one that began first is waited for.
+    Of several parts that run at a time, the one that began first counts. None stands for time that no part covers.
     """
     waiting = sorted((part for part in parts if part.start < high and end_of(part) > low), key=end_of)
     running: list[tuple[int, int, T]] = []
@@ -109,11 +110,12 @@ def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | Non
 
 @dataclass(frozen=True)
 class StepRecords:
-    """The records of all processes around one step, ``start`` to ``end``.
+    """Records of all processes around one step, ``start`` to ``end`` in microseconds.
 
-    ``driver`` is the place of the process whose marks end the steps, ``replica_of`` gives the replica of a process.
-    ``tolerance`` is how wrong the clocks may be. ``trainers_known`` says whether such processes have files at all,
-    ``partial`` that some ranks have none, ``expected`` how many works each call of the driver has had in other steps.
+    ``driver`` is the index of the process whose marks end the steps, ``replica_of`` has the replica of each process.
+    ``tolerance`` is the possible error of the clocks. ``trainers_known`` tells whether trainers have files at all,
+    ``partial`` that some ranks have none. ``expected`` is the number of works that each call of the driver had in other
+    steps.
     """
 
     start: int
@@ -130,7 +132,7 @@ class StepRecords:
 
     @cached_property
     def nested(self) -> Mapping[tuple[int, int] | None, Sequence[KeptSpan]]:
-        """Process and id of a span → the spans within it; None → those that are in no other."""
+        """Return the direct children of each span, by process and id; under None, spans without a parent."""
         ids = {(span.process, span.id) for span in self.spans}
         nested = defaultdict[tuple[int, int] | None, list[KeptSpan]](list)
         for span in self.spans:
@@ -140,7 +142,7 @@ class StepRecords:
 
     @cached_property
     def by_kind(self) -> Mapping[str, Sequence[KeptSpan]]:
-        """The spans of each kind."""
+        """Return the spans of each kind; an unknown kind has none."""
         by_kind = defaultdict[str, list[KeptSpan]](list)
         for span in self.spans:
             by_kind[span.kind].append(span)
@@ -148,24 +150,27 @@ class StepRecords:
 
     @cached_property
     def groups(self) -> Mapping[int, CallGroup]:
-        """Id of a call of the driver → the call with its works."""
+        """Return each call of the driver with its works, by the call's id."""
         works = [root for root in self.nested[None] if root.kind == "work"]
         return self._grouped([work for work in works if work.amount is None]) | self._numbered(works)
 
     @cached_property
     def roots(self) -> Sequence[KeptSpan]:
-        """Spans of other processes that lie in no other span, and that no call of the driver caused."""
+        """Return spans of other processes without a parent that no call of the driver caused."""
         caused = {(work.process, work.id) for group in self.groups.values() for work in group.works}
         roots = (root for root in self.nested[None] if root.process != self.driver)
         return [root for root in roots if (root.process, root.id) not in caused]
 
     @cached_property
     def calls(self) -> Sequence[KeptSpan]:
-        """The calls of the driver."""
+        """Return the calls of the driver."""
         return [call for call in self.by_kind["call"] if call.process == self.driver]
 
     def _grouped(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
-        """Id of a call of the driver → its works without a number: of its method, that begin next, on each worker."""
+        """Group ``works`` without a number with the driver's calls; return the groups by the call's id.
+
+        Each work belongs to the latest suitable call of its method, and a call has at most one work per worker.
+        """
         by_method = {
             work: [call for call in self.calls if calls_for(call.name, work)] for work in {work.name for work in works}
         }
@@ -182,7 +187,11 @@ class StepRecords:
         return groups
 
     def _waits_from(self, call: KeptSpan, several: Sequence[KeptSpan], works: Sequence[KeptSpan]) -> int:
-        """Return when a call began to wait: one that gave a future, behind the works that its workers had before."""
+        """Return when a call began to wait for its works ``several``, in microseconds.
+
+        ``works`` are all works around the step. A call that returned a future only waits after its workers' earlier
+        works.
+        """
         began = {work.process: work.start for work in several}
         if end_of(call) >= min(began.values()):
             return call.start
@@ -190,7 +199,7 @@ class StepRecords:
         return max([call.start, *earlier])
 
     def _numbered(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
-        """Id of a work of the driver → those of its name and number on all ranks."""
+        """Group works with the driver's work of the same name and number (SPMD); return groups by the latter's id."""
         groups = dict[int, CallGroup]()
         for work in works:
             if work.process == self.driver and work.amount is not None:
@@ -199,28 +208,37 @@ class StepRecords:
         return groups
 
     def _call_of(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
-        """Return the newest of ``calls`` before a work began; better one that waited for its end."""
+        """Return the latest of ``calls`` that began before ``work``; None if there is none.
+
+        A call that lasted until the end of the work is preferred.
+        """
         before = [call for call in calls if call.start <= work.start + self.tolerance][-DEEPEST:]
         around = [call for call in before if end_of(call) + self.tolerance >= end_of(work)]
         candidates = around or before
         return candidates[-1] if candidates else None
 
     def served_by(self, replica: int | None) -> list[KeptSpan]:
-        """Return what the server of a replica did for requests."""
+        """Return the serve spans of a replica."""
         return [serve for serve in self.by_kind["serve"] if self.replica_of[serve.process] == replica]
 
     def alone(self, serve: KeptSpan, low: int, high: int) -> bool:
-        """Tell whether no other request is alive at its replica all the time: then it is this one that is kept back."""
+        """Tell whether no other request is alive at the same replica all the time from ``low`` to ``high``.
+
+        If so, only this request can be what is held back.
+        """
         served = self.served_by(self.replica_of[serve.process])
         return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
 
     def count_works(self, call: KeptSpan) -> int:
-        """Return how many works of a call are recorded."""
+        """Return the number of recorded works of a call."""
         group = self.groups.get(call.id)
         return len(group.works) if group else 0
 
     def has_twin(self, call: KeptSpan) -> bool:
-        """Tell whether a call of its method went to other workers at once: whose a work is, is a guess then."""
+        """Tell whether a call of another name but the same method was sent within 10 ms of ``call``.
+
+        The two went to different workers, and which of them a work belongs to is a guess.
+        """
         methods = {work.name for work in self.by_kind["work"] if calls_for(call.name, work.name)}
         return any(
             other.name != call.name
@@ -230,20 +248,21 @@ class StepRecords:
         )
 
     def lacks(self, call: KeptSpan) -> bool:
-        """Tell whether works of a call are not recorded that should be."""
+        """Tell whether some works of a call may be missing from the records."""
         if not self.trainers_known or self.partial:
             return True
         return self.count_works(call) < self.expected.get(call.name, 0) and not self.has_twin(call)
 
     def within(self, node: KeptSpan, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
-        """Return which of ``spans`` lie within ``node``, as far as the clocks tell."""
+        """Return the ``spans`` that lie within ``node``, with the clocks' tolerance."""
         low, high = node.start - self.tolerance, end_of(node) + self.tolerance
         return [span for span in spans if low <= span.start and end_of(span) <= high]
 
     def remote(self, node: KeptSpan) -> list[KeptSpan]:
-        """Return what other processes did for a span of the driver: all of it within the span.
+        """Return the spans of other processes that a span of the driver may have waited for.
 
-        Trajectories count where none goes on beyond it, for then it waited for them, or where it is known to.
+        They lie within ``node``. Trajectories that end within it count if the driver generates or polls, or if no
+        trajectory runs across its edges.
         """
         low, high = node.start - self.tolerance, end_of(node) + self.tolerance
         remote = self.within(node, (root for root in self.roots if root.kind in ("work", "sync", "sleep")))
@@ -255,7 +274,7 @@ class StepRecords:
 
     @property
     def _leading(self) -> list[KeptSpan]:
-        """Trajectories; without an agent loop's file what servers did, then rewards."""
+        """Return the trajectories; without any, the serve spans; without these, the rewards."""
         for kind in ("trajectory", "serve", "reward"):
             if leading := [root for root in self.roots if root.kind == kind]:
                 return leading
@@ -263,7 +282,7 @@ class StepRecords:
 
 
 def critical_path(records: StepRecords) -> list[PathPiece]:
-    """Return the pieces of the critical path of a step, in order; together they are as long as the step."""
+    """Return the pieces of a step's critical path, in order and without gaps: they sum to the step's length."""
     walk = _Walk(records)
     roots = [root for root in records.nested[None] if root.process == records.driver]
     walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
@@ -271,7 +290,7 @@ def critical_path(records: StepRecords) -> list[PathPiece]:
 
 
 def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
-    """Return neighbours that say the same as one."""
+    """Merge adjacent pieces that differ only in time and delay; drop empty pieces."""
     neighbours = list[PathPiece]()
     for piece in pieces:
         last = neighbours[-1] if neighbours else None
@@ -283,12 +302,12 @@ def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
 
 
 def _with_groups(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSpan | CallGroup]:
-    """Return calls as they end with their works, also where they had only a future for them."""
+    """Replace each call of the driver by its call group, if there is one."""
     return [records.groups.get(span.id, span) for span in spans]
 
 
 class _Walk:
-    """One walk from the end of a step to its start: ``pieces`` are in the order in which they were met."""
+    """Walk from the end of a step back to its start, which appends ``pieces``, the latest first."""
 
     def __init__(self, records: StepRecords) -> None:
         self.records = records
@@ -297,7 +316,10 @@ class _Walk:
     def explain_parts(
         self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, node: KeptSpan | None, phase: str, depth: int
     ) -> None:
-        """Explain ``low`` to ``high`` by ``parts``; what is between them is of ``node``."""
+        """Append pieces for ``low`` to ``high`` from ``parts``; time between parts is attributed to ``node``.
+
+        Times are in microseconds. ``phase`` is that of the driver, ``depth`` the nesting so far, which is bounded.
+        """
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
                 self.own(node, begin, end, phase)
@@ -307,7 +329,10 @@ class _Walk:
                 self.explain(part, begin, end, phase, depth + 1)
 
     def explain(self, node: KeptSpan, low: int, high: int, phase: str, depth: int) -> None:
-        """Explain what ``node`` did from ``low`` to ``high``."""
+        """Append pieces for ``node`` from ``low`` to ``high`` (microseconds), from spans in the node or waited for.
+
+        ``phase`` is that of the driver, ``depth`` the nesting so far, which is bounded.
+        """
         if depth > DEEPEST:
             self.own(node, low, high, phase)
             return
@@ -326,7 +351,11 @@ class _Walk:
             self.explain_parts(inner, low, high, node, phase, depth)
 
     def own(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
-        """Time of ``node`` that nothing within it covers: what others did for it, and the rest is its own."""
+        """Append pieces for time of ``node``, ``low`` to ``high`` in microseconds, that no span within it covers.
+
+        Other processes that worked for the node get their part, the node itself the remainder. A node of None stands
+        for time between the driver's phases.
+        """
         records = self.records
         if node is None or (node.kind, node.name) == ("phase", "step"):
             self.pieces.append(PathPiece(low, high, "driver", "gap", Text("between phases"), "", records.driver))
@@ -347,7 +376,10 @@ class _Walk:
             self.add(node, low, high, phase)
 
     def add(self, node: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False) -> None:
-        """Put down that ``node`` was waited for."""
+        """Append one piece: the step waited for ``node``; ``late`` is its delay in microseconds.
+
+        With ``all_ranks``, or if ranks are missing, no process is named.
+        """
         role = {
             "work": "trainer", "unit": "trainer", "wait": "trainer", "reward": "reward", "serve": "server",
             "trajectory": "agent", "request": "agent",
@@ -362,19 +394,25 @@ class _Walk:
     # ------------------------------------------------------------ rollout
 
     def _remote_rewards(self, node: KeptSpan) -> list[KeptSpan]:
-        """Return the rewards of other processes that a reward in an agent loop waits for."""
+        """Return the rewards of other processes within a reward of an agent loop."""
         roots = self.records.roots
         rewards = (root for root in roots if root.kind == "reward" and root.process != node.process)
         return self.records.within(node, rewards)
 
     def _serve_of(self, request: KeptSpan) -> list[KeptSpan]:
-        """Return the server's side of a request: as long a prompt, within it; of several the last to end."""
+        """Return the serve span of a request, as a list: the last to end with as long a prompt, within it.
+
+        The list is empty if nothing matches.
+        """
         serves = self.records.by_kind["serve"]
         inside = self.records.within(request, (serve for serve in serves if serve.amount == request.amount))
         return [max(inside, key=end_of)] if inside else []
 
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
-        """Return what the engines of the replica did while a server worked on a request."""
+        """Append pieces for the iterations of the replica's engines while ``serve`` went on.
+
+        Time without an iteration goes to the request if it is alone or waits at either end, else to the engine.
+        """
         replica, columns = self.records.replica_of[serve.process], self.records.iterations
         engines = [at for at in columns if self.records.replica_of[at] == replica]
         if not engines:
@@ -402,7 +440,11 @@ class _Walk:
     # ------------------------------------------------------------ training
 
     def explain_group(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
-        """Return what the ranks did that a call set to work: at each point that all come to, the last one counts."""
+        """Append pieces for the works of a call, from ``low`` to ``high`` in microseconds.
+
+        If all works have the same course of spans, the straggler at each common point counts; else the last rank to
+        finish.
+        """
         *_, last = sorted(group.works, key=end_of)
         ends = max(low, min(high, end_of(last)))
         if ends < high:
@@ -421,7 +463,10 @@ class _Walk:
             self.add(_start_of(last), low, begin, phase, all_ranks=len(group.works) > 1)
 
     def _course(self, work: KeptSpan) -> list[Point]:
-        """Return the starts and ends within a work, in order, with the innermost span that goes on before each."""
+        """Return the starts and ends within a work, in order, each with the innermost span that runs until then.
+
+        Nesting and length are bounded.
+        """
         course = list[Point]()
         ahead: list[tuple[KeptSpan, KeptSpan, bool]] = [(work, work, False)]
         depth = 0
@@ -438,7 +483,11 @@ class _Walk:
         return course
 
     def _lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str) -> None:
-        """Piece by piece, from one point that all ranks come to, to the next."""
+        """Append pieces between the points that all ranks reach: each piece is of the last rank to arrive.
+
+        No rank is named if all arrive together. A delay that a rank already had at the point before does not count
+        again.
+        """
         room = self._room(end_of(group) - group.start)
         stretches, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
         for points in zip(*courses, strict=True):
@@ -459,9 +508,9 @@ class _Walk:
                 self.add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
 
     def _blame_last(self, group: CallGroup, first: int, low: int, high: int) -> None:
-        """Say of the pieces from ``first`` on, of ranks whose courses differ, by how much the last was behind.
+        """Spread the delay of the last rank over the pieces from index ``first`` on.
 
-        The last rank to finish has them; where all finish together, nobody is named.
+        These are the pieces of the last rank to finish. If all ranks finish together, no process is named.
         """
         before, last = sorted(map(end_of, group.works))[-2:]
         late = last - before if last - before > self._room(last - group.start) else 0
@@ -470,19 +519,20 @@ class _Walk:
             self.pieces[at] = piece._replace(process=piece.process if late else None, late=share)
 
     def _room(self, us: int) -> int:
-        """Return within which time ranks that took so long arrive together."""
+        """Return the tolerance in microseconds for ranks that arrive together after works of ``us`` microseconds."""
         return max(TOLERANCE_US, int(SHARE * min(us, ENDLESS)), self.records.tolerance)
 
 
 def _start_of(work: KeptSpan) -> KeptSpan:
-    """Return a work under the name that the time before it has."""
+    """Return a copy of a work for the time before it, named ``start of`` the work."""
     return work._replace(name=Text("start of {name}", work.name))
 
 
 def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> list[PathPiece]:
-    """Return the iterations from ``low`` to ``high``, those head to head that do the same as one piece.
+    """Return the iterations of an engine from ``low`` to ``high`` as pieces, with equal neighbours merged.
 
-    One decodes where it schedules a token for each request; with speculative tokens this cannot be told.
+    An iteration with at most a token per request is a decode step, any other a prefill. With speculative tokens, decode
+    steps look like prefill.
     """
     first = max(bisect_left(columns.start, low) - 1, 0)
     last = bisect_left(columns.start, high)
@@ -506,6 +556,9 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
 
 
 def head_to_head(columns: IterationColumns, first: int, last: int) -> int:
-    """Return up to which gap iterations are head to head: thrice the median of their lengths, and 20 ms at least."""
+    """Return the largest gap in microseconds between iterations that count as head to head.
+
+    The gap is three times their median length, and at least 20 ms.
+    """
     lengths = sorted(columns.end[at] - columns.start[at] for at in range(first, min(last, first + 4096)))
     return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US

@@ -29,7 +29,7 @@ Event = dict[str, object]
 
 
 def trace(timeline: RunTimeline) -> Iterator[str]:
-    """Yield the trace, piece by piece, as one document of JSON."""
+    """Yield the pieces of one JSON document with trace events."""
     lanes = (_lane(lane, process) for process, lane in enumerate(timeline.lanes, RUN + 1))
     events = itertools.chain(_named(RUN, "run", 0, THREADS), _whole(timeline), *lanes)
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
@@ -39,7 +39,7 @@ def trace(timeline: RunTimeline) -> Iterator[str]:
 
 
 def _named(process: int, name: str, order: int, threads: dict[int, str]) -> Iterator[Event]:
-    """Yield the names of a process and of its threads, and where they stand."""
+    """Yield metadata events: names and order of a process and of its threads."""
     of = {"ph": "M", "pid": process}
     yield {**of, "tid": 0, "name": "process_name", "args": {"name": name}}
     yield {**of, "tid": 0, "name": "process_sort_index", "args": {"sort_index": order}}
@@ -49,14 +49,14 @@ def _named(process: int, name: str, order: int, threads: dict[int, str]) -> Iter
 
 
 def _slice(process: int, thread: int, name: str, kind: str, start: float, end: float, **more: object) -> Event:
-    """Return a slice; times are whole microseconds, so that neighbours never lie in each other."""
+    """Return a slice event; start and end in seconds become whole microseconds, so that neighbours never overlap."""
     begin = round(start * 1e6)
     event: Event = {"ph": "X", "pid": process, "tid": thread, "name": name or kind, "cat": kind, "ts": begin}
     return {**event, "dur": max(round(end * 1e6) - begin, 0), **({"args": more} if more else {})}
 
 
 def _whole(timeline: RunTimeline) -> Iterator[Event]:
-    """Yield the events of the run as a whole: steps, critical path, windows, and the number of requests."""
+    """Yield the events of the whole run: steps, critical path, windows, and a counter of requests alive."""
     for step in timeline.steps:
         by = step.limited_by
         facts: dict[str, object] = {"verdict": step.verdict, "tail seconds": step.tail_seconds}
@@ -77,7 +77,7 @@ def _whole(timeline: RunTimeline) -> Iterator[Event]:
 
 
 def _lane(lane: Lane, process: int) -> Iterator[Event]:
-    """Yield what a process did, each thread with slices that lie in each other or apart."""
+    """Yield the events of one process; the slices of each thread nest or lie apart."""
     groups = defaultdict[str, list[LaneSpan]](list)
     for span in lane.spans:
         groups[span.kind if span.kind in AT_ONCE else ""].append(span)
@@ -103,8 +103,9 @@ _Ended = tuple[LaneSpan, float]
 
 
 def _threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> list[list[_Ended]]:
-    """Return spans with their ends, in as many threads as it takes for those of each to lie apart or, if it ``nests``,
-    within each other. A span that goes on ends at ``until``.
+    """Distribute spans, each with its end, over as few threads as needed.
+
+    Within a thread, spans lie apart, or within each other if the kind ``nests``. A span that goes on ends at ``until``.
     """
     ends = ((span, max(until if span.end is None else span.end, span.start)) for span in spans)
     ordered = sorted(ends, key=lambda ended: (ended[0].start, -ended[1]))
@@ -112,6 +113,7 @@ def _threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> list[li
 
 
 def _nested(spans: Iterable[_Ended]) -> list[list[_Ended]]:
+    """Distribute spans over threads, in each of which they nest or lie apart; input is by start, longest first."""
     threads: list[list[_Ended]] = []
     open_ends: list[list[float]] = []  # of each thread, the innermost last
     for span, end in spans:
@@ -128,6 +130,7 @@ def _nested(spans: Iterable[_Ended]) -> list[list[_Ended]]:
 
 
 def _apart(spans: Iterable[_Ended]) -> list[list[_Ended]]:
+    """Distribute spans over threads, in each of which they do not overlap; input is by start."""
     threads: list[list[_Ended]] = []
     free: list[int] = []
     running: list[tuple[float, int]] = []

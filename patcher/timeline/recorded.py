@@ -15,7 +15,10 @@ MOST = 1_000
 
 
 def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple[RecordedWindow, ...]:
-    """Return the windows below ``folder`` whose units lie in the run, whose clock is 0 at the time ``wall``."""
+    """Return the windows with metadata in ``folder`` that were recorded during ``run``, by their start.
+
+    ``wall`` is the Unix time in seconds at which the run's clock is 0.
+    """
     recorded = list[RecordedWindow]()
     for file in sorted(folder.glob(f"*{sidecar.SUFFIX}"))[:MOST]:
         try:
@@ -35,12 +38,12 @@ def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple
 
 
 def _plain(host: str) -> str:
-    """Return a host's name as probes write it."""
+    """Return a host's name as probes write it: _ for each character that is not alphanumeric."""
     return "".join(letter if letter.isalnum() else "_" for letter in host)
 
 
 def _times(facts: Metadata) -> tuple[float, float] | None:
-    """Return begin and end of the recorded units, in seconds since the epoch; None where they are not known."""
+    """Return the first begin and last end of the recorded units, in seconds since 1970; None if unknown."""
     units = facts.raw.get("units")
     entries = [unit for unit in units if isinstance(unit, dict)] if isinstance(units, list) else []
     moments = (unit.get(key) for unit in entries for key in ("begin", "end"))

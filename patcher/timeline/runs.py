@@ -26,10 +26,10 @@ itself, without calls of others, is above all a trainer.
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a run: its files, older first, what it does, and where it stands among those that do the same.
+    """One process of a run: its files, the older first, and its roles.
 
-    ``roles`` are all that its records show, of which the first is its own: an engine may run in a trainer's process.
-    ``replica`` and ``rank`` are None where they are not known.
+    ``roles`` are all that the records show, the main one first: an engine may run in a trainer's process. ``replica``
+    and ``rank`` are None if unknown.
     """
 
     parts: tuple[ProcessFile, ...]
@@ -40,22 +40,22 @@ class Process:
 
     @property
     def head(self) -> ProcessFile:
-        """Its newest file."""
+        """Return the newest file."""
         return self.parts[-1]
 
     @property
     def role(self) -> str:
-        """Return what it does above all."""
+        """Return the main role."""
         return self.roles[0]
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Its files, older first."""
+        """Return the files, the older first."""
         return tuple(part.path for part in self.parts)
 
     @property
     def wall(self) -> tuple[int, int]:
-        """Return when it wrote first and last, by the clock on the wall, in microseconds."""
+        """Return the first and last time by the wall clock, in microseconds since 1970."""
         pairs = [pair[1] for part in self.parts for pair in (part.first, part.last) if pair]
         start = min(part.started for part in self.parts) * 1000
         return start or min(pairs, default=0), max([*pairs, start])
@@ -63,7 +63,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Surveyed:
-    """All files of a folder: the processes of each run, files of newer versions, and those that could not be read."""
+    """Processes of each run in a folder, files of newer versions, and files that could not be read."""
 
     runs: tuple[tuple[Run, tuple[Process, ...]], ...]
     newer: tuple[Path, ...] = ()
@@ -71,7 +71,7 @@ class Surveyed:
 
 
 def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
-    """Look at all files, and sort their processes into runs, the newest last."""
+    """Read all files, and group their processes into runs, the newest run last."""
     surveyed, newer, unread = list[ProcessFile](), list[Path](), list[Path]()
     for path in file_paths:
         try:
@@ -94,7 +94,7 @@ def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
 
 
 def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
-    """Return files of one process together: its newer one, and the older that it has replaced."""
+    """Group files by process, an older file before the one that replaced it, and find roles, replica and rank."""
     grouped = defaultdict[tuple[str, str, int, int], list[ProcessFile]](list)
     for file in surveyed:
         grouped[file.boot, file.host, file.pid, file.started].append(file)
@@ -108,7 +108,7 @@ def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
 
 
 class _Ancestry:
-    """The ancestry of processes: pids are used again, so it is who was there at the time."""
+    """Ancestors of processes; as pids are used again, an ancestor must have lived at the same time."""
 
     def __init__(self, processes: Iterable[Process]) -> None:
         self.by_pid = defaultdict[tuple[str, int], list[Process]](list)
@@ -116,7 +116,7 @@ class _Ancestry:
             self.by_pid[process.head.boot, process.head.pid].append(process)
 
     def line(self, process: Process) -> Iterator[Process]:
-        """Yield the process, its parent, and so on."""
+        """Yield the process, its parent, and so on, as far as they have files."""
         for _ in range(_ANCESTORS):
             yield process
             above = [
@@ -130,7 +130,7 @@ class _Ancestry:
 
 
 def _inherited(processes: Sequence[Process]) -> list[Process]:
-    """Return the same with the replica, the rank and the run that each has of itself or of the nearest ancestor."""
+    """Return the processes with replica, rank and run name, from the process itself or its nearest ancestor."""
     line = _Ancestry(processes).line
     inherited = []
     for process in processes:
@@ -144,9 +144,10 @@ def _inherited(processes: Sequence[Process]) -> list[Process]:
 
 
 def _runs(processes: Sequence[Process]) -> list[list[Process]]:
-    """Processes with the same run, and whose lifetimes overlap, be it through others.
+    """Group processes into runs: the same run name, and lifetimes that overlap, directly or through others.
 
-    One that does not know its run (its parent may have recorded nothing) is of the only one that it meets.
+    A process without a run name (its parent may have recorded nothing) joins the only run that it overlaps, if just
+    one.
     """
     by_name = defaultdict[str, list[Process]](list)
     for process in processes:
@@ -169,6 +170,7 @@ def _meet(process: Process, other: Process) -> bool:
 
 
 def _overlapping(group: Iterable[Process]) -> list[list[Process]]:
+    """Group processes whose lifetimes overlap, directly or through others; groups are in order of time."""
     runs = list[list[Process]]()
     until = None
     for process in sorted(group, key=lambda process: process.wall):
@@ -182,9 +184,9 @@ def _overlapping(group: Iterable[Process]) -> list[list[Process]]:
 
 
 def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
-    """In the order of the lanes; engines and servers without a replica are numbered where there are several of them.
+    """Return a run's processes in the order of the lanes; engines and servers without a replica are numbered.
 
-    An engine has the number of the server below which it runs.
+    Numbers are only given if there are several. An engine gets the number of the server that is its ancestor.
     """
     order = [*ROLES]
     ordered = sorted(
@@ -206,18 +208,19 @@ def _numbered(run: Iterable[Process]) -> tuple[Process, ...]:
 
 
 def _nearest(line: Iterable[Process], numbers: Mapping[int, int]) -> int | None:
-    """Return the number of the nearest process of a ``line`` of ancestors that has one."""
+    """Return the number of the first process in ``line`` that has one, by ``id``; None without one."""
     return next((numbers[id(ancestor)] for ancestor in line if id(ancestor) in numbers), None)
 
 
 def _described(number: int, run: Sequence[Process]) -> Run:
+    """Return the description of a run; ``run`` are its processes."""
     begin, end = min(process.wall[0] for process in run), max(process.wall[1] for process in run)
     packages = sorted({process.head.package for process in run if process.head.package})
     return Run(number, begin / 1e6, max(end - begin, 0) / 1e6, len(run), tuple(packages), run[0].run)
 
 
 def missing_ranks(processes: Iterable[Process]) -> dict[int, list[int]]:
-    """World size → the ranks of trainers of which there is no file, for the worlds that lack some."""
+    """Return the ranks of trainers without a file, by world size, for each world that lacks some."""
     worlds = defaultdict[int, Counter[int]](Counter)
     for process in processes:
         size = process.head.number("WORLD_SIZE")
@@ -231,7 +234,7 @@ def missing_ranks(processes: Iterable[Process]) -> dict[int, list[int]]:
 
 
 def by_role(processes: Sequence[Process]) -> Mapping[str, list[int]]:
-    """Role → the places of the processes that have it."""
+    """Return the indices of the processes of each role; a process may have several roles."""
     places = defaultdict[str, list[int]](list)
     for at, process in enumerate(processes):
         for role in process.roles:

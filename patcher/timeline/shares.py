@@ -40,7 +40,7 @@ REASONS = 3
 
 
 def seconds(us: float) -> float:
-    """Return microseconds as the seconds of the model."""
+    """Convert microseconds to seconds, rounded to a microsecond."""
     return round(us / 1e6, 6)
 
 
@@ -50,7 +50,10 @@ def seconds(us: float) -> float:
 def role_uses(
     records: StepRecords, path: Sequence[PathPiece], processes: Mapping[str, Sequence[int]]
 ) -> tuple[RoleUse, ...]:
-    """Return how busy each role was, and for whom it waited; ``processes`` has the places of those of each role."""
+    """Return how busy each role was in a step, and what was on the critical path while it idled.
+
+    ``processes`` has the indices of the processes of each role.
+    """
     by_process = defaultdict[int, list[KeptSpan]](list)
     for span in records.spans:
         by_process[span.process].append(span)
@@ -66,6 +69,10 @@ def role_uses(
 def _busy(
     role: str, records: StepRecords, path: Sequence[PathPiece], process: int, spans: Sequence[KeptSpan]
 ) -> list[TimeRange]:
+    """Return the ranges in which a process was busy in ``role``, in microseconds.
+
+    Busy is: for the driver, its own pieces of the path; for an engine, iterations; for a trainer, works without waits.
+    """
     low, high = records.start, records.end
 
     def of_kind(kind: str) -> list[TimeRange]:
@@ -86,6 +93,7 @@ def _busy(
 
 
 def _use(role: str, busy: Sequence[Sequence[TimeRange]], path: Sequence[PathPiece], records: StepRecords) -> RoleUse:
+    """Return busy and idle time of a role as the mean over the lanes ``busy``, and the main reasons for idling."""
     whole, lanes = records.end - records.start, len(busy)
     mean = sum(map(length, busy)) / lanes
     waited = {(piece.role, piece.what, piece.phase): 0 for piece in path}
@@ -101,7 +109,10 @@ def _use(role: str, busy: Sequence[Sequence[TimeRange]], path: Sequence[PathPiec
 
 
 def alive(records: StepRecords) -> list[tuple[int, int]]:
-    """Return from which time on how many requests are alive within a step: what servers have, else what was sent."""
+    """Return the number of requests alive from each time on (microseconds), within a step.
+
+    Counted are serve spans, else requests, else trajectories.
+    """
     spans = records.by_kind["serve"] or records.by_kind["request"] or records.by_kind["trajectory"]
     events = sorted(
         [(max(span.start, records.start), 1) for span in spans]
@@ -112,7 +123,7 @@ def alive(records: StepRecords) -> list[tuple[int, int]]:
 
 
 def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | None:
-    """Return the end of a rollout with few requests left; None without one."""
+    """Return the end of a rollout with few requests left; None if there is none or the rollout goes on."""
     peak = max((count for _, count in curve), default=0)
     if not curve or curve[-1][1]:  # the rollout goes on over the end of the step
         return None
@@ -128,7 +139,7 @@ def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | 
 
 
 def thinned(curve: Sequence[tuple[T, int]], points: int) -> list[tuple[T, int]]:
-    """Return about ``points`` of a curve, of each stretch its highest and its last."""
+    """Return about ``points`` points of a curve: of each stretch, the highest and the last."""
     if len(curve) <= points:
         return list(curve)
     size = -(-len(curve) // (points // 2))
@@ -137,7 +148,7 @@ def thinned(curve: Sequence[tuple[T, int]], points: int) -> list[tuple[T, int]]:
 
 
 def highest_and_last(part: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
-    """Return what is kept of a part of a curve, one point where both are the same."""
+    """Return the highest and the last point of a part of a curve; one point if both are the same."""
     highest = max(part, key=lambda point: point[1])
     return [highest] if highest is part[-1] else [highest, part[-1]]
 
@@ -145,9 +156,9 @@ def highest_and_last(part: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
 def imbalances(
     records: StepRecords, path: Iterable[PathPiece], ranks: Mapping[int, int | None]
 ) -> tuple[Imbalance, ...]:
-    """Return how much later than the mean the last replica had answered, and the last rank had done its works.
+    """Return the imbalance between replicas, by their last answers, and between ranks, by their works.
 
-    ``ranks`` are those of the trainers, by their place.
+    ``ranks`` has the ranks of trainers, by the process's index.
     """
     ends = defaultdict[int, int](int)
     for serve in records.by_kind["serve"]:
@@ -181,7 +192,7 @@ def _imbalance(of: str, done: Mapping[int, int], us: float) -> Imbalance:
 
 
 def sync_intervals(records: StepRecords) -> list[TimeRange]:
-    """Return when weights went from the trainer to the engines: as the driver has it, else as anybody has."""
+    """Return the ranges of the weight sync in microseconds, as the driver recorded them, else any process."""
     syncs = records.by_kind["sync"]
     phases = (phase for phase in records.by_kind["phase"] if phase.name in SYNC)
     of_driver = [span for span in (*syncs, *phases) if span.process == records.driver]
@@ -189,7 +200,7 @@ def sync_intervals(records: StepRecords) -> list[TimeRange]:
 
 
 def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
-    """Part of the weight sync → how long it took in each process that had it, in microseconds."""
+    """Return the microseconds of each part of the weight sync, by name and by the process's index."""
     by_name = defaultdict[str, defaultdict[int, list[KeptSpan]]](lambda: defaultdict(list))
     for sync in records.by_kind["sync"]:
         by_name[sync.name][sync.process].append(sync)
@@ -200,7 +211,7 @@ def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
 
 
 def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
-    """Return the parts of the weight sync, the longest first; each as long as in the process where it took longest."""
+    """Return the parts of the weight sync, the longest first; each as long as in its slowest process."""
     parts = [Part(name, seconds(max(lengths.values()))) for name, lengths in by_process.items()]
     return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))
 
@@ -208,7 +219,7 @@ def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
 def what_if(
     step_us: int, path: Sequence[PathPiece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[TimeRange]
 ) -> tuple[Bound, ...]:
-    """Return what the step would at best take if one thing were different; what saves nothing is left out."""
+    """Return a lower bound of the step for each possible improvement; omit savings below 0.1 %."""
     of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
     of_trainer = length(piece for piece in path if piece.role == "trainer")
     balance = sum(
@@ -238,7 +249,7 @@ def what_if(
 
 
 def phase_parts(records: StepRecords) -> tuple[Part, ...]:
-    """Return how long each phase of the driver took in a step, in the order in which they began."""
+    """Return the duration of each phase of the driver in a step, in the order of their starts."""
     by_name = defaultdict[str, list[KeptSpan]](list)
     for phase in sorted(records.by_kind["phase"], key=by_start):
         if phase.process == records.driver:

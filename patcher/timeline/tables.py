@@ -29,13 +29,13 @@ _LONGEST = Column("longest_seconds", Text("longest"), SECONDS)
 
 
 def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Return every table of ``run``, for files; the first value names what all rows are of: nothing."""
+    """Yield every table of ``run`` for CSV files; the mapping of common values is always empty."""
     for table in (steps, bounds, roles, sync, imbalance, clocks):
         yield {}, table(run)
 
 
 def verdict(step: TrainingStep) -> str:
-    """Return what limited a step, in a few words."""
+    """Return a short text on what limited a step."""
     cause = step.limited_by
     limit = step.verdict
     if cause is not None:
@@ -44,7 +44,7 @@ def verdict(step: TrainingStep) -> str:
 
 
 def steps(run: RunTimeline) -> Table:
-    """Each step: how long it took, what limited it, and how busy each role was."""
+    """Return the table of steps: duration, limiting cause, and busy share of each role."""
     present = dict.fromkeys(use.role for step in run.steps for use in step.roles)
     columns = (
         Column("step", Text("step"), PLAIN, TERMINAL),
@@ -61,6 +61,7 @@ def steps(run: RunTimeline) -> Table:
     )
 
     def row(step: TrainingStep) -> tuple[object, ...]:
+        """Return the cells of one step, in the order of ``columns``."""
         busy = {use.role: use.busy_share for use in step.roles}
         return (
             step.step, step.seconds, verdict(step), step.tail_seconds, step.sync_seconds, step.poll_seconds,
@@ -80,7 +81,7 @@ def steps(run: RunTimeline) -> Table:
 
 
 def bounds(run: RunTimeline) -> Table:
-    """Savings of each bound in the median step and in all, with the reason of the step where it saves most."""
+    """Return the table of upper bounds of savings, in the median step and in total, each with its best step."""
     columns = (
         Column("bound", Text("if there were")),
         Column("median_saves_seconds", Text("saves, median step"), SECONDS),
@@ -104,7 +105,7 @@ def bounds(run: RunTimeline) -> Table:
 
 
 def roles(run: RunTimeline) -> Table:
-    """Busy share of each role, and for whom it waited meanwhile."""
+    """Return the table of roles: busy share, idle time, and what each role waited for."""
     columns = (
         Column("role", Text("role")),
         Column("processes", Text("processes"), COUNT),
@@ -131,11 +132,12 @@ def roles(run: RunTimeline) -> Table:
 
 
 def _in_steps(lengths: Mapping[str, list[float]]) -> Iterable[tuple[str, float, float]]:
+    """Yield name, median and maximum of each entry."""
     return ((name, statistics.median(times), max(times)) for name, times in lengths.items())
 
 
 def sync(run: RunTimeline) -> Table:
-    """The parts of the weight sync of a step, that with the most time first."""
+    """Return the table of the parts of the weight sync, the longest in total first."""
     lengths = defaultdict[str, list[float]](list)
     for part in (part for step in run.steps for part in step.sync):
         lengths[part.name].append(part.seconds)
@@ -145,7 +147,7 @@ def sync(run: RunTimeline) -> Table:
 
 
 def imbalance(run: RunTimeline) -> Table:
-    """Unequal work of replicas and of ranks, and who was last most often."""
+    """Return the table of imbalance between replicas and between ranks, with the most frequent straggler."""
     late = defaultdict[str, list[float]](list)
     last = defaultdict[str, Counter[int]](Counter)
     for uneven in (uneven for step in run.steps for uneven in step.imbalance):
@@ -166,7 +168,7 @@ def imbalance(run: RunTimeline) -> Table:
 
 
 def clocks(run: RunTimeline) -> Table:
-    """Clock of each machine: how far it is ahead, and how that is known."""
+    """Return the table of machine clocks: lead over the driver's clock, error and source."""
     columns = (
         Column("hosts", Text("machine")),
         Column("ahead_seconds", Text("wall clock ahead of the driver's"), Unit("{:+.6f} s".format)),

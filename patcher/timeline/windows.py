@@ -49,7 +49,7 @@ STAGES = {
 
 
 class Decodes(NamedTuple):
-    """Decode steps of a replica in a rollout, from ``first`` up to ``end``, and from when to when they went on."""
+    """Decode steps ``first`` to ``end`` (exclusive) of a rollout on one replica, and their time in microseconds."""
 
     first: int
     end: int
@@ -58,14 +58,14 @@ class Decodes(NamedTuple):
 
     @property
     def us(self) -> int:
-        """Return how long they took, in microseconds."""
+        """Return the duration in microseconds."""
         return self.until - self.start
 
 
 class Rollout(NamedTuple):
-    """A replica's rollout in one step: the number of the rollout, some usual decode steps, the slowest one.
+    """A replica's rollout in one step: the rollout's number, some usual decode steps, and the slowest one.
 
-    ``single`` says that it is the only rollout of the step, ``requests`` is the most of them at once.
+    ``single`` tells that the step has no other rollout. ``requests`` is the maximum number of requests at once.
     """
 
     step: int
@@ -79,7 +79,10 @@ class Rollout(NamedTuple):
 
 
 class MicroBatch(NamedTuple):
-    """The slowest micro-batch of a method in a step: its number in its call, and which call that was, from 1."""
+    """The slowest micro-batch of a method in a step.
+
+    ``number`` is its index in the call from 0, ``call`` the number of the call from 1; times are in microseconds.
+    """
 
     step: int
     method: str
@@ -92,9 +95,9 @@ class MicroBatch(NamedTuple):
 
 @dataclass
 class _Engine:
-    """The position of an engine, as the probes count: its rollout, and the decode steps of that.
+    """Position of an engine in the counting of the probes: its rollout, and the decode steps in this rollout.
 
-    ``counted`` is up to when it was looked at, ``busy_until`` when it has nothing more to do.
+    ``counted`` is the start of the last counted iteration; ``busy_until`` is when the engine runs empty (microseconds).
     """
 
     rollout: int = -1
@@ -103,7 +106,7 @@ class _Engine:
     counted: int = -ENDLESS
 
     def enter(self, busy: TimeRange) -> None:
-        """Begin a rollout where the engine had nothing to do before."""
+        """Begin a new rollout, unless the engine was busy before ``busy``."""
         if busy.start > self.busy_until:
             self.rollout += 1
             self.decoded = 0
@@ -112,9 +115,9 @@ class _Engine:
 
 @dataclass
 class Collector:
-    """Takes the steps one after the other, and keeps what a window may be proposed of.
+    """Collector of candidates for windows, fed with one step after the other.
 
-    ``calls`` counts the calls of a method in a process, as the probes do.
+    ``calls`` is the number of calls of a method in a process so far, as the probes count.
     """
 
     processes: Sequence[Process]
@@ -125,12 +128,19 @@ class Collector:
     lengths: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
 
     def feed(self, records: StepRecords, number: int, start: int) -> None:
-        """One more step, which begins at ``start``; the records of the first one have what came before it, too."""
+        """Add one step, which begins at ``start`` in microseconds.
+
+        The records of the first step include everything before, which counts but is no candidate.
+        """
         for process in records.iterations:
             self._decodes(records, number, process, start)
         self._micro_batches(records, number, start)
 
     def _decodes(self, records: StepRecords, step: int, process: int, since: int) -> None:
+        """Count the decode steps of an engine, and keep the rollouts of this step.
+
+        Decode steps that began before ``since`` (microseconds) only count.
+        """
         replica, engine = records.replica_of[process], self.engines[process]
         busy = deque(covered(records.served_by(replica)))
         single, most = bool(busy), 0
@@ -153,6 +163,10 @@ class Collector:
         self.rollouts += [_rollout(step, replica, rollout, single, steps, most) for rollout, steps in decodes.items()]
 
     def _micro_batches(self, records: StepRecords, step: int, since: int) -> None:
+        """Count the calls of each method, and keep the slowest micro-batch of each method in this step.
+
+        Calls that began before ``since`` (microseconds) only count.
+        """
         for work in records.by_kind["work"]:
             if records.start <= work.start < records.end:
                 self.calls[work.process, work.name] += 1
@@ -162,7 +176,7 @@ class Collector:
                     self._slowest(step, work, units)
 
     def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan]) -> None:
-        """Keep the longest micro-batch of a method in a step, and the lengths of all for their median."""
+        """Keep the slowest of ``units``, the micro-batches of a call, and the durations of all for the median."""
         lengths = [length([unit]) for unit in units]
         lengths_of_method = self.lengths[work.name]
         if len(lengths_of_method) < MOST_LENGTHS:
@@ -175,13 +189,17 @@ class Collector:
             self.slow[step, work.name] = MicroBatch(step, work.name, call, at, unit.start, end_of(unit), rank)
 
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
-        """Return the windows, those of the slowest steps last."""
+        """Return the proposed windows: of decode steps, of the tail, of a slow micro-batch; warm-up excluded."""
         counted = {step.step: step for step in steps if not step.warm_up} or {step.step: step for step in steps}
         rollouts = [rollout for rollout in self.rollouts if rollout.step in counted]
         slow = [micro_batch for micro_batch in self.slow.values() if micro_batch.step in counted]
         return (*self._of_rollouts(rollouts, counted), *self._of_micro_batches(slow))
 
     def _of_rollouts(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
+        """Yield windows of typical decode steps, of the slowest decode step, and of the longest tail.
+
+        The latter two only if they stand out.
+        """
         if not rollouts:
             return
         ordered = sorted(rollouts, key=lambda rollout: steps[rollout.step].seconds)
@@ -204,6 +222,7 @@ class Collector:
             yield from self._tail(max(tails, key=lambda step: step.tail_seconds), rollouts)
 
     def _tail(self, step: TrainingStep, rollouts: Sequence[Rollout]) -> Iterator[ProposedWindow]:
+        """Yield a window of the tail of ``step``, on the replica that finished last, if decode steps are known."""
         done = [dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"]
         last = max(done[0], key=lambda replica: done[0][replica]) if done else None
         of_step = [rollout for rollout in rollouts if rollout.step == step.step and last in (None, rollout.replica)]
@@ -220,6 +239,7 @@ class Collector:
             yield self._decode(Text("tail"), of_step[0], window, why, "--at-tail", few)
 
     def _decode(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *more: str) -> ProposedWindow:
+        """Return a window of ``decodes`` as commands; ``more`` are further words of the commands."""
         by_verl = rollout.replica is not None and any(
             process.head.number("VERL_REPLICA_RANK") is not None for process in self.processes
         )
@@ -234,7 +254,7 @@ class Collector:
         )  # fmt: skip
 
     def _of_micro_batches(self, slow: Sequence[MicroBatch]) -> Iterator[ProposedWindow]:
-        """Yield the window of the micro-batch that is the slowest beside the median of its method."""
+        """Yield a window of the slowest micro-batch, compared with its method's median, if it is slow."""
         usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
         compared = [((batch.end - batch.start) / usual[batch.method], batch) for batch in slow]
         times, micro_batch = max(compared, default=(0.0, None))
@@ -278,6 +298,10 @@ class Collector:
 def _rollout(
     step: int, replica: int | None, rollout: int, single: bool, decodes: Sequence[Decodes], most: int
 ) -> Rollout:
+    """Return a rollout with a run of up to 20 usual decode steps from the middle on, and the slowest decode step.
+
+    The first decode step is only the slowest one if there is no other. ``most`` is the maximum number of requests.
+    """
     middle = statistics.median(decode.us for decode in decodes)
     slowest = max(decodes[1:] or decodes, key=lambda decode: decode.us)
     usual = [decode for decode in decodes if decode.us <= SLOW * middle]
@@ -287,7 +311,7 @@ def _rollout(
 
 
 def _units(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
-    """Yield the micro-batches within a span."""
+    """Yield the micro-batches within a span, at most eight levels deep."""
     for child in records.nested.get((span.process, span.id), ()) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":
             yield child

@@ -32,9 +32,9 @@ _COARSEST = 195
 
 
 def page(timeline: RunTimeline) -> str:
-    """Return the page of a run in the reader's language, below ``LIMIT`` bytes.
+    """Return the page of a run in the reader's language, as HTML below ``LIMIT`` bytes.
 
-    Before it is reached short bars and rare names are joined, and then older steps left out; the page says so.
+    If the run is too large, short bars and rare names are merged, then older steps are omitted; the page says so.
     """
     timeline = _shortened(timeline)
     style, script = (Path(__file__).with_name(f"timeline.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
@@ -52,7 +52,7 @@ def page(timeline: RunTimeline) -> str:
 
 
 def _shortened(timeline: RunTimeline) -> RunTimeline:
-    """The run with the first entries of its lists, and a note on each that has more."""
+    """Return the run with at most 200 entries in each list, and a note on each list that was cut."""
     most = MOST_LISTED
     lists = (
         (timeline.missing, sections.NOTES),
@@ -82,7 +82,7 @@ def _shortened(timeline: RunTimeline) -> RunTimeline:
 
 
 def _newest(timeline: RunTimeline, steps: int) -> RunTimeline:
-    """The run with the newest ``steps`` of its steps, and a note on that."""
+    """Return the run with its newest ``steps`` steps, and a note if that omits some."""
     if len(timeline.steps) <= steps:
         return timeline
     note = Text(
@@ -94,6 +94,7 @@ def _newest(timeline: RunTimeline, steps: int) -> RunTimeline:
 
 
 def _body(timeline: RunTimeline, parts: int) -> Content:
+    """Return the body of the page; ``parts`` is the number of bars that fit beside each other."""
     drawn = picture(timeline, parts)
     return (
         sections.head(timeline),

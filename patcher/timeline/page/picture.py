@@ -57,7 +57,10 @@ _NAMED = 12  # steps whose heads have room for words then
 
 
 class Frame(NamedTuple):
-    """The frame of the picture: ``seconds`` from ``start`` on, in ticks; bars below ``shortest`` join neighbours."""
+    """Visible part of the run: ``seconds`` from ``start`` on.
+
+    Bars shorter than ``shortest`` seconds are merged with neighbours.
+    """
 
     start: float
     seconds: float
@@ -65,26 +68,27 @@ class Frame(NamedTuple):
 
     @property
     def end(self) -> float:
-        """Return where it ends."""
+        """Return the end of the visible part in seconds."""
         return self.start + self.seconds
 
     def ticks(self, at: float) -> int:
-        """The place of a time."""
+        """Return the horizontal position of a time in ticks, limited to the frame."""
         return round(min(max((at - self.start) / self.seconds, 0.0), 1.0) * TICKS)
 
     def percent(self, at: float) -> str:
-        """The place of a time, as a share of the width."""
+        """Return the horizontal position of a time as a percentage of the width, with the sign."""
         return f"{self.ticks(at) / TICKS * 100:.3f}%"
 
     def within(self, intervals: Iterable[Interval]) -> list[Interval]:
-        """Return those of which a part is drawn."""
+        """Return the intervals that overlap the frame."""
         return [interval for interval in intervals if interval.end > self.start and interval.start < self.end]
 
 
 def frame_of(timeline: RunTimeline, parts: int) -> Frame:
-    """The frame of the steps with a little around them: a start of minutes would leave no room for them.
+    """Return the frame around the steps, without a long start of the run.
 
-    What follows the last step is drawn where it can be the step that still goes on. ``parts`` is how many bars fit.
+    Time after the last step is included if it is shorter than twice the longest step. ``parts`` is the number of bars
+    that fit beside each other.
     """
     start, end = 0.0, timeline.seconds
     if timeline.steps:
@@ -97,7 +101,7 @@ def frame_of(timeline: RunTimeline, parts: int) -> Frame:
 
 
 class Placed(NamedTuple):
-    """A row and where it begins, in pixels."""
+    """A row with its label, and the position of its top in pixels."""
 
     row: Row
     top: int
@@ -105,7 +109,7 @@ class Placed(NamedTuple):
 
 
 def picture(timeline: RunTimeline, parts: int) -> Content:
-    """The picture with its controls and legend, in which ``parts`` bars fit beside each other; None without a lane."""
+    """Return the picture with controls and legend, with ``parts`` bars beside each other; None without a lane."""
     frame = frame_of(timeline, parts)
     placed, curve, height = _places(timeline, max(parts // 100, 1))
     if not placed:
@@ -136,7 +140,10 @@ def picture(timeline: RunTimeline, parts: int) -> Content:
 
 
 def _places(timeline: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
-    """The rows with their places, the place of the curve (below the last engine or server), and the height of all."""
+    """Return the rows with their positions, the top of the curve of requests, and the total height, in pixels.
+
+    The curve is below the last engine, server, agent or reward row. ``names`` limits the names at each level.
+    """
     y = _HEAD + 6 + _MARKS * bool(timeline.windows or timeline.recorded)
     built_rows = rows(timeline, names)
     serving = ("engine", "server", "agent", "reward")
@@ -151,7 +158,7 @@ def _places(timeline: RunTimeline, names: int) -> tuple[list[Placed], int, int]:
 
 
 def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
-    """The name of a row, as short as it can be and still be no other's."""
+    """Return the shortest name of a row that no other row has."""
     if len(row.lanes) > 1:
         return Text("{role}: {count} as one", ROLES[row.role], len(row.lanes))
     lane = timeline.lanes[row.lanes[0]]
@@ -164,7 +171,10 @@ def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
 
 
 def _row(placed: Placed, frame: Frame, counted: list[int]) -> Iterator[Markup]:
-    """The bars of a row, paler ones below; ``counted`` grows by those that were joined to others."""
+    """Yield the bars of a row as SVG paths, paler bars first.
+
+    ``counted`` holds one number, which grows by the bars that were merged with neighbours.
+    """
     for bars in sorted(placed.row.bars, key=lambda bars: not bars.pale):
         within = frame.within(bars.intervals)
         intervals = merged(within, frame.shortest)
@@ -177,7 +187,7 @@ def _row(placed: Placed, frame: Frame, counted: list[int]) -> Iterator[Markup]:
 def _strokes(
     intervals: Sequence[Interval], frame: Frame, top: float, height: int, title: str, classes: Iterable[str]
 ) -> Markup:
-    """Bars as one path: a move to the first one, then lengths and the gaps between them; nothing without bars."""
+    """Return bars as one SVG path of relative moves and lines, at ``top`` pixels; empty without visible bars."""
     intervals = frame.within(intervals)
     if not intervals:
         return Markup()
@@ -195,7 +205,7 @@ def _strokes(
 
 
 def _marks(timeline: RunTimeline, frame: Frame) -> Iterator[Markup]:
-    """Windows that were recorded, and, as outlines, those that are worth recording."""
+    """Yield bars for recorded windows, and outlines for proposed windows."""
     for window in timeline.recorded:
         ends = [Interval(window.start, window.end)]
         yield _strokes(ends, frame, _HEAD + 2, 8, joined(_DOT, (window.title, RECORDED)), ("b", "mark"))
@@ -207,12 +217,12 @@ def _marks(timeline: RunTimeline, frame: Frame) -> Iterator[Markup]:
 
 
 def window_name(what: str) -> str:
-    """Return the name of a proposed window as the page has it."""
+    """Return the name of a proposed window on the page."""
     return _WINDOWS.get(what, what)
 
 
 def _requests(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
-    """The curve of the requests that are alive, with the tails of the steps shaded."""
+    """Yield the curve of requests alive, with its ``top`` in pixels, and the shaded tails."""
     tails = [Interval(step.tail.start, step.tail.end) for step in timeline.steps if step.tail]
     most = max((count for _, count in timeline.requests), default=0)
     base = top + _CURVE
@@ -236,13 +246,13 @@ def _requests(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]
 
 
 def _thinned(points: Iterable[tuple[float, int]], shortest: float) -> Iterator[tuple[float, int]]:
-    """Points of a curve, of those too close to each other the highest and the last one."""
+    """Yield the points of a curve; of those within ``shortest`` seconds, only the highest and the last."""
     for _, group in itertools.groupby(points, key=lambda point: int(point[0] / shortest)):
         yield from highest_and_last(list(group))
 
 
 def _ways(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
-    """The critical path: a line below the bars of whoever was waited for, and dots from there to the next one."""
+    """Yield the critical path: lines below the rows of the processes waited for, and links between them."""
     lines: dict[tuple[int, bool], list[Interval]] = {}
     links = []
     for step in timeline.steps:
@@ -263,7 +273,10 @@ def _ways(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iter
 
 
 def _bottoms(segment: PathSegment, placed: Sequence[Placed]) -> list[int]:
-    """Below which rows a segment is drawn: that of its lane, else all of its role, else the driver's or the first."""
+    """Return the vertical positions, in pixels, at which a segment of the critical path is drawn.
+
+    These are the bottom of its lane's row, else of all rows of its role, else of the first row.
+    """
     bottoms = {at: place.top + place.row.height - 3 for place in placed for at in place.row.lanes}
     if segment.lane is not None and segment.lane in bottoms:
         return [bottoms[segment.lane]]
@@ -272,7 +285,7 @@ def _bottoms(segment: PathSegment, placed: Sequence[Placed]) -> list[int]:
 
 
 def _heads(timeline: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]:
-    """The bounds of the steps with their number and length, and beside them what limited each."""
+    """Yield the boundary of each step, with number, duration and cause as far as they fit."""
     every = math.ceil(len(timeline.steps) / 16)
     for at, step in enumerate(timeline.steps):
         words = len(timeline.steps) <= _NAMED
@@ -290,19 +303,19 @@ def _heads(timeline: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]
 
 
 def step_head(step: TrainingStep) -> str:
-    """``step 14 · 7.6 s``."""
+    """Return number and duration of a step: ``step 14 · 7.6 s``."""
     return joined(_DOT, (Text("step {step}", step.step), seconds(step.seconds)))
 
 
 def step_cause(step: TrainingStep) -> str:
-    """Return what limited a step, or that nothing stands out, in a few words."""
+    """Return a short text on what limited a step, or that nothing stands out."""
     if step.verdict == "limited" and step.limited_by:
         return Text("+{seconds} {cause}", seconds(step.limited_by.excess_seconds), step.limited_by.label)
     return CAUSES if step.verdict == SEVERAL else step.verdict if step.verdict == TYPICAL else NOT_KNOWN
 
 
 def _axis(frame: Frame, height: int) -> Markup:
-    """Round times, six or so."""
+    """Return the time axis with about six round times; ``height`` is that of the picture."""
     step = 10 ** math.floor(math.log10(frame.seconds / 3))
     step = next((step * more for more in (1, 2, 5, 10) if frame.seconds / (step * more) <= 7), step * 10)
     first, last = math.ceil(frame.start / step), math.floor((frame.start + 0.97 * frame.seconds) / step)
@@ -320,7 +333,7 @@ def _axis(frame: Frame, height: int) -> Markup:
 
 
 def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
-    """The names of long bars, each cut at the end of its bar; the script writes those that there is room for."""
+    """Yield the names of long bars, each cut at the end of its bar; the script adds others when there is room."""
     for place in placed:
         paler = {(bars.top, bars.name) for bars in place.row.bars if bars.pale}
         for bars in place.row.bars:
@@ -335,7 +348,7 @@ def _labels(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
 
 
 def _legend(placed: Sequence[Placed], timeline: RunTimeline) -> Markup:
-    """Return what the lines and the shades mean; bars have their names."""
+    """Return the legend of lines and shades."""
 
     def entry(meaning: str, class_: str, height: int = 3) -> Markup:
         line = tag("path", d="M0 5h20", class_=class_, stroke_width=height)
@@ -357,7 +370,10 @@ def _legend(placed: Sequence[Placed], timeline: RunTimeline) -> Markup:
 
 
 def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, joined: int) -> Iterator[str]:
-    """Yield what is not drawn one by one."""
+    """Yield texts on everything that is not drawn individually.
+
+    ``joined`` is the number of bars that were merged with neighbours.
+    """
     if frame.seconds < 0.97 * timeline.seconds:
         yield Text(
             "Drawn from {start} to {end} of {seconds}: what lies before and after the steps is left out.",
@@ -385,7 +401,11 @@ def _aggregated(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, j
 
 
 def _data(timeline: RunTimeline, frame: Frame) -> object:
-    """Return what the script needs beside the paths: steps, the segments of the critical path, and a few words."""
+    """Return the JSON data for the script: steps, segments of the critical path, and words.
+
+    ``path`` lists, for each segment, the distance from the end of the one before, the length, and an index of
+    ``names``.
+    """
     names: dict[str, int] = {}
     path, at = list[int](), 0
     for step in timeline.steps:

@@ -48,7 +48,7 @@ OTHERS = Text("other spans")
 
 
 class Interval(NamedTuple):
-    """From when to when, in seconds; ``notes`` are numbers that a title has: iterations, only decodes, requests."""
+    """Start and end in seconds; ``notes`` are empty or three numbers: iterations, pure decodes, most requests."""
 
     start: float
     end: float
@@ -57,7 +57,10 @@ class Interval(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Bars:
-    """Bars of one name: ``top`` and ``height`` in pixels within the row. ``pale``: of some of its lanes, not of all."""
+    """Bars of one name; ``top`` and ``height`` are pixels within the row.
+
+    ``pale`` marks bars of some, not all, lanes of the row; ``odd`` marks every other one of adjacent units.
+    """
 
     name: str
     hue: str
@@ -70,7 +73,7 @@ class Bars:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Lanes that are drawn as one, by their index; ``height`` is in pixels, ``joined`` counts names in `OTHERS`."""
+    """Lanes, by index, that are drawn as one; ``height`` is in pixels, ``joined`` the number of names in `OTHERS`."""
 
     role: str
     lanes: tuple[int, ...]
@@ -80,14 +83,14 @@ class Row:
 
 
 def hue(kind: str, name: str) -> str:
-    """The class of colour of a span."""
+    """Return the colour class of a span."""
     if kind in ("sync", "sleep", "wait", "poll"):
         return {"poll": "wait"}.get(kind, kind)
     return next((color for text in (name, kind) for color, pattern in HUES if re.search(pattern, text)), "rest")
 
 
 def rows(timeline: RunTimeline, names: int = 500) -> tuple[Row, ...]:
-    """The rows of a run, from the top, with bars of at most so many ``names`` at each level."""
+    """Return the rows of a run, from the top; at each level, bars have at most ``names`` names."""
     awaited = defaultdict[int, float](float)
     for segment in itertools.chain.from_iterable(step.critical_path for step in timeline.steps):
         if segment.lane is not None:
@@ -103,7 +106,11 @@ def rows(timeline: RunTimeline, names: int = 500) -> tuple[Row, ...]:
 
 
 def _groups(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[int, ...]]:
-    """Each lane for itself, or, of too many, those that steps waited for longest, and the others together."""
+    """Return the lanes of a role grouped into rows: each alone, if there are at most six.
+
+    Else the two that steps waited for longest stay alone, and all others share a row. ``awaited`` is in seconds by
+    lane.
+    """
     if len(lanes) <= MANY:
         return [(at,) for at in lanes]
     longest = sorted(lanes, key=lambda at: -awaited.get(at, 0.0))[:ALONE]
@@ -112,7 +119,10 @@ def _groups(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[in
 
 
 def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int, names: int) -> Row:
-    """One row: what nests in its levels, beside it iterations, and below what goes on many times at once."""
+    """Return one row for the lanes with the indices ``at``: nested spans, iterations, and spans that overlap.
+
+    ``levels`` is the number of nesting levels, ``names`` the limit of names at each.
+    """
     runs = [run for lane in lanes for run in lane.iterations]
     crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
     nested = defaultdict[_Key, list[Interval]](list)
@@ -133,7 +143,10 @@ def _row(role: str, at: tuple[int, ...], lanes: Sequence[Lane], levels: int, nam
 
 
 def _crowd(kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: tuple[int, int]) -> Iterator[Bars]:
-    """Return what goes on many times at once: the more of it, the darker."""
+    """Yield bars for overlapping spans: solid if at least half of the peak overlap, else pale.
+
+    ``place`` is top and height in pixels.
+    """
     names = {span.name for span in spans} - {""}
     name = names.pop() if len(names) == 1 else kind
     ends = [Interval(span.start, _end(span, lanes)) for span in spans]
@@ -145,7 +158,10 @@ _Key = tuple[int, str, str, bool]
 
 
 def _join_names(nested: dict[_Key, list[Interval]], most: int) -> int:
-    """Give all but the ``most`` names that last longest at a level the name `OTHERS`, and return how many these are."""
+    """Rename all but the ``most`` longest-lasting names of each level to `OTHERS`, in place.
+
+    Return the number of renamed names.
+    """
     levels = defaultdict[int, list[_Key]](list)
     for key in nested:
         levels[key[0]].append(key)
@@ -161,7 +177,7 @@ def _join_names(nested: dict[_Key, list[Interval]], most: int) -> int:
 
 
 def _levels(nested: Mapping[_Key, Sequence[Interval]], lanes: int, heights: Sequence[int]) -> tuple[list[Bars], int]:
-    """The bars of what nests, and how high they are together."""
+    """Return the bars of nested spans and their total height in pixels."""
     bars: list[Bars] = []
     bottom = 0
     for (level, colour, name, odd), intervals in sorted(nested.items()):
@@ -173,12 +189,12 @@ def _levels(nested: Mapping[_Key, Sequence[Interval]], lanes: int, heights: Sequ
 
 
 def _end(span: LaneSpan, lanes: Sequence[Lane]) -> float:
-    """Return where a span ends; one that goes on, with the last record of its process."""
+    """Return the end of a span in seconds; for a span that goes on, the last record of ``lanes``."""
     return span.end if span.end is not None else max(span.start, *(lane.seen[1] for lane in lanes))
 
 
 class _Nested(NamedTuple):
-    """A span within others at its level. ``odd``: every other one of units, which lie head to head."""
+    """A span at its nesting level; ``odd`` marks every other one of adjacent units."""
 
     level: int
     hue: str
@@ -188,9 +204,9 @@ class _Nested(NamedTuple):
 
 
 def _nested(lane: Lane, levels: int) -> Iterator[_Nested]:
-    """The spans that lie within each other; the deepest level takes all below it. A unit has the hue of its work.
+    """Yield the nested spans of a lane, with everything deeper than ``levels`` at the last level.
 
-    The phase that is the whole step is not drawn: its bounds are those of the step.
+    A unit has the colour of the work around it. The phase ``step`` is omitted, because it is the step itself.
     """
     around: list[tuple[float, str]] = []
     units = 0
@@ -212,7 +228,10 @@ def _nested(lane: Lane, levels: int) -> Iterator[_Nested]:
 def _stacked(
     name: str, colour: str, place: tuple[int, int], intervals: Sequence[Interval], of: int, *, odd: bool = False
 ) -> Iterator[Bars]:
-    """Bars where ``of`` of the intervals lie, and paler ones below them where any does."""
+    """Yield bars where at least ``of`` intervals overlap, above paler bars where any interval lies.
+
+    ``place`` is top and height in pixels.
+    """
     if of > 1:
         yield Bars(name, colour, *place, tuple(at_least(1, intervals)), pale=True)
         intervals = tuple(at_least(of, intervals))
@@ -221,7 +240,7 @@ def _stacked(
 
 
 def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
-    """Iterations head to head: those that mostly decode in a hue of their own."""
+    """Yield bars for iterations, those that mostly decode in a colour of their own."""
     kinds: dict[str, list[Interval]] = {"iterations": [], "decodes": []}
     for run in runs:
         notes = (run.iterations, run.decodes, run.requests)
@@ -233,7 +252,7 @@ def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
 
 
 def _counts(intervals: Iterable[Interval]) -> Iterator[tuple[float, int]]:
-    """From when on how many of them there are."""
+    """Yield each time at which the number of overlapping intervals may change, with the new number."""
     changes = Counter[float]()
     for interval in intervals:
         changes[interval.start] += 1
@@ -245,12 +264,12 @@ def _counts(intervals: Iterable[Interval]) -> Iterator[tuple[float, int]]:
 
 
 def peak(intervals: Iterable[Interval]) -> int:
-    """The most of them at once."""
+    """Return the maximum number of intervals that overlap."""
     return max((count for _, count in _counts(intervals)), default=0)
 
 
 def at_least(of: int, intervals: Iterable[Interval]) -> Iterator[Interval]:
-    """Yield where so many of them lie at once."""
+    """Yield the ranges in which at least ``of`` intervals overlap."""
     begun: float | None = None
     for at, count in _counts(intervals):
         if begun is None and count >= of:
@@ -261,7 +280,7 @@ def at_least(of: int, intervals: Iterable[Interval]) -> Iterator[Interval]:
 
 
 def merged(intervals: Iterable[Interval], shortest: float) -> list[Interval]:
-    """Bars with what is shorter than ``shortest``, and no farther than that from its neighbour, joined to it."""
+    """Merge neighbours less than ``shortest`` seconds apart, if at least one of them is shorter than that."""
     joined: list[Interval] = []
     for interval in sorted(intervals):
         before = joined[-1] if joined else None
@@ -277,7 +296,7 @@ def _length(interval: Interval) -> float:
 
 
 def _together(notes: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
-    """Iterations and decodes of both, and the most requests of either."""
+    """Return the notes of two merged bars: iterations and decodes summed, the maximum of requests."""
     if not notes or not more:
         return notes or more
     return (notes[0] + more[0], notes[1] + more[1], max(notes[2], more[2]))

@@ -28,7 +28,7 @@ _LISTED = 8  # steps by number, or reasons
 
 
 def head(timeline: RunTimeline) -> Content:
-    """Return the head of the page: the run and its length, what was not recorded, and the verdict."""
+    """Return the head of the page: name and length of the run, missing records, and the verdict."""
     run = timeline.run
     origin = Text(
         "{packages}: {processes} processes, {seconds} recorded",
@@ -44,6 +44,7 @@ def head(timeline: RunTimeline) -> Content:
 
 
 def _sentence(timeline: RunTimeline) -> str:
+    """Return the verdict on the run in one line: number of steps, typical duration, costliest cause."""
     if not timeline.steps:
         return Text("No step of training is recorded yet.")
     count, typical = len(timeline.steps), seconds(_median(step.seconds for step in _after_warm_up(timeline)))
@@ -73,7 +74,7 @@ def _title(cause: RunCause) -> str:
 
 
 def causes(timeline: RunTimeline) -> Content:
-    """The largest causes, each with what to do next."""
+    """Return a section with the largest three causes and the advice on each."""
     cards = [
         tag(
             "article",
@@ -92,7 +93,7 @@ def causes(timeline: RunTimeline) -> Content:
 
 
 def _steps(steps: Sequence[int]) -> Content:
-    """Steps by number, each a link to its place in the picture."""
+    """Return a text that lists steps by number, each a link to the picture, at most eight."""
     links = [_link(step) for step in steps[:_LISTED]]
     before, _, behind = translate_for_page(Text("in steps {steps}", "\0")).partition("\0")
     separated = [(COMMA if at else "", link) for at, link in enumerate(links)]
@@ -105,14 +106,14 @@ def _link(step: int) -> Markup:
 
 
 def steps(timeline: RunTimeline) -> Content:
-    """The table of steps; the number of each leads to its place in the picture."""
+    """Return the table of steps, each number a link to the picture."""
     limited = [[_limited(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")] for step in timeline.steps]
     links = [_link(step.step) for step in timeline.steps]
     return table_section(tables.steps(timeline), instead={"step": links, "limited_by": limited})
 
 
 def _limited(step: TrainingStep) -> Content:
-    """Return what limited a step, in full: calm where nothing stands out, and why it is not known."""
+    """Return the full text on what limited a step, faint if the step is typical, or why that is unknown."""
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
         return tag("strong", Text("+{seconds} {cause}", seconds(by.excess_seconds), by.label))
@@ -127,7 +128,7 @@ def _limited(step: TrainingStep) -> Content:
 
 
 def measured(timeline: RunTimeline) -> Iterator[Content]:
-    """Yield what there is to gain, how busy roles were, what a weight sync is made of, and how unequal the work was."""
+    """Yield the tables of possible savings, busy roles, weight sync and imbalance."""
     bounds = tables.bounds(timeline)
     yield table_section(bounds, instead={"step": [_link(row[4]) for row in bounds.rows]})
     for table in (tables.roles, tables.sync, tables.imbalance):
@@ -135,9 +136,10 @@ def measured(timeline: RunTimeline) -> Iterator[Content]:
 
 
 def windows(timeline: RunTimeline) -> Content:
-    """The windows to record next, as commands to copy."""
+    """Return a section with the windows to record next, as commands to copy."""
 
     def window(proposed: ProposedWindow) -> Markup:
+        """Return one proposed window: title, reason, and commands for the next and the present run."""
         where = [_link(proposed.step)] if proposed.step is not None else []
         name = (window_name(proposed.what), where and (" (", Text("step"), " ", where, ")"))
         trigger = proposed.trigger and (faint(Text("while this run goes on:")), _command(proposed.trigger))
@@ -152,7 +154,7 @@ def _command(text: str) -> Markup:
 
 
 def recorded(timeline: RunTimeline) -> Content:
-    """The windows that are recorded, each with the way to its report."""
+    """Return a section with the recorded windows, each with a link to its trace and the command for its report."""
 
     def window(one: RecordedWindow) -> Markup:
         title = f"{one.title} ({seconds(one.end - one.start)})"
@@ -163,7 +165,7 @@ def recorded(timeline: RunTimeline) -> Content:
 
 
 def rest(timeline: RunTimeline) -> Iterator[Content]:
-    """Clocks and notes."""
+    """Yield the table of clocks and the notes."""
     yield table_section(tables.clocks(timeline))
     if timeline.notes:
         yield section(NOTES, tag("ul", [tag("li", note) for note in timeline.notes]))
