@@ -28,7 +28,7 @@ Files = Dict[Path, List[Tuple[str, bytes, bytes]]]
 
 @dataclass(frozen=True)
 class PatchPayload:
-    """An applied patch; ``installed`` is the version that is there now, None where nothing tells."""
+    """Applied patch; `installed` is the version installed now, None if unknown; `since` is "" if no record tells."""
 
     target: str
     stage: str
@@ -44,9 +44,9 @@ class PatchPayload:
 def status(
     root: PatchedRoot, apply_command: Callable[[Record], str] = lambda _record: ""
 ) -> tuple[StepResult, tuple[PatchPayload, ...]]:
-    """Return the patches of a root, since when they are there, and whether their files are still as they were left.
+    """Return the report and the payloads of all patches in a root, with the state of each patched file.
 
-    ``apply_command`` gives the command line that applies a record again, "" for none.
+    `apply_command` returns the command line that applies a record again, "" for none.
     """
     step, patches = StepResult(problems=root.broken), []
     for record in root.records:
@@ -61,6 +61,7 @@ def status(
 
 
 def _installed(root: PatchedRoot, record: Record) -> str | None:
+    """Return the installed version of the record's target; None in a checkout, whose version is slow to read."""
     # What a checkout is costs git 0.1 s; there the state of the files has to tell.
     wheels = (target for target in root.targets if target.installed_as in ("wheel", "unpacked"))
     return next((target.version for target in wheels if target.project.name == record.patch.target), None)
@@ -69,6 +70,7 @@ def _installed(root: PatchedRoot, record: Record) -> str | None:
 def _status_lines(
     root: PatchedRoot, record: Record, states: Sequence[FileState], installed: str | None, apply_command: str
 ) -> Iterator[str]:
+    """Yield a header for a patch, its command line, a warning if another version is installed, and a line per file."""
     version = record.version or installed or Text("(unknown version)")
     since = Text("known by its marks only (was .rlpatch removed?)")
     if record.applied_at:
@@ -85,14 +87,14 @@ def _status_lines(
 
 @dataclass(frozen=True)
 class Diff:
-    """The result of ``diff``: the first root with a difference ("" for none), and the text."""
+    """Result of `diff`: the first root with a difference ("" if there is none), and the text of the diff."""
 
     root: str
     diff: str
 
 
 def patched_files(roots: Iterable[PatchedRoot]) -> Files:
-    """Return the files of ``roots`` that records name. Raises Problem (FOREIGN_EDIT) for marks that are broken."""
+    """Return the recorded files of `roots` that carry marks. Raises Problem (FOREIGN_EDIT) for broken marks."""
     files: Files = {}
     for root in roots:
         refuse_broken(root)
@@ -105,13 +107,13 @@ def patched_files(roots: Iterable[PatchedRoot]) -> Files:
 
 
 def refuse_broken(root: PatchedRoot) -> None:
-    """Raise Problem (FOREIGN_EDIT) where marks do not pair, and no store knows what they were."""
+    """Raise Problem (FOREIGN_EDIT) if the root has marks that do not pair and no store has their original."""
     if root.broken:
         raise root.broken[0]
 
 
 def refuse_several(options: Collection[str]) -> None:
-    """Raise Problem (USAGE) where there is more than one way to choose a root, each with the ``options`` for it."""
+    """Raise Problem (USAGE) if `options`, the options that select the roots, has more than one element."""
     if len(options) > 1:
         cause = Text("the patched files are below several roots, and a diff has only one")
         raise usage(cause, joined(OR, dict.fromkeys(options)))
@@ -119,7 +121,7 @@ def refuse_several(options: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class RevertedFile:
-    """A file of a removed patch; not ``reverted`` where it was replaced since and has no inserted line."""
+    """File of a removed patch; `reverted` is False if the file was replaced since and has no inserted line."""
 
     root: str
     path: str
@@ -129,9 +131,9 @@ class RevertedFile:
 
 @dataclass(frozen=True)
 class Reverted:
-    """The result of ``revert``; ``nodes`` is what was written on which node of a cluster.
+    """Result of `revert`; `nodes` maps each node of a cluster to what was written on it.
 
-    ``restart`` are the processes that may hold the code as it was, where they were looked for.
+    `restart` names the processes that may still run the patched code, None if rlpatch did not look for them.
     """
 
     dry_run: bool
@@ -141,14 +143,14 @@ class Reverted:
 
 
 class Removal(NamedTuple):
-    """Removal of patches from one root; ``restored`` maps files that become their backups to what others lose."""
+    """Removal of patches from a root; `restored` maps each file that becomes its backup to the diff that is undone."""
 
     root: PatchedRoot
     edit: Edit
     restored: Mapping[str, bytes] = MappingProxyType({})
 
     def lines(self, *, dry_run: bool) -> Iterator[str]:
-        """Return the lines of the report: each patch, and what becomes of its files."""
+        """Yield the report: each removed patch, what happens to its files, and the edits lost by restoring backups."""
         verb, previous = Text("would revert") if dry_run else Text("reverted"), None
         for patch, file, other_patches in self._files():
             if patch != previous:
@@ -170,12 +172,12 @@ class Removal(NamedTuple):
             yield from (Verbatim(f"    {line}") for line in lost.decode("utf-8", "replace").splitlines())
 
     def payload(self, nodes: tuple[str, ...] = ()) -> Iterator[RevertedFile]:
-        """Return the files for JSON, with the ``nodes`` of a cluster if there are any."""
+        """Yield an entry for each file for JSON; `nodes` are the cluster nodes with this root, () on this machine."""
         for _, file, other_patches in self._files():
             yield RevertedFile(str(self.root.path), file, other_patches is not None, nodes or None)
 
     def _files(self) -> Iterator[tuple[PatchId, str, bool | None]]:
-        """Return each patch and file; whether lines of another patch stay there, None for a file that was replaced."""
+        """Yield (patch, file, whether lines of another patch stay in the file; None if the file was replaced since)."""
         changed = {str(change.path): change for change in self.edit.changes if change.before != change.after}
         for record in (record for record in self.root.records if record.patch in self.edit.remove):
             for file in record.files:
@@ -184,9 +186,10 @@ class Removal(NamedTuple):
 
 
 def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = False) -> Removal | None:
-    """Return what removes the ``patches`` patches from ``root``, None where it has none. Raises Problem (FOREIGN_EDIT).
+    """Return the edit that removes `patches` from `root`, None if the root has none of them.
 
-    With ``restore`` a file in which inserted lines were edited becomes its backup, which holds no patch at all.
+    With `restore`, a file whose inserted lines were edited is replaced by its backup, which drops every patch in it.
+    Raises Problem (FOREIGN_EDIT) for such a file without `restore`, or without a readable backup.
     """
     edited = [*edited_files(root, patches)] if restore else []
     removed = [
@@ -204,7 +207,7 @@ def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = 
 
 
 def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[str]:
-    """Return the files of the ``patches`` patches in which somebody has edited inserted lines."""
+    """Yield the files of `patches` in which somebody has edited inserted lines."""
     files = {file for record in root.records if record.patch in patches for file in record.files}
     for file, data in root.marked().items():
         try:
@@ -215,15 +218,15 @@ def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[st
 
 @dataclass(frozen=True)
 class RecoveredRoots:
-    """``roots`` are those whose interrupted runs were ended."""
+    """Result of `recover`: the roots in which an interrupted run was ended."""
 
     roots: tuple[Recovered, ...]
 
 
 def settle(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
-    """Recover the interrupted changes of every root before a command that writes.
+    """Complete or roll back the interrupted run of every root, and report the outcome.
 
-    Raises Problem: INTERRUPTED after Ctrl-C, else as `patcher.store.transaction.recover`.
+    Raises Problem: INTERRUPTED after Ctrl-C, otherwise as `patcher.store.transaction.recover`.
     """
     step = StepResult()
     try:
@@ -235,7 +238,7 @@ def settle(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
 
 
 def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
-    """End the interrupted runs of every root; once one is ended, Ctrl-C has nothing to stop."""
+    """Complete or roll back the interrupted run of every root; ignore Ctrl-C once a root has been recovered."""
     with interrupts.deferred():
         recovered = store.recover(discovery.stores, on_wait=on_wait)
         if recovered:
@@ -249,13 +252,13 @@ def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
 
 
 def next_lines(*words: str) -> list[str]:
-    """Return the lines on what to type next; ``words`` lead to what is applied."""
+    """Return two lines that tell the user to type `diff` or `revert`, each followed by the arguments `words`."""
     diff, revert = (CommandLine(command, *words) for command in ("diff", "revert"))
     return [Text("next: `{command}` shows every line", diff), Text("      `{command}` removes it again", revert)]
 
 
 def restart_lines(running: Sequence[str] = ()) -> list[str]:
-    """Return the lines on processes that still hold the code as it was; ``running`` are those that are known."""
+    """Return lines that tell the user to restart the engine, or the processes named in `running` if there are any."""
     if not running:
         return [Text("next: restart the engine: a running one still has the old code")]
     processes = (f"  {process}" for process in running)

@@ -22,14 +22,14 @@ LONGEST, MOST = 4096, 1000
 
 
 class Remembered(NamedTuple):
-    """The roots that still hold a store, and the entries that cannot be read."""
+    """Remembered roots that still hold a store, and the entries that cannot be read."""
 
     roots: tuple[Path, ...] = ()
     unreadable: tuple[Path, ...] = ()
 
 
 def remembered() -> Remembered:
-    """Read the roots that still hold a store; others are forgotten."""
+    """Return the remembered roots; delete entries without a store: at once if the root exists, else after 30 days."""
     roots, unreadable = list[Path](), list[Path]()
     try:
         path = folder()
@@ -53,7 +53,10 @@ def remembered() -> Remembered:
 
 
 def _read(folder: Opened, name: str) -> Path | None:
-    """The root that an entry names; None where it has no store any more. Raises OSError, or ValueError for no path."""
+    """Return the root that an entry names, None without a store. Raises OSError, or ValueError if that is no path.
+
+    The entry is deleted if its root has no store any more, or has been missing for longer than `GONE_S`.
+    """
     with folder.reading(name) as stream:
         data = stream.read(LONGEST + 1)
     root = Path(os.fsdecode(data))
@@ -67,15 +70,12 @@ def _read(folder: Opened, name: str) -> Path | None:
 
 
 def state() -> Path:
-    """Return where rlpatch keeps what it knows of this user, by the XDG rules, which have a relative path ignored.
-
-    Raises RuntimeError where there is no home.
-    """
+    """Return rlpatch's folder of user state; ignore a relative XDG_STATE_HOME. Raises RuntimeError without a home."""
     folder = Path(os.environ.get("XDG_STATE_HOME", ""))
     return (folder if folder.is_absolute() else Path.home() / ".local" / "state") / "rlpatch"
 
 
 def folder() -> Path:
-    """The folder of the entries; links above ``rlpatch`` are followed, since a home may be one."""
+    """Return the folder of the entries; links above `rlpatch` are resolved, because a home may be a link."""
     above, name = os.path.split(state())
     return Path(os.path.realpath(above), name, "roots")

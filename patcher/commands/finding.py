@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
 
 class Search(Protocol):
-    """The places to look for targets."""
+    """Place to look for targets."""
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The options that lead there, to be typed again."""
+        """Options that restrict a command line to this search, such as `--path DIR`."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes of a cluster that are all alike here, the first one's paths are shown; () for this machine."""
+        """Cluster nodes with the same installation, whose paths are those on the first node; () for this machine."""
 
     def again(self, word: str, instead: str) -> CommandLine:
-        """The whole command line once more, with ``instead`` for ``word``."""
+        """Return the whole command line again, with `instead` in place of `word`."""
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
-        """The installed project that ``word`` names; :class:`Problem` NO_TARGET, VERSION, ENVIRONMENT or USAGE."""
+        """Return the installed project that `word` names. Raises Problem (NO_TARGET, VERSION, ENVIRONMENT, USAGE)."""
 
     def discover(self) -> Discovery:
-        """All that is there, and every root with a store; :class:`Problem` where the search itself leads nowhere."""
+        """Return all installed targets and every root with a store. Raises Problem if the place does not exist."""
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """A search of this machine: ``--path``, ``--python``, or neither; ``typed`` is the whole command line.
+    """Search of this machine, at `--path` or `--python` or by default; `typed` is the whole command line.
 
-    ``environment`` is what ``python`` has answered, if it is not to run for each word; ``origin`` are the options that
-    lead here where they are others (those of a cluster).
+    `environment` is the cached answer of the interpreter `python`. `origin` holds the options to print instead, such as
+    those of a cluster.
     """
 
     nodes: ClassVar[tuple[str, ...]] = ()
@@ -60,7 +60,7 @@ class SearchOptions:
     origin: tuple[str, ...] | None = None
 
     def with_environment(self) -> SearchOptions:
-        """The same search with the answer of ``python``; :class:`Problem` where it has none."""
+        """Return this search with the answer of the interpreter `python` cached. Raises Problem if it gives none."""
         if self.python is None:
             return self
         return replace(self, environment=targets.environment_of(self.python, projects.projects()))
@@ -71,7 +71,7 @@ class SearchOptions:
         return projects.upstream(target.project.name), target
 
     def target(self, word: str, command: str) -> Target:
-        """The same without the recipes, which take as long to import as all the rest."""
+        """Return the installed target named by `word` without importing recipes. Raises Problem as `Search.find`."""
         name, version = _parsed(word)
         known_projects = projects.projects()
         return targets.find(
@@ -104,9 +104,9 @@ class SearchOptions:
 
 
 def parse_target(word: str) -> tuple[Upstream, str | None]:
-    """The project that ``TARGET`` or ``TARGET==VERSION`` names, and the version; :class:`Problem` for any other.
+    """Return the project and the version (None: any) of a `TARGET` or `TARGET==VERSION`; import its recipes alone.
 
-    The recipes of other projects are not imported: that takes as long as all that `status` does.
+    Raises Problem for any other word.
     """
     name, version = _parsed(word)
     return projects.upstream(name), version
@@ -117,7 +117,7 @@ def _parsed(word: str) -> tuple[str, str | None]:
 
 
 def named_projects(names: Sequence[str], search: Search) -> set[str]:
-    """The projects that ``names`` mean. Raises Problem (USAGE, NO_TARGET) for a version, or what is no project."""
+    """Return the project names that `names` mean. Raises Problem (USAGE for a version, NO_TARGET if unknown)."""
     known_projects = projects.projects()
     chosen = set()
     for word in names:
@@ -129,15 +129,15 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
 
 
 def nothing_found(names: Sequence[str], discovery: Discovery) -> Note:
-    """Say that no patch of ``names`` was found, and where was looked."""
+    """Return a note that no patch of `names` was found, with the places that were searched."""
     what = Text("no patch of {names}", ", ".join(names)) if names else Text("nothing is patched")
     return Note(what, Text("looked in: {places}", joined(SEMICOLON, discovery.searched)))
 
 
 def report_nothing(names: Sequence[str], discovery: Discovery, *, here: bool = False) -> StepResult:
-    """The same as a result, with a warning for each project that is there but cannot be patched.
+    """Report that no patch of `names` was found, and warn of each project that is installed but cannot be patched.
 
-    ``here``: something is patched elsewhere.
+    With `here` the text says "here", because another root is patched.
     """
     warnings = StepResult.noted((problem.note for problem in discovery.problems), "warning")
     text, detail = nothing_found(names, discovery)

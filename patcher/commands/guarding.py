@@ -18,7 +18,7 @@ from patches import projects
 
 @dataclass(frozen=True)
 class TargetCheck:
-    """The result of ``check`` for a target: its version, None where none is known, and each profiler."""
+    """Result of `check` for a target: its version (None if unknown), and the state of each profiler."""
 
     version: str | None
     profilers: tuple[GuardResult, ...]
@@ -31,10 +31,10 @@ _UNSEEN = Text(
 
 
 def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> CommandResult:
-    """Look for every other profiler that is, or could be, switched on beside ours.
+    """Report every profiler that is, or could be, switched on besides rlpatch's own; one that is on is a problem.
 
-    Without ``words`` in every target of the place that ``search`` names. A target that is not there is a problem; where
-    ``search`` names no place, the switches of its releases count.
+    Empty `words` mean every target. Without a place in `search`, a target that is not installed is checked by the
+    switches of its releases; with a place it is a problem.
     """
     placed = search.path is not None or search.python is not None
     step, data = StepResult(), dict[str, TargetCheck]()
@@ -61,6 +61,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
 
 
 def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
+    """Return the report and the result of `check` for a target; `target` None checks the switches of `version`."""
     version = target.version if target else version
     results, step = _look(upstream, version, target, launch, severe=False)
     lines = [f"{upstream.project.name} {version}".rstrip()]
@@ -78,9 +79,10 @@ def guard(
     target: Target | None = None,
     profiler: str = "",
 ) -> StepResult:
-    """A problem for every profiler that is on (unless ``force``), a warning for what may be.
+    """Report a problem for each other profiler that is on (none with `force`), and a warning for each that may be.
 
-    Where ``profiler`` itself is set up, nothing of ours records: so what is on is no problem, and it is meant to be.
+    A patch may only set up the framework's own `profiler` and record nothing itself. Then no profiler that is on is a
+    problem, and `profiler` being on gets a note.
     """
     results, step = _look(upstream, version, target, launch, severe=True)
     doubtful = []
@@ -101,7 +103,7 @@ def guard(
 
 
 def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
-    """Return what a run has to say for ``profiler`` to record in ``target``, in words."""
+    """Return the names of the switches that turn `profiler` on in the release of `target`, joined by "or"."""
     project = upstream.project
     release = Release(target.version, project.releases, target.root / project.package)
     active = [switch for switch in upstream.switches if switch.profiler == profiler and release.has(switch)]
@@ -111,6 +113,10 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
 def _look(
     upstream: Upstream, version: str, target: Target | None, launch: Launch, *, severe: bool
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
+    """Return the state of every other profiler, and a note if the target ignores the Hydra options of the launch.
+
+    With `severe`, switches that are off are left out.
+    """
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
         text = Text("{name} does not use Hydra: --config says nothing about it", upstream.project.name)
@@ -122,7 +128,7 @@ def _look(
 
 
 def _grouped(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
-    """The results; those of which nothing is known for the same reason stand together."""
+    """Return distinct results; those with state UNKNOWN and the same reason share a group."""
     groups: dict[object, list[GuardResult]] = {}
     for result in dict.fromkeys(results):
         groups.setdefault(result.reason if result.state is State.UNKNOWN else result, []).append(result)
@@ -130,7 +136,7 @@ def _grouped(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
 
 
 def _warning(alike: Sequence[GuardResult]) -> Note:
-    """One note on results of a group; what to type stands on its line where there is room."""
+    """Return a single warning for a group; its text says how to switch the profiler off if the line has room."""
     first = alike[0]
     details = [line for result in alike for line in (_named(result), *_seen(result), *_off(result))]
     if first.state is State.UNKNOWN:
@@ -144,7 +150,7 @@ def _warning(alike: Sequence[GuardResult]) -> Note:
 
 
 def _lines(alike: Sequence[GuardResult]) -> Iterator[str]:
-    """The state of a group, why, and what the reader can do."""
+    """Yield the lines on a group: state, profilers and place, then what was found and how to switch it off."""
     first = alike[0]
     names = dict.fromkeys(result.profiler for result in alike)
     place, *places = dict.fromkeys(result.where for result in alike)

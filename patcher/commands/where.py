@@ -31,33 +31,33 @@ PatchedTargets = Sequence[tuple[Search, Upstream, Path]]
 
 
 class Committed(NamedTuple):
-    """The result of a change: ``nodes`` has what was done on each node of a cluster, None on this machine."""
+    """Result of a change: the report, and what was done on each cluster node (None on this machine)."""
 
     step: StepResult
     nodes: Mapping[str, Mapping[str, object]] | None = None
 
 
 class NodeCommands(Protocol):
-    """The nodes of a cluster as the commands need them; see `patcher.cluster.nodes.Nodes`."""
+    """Cluster nodes as the commands need them; see `patcher.cluster.nodes.Nodes`."""
 
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-        """Search in each kind of installation; before a command that ``writes``, end interrupted runs."""
+        """Return a search for each kind of installation; end interrupted runs first if the command `writes`."""
 
     def guard(
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool
     ) -> StepResult:
-        """Look for other profilers on the nodes of ``search``."""
+        """Report other profilers on the nodes of `search` for `target`; see `patcher.commands.guarding.guard`."""
 
     def carry_out(self, work: Work, verb: str, *, dry_run: bool) -> Committed:
-        """Do ``work`` on all nodes or on none; with ``dry_run`` only check it."""
+        """Commit the edits of `work` on all nodes or on none; with `dry_run` only check them."""
 
     def running(self, patched: PatchedTargets) -> Sequence[processes.RunningProcess]:
-        """Return the processes that may hold the code as it was."""
+        """Return the processes on the nodes that may still run the code from before a change."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """``nodes`` of a cluster, or this machine; ``on_wait`` gets a line for each lock that is waited for here."""
+    """Machines of a command: cluster `nodes`, or this machine if None; `on_wait` gets a line for each awaited lock."""
 
     search: SearchOptions
     on_wait: store.OnWait
@@ -65,14 +65,14 @@ class Where:
 
 
 def searches(where: Where, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-    """Return a search for each kind of installation that has ``words``; what stops a node is a problem of the step."""
+    """Return a search for each kind of installation that has `words`, and the problems that exclude nodes."""
     if where.nodes:
         return where.nodes.searches(words, command, writes=writes)
     return (where.search,), StepResult()
 
 
 def carry_out(where: Where, work: Work, verb: str, *, dry_run: bool) -> Committed:
-    """Do all of ``work`` or nothing; ``verb`` says what was done to a file. With ``dry_run`` only check it.
+    """Commit all edits of `work` or none, and report files with `verb` ("patched"); with `dry_run` only check them.
 
     Raises Problem as the store does.
     """
@@ -86,7 +86,7 @@ def carry_out(where: Where, work: Work, verb: str, *, dry_run: bool) -> Committe
 
 
 def remember(roots: Iterable[Path]) -> None:
-    """Keep the names of ``roots`` that are patched, each in a file of its own: so two commands are in nobody's way."""
+    """Store the paths of `roots` for `status --everywhere`, each in a file of its own; ignore failures."""
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
         path = elsewhere.folder()
         path.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def remember(roots: Iterable[Path]) -> None:
 
 
 def running(where: Where, patched: PatchedTargets) -> Sequence[processes.RunningProcess]:
-    """Return the processes that may hold the code as it was, of each project below its root."""
+    """Return the processes that may still run the code from before a change, for each project below its root."""
     if where.nodes:
         return where.nodes.running(patched)
     packages: Iterable[Path] = dict.fromkeys(root / upstream.project.package for _, upstream, root in patched)

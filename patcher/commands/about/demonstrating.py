@@ -27,7 +27,7 @@ _LARGEST = 1_000_000  # no source is larger, and libraries of kernels are never 
 
 @dataclass(frozen=True)
 class Step:
-    """A command of the demo."""
+    """Command line that the demo ran, with its exit code and all that it printed."""
 
     command: str
     exit_code: int
@@ -36,7 +36,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """The result of ``demo``; ``hashes`` are those of the tree before, patched and after."""
+    """Result of `demo`; `hashes` maps "before", "patched" and "after" to the tree's hash; None if a command failed."""
 
     steps: tuple[Step, ...]
     release: str
@@ -44,11 +44,11 @@ class Demonstration:
 
 
 def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool = False) -> CommandResult:
-    """Patch `RELEASE`, or what ``path`` has of its project, in a scratch folder, and show each command.
+    """Apply, show and revert a patch in a scratch copy of a release, and return the output of each command.
 
-    Of what is inserted the call sites are shown, or ``every_line``.
-
-    Raises: Problem of :meth:`SearchOptions.find`, or ENVIRONMENT where the release cannot be downloaded.
+    The release is `RELEASE`, downloaded, or a copy of the installation below `path`. The diff shows only call sites
+    unless `every_line`. A failed command, or a tree that differs afterwards, is a problem of the result. Raises Problem
+    as `SearchOptions.find`, or ENVIRONMENT if the download fails.
     """
     steps: list[Step] = []
     problems: tuple[Problem, ...] = ()
@@ -90,7 +90,7 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
 
 
 def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:
-    """Fill ``site``; gives ``TARGET==VERSION`` of what lies there."""
+    """Fill the folder `site` with a downloaded release or a copy from `path`; return its `TARGET==VERSION`."""
     upstream, version = parse_target(RELEASE)
     if path is None:
         on_wait(Text("downloading {release} …", RELEASE))
@@ -113,7 +113,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
 
 
 def _run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """A command as a user types it in ``folder``, with all that it says in the order in which it says it."""
+    """Run rlpatch with the arguments `words` in `folder`; its stdout and stderr come back together in `stdout`."""
     packages = str(Path(__file__).resolve().parents[3])  # where neither is installed: in a clone
     environ = {**os.environ, "PYTHONPATH": packages, "PYTHONIOENCODING": "utf-8:backslashreplace"}
     command = [sys.executable, "-m", "patcher", *words]
@@ -123,6 +123,7 @@ def _run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def _hash(tree: Path) -> str:
+    """Return 16 hex digits of a SHA-256 of the relative paths, modes, modification times and contents in `tree`."""
     state = hashlib.sha256()
     for path in [tree, *sorted(tree.rglob("*"))]:
         status = path.lstat()

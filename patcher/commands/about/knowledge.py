@@ -37,7 +37,7 @@ STEERING_TIMELINE = (Text("  RLPATCH_MAX_TIMELINE_MB=20  another limit of the ti
 
 @dataclass(frozen=True)
 class KnownStructure:
-    """A row of ``list``: where a recipe applies, and in which releases."""
+    """Row of `list`: a recipe, a file that it patches, and the releases in which the file has this structure."""
 
     target: str
     stage: str
@@ -52,14 +52,14 @@ class KnownStructure:
 
 @dataclass(frozen=True)
 class RecipeList:
-    """The result of ``list``."""
+    """Result of `list`."""
 
     targets: tuple[KnownStructure, ...]
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The result of ``explain``; ``text`` are the lines that people get."""
+    """Result of `explain`; `text` holds the printed lines, None as `version` or `stage` means all of them."""
 
     target: str
     version: str | None
@@ -68,9 +68,10 @@ class Explanation:
 
 
 def listing(words: Sequence[str] = ()) -> CommandResult:
-    """Targets, releases, stages and windows, from the recipes themselves; those of all targets without ``words``.
+    """Return a row for each recipe and file structure of the targets `words`, or of every target if it is empty.
 
-    Raises: Problem (NO_TARGET, VERSION) for a word that is no ``TARGET`` or ``TARGET==VERSION``.
+    Raises Problem: NO_TARGET or VERSION for a word that is no `TARGET` or `TARGET==VERSION`, VERSION if no recipe
+    covers the release.
     """
     chosen = [parse_target(word) for word in words] if words else [(upstream, None) for upstream in upstreams()]
     rows = [
@@ -89,7 +90,7 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
 
 
 def stages() -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """Target, stages, windows and releases, a row for the stages that have the same."""
+    """Yield (target, stages, windows, releases) rows; stages with the same windows and releases share a row."""
     for upstream in upstreams():
         for row in grouped(upstream):
             windows = " ".join(f"--{unit}" for unit in row.windows if unit != WHOLE)
@@ -97,7 +98,11 @@ def stages() -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
 
 
 def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResult:
-    """Say where the code goes in for one target, and why; by the recipes alone where the target is not found."""
+    """Explain each insertion of a target's recipes, with line numbers in the installed files if possible.
+
+    If the target is not installed, the explanation comes from the recipes alone. Raises Problem for an unknown target
+    or stage.
+    """
     upstream, version = parse_target(word)
     name = upstream.project.name
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
@@ -122,6 +127,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
 
 
 def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
+    """Yield the lines on the recipes for `release` ("": any), then the environment variables that steer a run."""
     reasons_told: set[str] = set()
     for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
@@ -142,7 +148,7 @@ Places = dict[tuple[str, str], dict[str, list[str]]]
 
 
 def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
-    """The places of every stage that the target has, and why others of its release are not there."""
+    """Return the call sites that each stage would have in the target, and the problems of recipes that do not fit."""
     places: Places = {}
     unlike: list[Problem] = []
     staged = (recipe for recipe in recipes if not recipe.calls)
@@ -164,7 +170,7 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
 
 
 def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> Iterator[tuple[str, str]]:
-    """The file and the text of each of our lines outside of the block."""
+    """Yield (file, "NUMBER CODE") for each call that a patch of `stage` would insert; the definitions are left out."""
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
     plan_of_recipe = plan.apply(upstream, target, resolve(request, upstream, target))
@@ -175,6 +181,7 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
 
 
 def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
+    """Return "LINE KEYWORD=VALUE" for each profiler argument in `file` that the recipe can rewrite."""
     from patcher import editing
 
     every = {name: spec.default for name, spec in options_of(BuiltinStage.PROFILER).items()}
@@ -185,7 +192,7 @@ def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) ->
 
 
 def _recipe(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[str]) -> Iterator[str]:
-    """The lines on one recipe; reasons that were told of another one are not repeated."""
+    """Yield the lines on a recipe; skip reasons in `reasons_told`, and add its own reasons to that set."""
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
         yield Text("  with --markers also where the window is {marks}", ", ".join(map(typed_as, recipe.marks)))
@@ -212,6 +219,7 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[s
 
 
 def _sites(recipe: Recipe) -> Iterator[str]:
+    """Yield two lines for each insertion or rewritten call of a recipe: its place and code, and the reason for it."""
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         place = site.method if "." in site.method else ".".join(filter(None, (recipe.class_name, site.method)))
@@ -226,6 +234,7 @@ def _sites(recipe: Recipe) -> Iterator[str]:
 
 
 def _where(anchor: Anchor) -> Text:
+    """Return a phrase that says where in a function an insertion goes."""
     if isinstance(anchor, Loop):
         return Text("before the loop over {names}", joined(OR, anchor.names))
     if isinstance(anchor, Around):
@@ -234,7 +243,7 @@ def _where(anchor: Anchor) -> Text:
 
 
 def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
-    """Yield where its lines would stand in the target; all windows of most recipes go to the same lines."""
+    """Yield a line for each call site of the recipe in the installed target; name the windows if not all use it."""
     for file in dict.fromkeys(structure.file for structure in structures):
         for text, units in places.get((recipe.stage, file), {}).items():
             only = f" (--{', --'.join(units)})" if len(units) < len(recipe.windows) else ""
@@ -247,6 +256,7 @@ def _shown(site: Insertion, recipe: Recipe) -> str:
 
 
 def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
+    """Return lines on unavailable strategies of `stages`, and on what the project's own profiling can record."""
     from packaging.specifiers import SpecifierSet
 
     name = upstream.project.name

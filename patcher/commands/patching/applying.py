@@ -27,7 +27,7 @@ from patcher.targets import interpreters
 
 @dataclass(frozen=True)
 class Applied:
-    """The result of ``apply``; ``nodes`` is what was written on which node of a cluster."""
+    """Result of `apply`; `nodes` maps each cluster node to what was written; `restart` has processes with old code."""
 
     dry_run: bool
     targets: tuple[PlanPayload, ...] = ()
@@ -38,7 +38,7 @@ class Applied:
 def apply(
     words: Sequence[str], where: Where, request: ProfileRequest, launch: Launch, *, dry_run: bool, force: bool
 ) -> CommandResult:
-    """Patch every target of ``words`` or none; with ``dry_run`` only the plan and its checks."""
+    """Patch every target of `words`, or none if any has a problem; with `dry_run` only plan and check."""
     places, step = searches(where, words, "apply", writes=not dry_run)
     candidates = [find(words, search, request, "apply") for search in places]
     if not dry_run and not where.nodes:
@@ -55,7 +55,7 @@ def apply(
 
 
 def _settle(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
-    """End interrupted runs: until then a file is not what it will be."""
+    """Recover interrupted runs if any candidate's root has one, so that files have their final content."""
     targets = [candidate.target for tried in candidates for candidate in tried.values]
     if not any(StoreFolder(target.folder).unfinished() for target in targets):
         return StepResult()
@@ -63,6 +63,7 @@ def _settle(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepRes
 
 
 def _guarded(candidates: Sequence[Attempted[Candidate]], where: Where, launch: Launch, *, force: bool) -> StepResult:
+    """Report other profilers that are on for any candidate; empty if a candidate already has a problem."""
     step = StepResult()
     if any(tried.problems for tried in candidates):  # which the reader mends first
         return step
@@ -80,6 +81,7 @@ def _guarded(candidates: Sequence[Attempted[Candidate]], where: Where, launch: L
 def _applied(
     step: StepResult, plans: Sequence[Planned], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
+    """Return the final report: the plans, the next commands, and the processes to restart."""
     verb = describing.WOULD if dry_run else describing.DONE
     for search, ours in groupby(plans, key=lambda planned: planned.search):
         step = sum(
@@ -105,7 +107,7 @@ def _applied(
 
 
 def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
-    """The options that lead to what was patched, also from another folder or with another environment activated."""
+    """Return options that find what was patched from any folder and environment; () if none are needed."""
     words, targets = plans[-1].search.words, [planned.plan.target for planned in plans]
     own_path = {*sys.path} - {*os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     if words[:1] == ("--python",):
@@ -121,7 +123,7 @@ def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
 
 
 def _others(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:
-    """Warn that other users' engines will record from their next start."""
+    """Return a warning that other users' engines will record from their next start; empty without such engines."""
     users = sorted({engine.user for engine in engines if engine.user})
     if not users:
         return StepResult()
@@ -134,7 +136,7 @@ def _others(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> Step
 
 
 def on(search: Search) -> tuple[str, ...]:
-    """The line above the results of some nodes of a cluster; none for this machine."""
+    """Return the header line above the results of cluster nodes; () for this machine."""
     if not search.nodes:
         return ()
     names = ", ".join(search.nodes[:8]) + (", …" if len(search.nodes) > 8 else "")

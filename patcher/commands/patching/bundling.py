@@ -28,15 +28,16 @@ from patcher.targets.target import Target
 
 
 class _Pristine(Target):
-    """A target as it was before anything of ours: what is applied here is nothing to the machines of a bundle."""
+    """Target whose files read as if rlpatch had not patched them: a bundle is for other machines."""
 
     def read(self, path: PurePosixPath) -> bytes:
+        """Return the file without inserted lines. Raises Problem for broken marks."""
         return markers.strip(super().read(path), where=str(self.root / path))
 
 
 @dataclass(frozen=True)
 class Bundled:
-    """The result of ``bundle``; ``bytes`` is the size of the file that was written."""
+    """Result of `bundle`; `bytes` is the size of the written file, None if none was written."""
 
     output: str
     targets: tuple[PlanPayload, ...] = ()
@@ -46,7 +47,10 @@ class Bundled:
 def bundle(
     words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest, output: Path
 ) -> CommandResult:
-    """Plan ``words`` at each of ``places``, several releases of one target too, and write them to ``output``."""
+    """Plan `words` at each of `places`, and write all plans to the archive `output`, even of several releases.
+
+    With any problem nothing is written.
+    """
     plans, step = _planned(words, places, request)
     if step.problems:
         return CommandResult("bundle", step, data=Bundled(str(output)))
@@ -79,7 +83,10 @@ _SAVE_PATH = Note(
 def _planned(
     words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest
 ) -> tuple[list[Planned], StepResult]:
-    """The plans of all places from pristine files; of several places each needs to have one target only."""
+    """Return the plans at all places, made from unpatched files, and the problems.
+
+    A target that is missing at one place is a problem only if no place has it, or if nothing else was planned there.
+    """
     plans: list[Planned] = []
     problems: list[Problem] = []
     absent: list[Problem] = []
@@ -96,6 +103,7 @@ def _planned(
 
 
 def _useless(plans: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
+    """Return the problems of a bundle: unused options, more than one patch per target, or a plan without changes."""
     problems = [*unused(request, plans)]
     if len(request.parts()) > 1:
         cause = Text("a bundle has one patch per target: a window, or the timeline")
@@ -109,6 +117,7 @@ def _useless(plans: Sequence[Planned], request: ProfileRequest) -> list[Problem]
 
 
 def _satisfied(word: str, plans: Sequence[Planned]) -> bool:
+    """Tell whether a plan is for the target and version of `word`."""
     upstream, version = parse_target(word)
     targets = (planned.plan.target for planned in plans)
     of_project = (target for target in targets if target.project == upstream.project)
@@ -116,7 +125,7 @@ def _satisfied(word: str, plans: Sequence[Planned]) -> bool:
 
 
 def _from_pristine(planned: Planned, place: SearchOptions) -> Plan:
-    """The same plan for a target that nobody has patched."""
+    """Plan again as if the target were unpatched; name the wheel as its root if `place` is a wheel."""
     target = planned.plan.target
     plan = planning.apply(planned.upstream, _Pristine._make(target), planned.plan.config)
     root = place.path if place.path and place.path.is_file() else target.root
@@ -126,7 +135,7 @@ def _from_pristine(planned: Planned, place: SearchOptions) -> Plan:
 
 @contextlib.contextmanager
 def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
-    """``place``, or the folder into which the sources of the wheel there were unpacked for this while."""
+    """Yield `place`; a wheel is unpacked into a temporary folder first. Raises Problem (ENVIRONMENT) if damaged."""
     wheel = place.path
     if wheel is None or wheel.suffix != ".whl" or not zipfile.is_zipfile(wheel):
         yield place
@@ -143,6 +152,7 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
 
 
 def _bundled(plan: Plan) -> bundles.BundledPlan:
+    """Return what a bundle stores of a plan: its changed files, options, summary and folder of traces."""
     changes = [change for change in plan.edit.changes if change.before != change.after]
     files = tuple(bundles.planned(str(change.path), change.before, change.after) for change in changes)
     summary = plan.places[0].recipe.probe.summary(plan.config)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FilePayload:
-    """A file of a plan; ``recipe`` None means that it only loses the lines of the capture before."""
+    """File of a plan; `recipe` is None if the file only loses the lines of the previous patch."""
 
     path: str
     changed: bool
@@ -33,7 +33,7 @@ class FilePayload:
 
 @dataclass(frozen=True)
 class ReplacedPayload:
-    """The choice that was applied before."""
+    """Options, version and time of the patch that a plan replaces."""
 
     options: tuple[str, ...]
     version: str
@@ -42,7 +42,7 @@ class ReplacedPayload:
 
 @dataclass(frozen=True)
 class PlanPayload:
-    """A plan; ``nodes`` are those of a cluster that it is for."""
+    """Plan for JSON; `nodes` are the cluster nodes with this target, None on this machine."""
 
     target: str
     version: str
@@ -65,7 +65,7 @@ DONE, WOULD, LENT = Text("patched"), Text("would patch"), Text("patches")
 
 
 def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
-    """A plan for programs, on ``nodes`` of a cluster if there are any."""
+    """Return a plan for JSON; `nodes` are the cluster nodes with this target, () on this machine."""
     target, patch, config, before = plan.target, plan.patch, plan.config, plan.replaces
     files = [
         FilePayload(
@@ -85,16 +85,17 @@ def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
 
 
 def notes(plan: Plan) -> StepResult:
-    """Return what is to be known of a plan."""
+    """Return the warnings and notes of a plan as a step without lines."""
     return StepResult.noted(plan.warnings, "warning") + StepResult.noted(plan.notes)
 
 
 def described(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
-    """A plan for people; ``verb`` says what is done to a file."""
+    """Return the lines on a plan with its warnings and notes; `verb` says what happens to a file ("patched")."""
     return StepResult(tuple(_lines(upstream, plan, verb))) + notes(plan)
 
 
 def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
+    """Yield the lines on a plan: target, files, replaced patch, window, and where the traces go."""
     target, config = plan.target, plan.config
     version = target.version or Text("(unknown version)")
     yield Text("{target} {version}: {kind} in {root}", target.project.name, version, target.installed_as, target.root)
@@ -137,6 +138,7 @@ def _placed(plan: Plan) -> list[tuple[Change, Place]]:
 
 
 def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator[str]:
+    """Yield a line with the number of lines inserted into a file, and a line for each profiler argument that is set."""
     without = "" if place.marked or change.before == change.after else Text("without our lines")
     if change.before == change.after:
         verb = Text("registered again, unchanged") if plan.edit.add and place.marked else Text("unchanged")
@@ -156,6 +158,7 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
+    """Return how many lines a file gets, or how many profiler arguments differ from the release."""
     if not place.recipe.calls:
         there = {marked.patch: marked for marked in markers.marked(change.after)}
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)

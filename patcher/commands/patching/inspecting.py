@@ -19,9 +19,10 @@ from patcher.request import ProfileRequest
 
 
 def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> CommandResult:
-    """A diff from pristine to patched: of what is applied, or with ``request`` of what would be.
+    """Return a diff from unpatched to patched files: of applied patches, or of what `request` would apply.
 
-    With ``calls`` each inserted block is folded: that is for people, and no diff that can be applied.
+    With `calls`, each inserted block is folded, which `git apply` does not take. Raises Problem (USAGE) if the files
+    are below several roots.
     """
     places, step = searches(where, names, "diff", writes=False)
     # Nodes whose files are alike have one diff, whatever else differs there.
@@ -44,6 +45,7 @@ File = tuple[str, bytes, bytes]
 
 
 def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> tuple[Files, StepResult]:
+    """Return the files that `request` would change, by root, and the problems and notes of planning."""
     files: dict[Path, dict[str, File]] = {}
     plans, step = plan_targets(names, search, request, "diff")
     for plan in (planned.plan for planned in plans):
@@ -56,6 +58,7 @@ def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> t
 
 
 def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
+    """Return the patched files of the targets `names`, by root, and a report if there are none."""
     roots, discovery = patched_roots(names, search)
     files = applied.patched_files(roots)
     if files:

@@ -29,14 +29,14 @@ U = TypeVar("U")
 
 @dataclass(frozen=True)
 class Attempted(Generic[T]):
-    """The values that the words of a command gave in one search: the reader sees the problems of all at once."""
+    """Values that succeeded in a search, with all problems so far, so that the user sees every problem at once."""
 
     search: Search
     values: Sequence[T]
     problems: tuple[Problem, ...] = ()
 
     def then(self, work: Callable[[T], U]) -> Attempted[U]:
-        """The next step of all that succeeded; problems name the nodes of the search."""
+        """Return `work` of each value; add its Problem, with the nodes, or PermissionError to `problems`."""
         done: list[U] = []
         problems = [*self.problems]
         for value in self.values:
@@ -51,7 +51,7 @@ class Attempted(Generic[T]):
 
 
 class Candidate(NamedTuple):
-    """A target before it is planned for: where it was found, and what is to be recorded there."""
+    """Target that was found, with what to record there, before it is planned."""
 
     search: Search
     upstream: Upstream
@@ -61,7 +61,7 @@ class Candidate(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A plan, and where its target was found."""
+    """Plan for a target, with the search that found the target."""
 
     search: Search
     upstream: Upstream
@@ -69,7 +69,7 @@ class Planned(NamedTuple):
 
 
 def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
-    """The targets of ``words``, each once, and what ``request`` means for them."""
+    """Return the targets of `words`, each once, with what `request` resolves to for each."""
     targets = Attempted(search, [*dict.fromkeys(words)]).then(lambda word: search.find(word, command))
     first: dict[str, tuple[Upstream, Target]] = {}
     for upstream, target in targets.values:
@@ -86,10 +86,11 @@ def find(words: Sequence[str], search: Search, request: ProfileRequest, command:
 
 
 def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
-    """The plan for each candidate; one that goes into files of another is made for what that makes of them."""
+    """Plan each candidate; later plans in the same root build on files as earlier ones leave them."""
     ahead: dict[Path, dict[PurePosixPath, bytes]] = {}
 
     def planned(candidate: Candidate) -> Planned:
+        """Plan a candidate on top of earlier changes in its root, and remember the bytes that it leaves."""
         before = ahead.setdefault(candidate.target.root, {})
         target = candidate.target._replace(ahead=before)
         plan = planning.apply(
@@ -102,7 +103,7 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
 
 
 def work(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
-    """The edits of ``plans``, one for each root of a search."""
+    """Return the edits of `plans` with their searches, merged into one edit per root."""
     by_search = groupby(plans, key=lambda planned: planned.search)
     return [
         (search, edit) for search, ours in by_search for edit in edits.composed(planned.plan.edit for planned in ours)
@@ -112,13 +113,13 @@ def work(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
 def plan_targets(
     words: Sequence[str], search: Search, request: ProfileRequest, command: str
 ) -> tuple[list[Planned], StepResult]:
-    """Return the plans for ``words``, without a look for other profilers, and the problems of those that failed."""
+    """Return the plans for `words` and the problems of those that failed, without checking for other profilers."""
     planned = plan(find(words, search, request, command))
     return [*planned.values], failures(planned, words, request)
 
 
 def failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
-    """The problems of planning, those of requested stages and windows that fit no target among them."""
+    """Return the problems of planning, or else those of requested options that fit no target."""
     step = StepResult(problems=planned.problems or unused(request, planned.values))
     if step.problems and len(words) > 1:
         step += StepResult.noted([Note(Text("nothing was written, because not every target can be patched"))])
@@ -126,7 +127,7 @@ def failures(planned: Attempted[Planned], words: Sequence[str], request: Profile
 
 
 def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
-    """Requested stages and windows that fit no target; of several targets each takes only what it knows."""
+    """Return a Problem for a requested stage or window that no target has; each target takes only what it has."""
     stages = [(planned.upstream, planned.plan.config.stage) for planned in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for _, stage in stages]:
@@ -140,6 +141,10 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
 
 
 def _candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
+    """Resolve `request` for a target; add a note if the choice of torch or torch_npu is only assumed.
+
+    Raises Problem as `_config`.
+    """
     config, notes = _config(request, upstream, target), list[Note]()
     profiler, decisive = config.profiler.MODULE, upstream.runs_on
     if profiler and decisive and "tool" not in request.choices and not any(map(target.beside, decisive)):
@@ -151,7 +156,7 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
 
 
 def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
-    """Return what is to be recorded. Raises Problem (USAGE), also for traces in a package or in our store."""
+    """Return what to record. Raises Problem (USAGE), also if traces would go into a package, a store or no folder."""
     config = resolve(request, upstream, target, projects.upstreams)
     packages = {project.package for project in projects.projects()}
     folder = Path(config.save_path or "/")  # "" where the framework knows where its traces go

@@ -21,10 +21,10 @@ from patches import projects
 def revert(
     words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool, restore: bool = False
 ) -> CommandResult:
-    """Take the patches of ``words`` (none: all) out of every root that was found, all or nothing.
+    """Remove the patches of `words` (none: all) from every root that was found, all or nothing.
 
-    With ``restore`` files in which lines of ours were edited become their backups.
-    ``stage`` and ``role`` leave those of other stages and roles in; Problem (USAGE) where none of that kind is applied.
+    With `restore`, a file whose inserted lines were edited becomes its backup. `stage` and `role` select patches.
+    Raises Problem (USAGE) if none of the applied patches match.
     """
     patched, nothing, step = _found(words, where, dry_run=dry_run)
     patches = _wanted([root for one in patched for root in one.values], stage, role)
@@ -43,6 +43,7 @@ def revert(
 
 
 def _removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool) -> Removal | None:
+    """Return what removes `patches` from `root`, None if it has none; a FOREIGN_EDIT problem suggests `--restore`."""
     try:
         return removal(root, patches, restore=restore)
     except Problem as problem:
@@ -54,6 +55,7 @@ def _removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool) -> Remo
 def _reverted(
     step: StepResult, taken: Sequence[tuple[Search, Removal]], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
+    """Return the final report: each removal, and the processes to restart unless it was a `dry_run`."""
     for search, ours in groupby(taken, key=lambda one: one[0]):
         step += StepResult((*on(search), *(line for _, one in ours for line in one.lines(dry_run=dry_run))))
     files = tuple(file for search, one in taken for file in one.payload(search.nodes))
@@ -71,7 +73,7 @@ def _reverted(
 def _found(
     words: Sequence[str], where: Where, *, dry_run: bool
 ) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
-    """The roots with patches, what to say if there is none, and what came of ending interrupted runs."""
+    """Return the patched roots, the report if nothing is reverted, and the outcome of recovering interrupted runs."""
     places, step = searches(where, words, "revert", writes=not dry_run)
     patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()
     for search in places:
@@ -91,13 +93,14 @@ def _found(
 
 
 def _elsewhere(words: Sequence[str], nothing: StepResult, roots: Sequence[PatchedRoot]) -> Problem:
-    """Say that nothing was reverted, though there are patches: who goes on believes that there is none."""
+    """Return the problem that nothing was reverted although `roots` outside of the search are patched."""
     (cause, *_) = nothing.lines
     hint = joined(OR, (CommandLine("revert", *words, "--path", str(root.path)) for root in roots))
     return Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(map(elsewhere_line, roots)))
 
 
 def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -> set[PatchId]:
+    """Return the applied patches with the given stage and role (None: any). Raises Problem (USAGE) if none match."""
     applied = {record.patch for root in roots for record in root.records}
     patches = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}
     if applied and not patches:

@@ -19,9 +19,9 @@ from patcher.targets.target import Discovery
 def status(
     names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool
 ) -> tuple[StepResult, tuple[PatchPayload, ...], Sequence[PatchedRoot]]:
-    """Return what is patched in what a search has discovered, and the roots elsewhere that are only named.
+    """Return the report and payloads of patched roots in `discovery`, and the roots elsewhere that are only named.
 
-    With ``everywhere`` these are shown, too.
+    With `everywhere` the roots elsewhere are reported in full, too, and the third result is empty.
     """
     local = [(search, root) for root in patched(discovery, named_projects(names, search))]
     elsewhere = patched_elsewhere(names, search, discovery) if everywhere or not search.words else []
@@ -42,6 +42,8 @@ def status(
 
 
 def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
+    """Return the report and payloads of a root; an interrupted run is a warning, edited lines are a problem."""
+
     def again(record: Record) -> str:
         return CommandLine("apply", record.patch.target, *record.options, *search.words) if record.options else ""
 
@@ -60,7 +62,7 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
 
 
 def restore_hint(root: PatchedRoot) -> str:
-    """Return how lines of ours that somebody has edited come out of the files below ``root``."""
+    """Return a hint on how to remove edited rlpatch lines from the files below `root`."""
     preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
     return Text(
         "undo the edit; or {command} shows what the backup would undo; or {reinstall}", preview, markers.REINSTALL
@@ -68,7 +70,7 @@ def restore_hint(root: PatchedRoot) -> str:
 
 
 def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery) -> list[PatchedRoot]:
-    """The roots with patches of ``names`` that this user has patched, and a search has not ``discovery``."""
+    """Return the roots with patches of `names` that this user patched and that `discovery` lacks."""
     roots: list[PatchedRoot] = []
     for root in elsewhere.remembered().roots:
         if root not in discovery.stores:
@@ -78,13 +80,16 @@ def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery
 
 
 def elsewhere_line(root: PatchedRoot) -> str:
-    """Say that a root is patched, and by what."""
+    """Return a line that names a root outside of the search and its patches."""
     patches = ", ".join(str(record.patch) for record in root.records) or Text("an interrupted run")
     return Text("patched elsewhere: {patches} in {path}", patches, root.path)
 
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
-    """Every root that holds patches of the targets ``names`` (none: of any), and what was found altogether."""
+    """Return every root with patches of the targets `names` (none: of any), and all that the search discovered.
+
+    Raises Problem as `named_projects` and `Search.discover`.
+    """
     names_of_projects = named_projects(names, search)
     discovery = search.discover()
     return patched(discovery, names_of_projects), discovery

@@ -29,7 +29,7 @@ _PATIENCE_S, _PATIENCE_WITH_RAY_S = 3.0, 15.0
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The plan of ``run``; ``losses`` are the places of the launch that lose the hook."""
+    """Plan of `run`; `losses` are the places of the launch after which processes are not patched, None if unchecked."""
 
     dry_run: bool
     command: tuple[str, ...]
@@ -39,7 +39,7 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The outcome of a run: target → the processes in which it was patched."""
+    """Outcome of a run: for each target the number of processes in which its files were patched."""
 
     patched: dict[str, int]
 
@@ -54,9 +54,10 @@ def run(
     force: bool,
     require: bool,
 ) -> CommandResult:
-    """Plan as ``apply`` does; the report leads to the command, unless it has problems or it is a ``dry_run``.
+    """Plan as `apply` does, and set `then` of the result to run the command with the patches, unless a `dry_run`.
 
-    With ``require`` it is a problem where a part of the run certainly goes unpatched.
+    With problems `then` is not set. With `require`, a place that certainly leaves processes unpatched is a problem.
+    Raises Problem (USAGE) without a command, or if the program does not exist.
     """
     if not launch.command:
         raise usage(Text("the command to run is missing: type it after `--`"), f"{search.again('', '')} -- bash run.sh")
@@ -94,9 +95,10 @@ def run(
 
 
 def _read(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
-    """The launch as the guards can read it, and where it loses the hook.
+    """Return the launch as the guards can read it, the places where it drops rlpatch's import hook, and a warning.
 
-    A command that would start does so, though its script cannot be read; one that the user names is a problem.
+    If the command's script cannot be read, the launch comes back without its command. For a script that the user named,
+    that raises Problem.
     """
     try:
         return launch, hook_gaps(Launch(launch.environ, launch.script, launch.command), folders.VARIABLE), StepResult()
@@ -108,6 +110,7 @@ def _read(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
 
 
 def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
+    """Return a warning about a place where the import hook is lost; a problem with `require` if the loss is certain."""
     seen_text = (Text("found: {found}", gap.found),) if gap.found else ()
     if require and gap.sure:
         cause = Text("{why}: what starts there is not patched", gap.why)
@@ -119,11 +122,12 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
 def _with_hook(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], *, require: bool
 ) -> Callable[[Show], int]:
-    """Return what runs the command with the hook; its folder is made now, so that a failure is in the report."""
+    """Create the folder of the run, and return a function that runs the command with the import hook and reports."""
     folders.sweep()
     folder = folders.RunFolder(edits.composed(plan.edit for plan in plans), require=require)
 
     def then(show: Show) -> int:
+        """Run the command, show what became of each plan, and exit as the command did if it failed."""
         try:
             status = parent.run(launch.command, folder.environ(launch.environ))
         except Problem as problem:
@@ -147,7 +151,7 @@ def _with_hook(
 
 
 def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, require: bool) -> tuple[int, StepResult]:
-    """Return what the processes of the run have left: in how many it was patched, or why in none."""
+    """Return in how many processes a plan's files were patched, and the report; with `require` 0 is a problem."""
     name = plan.target.project.name
     files = {plan.target.root / change.path for change in plan.edit.changes}
     receipts = [receipt for receipt in folder.receipts() if folder.files[receipt.number] in files]
@@ -173,7 +177,7 @@ def _processes(count: int) -> str:
 
 
 def _left(state: str, path: str) -> str:
-    """Return why a file was imported unpatched; "" where it was not."""
+    """Return why a file was imported unpatched; "" for any state but "changed" and "elsewhere"."""
     if state == "changed":
         return Text("{path} has changed since the run was planned: start it again", path)
     if state == "elsewhere":
@@ -187,7 +191,7 @@ _IN_PLACE = Text("`rlpatch apply` with the same options patches the files themse
 
 
 def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
-    """Return what it was, as far as the processes and the scripts tell."""
+    """Return likely reasons why no process was patched, by the launch scripts or the processes that started."""
     if gaps:
         texts = [(gap.where, gap.why, gap.found or Text("behind it"), gap.instead) for gap in gaps]
         return tuple(Text("{where}: {why} ({text}): {advice}", *values) for values in texts)

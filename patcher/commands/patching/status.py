@@ -20,16 +20,16 @@ _NAMED = 20
 
 @dataclass(frozen=True)
 class Status:
-    """The result of ``status``; ``elsewhere`` are roots that the search does not come by."""
+    """Result of `status`; `elsewhere` are patched roots outside of the search."""
 
     patches: tuple[PatchPayload, ...] = ()
     elsewhere: tuple[str, ...] = ()
 
 
 def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = False) -> CommandResult:
-    """Return what is patched where, since when, and whether it is still as rlpatch left it.
+    """Return each patch with its root, its time, and whether its files are unchanged since.
 
-    With ``everywhere`` also in the roots that the search does not come by.
+    With `everywhere` also the roots outside of the search.
     """
     named_projects(names, search)
     discovery = search.discover()
@@ -47,6 +47,7 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
 
 
 def _left_out(entries: Sequence[Path]) -> Note:
+    """Return the warning that `entries` of the remembered roots cannot be read, with up to 20 of their paths."""
     paths = ["".join(char if char.isprintable() else " " for char in str(path)) for path in entries[:_NAMED]]
     more = [Text("and {count} more", len(entries) - _NAMED)] if len(entries) > _NAMED else []
     text = Text("left out: {count} entries of what you have patched cannot be read", len(entries))

@@ -22,15 +22,15 @@ Tables = Iterable[tuple[Mapping[str, Any], Table]]
 
 
 def write_tables(result: CommandResult, folder: Path, tables: Tables) -> None:
-    """Write a file for each table; tables of one name share one.
+    """Write each table as a CSV file in `folder`; tables with the same name share a file, and empty ones get a header.
 
-    A table without rows has a file, too: so none of an earlier report stays. A failure is a problem of ``result``.
+    A failure becomes a problem of `result`.
     """
     write_folder(result, folder, texts(tables), "--csv DIR")
 
 
 def texts(tables: Tables) -> dict[str, str]:
-    """Return the text of each file by its name."""
+    """Return the CSV text of each file, by file name; tables with the same name are concatenated."""
     heads: dict[str, dict[str, None]] = {}
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for origin, table in tables:
@@ -44,6 +44,7 @@ def texts(tables: Tables) -> dict[str, str]:
 
 
 def _text(heads: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return CSV text with the columns `heads`; a value that a row lacks is an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)
@@ -52,7 +53,7 @@ def _text(heads: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as CSV has it; None is an empty cell."""
+    """Return a CSV cell: floats to 6 decimals, text without control characters or formulas, None as it is."""
     if isinstance(value, str):
         text = visible(value)
         return f"'{text}" if text.startswith(FORMULA) else text

@@ -30,7 +30,10 @@ FIRST, WORTH = 3, 0.01
 
 
 def report(trace_report: model.TraceReport) -> list[str]:
-    """The verdict, the profiles with their parts, the diagnoses, the ranks, and the tables of the slowest profile."""
+    """Return the lines of a report: verdict, profiles, diagnoses, ranks, and tables of the slowest profile.
+
+    A report on several stages has such a section for each stage.
+    """
     if trace_report.stages:
         stages = (
             (Text("== {stage} ==", stage.captures[0].part or Text("no stage is known")), *report(stage))
@@ -53,13 +56,13 @@ def report(trace_report: model.TraceReport) -> list[str]:
 
 
 def comparison(compared: model.Comparison) -> list[str]:
-    """Return how much changed, how sure that is, and where it comes from."""
+    """Return the lines on how much changed, how certain the change is, and which parts and kernels it comes from."""
     parts, *changes = (table for _, table in tables.of_comparison(compared))
     return _separated(_change(compared), lines(parts), *map(titled, changes))
 
 
 def _separated(*sections: Iterable[str]) -> list[str]:
-    """The lines of the sections that have some, with an empty line before each but the first."""
+    """Return the lines of all sections; an empty line separates sections, and empty sections are left out."""
     lines = [line for section in map(list, sections) if section for line in ("", *section)]
     return lines[1:]
 
@@ -70,6 +73,7 @@ def _indented(*texts: str) -> Iterator[str]:
 
 
 def _verdict(verdict: model.Verdict) -> Iterator[str]:
+    """Yield the verdict; above it a warning with each kind of verdict that this data does not support."""
     if verdict.withdrawn:
         yield Text("warning: this data does not support every verdict")
         yield from _indented(*verdict.withdrawn)
@@ -79,7 +83,7 @@ def _verdict(verdict: model.Verdict) -> Iterator[str]:
 
 
 def _described(profile: model.RankProfile) -> Iterator[str]:
-    """One profile with its parts and, as details, its units and checks."""
+    """Yield the lines on a profile: source, times, metadata and parts; its units and checks need -v."""
     yield from wrapped(profile.source)
     origin = " · ".join(filter(None, (model.FORMS[profile.form], short(profile.device), short(profile.rank_name))))
     yield from _indented(origin, _times(profile), *_metadata(profile))
@@ -102,6 +106,7 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _times(profile: model.RankProfile) -> str:
+    """Return the number and range of units, with their median, 95th percentile and slowest device time if known."""
     count, slowest = len(profile.units), profile.slowest_unit
     text = Text("1 unit, {numbers}", profile.span)
     if count != 1:
@@ -120,7 +125,7 @@ def _times(profile: model.RankProfile) -> str:
 
 
 def _metadata(profile: model.RankProfile) -> Iterator[str]:
-    """The metadata of the profile, and the contents of those of its units that are reported."""
+    """Yield the identity in a profile's metadata, and the range of requests, tokens and context of its units."""
     if not profile.metadata:
         return
     yield " · ".join(filter(None, profile.metadata.identity))
@@ -133,6 +138,7 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _parts(profile: model.RankProfile) -> Iterator[str]:
+    """Yield the breakdown of a profile, and the shares of kernel time by bound, compiled shapes and phase."""
     yield from lines(tables.parts(profile))
     if shares := _shares(bounds(profile.kernel_uses)):
         yield from _indented(Text("kernel time by what bounds it: {shares}", shares))
@@ -150,7 +156,7 @@ def _shares(shares: Mapping[str, float]) -> Text:
 
 
 def _units(profile: model.RankProfile) -> Iterator[str]:
-    """Each unit, with columns of what not every one of them counts alike."""
+    """Yield a table of the units; a count that is the same in every unit gets no column."""
     counted = (*CONTENTS, "uncounted")
     return lines(
         tables.units(profile), [name for name in counted if len({getattr(unit, name) for unit in profile.units}) == 1]
@@ -158,6 +164,7 @@ def _units(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _diagnosis(diagnosis: model.Diagnosis) -> Iterator[str]:
+    """Yield the lines on a diagnosis: severity, upper bound of the saving per unit, evidence, advice and certainty."""
     title = diagnosis.title
     if diagnosis.saving_ns:
         title = Text("{title} (at most {saving} per unit to gain)", title, in_ms(diagnosis.saving_ns))
@@ -170,7 +177,7 @@ def _diagnosis(diagnosis: model.Diagnosis) -> Iterator[str]:
 
 
 def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
-    """Yield the places with the most time at which the device was free, and below each what is known of it."""
+    """Yield the places with the most idle device time, each followed by its cause; small ones need -v."""
     worth = [gap for gap in profile.gaps[:FIRST] if gap.ns >= WORTH * profile.total_ns]
     if not worth:
         return
@@ -187,6 +194,7 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
 
 
 def _change(comparison: model.Comparison) -> Iterator[str]:
+    """Yield the medians of both sides, the change with its 95 % interval, the change at equal load, and warnings."""
     for reason in comparison.refused:
         yield from wrapped(Text("warning: {reason}", reason))
     before, after = comparison.median_ns

@@ -31,8 +31,10 @@ Graphs = dict[int | None, tuple[analysis.CapturedSet, ...]]
 
 
 class ReadOptions(NamedTuple):
-    """The half-open range of units that are read (None: all), what names their marks, the file of the page, and the
-    folder of the CSV files.
+    """Choices for reading traces and for writing the result.
+
+    `units` is the half-open range of unit numbers to read (None: all), `marks` matches the names of ranges that mark
+    units, `page` is the HTML file, `csv` the folder of CSV files.
     """
 
     units: tuple[int, int] | None = None
@@ -42,7 +44,7 @@ class ReadOptions(NamedTuple):
 
 
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
-    """Report on the traces at ``paths``, ranks of one run; one that cannot be read is a problem."""
+    """Report on the traces at `paths`, ranks of a single run; an unreadable trace is a problem of the result."""
     result = CommandResult("report")
     profiles = analysis.labelled(_profiles(result, paths, options, partial(display, Text("reading"))))
     if not profiles:
@@ -61,9 +63,10 @@ def compare(
     before: Sequence[Path], after: Sequence[Path], options: ReadOptions, display: Display = silent, *,
     force: bool, most: float | None = None,
 ) -> CommandResult:  # fmt: skip
-    """Return what changed from the traces of one side to those of the other.
+    """Compare the traces `before` with the traces `after`.
 
-    That it is slower by more percent than ``most`` is a problem, where that is certain.
+    An unreadable trace, or sides that are not comparable (unless `force`), are problems of the result; so is `after`
+    being certainly slower by more than `most` percent (None: no limit).
     """
     result = CommandResult("compare")
     sides = [
@@ -87,7 +90,7 @@ def compare(
 
 
 def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> None:
-    """A problem if the other side is slower by more percent than ``most``; a note where the data cannot tell."""
+    """Add a problem if `after` is certainly more than `most` percent slower; a note if the data cannot tell."""
     if comparison.verdict in model.UNDECIDED:
         result.note(Text("--fail-above was not decided"), comparison.verdict)
         return
@@ -107,13 +110,17 @@ def _profiles(
     result: CommandResult, paths: Sequence[Path], options: ReadOptions,
     display: Callable[[int], AbstractContextManager[Progress]],
 ) -> list[model.RankProfile]:  # fmt: skip
-    """The profiles of all traces at ``paths``; what cannot be read is a problem of the result, and the rest goes on."""
+    """Return the profiles of all traces at `paths`; an unreadable trace becomes a problem of `result`.
+
+    Traces of graph captures are read first, because replays in other traces are joined with them.
+    """
     every = dict.fromkeys(itertools.chain(*_each(result, paths, folders.readable)))
     paths = sorted(every, key=lambda path: not any(CAPTURE in part for part in path.parts[-2:]))  # before their replays
     graphs: Graphs = {}
     sizes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
 
     def ranks(path: Path) -> list[model.RankProfile]:
+        """Return the profiles in one trace; its whole size counts as progress even if reading stops early."""
         with whole(progress, sizes[path]) as counted:
             return _ranks(path, options, counted, graphs)
 
@@ -122,6 +129,7 @@ def _profiles(
 
 
 def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
+    """Yield `read(path)` for each path; a Problem or OSError becomes a problem of `result`, and the path is skipped."""
     for path in paths:
         try:
             yield read(path)
@@ -133,7 +141,7 @@ def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T
 
 
 def _ranks(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs) -> list[model.RankProfile]:
-    """The profile of each rank in one trace that has units. Raises Problem (NO_TRACE, or USAGE) where none has."""
+    """Return the profiles in a trace that have units. Raises Problem (USAGE if none is in range, NO_TRACE if none)."""
     profiles_in, units = _reader(path, options.marks, progress, graphs), options.units
     if profiles := profiles_in(units):
         return profiles
@@ -150,9 +158,10 @@ def _ranks(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs)
 def _reader(
     path: Path, marks: re.Pattern[str] | None, progress: Progress, graphs: Graphs
 ) -> Callable[[tuple[int, int] | None], list[model.RankProfile]]:
-    """Return a reader of the profiles of a trace, or of its tables, with units in a half-open range.
+    """Return a function that takes a half-open range of units (None: all) and returns the profiles of a trace.
 
-    Graphs that were captured in it are added to ``graphs``, and its replays are joined with those.
+    Captured graphs in the trace are added to `graphs`, by rank, and replays are joined with them. Raises Problem
+    (USAGE) if `marks` matches no range in the trace.
     """
     tables = formats.tables(path)
     timelines = [] if tables else formats.read(path, marks, progress)
@@ -166,6 +175,7 @@ def _reader(
         graphs[timeline.rank] = (*graphs.get(timeline.rank, ()), *analysis.captured(timeline))
 
     def profiles(only: tuple[int, int] | None) -> list[model.RankProfile]:
+        """Return the profiles of the ranks that have a unit in the range `only` (None: any)."""
         attributed = [(timeline, analysis.attributed(timeline, only, graphs[timeline.rank])) for timeline in timelines]
         return [analysis.checked(*report) for report in attributed if report[1].profile.units]
 

@@ -17,7 +17,10 @@ INDENT = "  "
 
 
 def lines(table: Table, hidden: Collection[str] = ()) -> Iterator[str]:
-    """Return the head and the rows of ``table`` without the columns ``hidden``, nothing where it has no rows."""
+    """Yield the header and rows of `table` without the `hidden` column keys; nothing if it has no rows.
+
+    A table with a column of names shows at most `SHOWN` rows, then a line with the number of the others.
+    """
     if not table.rows:
         return
     columns = [pair for pair in table.columns_in(Shown.TERMINAL) if pair[0].key not in hidden]
@@ -44,7 +47,7 @@ def lines(table: Table, hidden: Collection[str] = ()) -> Iterator[str]:
 
 
 def titled(table: Table, label: str = "") -> Iterator[str]:
-    """Return the same below the title, with the ``label`` of a profile where there are several."""
+    """Yield the title of `table`, with the `label` of its profile if given, then its lines; nothing without rows."""
     if table.rows:
         yield Text("{title} of {profile}", table.title, label) if label else table.title
         yield from lines(table)

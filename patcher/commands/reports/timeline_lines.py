@@ -23,13 +23,14 @@ PATH = 6
 
 
 def report(timeline: model.RunTimeline, width: int | None) -> list[str]:
-    """The lines; ``width`` is that of the terminal, None where stdout is none."""
+    """Return the lines on a run; `width` is the terminal's, None if stdout is no terminal."""
     sections = (_head(timeline), _steps(timeline, width), _path(timeline), _causes(timeline), _windows(timeline))
     lines = [line for section in map(list, sections) if section for line in ("", *section)]
     return lines[1:]
 
 
 def _head(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield the lines on processes, duration, lanes by role, and the clock error between machines."""
     run = timeline.run
     head = Text("{count} processes, {seconds} s, {steps}", run.processes, brief(timeline.seconds), _steps_of(timeline))
     if run.packages:
@@ -55,6 +56,7 @@ def _head(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _steps_of(timeline: model.RunTimeline) -> str:
+    """Return a phrase on the steps: their range and median seconds without warm-up, or why there are none."""
     steps = timeline.steps
     if not steps:
         return (
@@ -69,6 +71,7 @@ def _steps_of(timeline: model.RunTimeline) -> str:
 
 
 def _steps(timeline: model.RunTimeline, width: int | None) -> Iterator[str]:
+    """Yield the table of the newest steps, a legend, the staleness of trajectories, and details with -v."""
     if not timeline.steps:
         return
     newest = timeline.steps[-SHOWN:]
@@ -90,12 +93,12 @@ def _steps(timeline: model.RunTimeline, width: int | None) -> Iterator[str]:
 
 
 def step_line(step: model.TrainingStep) -> str:
-    """A step that has ended, in one line."""
+    """Return the line on a step that has ended: number, seconds and verdict."""
     return Text("step {step}: {seconds} s, {verdict}", step.step, brief(step.seconds), verdict(step))
 
 
 def _detail(step: model.TrainingStep) -> Iterator[str]:
-    """Yield what a step's roles were waiting for, and what it could have been, with -v."""
+    """Yield a step's verdict, busy and idle time by role, weight sync, and lower bounds of its time."""
     line = Text("step {step}: {verdict}", step.step, verdict(step))
     if step.why:
         line = Text("{line} ({why})", line, step.why)
@@ -119,11 +122,12 @@ def _times(times: Iterable[tuple[str, float]]) -> Text:
 
 
 def _doing(reason: model.Cause | model.IdleReason) -> str:
-    """Return who did what, in which phase if that says more."""
+    """Return a phrase on which role did what, with the phase if that adds information."""
     return model.doing(model.label(reason.role, None, None), reason.what, reason.phase)
 
 
 def _path(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield the largest parts of the critical path with their shares; parts below 0.5 % are left out."""
     whole = sum(entry.seconds for entry in timeline.path_seconds)
     if not whole:
         return
@@ -138,6 +142,7 @@ def _path(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _causes(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield the numbered causes with seconds lost, share of the run, steps concerned and advice."""
     if not timeline.causes:
         return
     yield Text("what costs most")
@@ -157,6 +162,7 @@ def _causes(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _windows(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield the windows worth recording with their commands, and the windows recorded during the run."""
     if timeline.windows:
         yield Text("windows worth recording, for the next run (--json also has them for trigger)")
     for window in timeline.windows:

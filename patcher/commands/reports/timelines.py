@@ -26,8 +26,10 @@ LISTED = 20
 
 
 class TimelineOptions(NamedTuple):
-    """The steps to show (the half-open range of their numbers, None: all), which run of several is read, and where
-    the page, the CSV files and the trace for Perfetto go to.
+    """Choices for `timeline`.
+
+    `steps` is the half-open range of step numbers to show (None: all), `run` the number of the run if there are
+    several, `page`, `csv` and `perfetto` where the HTML page, the CSV files and the Perfetto trace go.
     """
 
     steps: tuple[int, int] | None = None
@@ -40,9 +42,10 @@ class TimelineOptions(NamedTuple):
 def timeline(
     folder: Path, options: TimelineOptions, display: Display = silent, width: int | None = None
 ) -> CommandResult:
-    """Join the timeline of a run in ``folder``; ``width`` is that of the terminal, None without one.
+    """Join the timeline of a run in `folder`, and write the files that `options` ask for.
 
-    Raises Problem: NO_TRACE where there is no timeline, USAGE where there are several runs and none is chosen.
+    `width` is the terminal's, None without a terminal. Raises Problem: NO_TRACE without a timeline, TRACE if no file
+    can be read, USAGE if no run is chosen out of several.
     """
     result = CommandResult("timeline")
     joined_run = read(folder, options, display, result)
@@ -67,10 +70,10 @@ def follow(
     once: bool,
     timeout: float | None,
 ) -> CommandResult:
-    """The timeline as the run goes on, until nothing has been written for :data:`QUIET_S`, or Ctrl-C.
+    """Join the timeline again every `FOLLOW_S`, until the run is silent for `QUIET_S`, `timeout` seconds or Ctrl-C.
 
-    ``show`` gets all lines, and those on steps that have ended since it was called last. Raises as `timeline`, but for
-    a folder in which nothing lies yet: that is waited for, too, unless it looks ``once``.
+    `show` gets all lines, and the lines on steps that ended since its last call. A folder without a timeline is waited
+    for, unless `once`. Raises otherwise as `timeline`.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     result, steps_told = CommandResult("timeline"), 0
@@ -91,13 +94,16 @@ def follow(
 
 
 def _age(folder: Path) -> float:
-    """Seconds since a process wrote its timeline."""
+    """Return the seconds since any process last wrote its timeline below `folder`."""
     written = [path.stat().st_mtime for path in files.paths(folder)]
     return time.time() - max(written, default=0.0)
 
 
 def read(folder: Path, options: TimelineOptions, display: Display, result: CommandResult) -> model.RunTimeline:
-    """The run that is meant, joined, with only the steps that are. Files left out are noted in ``result``."""
+    """Return the chosen run, joined, with only the chosen steps; warn in `result` of each file that is left out.
+
+    Raises Problem as `timeline`.
+    """
     paths = files.paths(folder) if folder.is_dir() else []
     if not paths:
         raise _none(folder)
@@ -117,6 +123,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
 
 
 def _size(paths: Sequence[Path]) -> int:
+    """Return the total bytes of `paths`; a file that cannot be examined counts as 0."""
     total = 0
     for path in paths:
         with contextlib.suppress(OSError):
@@ -125,6 +132,7 @@ def _size(paths: Sequence[Path]) -> int:
 
 
 def _none(folder: Path) -> Problem:
+    """Return the problem that `folder` is missing or has no timeline."""
     hint: str = ""
     if not folder.exists():
         hint = Text("the log of the run and `rlpatch status` name the folder; or record one as below")
@@ -142,6 +150,7 @@ def _none(folder: Path) -> Problem:
 
 
 def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
+    """Return the problem that the files are from a newer rlpatch, are no timelines, or have no record yet."""
     if surveyed.newer:
         cause = Text("all of it is of a newer rlpatch")
         return Problem(
@@ -156,6 +165,7 @@ def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
 
 
 def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[model.Run, tuple[runs.Process, ...]]:
+    """Return the run with `number` (None: the only run) and its processes. Raises Problem (USAGE) with all choices."""
     runs_by_number = {run.number: (run, processes) for run, processes in surveyed.runs}
     if number in runs_by_number:
         return runs_by_number[number]
@@ -173,6 +183,7 @@ def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[
 
 
 def _row(run: model.Run) -> str:
+    """Return a line on a run: option that chooses it, local start time, seconds, processes and packages."""
     start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(max(run.started, 0), 1 << 36)))
     of = ", ".join(run.packages) or Text("unknown packages")
     values = run.number, start, run.seconds, run.processes, of
@@ -182,7 +193,7 @@ def _row(run: model.Run) -> str:
 
 
 def _only(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:
-    """With the steps that are ``numbers``. Raises Problem (USAGE) where there is none of them."""
+    """Keep the steps in the half-open range `numbers` (None: all). Raises Problem (USAGE) if the run has none."""
     if numbers is None:
         return joined_run
     steps = tuple(step for step in joined_run.steps if numbers[0] <= step.step < numbers[1])

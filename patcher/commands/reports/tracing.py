@@ -35,9 +35,9 @@ from patcher.workers.folder import StateFolder
 
 
 def traces(folder: Path, display: Display = silent) -> CommandResult:
-    """List what lies in ``folder``, group by group; ``lines`` are those below the table.
+    """Return the groups of traces in `folder` as data; `lines` holds only those below the table.
 
-    Raises: Problem (NO_TRACE) where there is no such folder, or no trace in it.
+    Raises Problem (NO_TRACE) if the folder does not exist or has no trace.
     """
     report = CommandResult("traces")
     groups = _recorded(folder, display)
@@ -50,6 +50,7 @@ def traces(folder: Path, display: Display = silent) -> CommandResult:
 
 
 def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
+    """Return the groups of traces below `folder`. Raises Problem (NO_TRACE) if it does not exist or has no trace."""
     if not folder.exists():
         hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
         raise Problem(Kind.NO_TRACE, Text("{folder} does not exist", folder), hint=hint)
@@ -61,7 +62,7 @@ def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
 
 
 def _refuse_lost(folder: Path) -> None:
-    """Problem (NO_TRACE) where workers have written that they will leave none, and why."""
+    """Raise Problem (NO_TRACE) with the reasons if workers have written that they will leave no trace."""
     with contextlib.suppress(OSError):  # the states of others, or none
         rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
         lost = [
@@ -80,7 +81,7 @@ def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
 
 
 def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
-    """The next command for one group, and with -v what is wrong with each of its traces."""
+    """Yield the next command for a group, or why there is none; with -v also what is wrong with each trace."""
     for trace in group.traces:
         if trace.why:
             yield Detail("  {number}  {name}: {why}", number, trace.path.name, trace.why)
@@ -104,7 +105,7 @@ def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ParseOptions:
-    """The choices for parsing traces; a parser that neither computes nor writes for ``patience`` seconds is ended."""
+    """Choices for parsing; a parser that neither computes nor writes for `patience` seconds is ended."""
 
     python: str | None = option(
         AnyText("EXE"), PARSED, "The interpreter with the torch_npu that recorded.", default=None
@@ -123,7 +124,7 @@ class ParseOptions:
 
 
 class WorkDisplay(NamedTuple):
-    """The display of work: ``at_work`` takes the names of what is being done, ``done`` a line for what is."""
+    """Display of work: `at_work` takes the names of items in progress, `done` a line on each item that is finished."""
 
     at_work: Callable[[Sequence[str]], None]
     done: Callable[[str], None]
@@ -134,9 +135,9 @@ Shown = Callable[[str, int], AbstractContextManager[WorkDisplay]]
 
 
 def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display = silent) -> CommandResult:
-    """Parse what torch_npu recorded in ``folder``, and look at what is there.
+    """Parse what torch_npu recorded in `folder`, and report which viewers open all traces and what their units hold.
 
-    Raises: Problem (NO_TRACE, USAGE, ENVIRONMENT) where nothing can be begun, INTERRUPTED by the keyboard.
+    Raises Problem: NO_TRACE, USAGE or ENVIRONMENT before any parsing, INTERRUPTED after Ctrl-C.
     """
     report = CommandResult("analyse")
     every = [trace for group in _recorded(folder, display) for trace in group.traces]
@@ -159,7 +160,7 @@ def analyse(folder: Path, options: ParseOptions, shown: Shown, display: Display 
 
 
 def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
-    """The least and the most of what the units of a trace hold by its metadata, reported, and what this contradicts."""
+    """Return for JSON the (min, max) of requests, tokens and context over a trace's units, and report them."""
     _warn_of_doubts(report, trace)
     values_of = unit_contents(trace.metadata.units.values()) if trace.metadata else {}
     contents = {name: (min(values), max(values)) for name, values in values_of.items()}
@@ -174,7 +175,7 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
 
 
 def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
-    """Whether one trace is to be parsed; the reason why it is not is reported."""
+    """Tell whether a trace needs parsing and can be parsed; if not, report the reason."""
     readable = trace.state in (states.WHOLE, states.FOREIGN)
     if trace.form == "torch":
         report.note(Text("what torch.profiler recorded needs no parsing"), str(trace.path))
@@ -192,7 +193,10 @@ def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, .
 
 
 def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
-    """The program of the target's interpreter; "" where nothing has to be parsed and none was named."""
+    """Return the executable that parses; "" if nothing needs parsing and `python` is None.
+
+    Raises Problem (ENVIRONMENT) without torch_npu, or without msprof if a trace needs it.
+    """
     if not todo:
         return interpreters.executable(python) if python else ""
     interpreter = _with_torch_npu(python)
@@ -204,7 +208,7 @@ def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
 
 
 def _with_torch_npu(python: str | None) -> str:
-    """The program of ``python``, or else of the first environment at hand, in which there is torch_npu."""
+    """Return `python`'s executable, or that of the first environment with torch_npu. Raises Problem (ENVIRONMENT)."""
     candidates: list[tuple[str, str]] = [(f"--python {python}", python)] if python else []
     searched = []
     for name, exe in candidates or [
@@ -225,7 +229,7 @@ def _with_torch_npu(python: str | None) -> str:
 
 @contextlib.contextmanager
 def _work(report: CommandResult, shown: Shown, what: str, total: int) -> Iterator[WorkDisplay]:
-    """Show work, and report a line for each of ``total`` things when it is done. Raises: Problem (INTERRUPTED)."""
+    """Display work on `total` items; each `done` line also goes to `report`. Raises Problem (INTERRUPTED) on Ctrl-C."""
     before = len(report.lines)
     with shown(what, total) as display:
 
@@ -244,6 +248,7 @@ def _work(report: CommandResult, shown: Shown, what: str, total: int) -> Iterato
 def _parse(
     report: CommandResult, todo: Sequence[RecordedTrace], program: str, options: ParseOptions, shown: Shown
 ) -> list[ParseResult]:
+    """Parse the traces `todo` in parallel with the interpreter `program`, and report each result."""
     # A parser is one process that starts others for a while: half of the cores keep all of them busy.
     jobs = options.jobs or max((os.cpu_count() or 1) // 2, 1)
     with _work(report, shown, Text("parsing"), len(todo)) as work:
@@ -264,6 +269,7 @@ def _parsed(parsed: ParseResult) -> Text:
 
 
 def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[str, ...]) -> None:
+    """Report a failed parse as a problem; `exports` that torch_npu did not write are a warning or a problem."""
     lacking = joined(Text(" and no "), sorted(set(exports) - set(parsed.exports)))
     logs = Text("what torch_npu wrote: {path}", parsed.path / "logs")
     if parsed.ended != parsing.DONE:
@@ -279,6 +285,7 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
 
 
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:
+    """Yield how to open traces in a viewer, what it lacks, and with -v which files are there."""
     if viewer.program == ANALYZE:
         yield Text("{program} reads it, in an environment of its own:", viewer.program)
         yield f"  {viewer.how}"

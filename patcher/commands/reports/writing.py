@@ -13,16 +13,19 @@ from patcher.messages import CommandResult, Kind, Problem, Text
 
 
 def write(result: CommandResult, file: Path, texts: Iterable[str], option: str) -> None:
-    """Write a file beside and over: whoever reads the old one meanwhile reads all of it.
+    """Replace `file` atomically by `texts`; report success as a line, an OSError as a problem of `result`.
 
-    What was done is a line of ``result``; what was not is a problem of it, and ``option`` is what names another file.
+    `option` is the option that names another file, for the hint.
     """
     with _reported(result, file, option):
         _replace({file: texts}, file.parent)
 
 
 def write_folder(result: CommandResult, folder: Path, texts: Mapping[str, str], option: str) -> None:
-    """Write files into a folder, likewise: none of them before all are complete. Other files in it stay."""
+    """Write `texts`, by file name, into `folder`, none before all are complete; other files in `folder` stay.
+
+    The outcome goes to `result`, as in `write`. A folder that was created is removed if writing fails.
+    """
     with _reported(result, folder, option):
         is_new = not folder.exists()
         folder.mkdir(exist_ok=True)
@@ -36,7 +39,7 @@ def write_folder(result: CommandResult, folder: Path, texts: Mapping[str, str], 
 
 
 def _replace(files: Mapping[Path, Iterable[str]], folder: Path) -> None:
-    """Write files beside and over. Raises OSError, and has written none then unless moving one fails."""
+    """Write all files to a temporary folder, then move them. Raises OSError, also to replace a non-regular file."""
     for file in files:
         if file.exists() and not file.is_file():
             raise OSError(errno.EINVAL, Text("{name} is not a regular file", file.name))
@@ -50,7 +53,7 @@ def _replace(files: Mapping[Path, Iterable[str]], folder: Path) -> None:
 
 @contextlib.contextmanager
 def _reported(result: CommandResult, path: Path, option: str) -> Iterator[None]:
-    """Add to ``result`` that ``path`` was written, or why it was not and what to type."""
+    """Add to `result` that the block wrote `path`, or turn its OSError into a problem with a hint."""
     try:
         yield
     except OSError as error:

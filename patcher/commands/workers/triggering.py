@@ -39,9 +39,10 @@ EXPIRES_S = 86_400.0
 
 
 class TriggerOptions(NamedTuple):
-    """The request: a window with conditions (0: none) on ``ranks`` (None: all), of whom, and when.
+    """Request for a window: its conditions (0: none), `ranks` (None: all), target and time.
 
-    ``stage`` and ``target`` are "" where they follow from the window; ``at`` is None for the next rollout or step.
+    `stage` and `target` are "" if they follow from the window. `at` is the rollout or training step, None for the next.
+    `expires` is in seconds from now. `replace` overwrites a pending request.
     """
 
     window: Window
@@ -58,29 +59,29 @@ class TriggerOptions(NamedTuple):
 
     @property
     def conditions(self) -> str:
-        """The conditions as they are typed."""
+        """Conditions as typed, such as " --at-load 8"; "" for none."""
         values = {"load": self.at_load, "tail": self.at_tail, "context": self.at_context}
         return "".join(f" --at-{name} {value}" for name, value in values.items() if value)
 
     @property
     def turns(self) -> str:
-        """Return what the stage counts: rollouts or training steps."""
+        """Unit that the stage counts: "rollout" or "training step", translated."""
         return Text("training step") if self.training else Text("rollout")
 
     @property
     def training(self) -> bool:
-        """Whether the unit is one of a training step, which is counted from 1."""
+        """Whether the window belongs to a training step, which is counted from 1, and not to a rollout."""
         return kind_of(self.window.unit) is not RolloutStage
 
     @property
     def words(self) -> str:
-        """The window as it is typed."""
+        """Window and conditions as typed, such as "--decode 30:60 --at-load 8"."""
         return f"--{self.window.unit} {self.window}{self.conditions}"
 
 
 @dataclass(frozen=True)
 class Taker:
-    """A worker that a request is for."""
+    """Worker that a request is for."""
 
     host: str
     rank: int
@@ -89,7 +90,7 @@ class Taker:
 
 @dataclass(frozen=True, kw_only=True)
 class TriggerData:
-    """The data of ``trigger --json``."""
+    """Data of `trigger --json`."""
 
     folder: str
     stage: str
@@ -100,14 +101,14 @@ class TriggerData:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedData(TriggerData, WatchData):
-    """The same with ``--wait``: where the workers stood at the end, too."""
+    """Data of `trigger --json --wait`: the request, and where the workers stood at the end."""
 
 
 def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None, shown: Shown) -> CommandResult:
-    """Ask for a window; with ``wait`` come back when every worker has served the request, or never will.
+    """Write a request for a window; with `wait` return when every worker has served the request or never will.
 
-    Raises: Problem (USAGE, NO_WORKER, ENVIRONMENT) where nobody could take it, or where it cannot be written, OSError
-    where the folder cannot be read; then nothing is written.
+    Raises Problem (USAGE, NO_WORKER, ENVIRONMENT) if no worker could take the request or it cannot be written, OSError
+    if the folder cannot be read. Then no request is written.
     """
     _check_window(options)
     folder, now = StateFolder(save_path.resolve()), time.time()
@@ -131,6 +132,7 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
         return CommandResult("trigger", step + StepResult((line,)), data=data)
 
     def serves(worker: Worker) -> bool:
+        """Tell whether a worker accepts requests and has the request's stage and target."""
         return worker.on_demand and worker.stage == stage and worker.target in (target, target or worker.target)
 
     target = rows[0].worker.target if rows else ""
@@ -139,9 +141,9 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
 
 
 def _check_window(options: TriggerOptions) -> None:
-    """Raise Problem (USAGE) for a window that no worker takes.
+    """Raise Problem (USAGE) for a window that no worker takes, such as several ranges.
 
-    Behind a condition there is a decode step 0: the first one that is counted from then on.
+    With a condition, decode step 0 exists: the first step after the condition holds.
     """
     window = options.window
     if options.conditions and options.training:
@@ -159,7 +161,11 @@ def _check_window(options: TriggerOptions) -> None:
 
 
 def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
-    """The workers of one stage that wait for it, none where they may come; Problem (NO_WORKER, USAGE) if nobody can."""
+    """Return the live workers of a stage that accept the request; [] if `at` is set and all workers may still come.
+
+    Raises Problem: NO_WORKER if no live worker accepts the request, USAGE if several stages do or no stage counts the
+    unit.
+    """
     if options.at is not None and all(row.life.gone for row in collected.rows):
         return []
     if not collected.rows:
@@ -178,14 +184,14 @@ def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions
 
 
 def _counting(collected: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
-    """The workers of the target, and of these the ones that count the unit."""
+    """Return the workers of the requested target, and those among them with the requested unit and stage."""
     of_target = [row for row in collected.rows if _of_target(row.worker, options.target)]
     units = [row for row in of_target if row.worker.unit == options.window.unit]
     return of_target, [row for row in units if options.stage in ("", row.worker.stage)]
 
 
 def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
-    """Return what can be typed instead: of those that wait, else of all that were there."""
+    """Return the options that fit the workers in `living`, or else those in `rows`, joined by "or"."""
     workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
     choices: list[str] = sorted({f"{worker.target} --stage {worker.stage} --{worker.unit} A:B" for worker in workers})
     if not living:
@@ -194,7 +200,7 @@ def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -
 
 
 def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
-    """Return those of the requested ranks; Problem (USAGE) where there is none."""
+    """Return the workers with a requested rank. Raises Problem (USAGE) if there is none."""
     takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     if not takers:
         ranks = ",".join(map(str, options.ranks or ()))
@@ -208,7 +214,7 @@ def _ranks(rows: Sequence[WorkerProgress]) -> str:
 
 
 def _of_target(worker: Worker, word: str) -> bool:
-    """Whether a worker is of the target, which may be named by a distribution, and with a version."""
+    """Tell whether `word` ("": any) names the worker's project or distribution, and its release if it has `==`."""
     name, _, release = word.partition("==")
     normalised = versions.normalise(name)
     names = ((project.name, *project.distributions) for project in projects())
@@ -220,9 +226,9 @@ def _of_target(worker: Worker, word: str) -> bool:
 
 
 def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float) -> TriggerRequest:
-    """The request, by default for the rollout or step after the furthest that a worker is in.
+    """Return a request, by default for the rollout or step after the furthest worker's.
 
-    Problem (USAGE) for one that a worker is in already.
+    Raises Problem (USAGE) if `at` has already begun on a worker.
     """
     turns = _turns(rows)
     following = max(turns) + 1 if turns else int(options.training)
@@ -239,13 +245,13 @@ def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float
 
 
 def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
-    """The rollouts or steps that workers are in; those that have long been silent count only where all have."""
+    """Return the rollout or step number of each worker; silent workers count only if all are silent."""
     heard = [row for row in rows if not row.life.silent] or rows
     return [row.worker.turn for row in heard if row.worker.turn is not None]
 
 
 def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
-    """Yield what may keep a trace away: ranks that do not wait, workers that may be gone or are at different steps."""
+    """Yield warnings of ranks that will leave no trace and workers that may be dead; a note if steps differ."""
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
         text = Text("rank {rank} does not wait for a request, and will leave no trace", rank)
         yield Message("warning", text, Text("those that wait: {ranks}", _ranks(living)))
@@ -262,7 +268,10 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
 def _pending_notes(
     folder: StateFolder, collected: RunProgress, stage: str, options: TriggerOptions
 ) -> Iterator[Message]:
-    """Yield what becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
+    """Yield messages on the request that the new request replaces.
+
+    Raises Problem (ENVIRONMENT) if workers still have to serve the old one, unless `options.replace` is set.
+    """
     file = folder.file(stage)
     for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
         text = Text("the file in the place of the request is not one, and is removed")
@@ -286,6 +295,7 @@ def _pending_notes(
 
 
 def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
+    """Write the request into `folder`. Raises Problem (ENVIRONMENT) if that fails."""
     try:
         return folder.write(stage, request)
     except OSError as error:
@@ -295,6 +305,7 @@ def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledR
 
 
 def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
+    """Return three lines: what was requested, of which workers, and when the request expires."""
     whose = Text("  no worker is there yet: the request waits for the first ones")
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
@@ -312,6 +323,7 @@ def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: Tri
 
 
 def _names(rows: Sequence[WorkerProgress]) -> str:
+    """Return the names of up to `watching.MANY` workers, and the number of the others."""
     names = [row.worker.name for row in rows[: watching.MANY]]
     listed = joined(COMMA, names)
     more = len(rows) - watching.MANY

@@ -31,10 +31,10 @@ SAVED, UNSAVED, TIMEOUT, NOW, STOPPED = "saved", "lost", "timeout", "at work", "
 
 
 class WatchOptions(NamedTuple):
-    """Whom to watch: ``stages`` that must be there, none for whichever are; what was written ``since`` then.
+    """Choices for watching workers.
 
-    With ``once`` it does not wait, with a ``timeout`` not longer than so many seconds. ``timeline``: the steps of the
-    run are to be shown instead.
+    `stages` must all appear (none: any stage); states from before the time `since` are ignored. `once` looks a single
+    time; `timeout` is in seconds. `timeline` shows the run's steps instead.
     """
 
     stages: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class WatchOptions(NamedTuple):
     timeline: bool = False
 
     def wanted(self, worker: Worker) -> bool:
-        """Whether a worker is to be watched."""
+        """Tell whether a worker has a watched stage and wrote its state after `since`."""
         return worker.at >= self.since and (not self.stages or worker.stage in self.stages)
 
 
@@ -53,7 +53,7 @@ class WatchOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class TraceRow:
-    """A saved trace; ``size`` in bytes, None where it is no longer there."""
+    """Saved trace; `size` is in bytes, None if it no longer exists."""
 
     path: str
     size: int | None
@@ -61,11 +61,11 @@ class TraceRow:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerRow(WorkerState):
-    """One worker: what it says of itself, and what is known besides.
+    """State that a worker wrote, with what rlpatch knows besides.
 
-    ``turns`` says what it counts, ``age`` is in seconds since it wrote; ``live`` is the number of its next unit, where
-    its memory tells; ``alive`` is None of a worker on another host; ``life`` says the same in words; ``outcome`` and
-    ``why`` are what comes of it.
+    `turns` names what the worker counts; `age` is the seconds since the worker wrote; `live` is the current unit, from
+    the worker's memory, if possible; `here` means this host; `alive` is None on another host; `life` says the same in
+    words; `outcome` and `why` tell whether the worker saves.
     """
 
     turns: str
@@ -80,7 +80,7 @@ class WorkerRow(WorkerState):
 
 @dataclass(frozen=True, kw_only=True)
 class WatchData:
-    """The data of ``watch --json``: requests by stage, how many workers ``earlier`` runs left, how it ``ended``."""
+    """Data of `watch --json`; `earlier` counts workers of earlier runs, `ended` is "saved", "lost" and so on."""
 
     folder: str
     workers: tuple[WorkerRow, ...]
@@ -99,9 +99,9 @@ Shown = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchData], N
 
 
 def watch(save_path: Path, options: WatchOptions, shown: Shown) -> CommandResult:
-    """Return where the workers stand, when all that were requested have saved, or none of the others ever will.
+    """Wait until all requested workers have saved or never will, and report the state of each.
 
-    Raises: Problem (NO_TRACE) where there is no folder, OSError where it cannot be read.
+    Raises Problem (NO_TRACE) if the path is no folder, OSError if the folder cannot be read.
     """
     data, step = watched(save_path, options, shown, options.wanted)
     return CommandResult("watch", step, data=data)
@@ -115,7 +115,10 @@ def watched(
     requested: FiledRequest | None = None,
     head: Sequence[str] = (),
 ) -> tuple[WatchData, StepResult]:
-    """Wait until the ``wanted`` workers are settled, on demand with ``requested``; ``head`` stands above the table."""
+    """Wait until the `wanted` workers are settled; with `requested`, until they have dealt with this request.
+
+    `head` is shown above the table. Raises Problem (NO_TRACE) if the path is no folder.
+    """
     if save_path.exists() and not save_path.is_dir():
         hint = Text("rlpatch watch DIR: the folder of the traces")
         raise Problem(Kind.NO_TRACE, Text("{save_path} is not a folder", save_path), hint=hint)
@@ -131,7 +134,7 @@ def watched(
 def _settled(
     folder: StateFolder, options: WatchOptions, show: Callable[[WatchData], None], collect: Callable[[], RunProgress]
 ) -> WatchData:
-    """Return where the workers stand when nobody is to be waited for any more, or not any longer."""
+    """Poll until the workers are settled, the timeout or Ctrl-C; return the last state, with the reason in `ended`."""
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
     while True:
@@ -152,7 +155,7 @@ def _settled(
 
 @functools.cache  # a folder of torch_npu holds thousands of files
 def _size(trace: SavedTrace) -> int | None:
-    """Bytes on disk; None where it is no longer there."""
+    """Return the bytes of a trace on disk, None if it no longer exists."""
     try:
         return None if trace.written is None else states.size(trace.path)
     except OSError:
@@ -167,6 +170,7 @@ def _data(folder: StateFolder, collected: RunProgress) -> WatchData:
 
 
 def _row(row: WorkerProgress) -> WorkerRow:
+    """Return the JSON row of a worker."""
     worker, life = row.worker, row.life
     state = {field.name: getattr(worker, field.name) for field in fields(WorkerState)}
     return WorkerRow(
@@ -180,7 +184,7 @@ def _row(row: WorkerProgress) -> WorkerRow:
 
 
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
-    """The table, what was saved below it, and as a problem what was not."""
+    """Return the table, the lines below it, warnings of skipped files, and a problem if not all saved."""
     text = Text("a file there was not written by a probe, and is left out")
     notes = [Message("warning", text, Text("{file}: {why}", skipped.file, skipped.why)) for skipped in data.skipped]
     if data.earlier:
@@ -196,7 +200,7 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
 
 
 def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Problem | None:
-    """Say that it was stopped, or that not all have saved; None where all have, or nothing was requested."""
+    """Return the problem that the watch was stopped or not all have saved; None if all have, or none was asked to."""
     if data.ended == STOPPED:
         return Problem(Kind.INTERRUPTED, Text("stopped by the keyboard; the run goes on"))
     if not data.workers:
@@ -213,7 +217,7 @@ _CAUSES = {UNSAVED: Text("not all have saved"), NOW: Text("not all have saved ye
 
 
 def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
-    """The problem that no worker is there to be watched, or to be asked."""
+    """Return the problem that no worker (of `stages`) wrote a state into `folder`; the notes name skipped files."""
     cause = Text("no worker has written its state into {path}", folder.path)
     if stages:
         cause = Text("no worker of {stages} has written its state into {path}", ", ".join(stages), folder.path)
@@ -227,7 +231,7 @@ def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence
 
 
 def below(data: WatchData) -> list[str]:
-    """The lines below the table: requests to be served, ranks to come, of each worker its traces or why it has none."""
+    """Return the lines below the table: pending requests, missing ranks, traces of each worker or why it has none."""
     lines = list(_pending(data))
     for missing in data.missing:
         ranks = ", ".join(map(str, missing.ranks[:MANY])) + (" …" if len(missing.ranks) > MANY else "")
@@ -244,7 +248,7 @@ def below(data: WatchData) -> list[str]:
 
 
 def _pending(data: WatchData) -> Iterator[str]:
-    """The requests that a worker is yet to serve."""
+    """Yield a line for each request that a live worker has yet to serve."""
     turns = {row.stage: row.turns for row in data.workers if row.on_demand and row.outcome == AT_WORK}
     for stage, request in data.requests.items():
         if stage in turns:
@@ -256,6 +260,7 @@ def _pending(data: WatchData) -> Iterator[str]:
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
+    """Return how many workers saved, are at work, lost a trace, were not asked or are missing."""
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)
     parts = [
