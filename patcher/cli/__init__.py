@@ -47,7 +47,7 @@ LAUNCHING = ("apply", "run", "check")
 
 @contextmanager
 def reported(ctx: click.Context, command: str = "") -> Iterator[None]:
-    """End the process with a report of ours where the command line is wrong, or a command cannot be loaded."""
+    """Report a usage error, Problem or Ctrl-C in rlpatch's form and end the process; re-raise any other error."""
     try:
         yield
     except click.exceptions.Exit:  # behind the help
@@ -58,16 +58,17 @@ def reported(ctx: click.Context, command: str = "") -> Iterator[None]:
 
 
 def spoken(ctx: click.Context) -> click.Context:
-    """``ctx``, whose help is in the language of the reader: English, unless a variable has the name of another."""
+    """Return `ctx`, set to format help in Chinese if an environment variable asks for that language."""
     if any(value.lower().startswith("zh") for value in os.environ.values()):
         ctx.formatter_class = importlib.import_module("patcher.cli.translated").formatter()
     return ctx
 
 
 class _Root(click.Group):
-    """Loads a command when it is used, and keeps the words after ``--``: they start the run."""
+    """Command group that imports a command when it is used, and keeps the words after `--` for the command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words before `--`; keep those after it in `ctx.meta["launch"]`, and all in `ctx.meta["typed"]`."""
         ctx.meta["typed"] = tuple(args)
         name = next((arg for arg in args if not arg.startswith("-")), "")
         if "--" in args and name in LAUNCHING:
@@ -85,6 +86,7 @@ class _Root(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import and return a command, None if there is none with this name."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"patcher.cli.{COMMANDS[cmd_name][0]}").command

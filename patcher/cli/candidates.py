@@ -9,7 +9,10 @@ OWN, SHARED = "rlpatch.toml", "pyproject.toml"
 
 
 def candidates() -> list[Path]:
-    """Return the files of these names in the working directory and above; none also where that is gone."""
+    """Return existing `rlpatch.toml` and `pyproject.toml` files in the working directory and above, nearest first.
+
+    The list is empty, too, if the working directory no longer exists.
+    """
     try:
         folder = Path.cwd()
     except OSError:  # the command itself says so

@@ -57,7 +57,11 @@ _KEY, _LONGEST = 40, 4096
 
 @dataclass(frozen=True)
 class Configuration:
-    """The content of a file: targets, options by how they are typed with the words of each, and presets of options."""
+    """Content of a configuration file.
+
+    `options` maps an option to its words as typed, such as "--decode" to ("--decode", "30:60"). `presets` maps a name
+    to such options.
+    """
 
     file: Path
     targets: tuple[str, ...] = ()
@@ -65,7 +69,7 @@ class Configuration:
     presets: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def chosen(self, preset: str | None) -> Mapping[str, tuple[str, ...]]:
-        """The options with those of a preset, whose windows go before the others. Raises Problem (USAGE)."""
+        """Return the options, overridden by those of `preset` (None: none). Raises Problem (USAGE) if it is missing."""
         if preset is None:
             return self.options
         if preset not in self.presets:
@@ -76,17 +80,17 @@ class Configuration:
 
     @property
     def interpreters(self) -> tuple[str, ...]:
-        """Interpreters that the file names."""
+        """Values of `python` in the file and its presets."""
         tables = (self.options, *self.presets.values())
         return tuple(dict.fromkeys(options[PYTHON][1] for options in tables if PYTHON in options))
 
     def before(
         self, command: str, typed: Collection[str], preset: str | None
     ) -> tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]]:
-        """The options that go before the words of a command, and the targets behind them.
+        """Return the options and the targets that the configuration adds to a command line.
 
-        A command that patches takes all; the others take where to search, unless they are asked for a preset.
-        ``typed`` are the names of what stands there. Raises Problem (USAGE) for a preset that is not there.
+        A command that patches gets all options; other commands get only `path` and `python`, unless a preset is typed.
+        `typed` holds the names of typed options, which win. Raises Problem (USAGE) for an unknown preset.
         """
         chosen = _without_windows(self.chosen(preset), typed)
         patching = command in PATCHING or preset is not None
@@ -99,30 +103,32 @@ class Configuration:
 
 
 def _without_windows(options: Mapping[str, tuple[str, ...]], winning: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """``options``, whose windows give way to those of ``winning``."""
+    """Return `options`; if `winning` chooses what is recorded, drop all options of windows."""
     return options if _CHOOSING.isdisjoint(winning) else {k: v for k, v in options.items() if k not in _WINDOWS}
 
 
 def goes_on(source: ConfigurationFile, command: str, typed: Collection[str]) -> bool:
-    """Decide whether a command goes on without a file that cannot be used.
+    """Tell whether a command ignores a configuration that cannot be used, instead of failing.
 
-    A file of another user is not this one's to mend, and whoever types where to look needs none that is not read.
+    True for commands that only look or remove. True also for an unread file if another user owns it, or if the place to
+    search is typed.
     """
     elsewhere = source.refused is not None and (source.foreign or not _SEARCH.isdisjoint(typed))
     return elsewhere or command in WITHOUT
 
 
 def read(source: ConfigurationFile) -> Configuration:
-    """Read a file. Raises Problem (USAGE) for one that is not read, is no TOML, or has what cannot be typed."""
+    """Parse a configuration. Raises Problem (USAGE) if it is refused, is no TOML, or has an unknown option or value."""
     return _Reader(source).read()
 
 
 class _Reader(NamedTuple):
-    """Reads the table of a file; every method raises Problem (USAGE) for what cannot be typed, with its line."""
+    """Parser of a configuration; every method raises Problem (USAGE) with the line of a wrong key or value."""
 
     source: ConfigurationFile
 
     def read(self) -> Configuration:
+        """Return the whole configuration. Raises Problem (USAGE) for a target that begins with a dash."""
         table = dict(self.source.table())
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
         if wrong := [target for target in targets if target.startswith("-")]:
@@ -140,7 +146,7 @@ class _Reader(NamedTuple):
         raise self._wrong(cause, name, "rlpatch config -h")
 
     def _options(self, table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Each option as it is typed, and its words."""
+        """Yield each option in a table as (option, words), such as ("--decode", ("--decode", "30:60"))."""
         for key, value in table.items():
             name = flag(key)
             if name not in _KNOWN:
@@ -157,7 +163,7 @@ class _Reader(NamedTuple):
                 yield name, (name, self._path(key, name, text) if name in _PATHS else text)
 
     def _path(self, key: str, name: str, text: str) -> str:
-        """A path in the file is one from its folder; an interpreter may be a name that is looked for on PATH."""
+        """Return a path relative to the file's folder as absolute; keep an interpreter's name that is found on PATH."""
         try:
             path = Path(text).expanduser()
         except RuntimeError:
@@ -165,10 +171,11 @@ class _Reader(NamedTuple):
         return text if name == PYTHON and "/" not in text else str(self.source.file.parent / path)
 
     def _texts(self, key: str, value: object) -> Sequence[str]:
-        """A text, a number or a list of them, as they are typed."""
+        """Return a text, a number or a list of these as typed texts."""
         return [self._text(key, item) for item in (value if isinstance(value, list) else [value])]
 
     def _text(self, key: str, value: object) -> str:
+        """Return a string or number as typed text. Raises Problem (USAGE) for other types, long or unprintable text."""
         if not isinstance(value, (str, int, float)):
             raise self._wrong(Text("{key} is neither a string nor a number, nor a list of these", key), key)
         if isinstance(value, int) and value.bit_length() > 64:
@@ -186,23 +193,23 @@ class _Reader(NamedTuple):
 
 
 def _shown(key: str) -> str:
-    """Shorten a key of the file for a message, without what a terminal would obey."""
+    """Return a key of the file for a message: shortened, and escaped if it has unprintable characters."""
     key = key if len(key) <= _KEY else f"{key[:_KEY]}…"
     return key if key.isprintable() else ascii(key)
 
 
 def _near(word: str, words: Collection[str], before: str = "") -> str:
-    """Return what was probably meant, with ``before`` it what is typed there."""
+    """Return a hint with the closest of `words`, with `before` in front of it, or a pointer to the help."""
     if near := difflib.get_close_matches(word, words, 1, cutoff=0.7):
         return Text("did you mean {before}{near}?", before, near[0])
     return Text("`rlpatch apply --help` has the options")
 
 
 def words(command: click.Command, ctx: click.Context, args: list[str], source: ConfigurationFile) -> list[str]:
-    """``args`` behind the options and the targets that ``source`` has for ``command``.
+    """Return the command line `args` with the options and targets of the configuration `source` in front.
 
-    What is added, or why nothing is, goes to the notes of ``ctx``. Raises Problem (USAGE) for a file that cannot be
-    used, but for the commands that go on without.
+    `ctx.meta` gets a note on what is added, or on why nothing is. Raises Problem (USAGE) if the file cannot be used, or
+    if its interpreter is not trusted, unless the command goes on without.
     """
     name, notes = str(command.name), ctx.meta.setdefault("configured", [])
     values, _, order = command.make_parser(ctx).parse_args(args=list(args))
@@ -235,6 +242,6 @@ def words(command: click.Command, ctx: click.Context, args: list[str], source: C
 
 
 def _going_on(problem: Problem, said: str) -> Warned:
-    """Warn that a command goes on without what a configuration says."""
+    """Return a warning with the problem's cause; its detail is `said`, then the rest of the problem."""
     _, *detail = problem.lines
     return Warned("warning", problem.cause, joined("\n", (said, *detail)))

@@ -27,14 +27,14 @@ MOST = 16
 
 
 def program(interpreter: str) -> Path | None:
-    """Find the program that ``--python`` starts by this name, its own links not followed; None if there is none."""
+    """Return the absolute path of the program that `--python` would start, links kept; None if it is not found."""
     with suppress(Problem):
         return Path(os.path.abspath(interpreters.executable(interpreter)))  # noqa: PTH100  (keeps links)
     return None
 
 
 def trusted(source: ConfigurationFile, interpreter: str) -> bool:
-    """Look whether this user has agreed to the interpreter in this configuration, and both are still the same."""
+    """Tell whether this user trusts the interpreter in this configuration, and neither has changed since."""
     try:
         with opened.opened(_folder()) as folder:
             _require_own(folder.status(), folder.path)
@@ -47,7 +47,7 @@ def trusted(source: ConfigurationFile, interpreter: str) -> bool:
 
 
 def require(source: ConfigurationFile, interpreter: str) -> None:
-    """Raise Problem (USAGE) for an interpreter that this user has not agreed to."""
+    """Raise Problem (USAGE) if this user has not trusted the interpreter in this configuration."""
     if not trusted(source, interpreter):
         cause = Text("{name} names an interpreter that runs only once you trust it", source.file.name)
         where = place(source.file, line_of(source.text, "python"))
@@ -56,7 +56,7 @@ def require(source: ConfigurationFile, interpreter: str) -> None:
 
 
 def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
-    """Agree to the interpreters that a configuration ``names``, and to no others. Raises Problem (ENVIRONMENT)."""
+    """Record consent to exactly the interpreters `names` of a configuration. Raises Problem (ENVIRONMENT)."""
     try:
         seals = "".join(f"{_seal(source, interpreter)}\n" for interpreter in names)
         folder = _folder()
@@ -70,10 +70,7 @@ def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
 
 
 def distrust(file: Path) -> bool:
-    """Take a consent back, and return whether there was one.
-
-    Raises Problem (ENVIRONMENT).
-    """
+    """Remove the consent for a configuration file; return whether there was one. Raises Problem (ENVIRONMENT)."""
     try:
         path = _folder() / _name(file)
         there = os.path.lexists(path)
@@ -90,7 +87,7 @@ def _unkept(error: Exception) -> Problem:
 
 
 def _folder() -> Path:
-    """Return the folder of the records. Links above it are followed: a home may be one."""
+    """Return the folder of the consents; links above `trusted` are resolved, because a home may be a link."""
     return Path(os.path.realpath(elsewhere.state() / "trusted"))
 
 
@@ -104,7 +101,7 @@ def _require_own(status: os.stat_result, path: Path) -> None:
 
 
 def _seal(source: ConfigurationFile, interpreter: str) -> str:
-    """Digest of what was agreed to: the file, the program, and where its links lead. Raises OSError."""
+    """Return a digest of the configuration, the interpreter's path, its links and its bytes. Raises OSError."""
     started = program(interpreter)
     parts = [source.content, os.fsencode(interpreter)]
     if started is not None:  # else it is one on the nodes of a cluster
@@ -114,6 +111,7 @@ def _seal(source: ConfigurationFile, interpreter: str) -> str:
 
 
 def _digest(path: Path) -> bytes:
+    """Return the SHA-256 of a file. Raises OSError above 128 MiB, which no interpreter has."""
     digest = hashlib.sha256()
     with opened.reading(path) as stream:
         if os.fstat(stream.fileno()).st_size > _LARGEST_PROGRAM:

@@ -29,7 +29,7 @@ STARTERS = ("bash", "sh", "python", "python3", "torchrun", "ray")
 
 @dataclass(frozen=True)
 class LaunchOptions(Launch):
-    """The start of the run, as far as the user says."""
+    """Options that describe how the run is started."""
 
     script: Path | None = option(
         FilePath("FILE"), PROFILERS, "The launch script to look for other profilers in.", default=None
@@ -48,7 +48,7 @@ def _launch(values: Mapping[str, Any]) -> Launch:
 
 
 def _check_separator(command: click.Command, typed: Sequence[str]) -> None:
-    """Raise Problem (USAGE) for a command line in which ``--`` is missing before the command of the run."""
+    """Raise Problem (USAGE) if the command of the run is typed without `--` in front of it."""
     if "--" in typed:
         return
     options = (param for param in command.params if isinstance(param, click.Option) and not param.is_flag)
@@ -64,6 +64,7 @@ def _check_separator(command: click.Command, typed: Sequence[str]) -> None:
 
 
 def _starts_a_run(word: str) -> bool:
+    """Tell whether a word is a program, a `.sh` or a `.py` file, and no target."""
     names = {versions.normalise(name) for project in projects() for name in (project.name, *project.distributions)}
     if versions.normalise(word.partition("==")[0]) in names:
         return False

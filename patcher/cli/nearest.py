@@ -33,7 +33,7 @@ NOWHERE = Text(
 
 
 class ConfigurationFile(NamedTuple):
-    """Configuration file and its bytes; or why these are not read, and whether the file is of another user."""
+    """Configuration file and its bytes, or why they are not read; `foreign`: another user owns the file or folder."""
 
     file: Path
     content: bytes = b""
@@ -42,11 +42,11 @@ class ConfigurationFile(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Content, with a mark for each byte that is not UTF-8."""
+        """Content as text; bytes that are not UTF-8 become U+FFFD."""
         return self.content.decode(errors="replace")
 
     def table(self) -> Mapping[str, Any]:
-        """Return the table for rlpatch. Raises Problem (USAGE) for a file that is not read, or is no TOML."""
+        """Return the table of options for rlpatch. Raises Problem (USAGE) if the file is refused or not valid TOML."""
         if self.refused is not None:
             raise self.refused
         document = self._document()
@@ -59,6 +59,7 @@ class ConfigurationFile(NamedTuple):
         return table
 
     def _document(self) -> Mapping[str, Any]:
+        """Parse the whole file as TOML. Raises Problem (USAGE) with the line if possible."""
         # Most folders have no configuration: it takes 5 ms to load what reads one.
         if sys.version_info >= (3, 11):
             import tomllib  # noqa: PLC0415
@@ -87,12 +88,12 @@ class ConfigurationFile(NamedTuple):
 
 
 def nearest() -> ConfigurationFile | None:
-    """Find the configuration of the working directory, or of the nearest folder above; None also where that is gone."""
+    """Return the configuration in the working directory or the nearest folder above; None if there is none."""
     return next((load(file) for file in candidates() if file.name == OWN or _has_table(file)), None)
 
 
 def load(file: Path) -> ConfigurationFile:
-    """Read the configuration at ``file``, whose folder is named without links; the value says why it is not read."""
+    """Read the configuration at `file`, whose folder has no links; a file that is not read has `refused` set."""
     refused, change, foreign, content = "", "", False, b""
     try:
         with opened.opened(file.parent) as folder:
@@ -120,14 +121,14 @@ def load(file: Path) -> ConfigurationFile:
 
 
 def _has_table(file: Path) -> bool:
-    """Look whether a pyproject.toml has a table for rlpatch. Links are followed, since nothing else is taken here."""
+    """Tell whether a pyproject.toml mentions the table for rlpatch; False if it cannot be read."""
     with suppress(OSError), opened.reading(file) as stream:
         return _TABLE in stream.read(MOST_BYTES)
     return False
 
 
 def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
-    """Return why an open file is not read, and what changes that; ("", "") if only root and this user can write it."""
+    """Return why others could have written an open file, and what to do about it; ("", "") if nobody could."""
     for path, number, foreign, writable in (
         (file, descriptor, Text("it belongs to another user"), Text("others may write it")),
         (file.parent, folder, Text("its folder belongs to another user"), Text("others may write its folder")),
@@ -147,9 +148,9 @@ def _trusted(status: os.stat_result) -> bool:
 
 
 def _private(status: os.stat_result, descriptor: int) -> bool:
-    """Look whether the group is private to the owner, as with a umask of 002: of the same name, without other members.
+    """Tell whether a file's group has no member but its owner, and the file has no access control list.
 
-    Where there is an access control list, the bits of the group are those of everybody in the list.
+    With an access control list, the group bits are those of everybody in the list.
     """
     import grp  # noqa: PLC0415
     import pwd  # noqa: PLC0415
@@ -163,7 +164,7 @@ def _private(status: os.stat_result, descriptor: int) -> bool:
 
 
 def line_of(text: str, key: str, value: str | None = None) -> int | None:
-    """Find the first line with ``key = ``, or below it with ``value`` in quotes; None where it is written otherwise."""
+    """Return the number of the first line with `key =`, or of `value` in quotes after it; None without such a key."""
     name = re.search(rf"^[^#\n]*?(?<![\w-]){re.escape(key)}[\"']?\s*[=\]]", text, re.MULTILINE)
     if name is None:
         return None

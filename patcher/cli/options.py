@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 
 class Option(click.Option):
-    """An option that stands below a heading of the help, where its ``aliases`` are not shown."""
+    """Command-line option with a heading for the help; its `aliases` work but are not shown."""
 
     def __init__(self, words: Sequence[str], *, heading: str, aliases: Sequence[str] = (), **attributes: Any) -> None:
         super().__init__([*words, *aliases], **attributes)
         self.heading, self.aliases = heading, aliases
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """As click does, by the names that are shown."""
+        """Return the row for the help without the aliases."""
         every, self.opts = self.opts, [name for name in self.opts if name not in self.aliases]
         try:
             return super().get_help_record(ctx)
@@ -50,14 +50,15 @@ COLORS = {"auto": None, "always": True, "never": False}
 
 
 def switch(heading: str, about: str, *names: str) -> Option:
-    """An option without a value."""
+    """Return an option without a value."""
     return Option(names, heading=heading, is_flag=True, help=about)
 
 
 class Group(Generic[T]):
-    """Options of several commands that these take as one value: ``made`` of their values, as the parameter ``name``.
+    """Options that several commands share and receive as a single value, the parameter `name`.
 
-    ``check`` gets a command that has them and the words that are typed, before these are read.
+    `made` builds that value from the options' values, by name. `check` gets the command and the typed words before
+    these are parsed, and may raise Problem.
     """
 
     def __init__(
@@ -70,12 +71,12 @@ class Group(Generic[T]):
         self.name, self.made, self.options, self.check = name, made, options, check
 
     def taken(self, params: dict[str, Any]) -> T:
-        """The value, made of those of the options in ``params``, which loses them."""
+        """Remove this group's options from `params`, and return the value made of them."""
         return self.made({str(option.name): params.pop(str(option.name)) for option in self.options})
 
 
 class OutputOptions(NamedTuple):
-    """The choices for showing a report; ``color`` as in `COLORS`."""
+    """Choices for showing a report; `color` None means: on a terminal only."""
 
     as_json: bool = False
     quiet: bool = False
@@ -100,9 +101,9 @@ OUTPUT_OPTIONS = Group(
 
 
 class Command(click.Command):
-    """A command whose function gets the value of each of its ``groups`` and gives a report.
+    """Click command whose function takes the value of each of its `groups` and returns a CommandResult.
 
-    The report is shown and decides the exit code; every failure ends as one, too.
+    The result is printed and decides the exit code. Any failure is reported as a result, too.
     """
 
     def __init__(self, *arguments: Any, groups: Sequence[Group[Any]] = (), **attributes: Any) -> None:
@@ -111,7 +112,7 @@ class Command(click.Command):
         self.params += [option for group in (*groups, OUTPUT_OPTIONS) for option in group.options]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, with an error of ours for what cannot be read."""
+        """Parse the words, with those of the configuration in front; on an error, report it and end the process."""
         with reported(ctx, str(self.name)):
             if ctx.resilient_parsing:
                 return super().parse_args(ctx, args)
@@ -120,7 +121,7 @@ class Command(click.Command):
             return super().parse_args(ctx, self._configured(ctx, args))
 
     def _configured(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """``args`` behind what the configuration of the folder has for this command, if it looks for targets."""
+        """Return `args` with the words of the folder's configuration in front, if the command searches for targets."""
         searches = {"--path", "--python"} <= {name for param in self.params for name in param.opts}
         if not (searches and candidates()):
             return args
@@ -129,7 +130,7 @@ class Command(click.Command):
         return importlib.import_module("patcher.cli.configured").words(self, ctx, args, source) if source else args
 
     def invoke(self, ctx: click.Context) -> NoReturn:
-        """Run the command, show its report, and exit with its code."""
+        """Run the command, print its report and exit with its code; with `--verbose` re-raise an unexpected error."""
         output = OUTPUT_OPTIONS.taken(ctx.params)
         try:
             ctx.params |= {group.name: group.taken(ctx.params) for group in self.groups}
@@ -143,11 +144,11 @@ class Command(click.Command):
         end(report, output)
 
     def get_help(self, ctx: click.Context) -> str:
-        """As click does, in the language of the reader."""
+        """Return the help in the language of the user."""
         return super().get_help(spoken(ctx))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options below their headings."""
+        """Write the options below their headings, in the order of `HEADINGS`."""
         by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
         for param in self.get_params(ctx):
             row = param.get_help_record(ctx)
@@ -160,7 +161,7 @@ class Command(click.Command):
 
 
 def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """Options and what they do side by side, with no name broken at a hyphen, as click would break it."""
+    """Yield lines of help with options and descriptions in two columns; options are never broken at a hyphen."""
     first = max(len(option) for option, _ in rows) + 2
     for option, about in rows:
         texts = wrapped(Text(about), further="", width=width - first) or [""]
@@ -169,7 +170,7 @@ def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
 
 
 def end(report: CommandResult, output: OutputOptions) -> NoReturn:
-    """Show ``report``, go on with what it leads to, and exit with the code of that."""
+    """Print `report`, run its `then` if it has no problems, and exit with the code of the last step."""
 
     def show(report: CommandResult) -> int:
         return report.show(**output._asdict())
@@ -182,7 +183,7 @@ DRY_RUN = switch(OUTPUT, "Show what would be done; write nothing.", "-n", "--dry
 
 
 def click_option(spec: OptionSpec, **more: Any) -> Option:
-    """The option of the command line, with ``more`` of click's attributes; None, or False for a flag, if not typed."""
+    """Return the click option of `spec`, with `more` click attributes; untyped it is None, or False for a flag."""
     notation, names = spec.notation, [spec.flag]
     if isinstance(notation, Flag):
         if notation.negated:
@@ -207,9 +208,10 @@ _OF_RECIPES: Mapping[str, Callable[[Recipe], Iterable[str]]] = {
 
 
 def offer(spec: OptionSpec) -> Complete:
-    """Return a completion for the last of several words with commas: of the typed targets, or of any."""
+    """Return a shell completion for an option with comma-separated values, from the recipes of the typed targets."""
 
     def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        """Return the values that complete the last of the comma-separated words, without repeating earlier ones."""
         before, comma, last = incomplete.rpartition(",")
         names = {versions.normalise(word.partition("==")[0]) for word in context.meta.get("typed", ())}
         chosen = [upstream(project.name) for project in projects() if project.name in names]
@@ -223,44 +225,45 @@ def offer(spec: OptionSpec) -> Complete:
 
 
 def click_options(*kinds: type) -> list[Option]:
-    """Return the options that dataclasses declare."""
+    """Return the click options that the dataclasses `kinds` declare."""
     return [click_option(spec) for spec in options_of(*kinds).values()]
 
 
 def typed_values(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the ``values`` of the ``names`` on the command line; the others keep their defaults."""
+    """Return those of `names` that were typed on the command line, with their `values`; drop defaults."""
     context = click.get_current_context()
     typed = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     return {name: values[name] for name in typed}
 
 
 def build(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:
-    """A dataclass of options from what was typed, and ``more`` of its fields."""
+    """Return an instance of the options class `kind` from typed values; others keep the defaults of the class."""
     return kind(**typed_values(values, options_of(kind)), **more)
 
 
 def typed_words() -> tuple[str, ...]:
-    """The command line."""
+    """Return all words of the command line after `rlpatch`."""
     words: tuple[str, ...] = click.get_current_context().meta.get("typed", ())
     return words
 
 
 def quiet() -> bool:
-    """Whether nothing is to be said but errors, and what was asked for."""
+    """Tell whether `-q` is typed: only errors and requested output are printed."""
     return not {"-q", "--quiet"}.isdisjoint(typed_words())
 
 
 def command(
     name: str, *params: click.Parameter, groups: Sequence[Group[Any]] = ()
 ) -> Callable[[Callable[..., CommandResult]], Command]:
-    """A command whose function takes ``params`` and the value of each of ``groups``, by their names."""
+    """Return a decorator that makes a click command of a function, which takes `params` and `groups` by name."""
     return click.command(name, cls=Command, params=list(params), groups=groups)
 
 
 def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:
-    """The argument for targets, which shells can complete: names, and releases where the ``metavar`` has ``==``."""
+    """Return the argument for targets; its completion offers releases, too, if `metavar` contains `==`."""
 
     def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        """Return the targets, and releases if allowed, that begin with the incomplete word."""
         known = projects()
         offered = [project.name for project in known]
         if "==" in metavar:
@@ -272,5 +275,5 @@ def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.A
 
 
 def wait(message: str) -> None:
-    """Tell the user whom the store waits for."""
+    """Print to stderr whose lock the command is waiting for."""
     click.echo(translate(message), err=True)

@@ -15,6 +15,8 @@ from patcher.request import OPTIONS, ProfileRequest
 
 
 def _window_option(unit: str) -> Option:
+    """Return the option `--UNIT A:B`, whose errors take the next word into account, as in `--decode 30 60`."""
+
     def read(text: str) -> Window:
         typed = typed_words()
         behind = typed[typed.index(text) + 1 :] if text in typed else ()
@@ -24,7 +26,7 @@ def _window_option(unit: str) -> Option:
 
 
 def _preset(name: str) -> str:
-    """A name that the configuration has: `Command` has taken the options behind it."""
+    """Return the preset's name. Raises Problem (USAGE) if no configuration applies here."""
     context = click.get_current_context()
     if not context.resilient_parsing and not context.meta.get("presets"):
         cause = Text("--preset {name}: there is no configuration in this folder or above it", name)
@@ -33,12 +35,12 @@ def _preset(name: str) -> str:
 
 
 def typed_windows(values: Mapping[str, Any]) -> tuple[Window, ...]:
-    """The windows that stand on the command line."""
+    """Return the windows typed on the command line."""
     return tuple(typed_values(values, (unit.replace("-", "_") for unit in UNITS)).values())
 
 
 def only(name: str, about: str) -> Option:
-    """The option ``name`` for a command that names what is recorded already: it chooses among what is there."""
+    """Return the option `name` with the help `about`, for a command that selects among existing patches."""
     return click_option(OPTIONS[name]._replace(about=about, shown=""))
 
 

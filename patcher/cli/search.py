@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """The nodes of a Ray cluster: ``ray`` is an address, "auto", or None for this machine alone."""
+    """Choice of Ray cluster nodes; `ray` is an address, "auto", or None for this machine alone."""
 
     ray: str | None = option(
         AnyText("[ADDRESS]", alone="auto"),
@@ -40,7 +40,7 @@ class ClusterOptions:
 
     @contextlib.contextmanager
     def connected(self, search: SearchOptions) -> Iterator[Nodes | None]:
-        """Connect to the nodes of the cluster; None for this machine alone. Raises Problem (USAGE, ENVIRONMENT)."""
+        """Yield the connected nodes, None for this machine alone. Raises Problem (USAGE, ENVIRONMENT)."""
         if self.ray is None:
             for alone in changed(self):
                 command, *words = typed_words()
@@ -58,7 +58,7 @@ class ClusterOptions:
 
 
 def search_options(values: Mapping[str, Any]) -> SearchOptions:
-    """Return where to look, and the command line to type again."""
+    """Return the search that the typed options choose."""
     return build(SearchOptions, values, typed=typed_words())
 
 

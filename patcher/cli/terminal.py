@@ -22,14 +22,17 @@ DELAY_S = 1.0
 
 
 def redraws() -> bool:
-    """Whether stderr is a terminal on which something can be drawn anew, and nobody wants it quiet."""
+    """Tell whether stderr is a terminal that can be redrawn, and `-q` is not typed."""
     terminal = sys.stderr is not None and sys.stderr.isatty()
     return terminal and os.environ.get("TERM") != "dumb" and not options.quiet()
 
 
 @contextlib.contextmanager
 def reading(what: str, total: int) -> Iterator[Progress]:
-    """A bar of ``total`` bytes, from a second on; nothing with --json, or where no terminal redraws."""
+    """Show a progress bar of `total` bytes after one second; yield a function that takes the bytes read since.
+
+    Nothing is shown with `--json`, or if stderr cannot be redrawn.
+    """
     if "--json" in options.typed_words() or not redraws():
         yield ignore
         return
@@ -56,7 +59,7 @@ def reading(what: str, total: int) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def working(what: str, total: int) -> Iterator[WorkDisplay]:
-    """A bar of ``total`` things, or a line for each that is done where no terminal redraws, unless it is quiet."""
+    """Show a bar of `total` items, or print a line for each finished item if stderr cannot be redrawn."""
     from rich.markup import escape
     from rich.progress import MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
@@ -66,12 +69,14 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
     task = bar.add_task(translate(what), total=total, names="")
 
     def at_work(names: Sequence[str]) -> None:
+        """Show the first of `names` beside the bar, and how many more are in progress."""
         name = "".join(names[:1])
         if len(names) > 1:
             name = Text("{name} and {count} more", names[0], len(names) - 1)
         bar.update(task, names=escape(translate(name)))
 
     def done(line: str) -> None:
+        """Advance the bar by one item; print its line if nothing is drawn."""
         bar.advance(task)
         if not silent:
             click.echo(
@@ -84,7 +89,7 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
 
 
 def _bar(*columns: Any) -> Any:
-    """A bar with what stands in front of it, and ``columns`` behind."""
+    """Return a transient rich progress bar on stderr, with `columns` to the right of the bar."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 

@@ -13,25 +13,25 @@ from patcher.messages.notes import wrapped
 
 
 def formatter() -> type[click.HelpFormatter]:
-    """Return what writes the help in the language of the reader."""
+    """Return the class that formats help: translated if the terminal's language is not English."""
     return Formatter if of_terminal() else click.HelpFormatter
 
 
 class Formatter(click.HelpFormatter):
-    """Lines of a help."""
+    """Help formatter that translates each text before wrapping the line."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:  # noqa: ARG002
-        """See click: `prog` and `args` behind ``Usage: ``."""
+        """Write the translated usage line for `prog` with `args`."""
         lines = wrapped(Text("Usage: {line}", f"{prog} {args}"), further=" " * 6, width=self.width)
         self.write("".join(f"{line}\n" for line in lines))
 
     def write_heading(self, heading: str) -> None:
-        """See click."""
+        """Write a translated heading."""
         title = translate(Text("{heading}:", Text(heading)))
         self.write(f"{'':{self.current_indent}}{title}\n")
 
     def write_text(self, text: str) -> None:
-        """See click: paragraphs, of which one behind the character \\b keeps its lines."""
+        """Write paragraphs, translated; a paragraph that begins with the control character BS keeps its lines."""
         indent = " " * self.current_indent
         for number, paragraph in enumerate(text.split("\n\n")):
             raw = paragraph.startswith("\b\n")
@@ -41,5 +41,5 @@ class Formatter(click.HelpFormatter):
             self.write("\n" * (number > 0) + "".join(f"{line}\n" for line in lines_shown))
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:  # noqa: ARG002
-        """See click: terms, each with what it means beside it."""
+        """Write terms and their descriptions in two columns, translated."""
         self.write("".join(rows_of([*rows], self.width - self.current_indent)))

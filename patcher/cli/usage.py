@@ -16,9 +16,9 @@ _OF_OTHERS = {"help": "--help", "version": "--version", "remove": "revert", "res
 
 
 def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
-    """Report a usage error, a Problem or Ctrl-C, and end the process; do nothing for any other error.
+    """Report a usage error, a Problem or Ctrl-C and end the process; return for any other error.
 
-    The report has the warnings of the configuration, and its file where a word that it added is wrong.
+    The report includes the warnings of the configuration, and names its file if a word from it is wrong.
     """
     typed: Sequence[str] = ctx.meta.get("typed", ())
     notes: Sequence[Message] = ctx.meta.get("configured", ())
@@ -40,14 +40,14 @@ def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:
 
 
 def _color(typed: Sequence[str]) -> bool | None:
-    """Return what ``--color`` says in a command line that cannot be read."""
+    """Return the colour choice of `--color` in an unparsable command line; None if it is absent or "auto"."""
     ours = "\n".join(typed).partition("\n--\n")[0]
     colors = re.findall(r"^--color[=\n](.*)$", ours, re.MULTILINE)
     return COLORS.get(colors[-1]) if colors else None
 
 
 def _cause(error: click.UsageError, typed: Sequence[str]) -> str:
-    """Return what is wrong: a Text for the errors of click that have fields, else click's own words."""
+    """Return what is wrong with a command line: translatable for common click errors, else click's own message."""
     if isinstance(error, click.NoSuchOption):
         return Text("No such option: {name}", error.option_name)
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
@@ -64,7 +64,7 @@ def _command_word(typed: Sequence[str]) -> str:
 
 
 def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
-    """Return what to type instead of a wrong command line: what was probably meant, else the help."""
+    """Return the command line that was probably meant, or else the command line that shows the help."""
     if error.ctx and isinstance(error.ctx.command, click.Group):
         word = _command_word(typed)
         near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)
@@ -80,7 +80,7 @@ def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
 
 
 def _again(typed: Sequence[str], word: str, instead: str) -> CommandLine:
-    """The command line with another word, which may be an option with its value."""
+    """Return the typed command line with `word`, perhaps an option with a value, replaced by `instead`."""
     return CommandLine(
         *(instead + part[len(word) :] if part == word or part.startswith(f"{word}=") else part for part in typed)
     )

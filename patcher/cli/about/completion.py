@@ -43,7 +43,7 @@ _MENDED = {
 
 @dataclass(frozen=True)
 class Completion:
-    """The result of ``completion``."""
+    """Result of `completion`."""
 
     script: str
 

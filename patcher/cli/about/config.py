@@ -56,6 +56,7 @@ def command() -> CommandResult:
 def _result(
     configuration: configured.Configuration | None, untrusted: Sequence[str], variables: Mapping[str, str], *lines: str
 ) -> CommandResult:
+    """Return the result of `config`; `lines` is the report, and the data holds the configuration's fields."""
     none = configured.Configuration(Path())
     file = str(configuration.file) if configuration else None
     data = vars(configuration or none) | {"file": file, "untrusted": untrusted, "environment": variables}
@@ -63,7 +64,7 @@ def _result(
 
 
 def _check(words: _Words, file: Path) -> None:
-    """Read each option as if it were typed. Raises Problem (USAGE)."""
+    """Check each option's values as if they were typed. Raises Problem (USAGE) that names `file`."""
     for name, (_, *values) in words.items():
         option = name.removeprefix("--")
         try:

@@ -50,13 +50,14 @@ def command(file: Path | None, remove: bool) -> CommandResult:
 
 
 def _path(file: Path) -> Path:
-    """Return the path that `nearest` gives for a file. Raises Problem (USAGE) for what is no configuration."""
+    """Return the path of a configuration file, without links in its folder. Raises Problem (USAGE) for other names."""
     if file.name not in (OWN, SHARED):
         raise usage(Text("{file} is not called {own_name} or {shared_name}", file, OWN, SHARED), _HINT)
     return Path(os.path.realpath(file.parent), file.name)
 
 
 def _line(interpreter: str) -> str:
+    """Return a line that names the program that an interpreter starts, and the target of its links."""
     program = consent.program(interpreter)
     if program is None:
         return Text("  may start {interpreter}, which is not on this machine", interpreter)

@@ -40,7 +40,7 @@ def command(paths: tuple[Path, ...], force: bool, fail_above: float | None, opti
 
 
 def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """The paths of both sides: those before and behind ``--``, or one a side."""
+    """Return the paths before and after `--`, or a path for each side. Raises Problem (USAGE) for anything else."""
     typed = options.typed_words()
     at = len(paths) - len(typed) + typed.index("--") + 1 if "--" in typed else max(len(paths) // 2, 1)
     before, after = paths[:at], paths[at:]

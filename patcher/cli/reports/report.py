@@ -17,7 +17,7 @@ from patcher.options.headings import OUTPUT, READ
 
 
 def half_open(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:  # noqa: ARG001
-    """Return the range ``A:B`` as two numbers. Raises Problem (USAGE) for anything else."""
+    """Parse `A:B` into a half-open range; None for None. Raises Problem (USAGE) for anything else."""
     if value is None:
         return None
     match = re.fullmatch(r"(\d{1,18}):(\d{1,18})", value)
@@ -29,7 +29,7 @@ def half_open(context: click.Context, parameter: click.Parameter, value: str | N
 
 
 def _folder(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:  # noqa: ARG001
-    """Return the folder of CSV files. Raises Problem (USAGE) for the name of a single one."""
+    """Return the folder for CSV files. Raises Problem (USAGE) for a name that ends in `.csv`."""
     if value is not None and value.suffix == ".csv":
         cause = Text("--csv {path}: it takes a folder, and each table is a file in it", value)
         raise Problem(Kind.USAGE, cause, hint=f"--csv {shlex.quote(str(value.with_suffix('')))}")
@@ -47,7 +47,7 @@ CSV = Option(
 
 
 def _pattern(context: click.Context, parameter: click.Parameter, value: str | None) -> re.Pattern[str] | None:  # noqa: ARG001
-    """The pattern of the names of marks; Problem (USAGE) for what is none."""
+    """Compile the `--marks` pattern; None for None. Raises Problem (USAGE) for an invalid expression."""
     try:
         return None if value is None else re.compile(value)
     except re.error as error:
@@ -83,7 +83,7 @@ READING = Group(
 
 
 def paths(metavar: str) -> click.Argument:
-    """The argument for traces."""
+    """Return the argument for traces."""
     kind = click.Path(readable=False, path_type=Path)  # `find` says more of what is missing or closed
     return click.Argument(["paths"], nargs=-1, required=True, type=kind, metavar=metavar)
 

@@ -12,7 +12,7 @@ from patcher.messages import CommandResult, tables
 
 
 def folder() -> click.Argument:
-    """The argument for a folder of traces."""
+    """Return the argument for a folder of traces."""
     return click.Argument(["folder"], type=click.Path(path_type=Path), metavar="[DIR]", default="rlpatch_traces")
 
 

@@ -23,6 +23,7 @@ from patcher.request import OPTIONS
 
 
 def _options(values: Mapping[str, Any]) -> TriggerOptions:
+    """Return the request for the typed window. Raises Problem (USAGE) unless exactly one kind of window is typed."""
     windows = typed_windows(values)
     if not windows:
         raise usage(Text("no window is given"), Text("rlpatch trigger --decode 30:60, or --micro-batch 0:1"))

@@ -29,7 +29,7 @@ TIMEOUT = Option(
 
 @contextlib.contextmanager
 def screen(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]:
-    """A table that is drawn anew on a terminal, a line for each change elsewhere; both on stderr, below ``head``."""
+    """Yield a function that shows the workers on stderr: a redrawn table on a terminal, else a line per change."""
     if options.quiet():
         yield lambda _data: None
     elif not terminal.redraws():
@@ -41,7 +41,10 @@ def screen(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]:
 
 @contextlib.contextmanager
 def page() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
-    """All lines are drawn anew on a terminal, on stderr; elsewhere only those that are new are printed there."""
+    """Yield a function that takes all lines and the new lines: a terminal redraws all lines, else the new are printed.
+
+    Both go to stderr; with `-q` nothing is shown.
+    """
     if options.quiet():
         yield lambda _lines, _news: None
     elif not terminal.redraws():
@@ -56,7 +59,7 @@ def page() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
 
 
 def _live() -> Any:
-    """A part of the terminal, on stderr, that is drawn anew where there is something new."""
+    """Return a rich Live display on stderr, which is redrawn only on request."""
     from rich.console import Console
     from rich.live import Live
 
@@ -75,12 +78,13 @@ def _print_news(_lines: Sequence[str], news: Sequence[str]) -> None:
 
 
 def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
-    """Say of each worker when it has come, gone on, or died since the last time."""
+    """Print `head`, and return a function that prints each worker's state when it has changed since the last call."""
     states: dict[tuple[object, ...], str] = {}
     for line in head:
         click.echo(translate(line), err=True)
 
     def show(data: WatchData) -> None:
+        """Print a line for each worker whose state differs from the last one printed."""
         for row in data.workers:
             key = (row.target, row.stage, row.role, row.host, row.pid)
             state = row.state
@@ -97,10 +101,11 @@ def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
 
 
 def _drawn(live: Any, head: Sequence[str]) -> Callable[[WatchData], None]:
-    """Draw the table as high as the terminal is, and only where it has changed, so that it does not flicker."""
+    """Return a function that draws `head` and the table, cut to the terminal's height, if they have changed."""
     drawn: list[str] = []
 
     def show(data: WatchData) -> None:
+        """Redraw the table if any line differs from the last drawing."""
         nonlocal drawn
         size = live.console.size
         none = [Text("no worker has written yet; Ctrl-C ends this")]

@@ -23,7 +23,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> float:  # noqa: ARG001
-    """Seconds since the epoch for a time of ``date +%s``, or for how long ago that was; Problem (USAGE) for neither."""
+    """Return `--since` as seconds since the epoch (0.0 for None). Raises Problem (USAGE) for any other text."""
     if value is None:
         return 0.0
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)
