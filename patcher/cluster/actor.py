@@ -12,9 +12,10 @@ from typing import Any
 
 
 class NodeActor:
-    """A `patcher.cluster.node_worker.NodeWorker` of one node, behind bytes."""
+    """Ray actor that runs a `patcher.cluster.node_worker.NodeWorker`; calls and answers are pickled bytes."""
 
     def __init__(self, archive: bytes, search: dict[str, Any], typed: list[str]) -> None:
+        """Import rlpatch from `archive`, the bytes of a zip, and start the worker with the driver's search."""
         # A file without a name: nothing is left on the node, however this process ends.
         descriptor = os.memfd_create("rlpatch")
         os.write(descriptor, archive)
@@ -27,5 +28,5 @@ class NodeActor:
         self._worker = node_worker.start(search, typed)
 
     def answer(self, call: bytes) -> bytes:
-        """The pickled answer to a pickled call: the name of a method and its arguments."""
+        """Return the pickled (value, problem) of a pickled call, which is (method name, arguments)."""
         return pickle.dumps(self._answer(self._worker, *pickle.loads(call)))  # noqa: S301  (of our own driver)

@@ -24,11 +24,10 @@ Work = Mapping[str, Sequence[NodeEdit]]
 
 
 class ClusterChange(NamedTuple):
-    """The result of a change of all nodes.
+    """Result of a change on all nodes.
 
-    ``written`` has for each node the files that hold other bytes now, ``shares`` for each node that sees a folder of
-    another one which that is, ``late`` the nodes that do not see yet what was written there. ``step`` has what the
-    stores report.
+    `written` maps each node to its changed files. `shares` maps a node to the nodes with which it shares a folder.
+    `late` are nodes that do not see the change in a shared folder yet. `step` is the report.
     """
 
     written: Mapping[str, tuple[str, ...]]
@@ -38,17 +37,17 @@ class ClusterChange(NamedTuple):
 
 
 def check(group: NodeGroup, work: Work) -> StepResult:
-    """Check on all nodes what the store checks before it writes; the problems and notes of a step."""
+    """Check the edits of each node in `work` without writing; return the problems and notes."""
     answers = group.call("preflight", {node: (_edits(edits),) for node, edits in work.items()})
     notes = [note for node_notes in values(answers).values() for note in node_notes]
     return StepResult.noted(dict.fromkeys(notes)) + StepResult(problems=tuple(problems(answers)))
 
 
 def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
-    """Do the edits of all nodes, or none of them; ``status`` is the command that shows how nodes are.
+    """Commit the edits of all nodes or of none; `status` is the command line that shows the state of the nodes.
 
-    Raises Problem: what a node says, with everything as it was; ROLLED_BACK where a node was lost and is as it was,
-    too; ROLLBACK_INCOMPLETE where a node may be left changed; INTERRUPTED.
+    Raises Problem with every file as before: a node's own problem, ROLLED_BACK if a node was lost, or INTERRUPTED.
+    Raises Problem (ROLLBACK_INCOMPLETE) if a node may be left changed.
     """
     try:
         with interrupts.deferred():
@@ -70,9 +69,9 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
 
 
 def _first_of_each_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[NodeEdit]], dict[str, str]]:
-    """Return the edits that each node does itself, and for the other nodes whose folder they see.
+    """Return the edits to do on each node, and for nodes that share a folder, the nodes that do its edits.
 
-    Each node puts a marker into its stores and reads whose is there. Raises Problem where one cannot.
+    A marker in each store tells who sees the same folder. Raises Problem if a node cannot write its marker.
     """
     run = os.urandom(8).hex()
     answers = group.call("mark", {node: (run, node, _roots(edits)) for node, edits in work.items()})
@@ -100,7 +99,7 @@ def _edits(edits: Iterable[NodeEdit]) -> list[Edit]:
 
 
 def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status: str) -> Problem:
-    """Undo the edits of all nodes that have, or may have done them; return the problem to raise."""
+    """Undo the edits on all nodes that did or may have done them, and return the problem to raise."""
     causes = failed(answers)
     changed = [node for node, answer in answers.items() if not answer.problem or _is_incomplete(answer.problem)]
     still_changed = failed(group.call("undo", {node: (work[node],) for node in changed}))
@@ -120,6 +119,7 @@ def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status:
 
 
 def _rolled_back(why: str) -> Problem:
+    """Return the problem that a node was lost during a change, and all files are as before."""
     cause = Text("the node was lost while its files were changed ({why}); everything is as it was", why)
     return Problem(Kind.ROLLED_BACK, cause, hint=Text("the same command again; --nodes leaves a node out"))
 
@@ -133,7 +133,7 @@ def _is_incomplete(problem: Problem) -> bool:
 
 
 def _late(group: NodeGroup, work: Work, tries: int = 5) -> tuple[str, ...]:
-    """Return the nodes that do not see what others wrote into their folder, after some tries: it may be late."""
+    """Return the nodes that do not see the new bytes in a shared folder after `tries` checks with growing pauses."""
     unseen = {
         node: {str(edit.root / change.path): digest(change.after) for edit, _ in edits for change in edit.changes}
         for node, edits in work.items()

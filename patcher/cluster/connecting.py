@@ -16,7 +16,7 @@ HAS_TARGET = "has-target"
 
 
 def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
-    """Connect to the nodes of the cluster at ``address`` that ``nodes`` chooses (None: all).
+    """Connect to the nodes of the Ray cluster at `address` that the list `nodes` selects (None: all).
 
     Raises Problem (USAGE, ENVIRONMENT).
     """
@@ -41,12 +41,12 @@ def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
 
 
 def _listed(text: str | None) -> list[str]:
-    """Return the words between commas."""
+    """Return the non-empty words of a comma-separated list; [] for None."""
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
-    """Return the nodes that match one of ``words``; all without a word. Raises Problem (USAGE) if one matches none."""
+    """Return the nodes that match any of `words` (none: all nodes). Raises Problem (USAGE) if a word matches none."""
     if not words:
         return list(nodes)
     chosen: set[str] = set()
@@ -65,6 +65,7 @@ def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
 
 
 def _matches(word: str, node: RayNode) -> bool:
+    """Tell whether a word matches a node by name pattern, address, identity prefix, or resource such as `NPU>0`."""
     if resource := re.fullmatch(r"([^<>=]+)>(\d+(?:\.\d+)?)", word):
         return node.resources.get(resource[1], 0) > float(resource[2])
     names = (node.name, node.host, node.address)

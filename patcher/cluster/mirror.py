@@ -22,7 +22,10 @@ from patches import projects
 
 @dataclass(frozen=True, eq=False)
 class Mirror:
-    """A search in the installation that some nodes have in common; see `patcher.commands.finding.Search`."""
+    """Search in a local copy of the installation that several nodes share; see `patcher.commands.finding.Search`.
+
+    `folder` holds the copy, `surveys` maps each node to its survey, `words` are the options to type again.
+    """
 
     folder: Path
     surveys: Mapping[str, NodeSurvey]
@@ -39,7 +42,7 @@ class Mirror:
         return self.surveys[self.nodes[0]]
 
     def place(self, root: Path, node: str) -> Path:
-        """Return the path on ``node`` of a root of the first node."""
+        """Return the path on `node` that corresponds to `root`, a path on the first node."""
         return self.surveys[node].roots[self._survey.roots.index(root)]
 
     def again(self, word: str, instead: str) -> CommandLine:
@@ -47,7 +50,7 @@ class Mirror:
         return self.typed.again(word, instead)
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:  # noqa: ARG002
-        """See `Search`."""
+        """Return the copy of a target. Raises the node's Problem for a word that names no target of the node."""
         answer = self._survey.requested[word]
         if isinstance(answer, NodeTarget):
             return projects.upstream(answer.target.project.name), self._mirrored(answer)
@@ -62,11 +65,11 @@ class Mirror:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Paths on the first node of the files that planning reads."""
+        """Paths on the first node of the files to copy for planning."""
         return tuple(self._survey.files)
 
     def fill(self, contents: Mapping[str, bytes]) -> None:
-        """Write the ``contents`` of the `files`, and make the folders that only have to be there."""
+        """Write `contents`, by path on the first node, into the copy; create the empty folders that planning checks."""
         packages = [target.root / package for target, beside in self._survey.targets for package in ("", *beside)]
         for folder in (*packages, *self._survey.stores):
             within(self.folder, folder).mkdir(parents=True, exist_ok=True)
@@ -83,7 +86,7 @@ class Mirror:
 
 
 def alike(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
-    """Group the surveys of nodes by the kind of their installation."""
+    """Return groups of nodes with identical installations, each as a map from node to survey."""
     kinds: dict[str, dict[str, NodeSurvey]] = {}
     for node, survey in surveys.items():
         kinds.setdefault(_kind(survey), {})[node] = survey

@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class NodeTarget(NamedTuple):
-    """A target on a node; ``packages`` are those beside it that its recipes need, where the call named them."""
+    """Target on a node; `packages` are the installed packages, out of those asked for, in the same environment."""
 
     target: Target
     packages: tuple[str, ...] = ()
 
     @property
     def place(self) -> tuple[str, Path]:
-        """The name of the project, and the root."""
+        """Name of the project, and the target's root."""
         return self.target.project.name, self.target.root
 
 
 class NodeSurvey(NamedTuple):
     """Targets and patches of a node.
 
-    ``requested`` has the target of each word of the command, ``discovered`` all that are there, ``roots`` those of all
-    targets and ``stores``, in one order. ``files`` has the digest of every file that planning reads, ``records`` the
-    applied patches of each root, by their paths. ``unfinished`` are roots with an interrupted run.
+    `requested` maps each word of the command to its target or problem; `discovered` are all targets. `roots` are the
+    roots of all targets and stores, in the same order on identical nodes. `files` maps each file that planning reads to
+    its digest, `records` each root to its applied patches. `unfinished` are roots with an interrupted run.
     """
 
     requested: Mapping[str, NodeTarget | Problem]
@@ -47,18 +47,18 @@ class NodeSurvey(NamedTuple):
 
     @property
     def found(self) -> dict[str, NodeTarget]:
-        """Targets of the words that lead to one."""
+        """Targets of the words that name a target, by word."""
         return {word: target for word, target in self.requested.items() if isinstance(target, NodeTarget)}
 
     @property
     def targets(self) -> tuple[NodeTarget, ...]:
-        """All targets, those that the command names first."""
+        """All targets, those named by the command first."""
         return tuple({target.place: target for target in (*self.found.values(), *self.discovered)}.values())
 
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """State of a node: versions of targets, patches, processes that may hold them, free space in bytes."""
+    """State of a node: versions by target, patches, processes that may run patched code, free disk space in bytes."""
 
     node: str
     state: str
@@ -72,14 +72,14 @@ class NodeStatus:
 
 
 class NodeEdit(NamedTuple):
-    """An edit of a root on a node, and the patches that the root has before."""
+    """Edit of a root on a node, and the records of the patches that the root had before."""
 
     edit: Edit
     records: tuple[Record, ...]
 
 
 class Answer(NamedTuple):
-    """Answer of a node: a value, a problem, or the reason why there is none: then its work may be done or not."""
+    """Answer of a node: a value, a problem, or in `lost` why none came; then the work may or may not be done."""
 
     value: Any = None
     problem: Problem | None = None
@@ -87,56 +87,56 @@ class Answer(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the node has done its work."""
+        """Whether the node answered without a problem."""
         return self.problem is None and not self.lost
 
 
 class NodeGroup(Protocol):
-    """Nodes that can be called, by names that people know them by."""
+    """Nodes that can be called, by the names that users know."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All nodes, in one order."""
+        """Names of all nodes, always in the same order."""
 
     def call(self, method: str, arguments: Mapping[str, Sequence[Any]]) -> dict[str, Answer]:
-        """Call ``method`` of `patcher.cluster.node_worker.NodeWorker` on all nodes that have ``arguments``, at once.
+        """Call `method` of `NodeWorker` in parallel on each node in `arguments`, and return an answer for each.
 
-        Every node has an answer: after some time it counts as lost.
+        A node that does not answer in time has an answer with `lost` set.
         """
 
     def close(self) -> None:
-        """Let go of the nodes."""
+        """Disconnect from the nodes."""
 
 
 def all_of(names: Iterable[str], *arguments: object) -> dict[str, Sequence[Any]]:
-    """Return the same arguments for every node."""
+    """Return a map from each of `names` to the same arguments."""
     return dict.fromkeys(names, arguments)
 
 
 def values(answers: Mapping[str, Answer]) -> dict[str, Any]:
-    """Return the values of the nodes that have done their work."""
+    """Return the values of the answers without a problem, by node."""
     return {name: answer.value for name, answer in answers.items() if answer.ok}
 
 
 def failed(answers: Mapping[str, Answer]) -> dict[str, Answer]:
-    """Return the answers of nodes that have a problem, or were lost."""
+    """Return the answers of nodes that have a problem or were lost, by node."""
     return {name: answer for name, answer in answers.items() if not answer.ok}
 
 
 def unreachable(why: str) -> Problem:
-    """Problem of a node that gives no answer while nothing has been changed."""
+    """Return the problem that a node gives no answer although nothing was changed yet; `why` is the reason."""
     return Problem(
         Kind.ENVIRONMENT, Text("no answer: {why}", why), hint=Text("see `ray status`, or leave it out with --nodes")
     )
 
 
 def problems(answers: Mapping[str, Answer], lost: Callable[[str], Problem] = unreachable) -> list[Problem]:
-    """Return each problem once, with all nodes that have it; ``lost`` makes one of the reason why a node was lost."""
+    """Return each distinct problem once, with its nodes; `lost` makes a Problem of the reason why a node was lost."""
     return merged((name, answer.problem or lost(answer.lost)) for name, answer in failed(answers).items())
 
 
 def merged(node_problems: Iterable[tuple[str, Problem]]) -> list[Problem]:
-    """Return each problem once, with all nodes that have it."""
+    """Return each distinct problem once, with the names of all nodes that have it."""
     nodes: dict[tuple[object, ...], tuple[Problem, list[str]]] = {}
     for name, problem in node_problems:
         nodes.setdefault(problem.args, (problem, []))[1].append(name)
@@ -144,13 +144,13 @@ def merged(node_problems: Iterable[tuple[str, Problem]]) -> list[Problem]:
 
 
 def listed(names: Collection[str], most: int = 8) -> str:
-    """Join the names, or the first of them and how many there are."""
+    """Return the sorted names, separated by commas; beyond `most`, the first names and the total."""
     first_names = ", ".join(sorted(names, key=natural)[:most])
     return first_names if len(names) <= most else Text("{names}, … ({count} nodes)", first_names, len(names))
 
 
 def together(several: Sequence[Problem]) -> Problem:
-    """Return one problem that has all others in its notes; the first decides the exit code."""
+    """Return the first problem with the others in its notes; the first decides the exit code."""
     first, *other_problems = several
     lines = tuple(
         line

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class NodeWorker:
-    """Methods that a `patcher.cluster.node_group.NodeGroup` calls on one node.
+    """Methods that a `patcher.cluster.node_group.NodeGroup` calls on a node.
 
-    ``search`` is where it looks for targets, ``origin`` what the user typed for that, ``wait`` how many seconds it
-    waits for a lock.
+    `search` says where to look for targets, `origin` holds the options typed for it, `wait` is the limit in seconds for
+    a lock.
     """
 
     def __init__(self, search: SearchOptions, origin: tuple[str, ...] = (), wait: float = 20) -> None:
@@ -42,13 +42,13 @@ class NodeWorker:
 
     @cached_property
     def _search(self) -> SearchOptions:
-        """Search of this node. The interpreter is run once for what it imports: nothing else here takes as long."""
+        """Search of this node; the interpreter is started once, because nothing else on a node takes as long."""
         return self._options.with_environment()
 
     def survey(self, words: Sequence[str], command: str, packages: Mapping[str, Collection[str]]) -> NodeSurvey:
-        """Look for targets and patches, and write nothing. ``packages`` are those to look for beside each project.
+        """Return the targets and patches of this node; write nothing.
 
-        No recipe is imported for it: what they know of a project the driver sends.
+        `packages` maps each project to packages to look for in its environment.
         """
         requested = {word: self._requested(word, command, packages) for word in words}
         discovery = self._search.discover()
@@ -70,16 +70,16 @@ class NodeWorker:
         return survey._replace(roots=roots, files=files, records=records, unfinished=unfinished)
 
     def contents(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """Return the bytes of the files. Raises OSError."""
+        """Return the bytes of each path. Raises OSError."""
         return {path: behind(Path(path)) for path in paths}
 
     def timeline(self, folder: str, have: Mapping[str, int]) -> dict[str, bytes]:
-        """Return the timeline's files below ``folder`` with more bytes than ``have`` says, by their names."""
+        """Return by name the timeline files below `folder` that have more bytes than `have` gives for them."""
         paths = {path.name: path for path in Path(folder, "timeline").glob("[!.]*.jsonl.gz*") if path.is_file()}
         return {name: behind(path) for name, path in paths.items() if path.stat().st_size > have.get(name, 0)}
 
     def status(self, words: Sequence[str], engines: Mapping[str, Processes]) -> CommandResult:
-        """Report what is patched, with a `NodeStatus`; ``engines`` has the processes of each project."""
+        """Report the patches of this node, with a `NodeStatus` as data; `engines` maps a project to its processes."""
         from patcher.commands.patching import status
 
         report = status.status(words, self._search)
@@ -101,14 +101,14 @@ class NodeWorker:
         return report
 
     def check(self, words: Sequence[str]) -> CommandResult:
-        """Look for other profilers in the environment of this node, and in what is installed here."""
+        """Report other profilers that this node's environment or installed files switch on."""
         from patcher.commands.guarding import check
         from patcher.guards.result import Launch
 
         return check(words, self._search, Launch(os.environ))
 
     def guard(self, word: str, profiler: str, force: bool) -> StepResult:
-        """Look for other profilers beside the target of ``word``, where ``profiler`` is set up, as `apply` does."""
+        """Report other profilers for the target `word`, as `apply` does; `profiler` is the framework's own or ""."""
         from patcher.commands.guarding import guard
         from patcher.guards.result import Launch
 
@@ -117,36 +117,36 @@ class NodeWorker:
         return guard(upstream, target.version, launch, force=force, target=target, profiler=profiler)
 
     def preflight(self, edits: Sequence[Edit]) -> tuple[Note, ...]:
-        """Check what the store checks before it writes. Raises Problem."""
+        """Check edits as the store does before writing, and return its notes. Raises Problem."""
         return store.preflight(edits)
 
     def mark(self, run: str, node: str, roots: Sequence[str]) -> dict[str, str]:
-        """Put a marker of ``run`` into the store of each root, and return the one that is there, NODE:ROOT."""
+        """Put a marker into each root's store unless it has one from `run`; return the marker there, as NODE:ROOT."""
         return {root: StoreFolder(Path(root)).mark(run, f"{node}:{root}") for root in roots}
 
     def unmark(self, run: str, roots: Sequence[str]) -> None:
-        """Remove the markers of ``run``."""
+        """Remove the markers of `run` from the stores of `roots`."""
         for root in roots:
             store.take_marker(Path(root), run)
 
     def commit(self, edits: Sequence[Edit]) -> Outcome:
-        """Do all of ``edits`` or nothing. Raises Problem as the store does."""
+        """Commit all of `edits` or none. Raises Problem as the store does."""
         return store.commit(edits, wait=self._wait)
 
     def undo(self, edits: Sequence[NodeEdit]) -> None:
-        """Bring the roots back to before ``edits``, done or not. Raises Problem as the store does."""
+        """Restore the roots to their state before `edits`, done or not. Raises Problem as the store does."""
         self._recover([edit.root for edit, _ in edits])
         store.commit([_inverse(edit, records) for edit, records in edits], wait=self._wait)
 
     def recover(self) -> list[Recovered]:
-        """End the interrupted runs of all roots here."""
+        """Complete or roll back the interrupted runs of all roots on this node."""
         return self._recover(self._search.discover().stores)
 
     def _recover(self, roots: Sequence[Path]) -> list[Recovered]:
         return store.recover(roots, wait=self._wait)
 
     def verify(self, files: Mapping[str, str]) -> list[str]:
-        """Return those of the files that have another digest, or are missing."""
+        """Return the paths in `files` (path to digest) that have another digest or are missing."""
         present = _digests(Path("/"), files)
         return [path for path, expected in files.items() if present.get(path) != expected]
 
@@ -157,13 +157,14 @@ class NodeWorker:
         return processes.running(engines, map(Path, packages))
 
     def _requested(self, word: str, command: str, packages: Mapping[str, Collection[str]]) -> NodeTarget | Problem:
+        """Return the target that `word` names on this node, or the Problem of the search."""
         try:
             return self._described(self._search.target(word, command), packages)
         except Problem as problem:
             return problem
 
     def _described(self, target: Target, packages: Mapping[str, Collection[str]]) -> NodeTarget:
-        """Return the target without what only this machine can use: the folders along which it imports."""
+        """Return the target without import paths, which mean nothing on the driver, and its installed `packages`."""
         beside = tuple(package for package in packages.get(target.project.name, ()) if target.beside(package))
         if self._search.python and "--python" not in self._search.words:
             target = target._replace(found_by=Text("the Python of Ray's workers, {python}", self._search.python))
@@ -171,7 +172,7 @@ class NodeWorker:
 
 
 def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
-    """Return the worker of this process, for the ``search`` of `patcher.cluster.rays` and the whole command line."""
+    """Return the worker for the `search` that `patcher.cluster.rays` sends; `typed` is the whole command line."""
     path = search["path"]
     # What a clean interpreter of the workers' environment would import, without what Ray has put on this path.
     python = search["python"] or (None if path else sys.executable)
@@ -179,7 +180,7 @@ def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
 
 
 def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[object, Problem | None]:
-    """Return the value of a method of the worker, or a problem; a failure that nobody expects is one, too."""
+    """Call a method of the worker; return (value, None), or (None, problem) for any exception."""
     called: Callable[..., object] = getattr(worker, method)
     try:
         return called(*arguments), None
@@ -193,7 +194,7 @@ def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[o
 
 
 def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
-    """Return the state of a node without an interrupted run."""
+    """Return the state of a node: no target, as released, patched, or the states of changed files."""
     if not patches:
         return Text("as released") if targets else Text("no target")
     states = dict.fromkeys(file.state for patch in patches for file in patch.files)
@@ -203,7 +204,7 @@ def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
 
 
 def _inverse(edit: Edit, records: tuple[Record, ...]) -> Edit:
-    """Return what brings a root back to before ``edit``, when it had ``records``; nothing where it is so."""
+    """Return the edit that undoes `edit` and restores `records`; files already as before are left out."""
     changes = tuple(
         Change(change.path, change.after, change.before, change.pristine)
         for change in edit.changes
@@ -214,7 +215,7 @@ def _inverse(edit: Edit, records: tuple[Record, ...]) -> Edit:
 
 
 def _digests(root: Path, files: Iterable[str]) -> dict[str, str]:
-    """Return the digest of each of the files that is there, by its path."""
+    """Return the digest of each existing file, by absolute path; missing files are left out."""
     digests = {}
     for path in (root / file for file in files):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):

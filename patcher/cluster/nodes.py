@@ -38,10 +38,10 @@ _NAME = re.compile(r"\w+\.jsonl\.gz(\.old)?", re.ASCII)
 
 
 class Nodes:
-    """All nodes of ``group``, or none; see `patcher.commands.where.NodeCommands`.
+    """Commands on all nodes of `group`, or none; see `patcher.commands.where.NodeCommands`.
 
-    ``search`` is where each looks, ``words`` are typed again in what is shown, ``with_target`` leaves out the nodes
-    that lack the targets, ``left_out`` is a note on those that the user has left out.
+    `search` is where each node looks, `words` are the options to type again. `with_target` leaves out nodes without the
+    targets; `left_out` is a note on nodes that `--nodes` excludes.
     """
 
     def __init__(
@@ -59,12 +59,15 @@ class Nodes:
         self._folder = tempfile.TemporaryDirectory(prefix="rlpatch-nodes-", ignore_cleanup_errors=True)
 
     def close(self) -> None:
-        """Remove the copies of the nodes' files, and let go of the nodes."""
+        """Remove the copies of the nodes' files, and disconnect."""
         self._folder.cleanup()
         self.group.close()
 
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-        """See `patcher.commands.where.NodeCommands`. A node that does not answer, or has another release, stops all."""
+        """Return a search for each group of identical nodes, () with any problem; see `NodeCommands`.
+
+        A node that does not answer, or that has another release of a target, is a problem.
+        """
         surveys, step = self._surveyed(words, command)
         if writes and not step.problems and any(survey.unfinished for survey in surveys.values()):
             step += self._recovered()[0]
@@ -84,13 +87,13 @@ class Nodes:
     def guard(
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool
     ) -> StepResult:
-        """See `patcher.commands.where.NodeCommands`: the launch is read here, environment and target on each node."""
+        """Report other profilers: the launch is read on this machine, environment and files on each node."""
         step = guard(upstream, target.version, launch, force=force, profiler=profiler)
         answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force))
         return step + summary.failures(answers) + summary.merge(values(answers))
 
     def carry_out(self, work: Work, verb: str, *, dry_run: bool) -> Committed:
-        """See `patcher.commands.where.NodeCommands`; nodes on which nothing would change take no part."""
+        """Commit `work` on all nodes or none; nodes without a change take no part. With `dry_run` only check it."""
         edits = self._edits(work)
         if dry_run:
             return Committed(check_all(self.group, edits))
@@ -103,6 +106,7 @@ class Nodes:
         return Committed(self._committed(changed, len(edits), verb), nodes)
 
     def _committed(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
+        """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet."""
         lines = [
             Text("{node} sees the same folder as {other_nodes}, where it was written once", node, other_nodes)
             for node, other_nodes in changed.shares.items()
@@ -125,9 +129,9 @@ class Nodes:
         return step
 
     def gather(self, folder: Path, into: Path) -> StepResult:
-        """Copy the files of a timeline that lie below ``folder`` on the nodes to the same place below ``into``.
+        """Copy timeline files from below `folder` on the nodes into `into`, and report how many. Raises OSError.
 
-        A file that grows is copied again where it has more bytes than the copy. Raises OSError.
+        A file is copied again if the node has more bytes of it.
         """
         here = into / "timeline"
         have = {path.name: path.stat().st_size for path in here.glob("*.jsonl.gz*")}
@@ -144,7 +148,7 @@ class Nodes:
         return StepResult((line,) if contents else ()) + summary.failures(answers)
 
     def running(self, patched: PatchedTargets) -> Sequence[RunningProcess]:
-        """See `patcher.commands.where.NodeCommands`."""
+        """Return the processes that may still run the code from before a change; each line begins with its node."""
         arguments: dict[str, tuple[list[Processes], list[str]]] = {}
         for search, upstream, root in patched:
             for node in search.nodes:
@@ -159,7 +163,7 @@ class Nodes:
         ]
 
     def recover(self) -> CommandResult:
-        """End the interrupted runs of each node."""
+        """Complete or roll back the interrupted runs of every node; it is a problem if no node answers."""
         step, roots, unreached = self._recovered()
         step += self._left_out
         reached = [name for name in self.group.names if name not in unreached]
@@ -172,14 +176,14 @@ class Nodes:
         return CommandResult("recover", step, data={"roots": roots})
 
     def status(self, words: Sequence[str]) -> CommandResult:
-        """Show what is patched on each node."""
+        """Report the patches of each node."""
         engines = {upstream.project.name: upstream.processes for upstream in projects.upstreams()}
         report = summary.status(self.group.call("status", all_of(self.group.names, words, engines)))
         report.add(self._left_out)
         return report
 
     def check(self, words: Sequence[str], launch: Launch) -> CommandResult:
-        """Look for other profilers: in the launch, which is read here, and in each node's environment and targets."""
+        """Report other profilers: in the launch, read on this machine, and in each node's environment and targets."""
         report = CommandResult("check", self._left_out)
         if launch.script or launch.command or launch.config:
             report = check(words, self.search, launch)
@@ -192,7 +196,7 @@ class Nodes:
         return values(answers), summary.failures(answers)
 
     def _chosen(self, surveys: dict[str, NodeSurvey]) -> tuple[dict[str, NodeSurvey], StepResult]:
-        """Leave out the nodes without a target, if only those with one are wanted."""
+        """Leave out nodes without any target if `--nodes has-target` is given; it is a problem if no node is left."""
         if not self._with_target:
             return surveys, StepResult()
         chosen = {node: survey for node, survey in surveys.items() if survey.found}
@@ -209,7 +213,7 @@ class Nodes:
         return chosen, StepResult.noted([Note(text)] if other_nodes else [])
 
     def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
-        """Return a copy of the first node's files, which stands for all nodes that are alike. Raises Problem."""
+        """Copy the files of the first of some identical nodes, and return a search in the copy. Raises Problem."""
         mirror = Mirror(Path(tempfile.mkdtemp(dir=self._folder.name)), surveys, self.search, self._words)
         answers = self.group.call("contents", {mirror.nodes[0]: (mirror.files,)})
         for problem in problems(answers):
@@ -218,7 +222,7 @@ class Nodes:
         return mirror
 
     def _edits(self, work: Work) -> dict[str, list[NodeEdit]]:
-        """Return the edits of each node, in its own paths."""
+        """Return the edits of each node with that node's paths; edits that change nothing are left out."""
         edits: dict[str, list[NodeEdit]] = {}
         for search, edit in work:
             mirror = cast("Mirror", search)
@@ -231,7 +235,7 @@ class Nodes:
         return edits
 
     def _recovered(self) -> tuple[StepResult, list[dict[str, Any]], list[str]]:
-        """End the interrupted runs of each node; return the roots that had one, and the nodes not reached."""
+        """Recover interrupted runs; return the report, the roots recovered, and the nodes that did not answer."""
         answers = self.group.call("recover", all_of(self.group.names))
         step = StepResult(
             problems=tuple(problems({node: answer for node, answer in answers.items() if answer.problem}))
@@ -250,7 +254,7 @@ class Nodes:
 
 
 def _beside(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the packages that the recipes of ``words`` need beside a project, by its name."""
+    """Return for each project the packages that its recipes look for in its environment."""
     packages = {}
     for word in words:
         with contextlib.suppress(Problem):  # the nodes report what is wrong with a word
@@ -260,7 +264,7 @@ def _beside(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _releases(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[Problem]:
-    """Return a problem for each word that means several releases: the inserted code is written for one."""
+    """Return a problem for each word whose target has different releases on different nodes."""
     several = []
     for word in words:
         versions: dict[str, list[str]] = {}

@@ -31,7 +31,7 @@ _CALLED_ONCE = ("commit",)
 
 
 class RayNode(NamedTuple):
-    """A node as Ray knows it; ``name`` is what people call it, ``host`` and ``address`` are its own."""
+    """Node as Ray lists it; `name` is the unique name for users, `identity` Ray's node ID."""
 
     name: str
     identity: str
@@ -41,9 +41,9 @@ class RayNode(NamedTuple):
 
 
 class _Quiet:
-    """A stream that is the main thread's alone: what Ray tells all drivers of a lost node, it prints from another.
+    """Stream that drops what other threads than the main thread write.
 
-    Ray 2.41 prints it on the standard output, where ``--json`` stands.
+    Ray 2.41 prints its notices of lost nodes from another thread, on the stdout that `--json` uses.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -59,7 +59,7 @@ class _Quiet:
 
 
 class RayNodeGroup:
-    """See `patcher.cluster.node_group.NodeGroup`. Nothing is started on a node before it is called."""
+    """Group of Ray nodes; see `patcher.cluster.node_group.NodeGroup`. An actor is started on a node's first call."""
 
     def __init__(self, ray: Any, nodes: Iterable[RayNode], search: SearchOptions, origin: tuple[str, ...]) -> None:
         self._ray = ray
@@ -77,7 +77,7 @@ class RayNodeGroup:
         return tuple(self.nodes)
 
     def call(self, method: str, arguments: Mapping[str, Sequence[Any]]) -> dict[str, Answer]:
-        """See `NodeGroup`; where an actor died, a new one is called, unless the method may be called only once."""
+        """Call `method` on each node in `arguments`; if an actor died, call a new one, except for "commit"."""
         answers = self._call_once(method, arguments, _LIMIT_S)
         died = [name for name, answer in answers.items() if answer.lost and method not in _CALLED_ONCE]
         for name in died:
@@ -87,7 +87,7 @@ class RayNodeGroup:
         return {name: answers.get(name, late) for name in arguments}
 
     def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
-        """The answers that are there in time."""
+        """Call `method` on each node, and return the answers that come within `limit_s` seconds."""
         references = {
             name: self._actor(name).answer.remote(pickle.dumps((method, node_arguments)))
             for name, node_arguments in arguments.items()
@@ -97,13 +97,14 @@ class RayNodeGroup:
         return {name: self._answer(reference) for name, reference in references.items() if reference in ready}
 
     def close(self) -> None:
-        """Let go of the nodes and of Ray."""
+        """Drop the actors, disconnect from Ray, and restore stdout and stderr."""
         self._actors.clear()
         with contextlib.suppress(Exception):
             self._ray.shutdown()
         sys.stdout, sys.stderr = (getattr(stream, "stream", stream) for stream in (sys.stdout, sys.stderr))
 
     def _actor(self, name: str) -> Any:
+        """Return the actor of a node; start it on that node if necessary."""
         if name not in self._actors:
             strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
                 self.nodes[name].identity, soft=False
@@ -113,6 +114,7 @@ class RayNodeGroup:
         return self._actors[name]
 
     def _answer(self, reference: Any) -> Answer:
+        """Return the answer that a Ray reference holds; `lost` if Ray failed to deliver it."""
         try:
             value, problem = pickle.loads(self._ray.get(reference))  # noqa: S301  (of our own actor)
         except self._ray.exceptions.RayError as error:
@@ -121,7 +123,11 @@ class RayNodeGroup:
 
 
 def connect(address: str) -> tuple[Any, list[RayNode]]:
-    """Ray, connected to the cluster at ``address``, and its nodes that live. Problem (USAGE, ENVIRONMENT) otherwise."""
+    """Connect to the Ray cluster at `address`; return the ray module and the living nodes.
+
+    stdout and stderr are replaced by `_Quiet` streams. Raises Problem: USAGE for a malformed address, ENVIRONMENT
+    without Ray or a connection.
+    """
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
     if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
         typed = chosen
@@ -146,10 +152,10 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
 
 
 def name_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
-    """The nodes that live, of those that ``ray.nodes()`` lists, each with a name of its own.
+    """Return the living nodes out of those listed by `ray.nodes()`, with unique names, sorted by name.
 
-    A machine that was lost and is back stands there twice, until Ray misses the first one (12 s in Ray 2.60), which
-    would give no answer.
+    A machine that was lost and came back is listed twice until Ray drops the first entry (12 s in Ray 2.60); only an
+    entry whose port answers is returned.
     """
     places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for node in listed:
@@ -169,7 +175,7 @@ def name_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
 
 
 def _listens(node: Mapping[str, Any]) -> bool:
-    """Whether a raylet may be there: its machine does not say that nobody is at its port."""
+    """Tell whether a node's raylet may be alive: False only if its port refuses the connection."""
     try:
         socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _CONNECT_S).close()
     except OSError as error:
@@ -179,9 +185,9 @@ def _listens(node: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _stderr_copy() -> Iterator[IO[str]]:
-    """Catch what this process writes to its standard error, by C++, too.
+    """Redirect file descriptor 2 into memory, and yield a stream with its text; C++ output is caught, too.
 
-    There Ray 2.60 tells once a second that a token is wrong; its error says 20 s later that it could not connect.
+    Ray 2.60 reports a wrong token only on stderr.
     """
     catching = os.fdopen(os.memfd_create("stderr"), "w+", encoding="utf-8", errors="replace")
     with catching as copy, contextlib.ExitStack() as restoring:
@@ -194,6 +200,7 @@ def _stderr_copy() -> Iterator[IO[str]]:
 
 
 def _imported() -> Any:
+    """Import and return ray. Raises Problem (ENVIRONMENT) if it is not installed."""
     try:
         import ray  # noqa: PLC0415
         import ray.util.scheduling_strategies  # noqa: PLC0415
@@ -205,6 +212,7 @@ def _imported() -> Any:
 
 
 def _not_connected(ray: Any, address: str, output: str) -> Problem:
+    """Return the problem with its likely cause, found in the output of `ray.init`."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", output)
     where = Text("the cluster that runs here") if address == "auto" else address
     cause = Text("Ray cannot be reached: {first_line}", _first_line(text))

@@ -20,10 +20,9 @@ _UNCHECKED = (0b01).to_bytes(4, "little")
 
 
 def archive() -> bytes:
-    """``patcher`` and ``patches`` as Python imports them from a zip: each source, and its bytecode beside it.
+    """Return a zip of `patcher` and `patches` with bytecode, from which Python can import them.
 
-    To compile the sources would take a node five times as long as all else that it does before its first answer. The
-    bytecode is what the driver itself imports; a Python of another version does not know it, and takes the source.
+    A Python of another version ignores the bytecode and compiles the sources.
     """
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as out:
@@ -35,6 +34,7 @@ def archive() -> bytes:
 
 
 def _modules() -> Iterator[tuple[str, Path]]:
+    """Yield (name in the archive, path) of each module that nodes need."""
     for folder in (Path(patcher.__file__).parent, *map(Path, patches.__path__)):
         for path in sorted(folder.rglob("*.py")):
             if path.relative_to(folder).parts[0] not in _ROOMS_HERE:
@@ -42,6 +42,6 @@ def _modules() -> Iterator[tuple[str, Path]]:
 
 
 def _bytecode(path: Path, source: bytes) -> bytes:
-    """Return the bytecode of a file, out of Python's cache where that has it."""
+    """Return the bytecode of a module, from Python's cache if possible."""
     code = SourceFileLoader(path.stem, str(path)).get_code(path.stem)
     return importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source) + marshal.dumps(code)

@@ -17,13 +17,13 @@ from patches.projects import projects
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """The result of ``status --ray``."""
+    """Result of `status --ray`: an entry for each node."""
 
     nodes: tuple[NodeStatus, ...]
 
 
 def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> StepResult:
-    """Return the notes and problems of nodes; what several have stands there once, with their names."""
+    """Return the notes and problems of all nodes, each distinct one once, with the nodes that have it."""
     notes: dict[Message, list[str]] = {}
     for node, report in reports.items():
         for note in report.notes:
@@ -38,7 +38,7 @@ def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> St
 
 
 def status(answers: Mapping[str, Answer]) -> CommandResult:
-    """Return the table of all nodes, and below it what is patched, once for all that are alike."""
+    """Return a table of all nodes, then the patches, once for all nodes with the same report."""
     reports = values(answers)
     entries = tuple(
         replace(reports[node].data, node=node) if node in reports else _lost(node, answer)
@@ -63,12 +63,12 @@ def _lost(node: str, answer: Answer) -> NodeStatus:
 
 
 def failures(answers: Mapping[str, Answer]) -> StepResult:
-    """Return the problems of nodes, and which give no answer, before anything is changed."""
+    """Return the problems of nodes, also of nodes that did not answer."""
     return StepResult(problems=tuple(node_group.problems(answers)))
 
 
 def _grouped(reports: Mapping[str, CommandResult]) -> Iterator[str]:
-    """Return the lines of the nodes, once for all that have the same."""
+    """Yield the lines of each distinct report below the names of the nodes that have it."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, report in reports.items():
         alike.setdefault(tuple(report.lines), []).append(node)
@@ -80,7 +80,7 @@ def _grouped(reports: Mapping[str, CommandResult]) -> Iterator[str]:
 
 
 def check(report: CommandResult, answers: Mapping[str, Answer]) -> CommandResult:
-    """Add the profilers that the nodes have found to ``report``, once for all that are alike."""
+    """Add the findings of the nodes to `report`, each distinct text once, with the names of its nodes."""
     reports = values(answers)
     report.data["nodes"] = {node: node_report.data for node, node_report in reports.items()}
     report.add(StepResult(tuple(_grouped(reports))) + merge(reports) + failures(answers))
@@ -88,9 +88,9 @@ def check(report: CommandResult, answers: Mapping[str, Answer]) -> CommandResult
 
 
 def elsewhere(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
-    """Warn where the working directory holds a package that the nodes have elsewhere, too.
+    """Yield a warning for each package that the working directory holds and the nodes have elsewhere.
 
-    A job that is submitted with it imports Ray's copy of it, on every node, and no patched file.
+    A job submitted with this working directory imports Ray's copy of it on every node, and no patched file.
     """
     here = Path.cwd()
     places = {target.place for survey in surveys.values() for target in survey.discovered}
