@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def top_of(root: Path) -> Path | None:
-    """The folder at or above ``root`` with a ``.git``, which is a file in worktrees and submodules."""
+    """Return the folder at or above `root` with a `.git`, which may be a file; None if there is none."""
     return next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), None)
 
 
 def describe(root: Path, path: PurePosixPath) -> Checkout | None:
-    """The checkout around ``root``; None if there is none, or if its git does not know ``path``, relative to ``root``.
+    """Return the git state of the checkout around `root`; None if there is none or git does not track `path` in it.
 
-    Raises: Problem(ENVIRONMENT) if git is not installed or refuses.
+    Raises Problem (ENVIRONMENT) if git is not installed or refuses the checkout.
     """
     if top_of(root) is None or _git(root, "rev-parse", "--is-inside-work-tree") != b"true\n":
         return None
@@ -38,7 +38,7 @@ def describe(root: Path, path: PurePosixPath) -> Checkout | None:
 
 
 def pristine(root: Path, path: PurePosixPath) -> bytes | None:
-    """The bytes of ``path`` at HEAD as a fresh checkout would hold them; None where git cannot tell."""
+    """Return the bytes of `path` at HEAD, with line endings as on disk; None if git cannot tell or a filter applies."""
     with contextlib.suppress(Problem):
         if top_of(root):
             attribute = _git(root, "check-attr", "-z", "filter", "--", str(path)).split(b"\0")[2:3]
@@ -51,7 +51,7 @@ def pristine(root: Path, path: PurePosixPath) -> bytes | None:
 
 @contextlib.contextmanager
 def _environment() -> Iterator[None]:
-    """The process's environment as our questions need it, restored afterwards."""
+    """Run the block without GIT_DIR and the like, and without git's locks and fetches; then restore `os.environ`."""
     before = dict(os.environ)
     # A git hook exports GIT_DIR and GIT_INDEX_FILE of its own repository, which need not be this one.
     for name in before:
@@ -67,7 +67,7 @@ def _environment() -> Iterator[None]:
 
 
 def _git(root: Path, *words: str) -> bytes:
-    """The stdout of one git command in ``root``. Raises: Problem(ENVIRONMENT) with the reason of git."""
+    """Return the stdout of a git command in `root`. Raises Problem (ENVIRONMENT) with git's reason."""
     top = top_of(root)
     with _environment():
         import git  # 0.1 s, and raises where git is not installed unless GIT_PYTHON_REFRESH is quiet
@@ -95,7 +95,7 @@ def _git(root: Path, *words: str) -> bytes:
 
 
 def _optional(root: Path, *words: str) -> str:
-    """The first line of a git command's answer, ``""`` where it has none: no commit yet, no tag."""
+    """Return the first line that a git command prints, "" if the command fails."""
     try:
         return _git(root, *words).decode(errors="replace").partition("\n")[0]
     except Problem:
@@ -103,7 +103,7 @@ def _optional(root: Path, *words: str) -> str:
 
 
 def _release(root: Path) -> tuple[str, str, str]:
-    """The version tag at HEAD, else the nearest one below, and the version that follows from them."""
+    """Return (version tag at HEAD, nearest version tag below HEAD, version that follows); "" for what is missing."""
     tags = _git(root, "tag", "--points-at", "HEAD").decode(errors="replace").split()
     at_head = {version: tag for tag in tags if (version := understood(tag))}
     if at_head:
@@ -117,7 +117,7 @@ def _release(root: Path) -> tuple[str, str, str]:
 
 
 def _after(tag: Version, distance: int, commit: str) -> str:
-    """The dev version of a commit after ``tag``, as setuptools-scm would call it."""
+    """Return the dev version of a commit `distance` commits after `tag`, as setuptools-scm forms it."""
     release = [*tag.release]
     suffix = ""
     if tag.is_postrelease:

@@ -18,10 +18,9 @@ from patcher.targets.target import Discovery, Project, Target
 
 
 def parse(text: str, projects: Sequence[Project]) -> tuple[str, str | None]:
-    """The project's name and the asserted version in ``vllm-ascend==0.11.0rc1`` or ``VLLM_Ascend``.
+    """Return the project's name in its own spelling and the version (None: any) of `vllm-ascend==0.11.0rc1`.
 
-    Out: the project's own spelling of the name. Raises: Problem(USAGE) for bad syntax, Problem(NO_TARGET) for a project
-    that is none of ``projects``.
+    Raises Problem: USAGE for bad syntax, NO_TARGET for a name that is none of `projects`.
     """
     name, equals, version = (part.strip() for part in text.partition("=="))
     project = next((one for one in projects if versions.normalise(one.name) == versions.normalise(name)), None)
@@ -43,14 +42,13 @@ def find(
     again: Callable[[str], str] = str,
     environment: Environment | None = None,
 ) -> Target:
-    """The target of a project.
+    """Return the installed target of a project.
 
-    In: ``path``, a folder that holds the package, or ``python``, an interpreter; without both, the
-    interpreter that runs rlpatch, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. ``version`` asserts a
-    release, ``projects`` are the projects to name when this one is missing, ``command`` is what the user typed,
-    ``again`` gives the whole command line with another ``TARGET==VERSION``, and ``environment`` is what ``python`` has
-    answered before (`environment_of`).
-    Raises: Problem NO_TARGET, VERSION, ENVIRONMENT (compiled, zipped, interpreter fails) or USAGE.
+    `path` is a folder that holds the package, `python` an interpreter. Without both, the running interpreter is
+    searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release; `projects` are
+    named in the error if this project is missing; `command` is the command typed; `again` returns the command line with
+    another `TARGET==VERSION`; `environment` is an earlier answer of `python`. Raises Problem (NO_TARGET, VERSION,
+    USAGE), or ENVIRONMENT if the package is compiled or zipped, or the interpreter fails.
     """
     searched: list[str] = []
     for place in _places((project, *projects), path, python, environment, searched):
@@ -73,7 +71,7 @@ def find(
 
 
 def environment_of(python: str, projects: Iterable[Project]) -> Environment:
-    """Return what ``python`` would import of ``projects``. Raises: Problem ENVIRONMENT or USAGE."""
+    """Return the environment of the interpreter `python` with the packages of `projects`. Raises Problem as `ask`."""
     packages = dict.fromkeys(project.package for project in projects)
     return interpreters.ask(python, list(packages), f"--python {python}")
 
@@ -86,10 +84,10 @@ def discover(
     git: bool = True,
     environment: Environment | None = None,
 ) -> Discovery:
-    """Every one of ``projects`` that `find` would find, and every root that holds a store of ours.
+    """Return all installed `projects` and every root with a store.
 
-    In: as for `find`; ``git=False`` saves the 0.1 s that a checkout's version costs. Raises: Problem for an
-    option that leads nowhere; what is wrong with one target is returned, not raised.
+    Parameters as for `find`; `git=False` skips the version of checkouts, which takes 0.1 s. Raises Problem if `path` or
+    `python` does not exist; a problem with a single target is returned.
     """
     targets: list[Target] = []
     problems: list[Problem] = []
@@ -110,7 +108,7 @@ def discover(
 
 
 class _Place(NamedTuple):
-    """A place to search: its name for messages, its folders of packages, and how a project is found there."""
+    """Place to search: its name for messages, its package folders, and a function that finds a project in it."""
 
     name: str
     folders: tuple[Path, ...]
@@ -126,7 +124,10 @@ def _places(
     *,
     git: bool = True,
 ) -> Iterator[_Place]:
-    """Yield the places to look at, one after the other; interpreters that do not answer are added to ``searched``."""
+    """Yield the places to search in order; an interpreter that does not answer is added to `searched` as text.
+
+    Raises Problem (USAGE) if both `path` and `python` are given.
+    """
     if path is not None and python is not None:
         raise Problem(Kind.USAGE, Text("--path and --python both say where to look"), hint=Text("give one of them"))
     if path is not None:
@@ -143,7 +144,7 @@ def _places(
 
 
 def _roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:
-    """The folders that may hold a store: also those to which editable installs point, be the package there or not."""
+    """Yield the folders that may hold a store, also the checkouts of editable installs, with or without the package."""
     names = [name for project in projects for name in project.distributions]
     for folder in folders:
         installed = versions.distributions(folder, names, "")
@@ -153,7 +154,10 @@ def _roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Pat
 
 
 def _imported(project: Project, environment: Environment, git: bool = True) -> Target | None:
-    """The target that an interpreter would import, None if it has no such package."""
+    """Return the target that an interpreter would import, None if it has no such package.
+
+    Raises Problem: ENVIRONMENT if the package is zipped, NO_TARGET if it is a single module or has no `__init__.py`.
+    """
     spec = environment.packages.get(project.package)
     if spec is None:
         return None
@@ -176,7 +180,10 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
 
 
 def _below(project: Project, path: Path, git: bool = True) -> Target | None:
-    """The target below the folder that the user named, None if the package is not there."""
+    """Return the target below the folder `path`, or that of an editable install in it; None without the package.
+
+    Raises Problem (NO_TARGET) for a package folder without `__init__.py`.
+    """
     folder, by = _folder(path), f"--path {path}"
     packages = [root / project.package for root in (folder / project.checkout, folder)]
     candidates: list[tuple[Path, str, tuple[str, ...]]] = [(package, by, ()) for package in packages]
@@ -199,7 +206,7 @@ def _below(project: Project, path: Path, git: bool = True) -> Target | None:
 
 
 def _folder(path: Path) -> Path:
-    """The real folder that ``--path`` names. Raises: Problem NO_TARGET if there is none, USAGE for a file."""
+    """Return the real folder of `--path`. Raises Problem: NO_TARGET if it does not exist, USAGE if it is a file."""
     hint = Text("name the folder that holds the package: --path .../site-packages")
     try:
         folder = path.expanduser().resolve(strict=True)
@@ -217,6 +224,7 @@ def _folder(path: Path) -> Path:
 
 
 def _leftover(project: Project, folder: Path) -> Problem:
+    """Return the problem that a package folder has no `__init__.py`, or that it cannot be searched."""
     try:
         sources.there(folder / "__init__.py")
     except Problem as problem:  # a finder takes a folder that it may not search for one without the file
@@ -227,7 +235,7 @@ def _leftover(project: Project, folder: Path) -> Problem:
 
 
 def _nothing(project: Project, place: _Place, projects: Sequence[Project]) -> str:
-    """Say that the package is not there, what contradicts that (metadata of an editable install, say), and what is."""
+    """Return a text that `place` lacks the package, which metadata says otherwise, and which targets are there."""
     text = Text("no {package}", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:
         text = Text("no {package}, although {folder} is there", project.package, distribution.folder)
@@ -241,6 +249,7 @@ def _nothing(project: Project, place: _Place, projects: Sequence[Project]) -> st
 
 
 def _mismatch(target: Target, expected: str, again: Callable[[str], str]) -> Problem:
+    """Return the problem that the target's version is not the expected one, or is unknown."""
     name, version = target.project.name, target.version
     cause, right = Text("{name} is {version} here, not {expected}", name, version, expected), f"{name}=={version}"
     if not version:
@@ -254,7 +263,7 @@ def _mismatch(target: Target, expected: str, again: Callable[[str], str]) -> Pro
 
 
 def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
-    """Say that this is no target, and which one is meant: by its name, or that of a build for another device."""
+    """Return the problem that `name` is no target, with the closest known name or the right syntax as a hint."""
     import difflib  # noqa: PLC0415  (1 ms, only where a name is wrong)
 
     names = {
@@ -280,7 +289,7 @@ def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
 
 
 def _no_version(text: str, version: str, project: Project) -> Problem:
-    """Say that this is no version, and the newest release that begins alike: 0.6.1 for ``0.6.*``."""
+    """Return the problem that `version` is no version; the hint has the newest release with the same start."""
     name, begin = project.name, re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
     alike = [release for release in project.releases if release.startswith(begin)] or project.releases
     like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"

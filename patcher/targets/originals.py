@@ -12,7 +12,7 @@ from patcher.targets.target import Target
 
 
 def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None:
-    """Say what contradicts that ``pristine`` are the original bytes of ``path``; None if nothing does or knows."""
+    """Return a warning if the wheel's RECORD or git's HEAD has other bytes for `path` than `pristine`; else None."""
     if target.version_from.endswith(".dist-info"):
         recorded = _recorded(target, path)
         # Not by base64, which nothing else of `apply` loads.

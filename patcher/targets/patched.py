@@ -16,12 +16,11 @@ from patcher.targets.target import Discovery, Target, within
 
 
 class PatchedRoot(NamedTuple):
-    """One root with patches.
+    """Root with patches.
 
-    ``records`` are the wanted ones: those of the store, and one without a date for each patch whose marks stand in a
-    file while the store does not know it. ``files`` are those that exist and may carry marks, ``pending`` says that
-    a run was interrupted here. ``mirror`` is as that of a `Target`. ``broken`` has a Problem (FOREIGN_EDIT) for each
-    file in which marks of ours do not pair, while no store knows what they were.
+    `records` come from the store; a patch known only by its marks has a record without a date. `files` exist and may
+    carry marks. `pending` means that a run was interrupted. `mirror` is as in `Target`. `broken` has a Problem
+    (FOREIGN_EDIT) for each file whose marks do not pair and whose original no store has.
     """
 
     path: Path
@@ -34,11 +33,11 @@ class PatchedRoot(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """The folder in which the files below the root are read."""
+        """Folder to read the root's files in: the root itself, or its copy below `mirror`."""
         return within(self.mirror, self.path)
 
     def read(self, path: PurePosixPath) -> bytes | None:
-        """The bytes of a file below the root, None where it is gone."""
+        """Return the bytes of a file below the root, None if it does not exist. Raises Problem for other errors."""
         try:
             return store_files.behind(self.folder / path)
         except (FileNotFoundError, NotADirectoryError):
@@ -47,16 +46,16 @@ class PatchedRoot(NamedTuple):
             raise failed(error) from None
 
     def backup(self, path: PurePosixPath) -> bytes | None:
-        """The bytes of a file before the first patch, None where there is no good backup."""
+        """Return the bytes of a file from before the first patch, None without a good backup."""
         data = self.read(path)
         return None if data is None else StoreFolder(self.folder).compare(path, data)[0]
 
     def marked(self) -> dict[str, bytes]:
-        """The files in which something of ours stands, and their bytes."""
+        """Return the bytes of each file, by path, that contains the bytes "rlpatch"."""
         return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b"rlpatch" in data}
 
     def states(self, record: Record) -> list[FileState]:
-        """Return how the files of one of the records stand today."""
+        """Return the current state of each file of a record, compared with the store."""
         states, store = [], StoreFolder(self.folder)
         for path in map(PurePosixPath, record.files):
             data = self.read(path)
@@ -66,9 +65,9 @@ class PatchedRoot(NamedTuple):
 
 
 def patched(discovery: Discovery, names: Collection[str] = ()) -> list[PatchedRoot]:
-    """Return every root of a discovery that holds patches of the targets ``names`` (none: of any).
+    """Return the roots of a discovery with patches of the targets `names` (none: any), pending runs or broken marks.
 
-    Raises Problem(ENVIRONMENT) for a store or a file that cannot be read.
+    Raises Problem (ENVIRONMENT) for a store or a file that cannot be read.
     """
     paths = dict.fromkeys([*discovery.stores, *(target.root for target in discovery.targets)])
     roots = (_root(path, discovery, names) for path in paths)
@@ -76,7 +75,7 @@ def patched(discovery: Discovery, names: Collection[str] = ()) -> list[PatchedRo
 
 
 def _root(path: Path, discovery: Discovery, names: Collection[str]) -> PatchedRoot:
-    """Return the root at ``path`` with its patches of ``names``: those of its store, and those of marks alone."""
+    """Return the root at `path` with its patches of `names`, both those in the store and those known by marks."""
     targets = tuple(target for target in discovery.targets if target.root == path)
     folder = within(discovery.mirror, path)
     store = StoreFolder(folder) if path in discovery.stores else None
@@ -91,12 +90,12 @@ def _root(path: Path, discovery: Discovery, names: Collection[str]) -> PatchedRo
 
 
 def _wanted(records: Iterable[Record], targets: Collection[str]) -> tuple[Record, ...]:
-    """Return the records of the ``targets``, all where none is named."""
+    """Return the records whose target is in `targets`, all records if `targets` is empty."""
     return tuple(record for record in records if not targets or record.patch.target in targets)
 
 
 def _unregistered(root: PatchedRoot, names: Collection[str]) -> tuple[list[Record], tuple[Problem, ...]]:
-    """A record for each patch that only its marks tell of, as after `git clean -xdf`, and what marks are broken."""
+    """Return records of patches known only by their marks, as after `git clean -xdf`, and problems of broken marks."""
     marked = root.marked()
     registered = {(record.patch, file) for record in root.records for file in record.files}
     recorded = {file for _, file in registered}

@@ -17,9 +17,10 @@ _SHADOWS = Text("this folder shadows another install")
 
 
 class _WorkTree(NamedTuple):
-    """Whether a root is the project's own checkout, its git state (None: not read, or refused), notes.
+    """Git state of a root; `is_own` is False unless the root is the project's own checkout.
 
-    A package that merely lies inside somebody's repository has other tags than that repository.
+    `state` is None if git was not asked or refused. A package inside somebody's repository is not its own checkout: the
+    tags there are not its versions.
     """
 
     is_own: bool = False
@@ -28,10 +29,10 @@ class _WorkTree(NamedTuple):
 
 
 def target(project: Project, package: Path, found_by: str, search: Sequence[str], git: bool) -> Target:
-    """The target that the package folder ``package`` is.
+    """Return the target for the package folder `package`, as Python or the user names it.
 
-    In: the folder as Python or the user names it; how it was found; ``search``, the folders in which metadata of an
-    editable install may lie; ``git``, whether git may be asked. Raises: Problem(ENVIRONMENT) if it cannot be patched.
+    `found_by` is for messages. `search` are folders that may hold metadata of an editable install. `git` allows git
+    calls. Raises Problem (ENVIRONMENT) if the package cannot be patched.
     """
     sources.refuse_other_forms(package / "__init__.py")
     root, notes = _root(project, package)
@@ -58,13 +59,13 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
 
 
 def distributions(project: Project, folders: Iterable[Path]) -> list[Distribution]:
-    """The dist-info folders of the project in ``folders``."""
+    """Return the dist-info folders of the project in `folders`."""
     names, package = project.distributions, project.package
     return [distribution for folder in folders for distribution in versions.distributions(folder, names, package)]
 
 
 def _stands_for(root: Path, distribution: Distribution) -> bool:
-    """Whether a dist-info elsewhere is that of an editable install of ``root``."""
+    """Tell whether a dist-info in another folder belongs to an editable install of `root`."""
     if distribution.checkout is None:
         return distribution.folder.parent != root and distribution.lists_package is False
     folder = distribution.checkout.resolve()
@@ -72,10 +73,10 @@ def _stands_for(root: Path, distribution: Distribution) -> bool:
 
 
 def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
-    """The real folder that holds the package, and what to say if links led there.
+    """Return the real folder that holds the package, and a note if links led to it.
 
-    In a strict editable install and where a link leads into a checkout that is the source; where links lead
-    into an installer's cache, which other environments share, it stays the folder of the links.
+    Links into a source checkout are followed. Links into an installer's cache, which other environments share, are not.
+    Raises Problem (ENVIRONMENT) for a dangling link.
     """
     init = package / "__init__.py"
     try:
@@ -100,7 +101,7 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
 
 
 def _is_cache(project: Project, linked: Path, here: Path) -> bool:
-    """Whether ``linked`` is where an installer keeps wheels: unpacked with metadata, or marked as a cache."""
+    """Tell whether `linked` belongs to an installer's cache, by metadata on both sides or a CACHEDIR.TAG."""
     if distributions(project, [linked]) and distributions(project, [here]):
         return True
     tagged = any((folder / "CACHEDIR.TAG").is_file() for folder in (linked, *linked.parents))
@@ -108,6 +109,7 @@ def _is_cache(project: Project, linked: Path, here: Path) -> bool:
 
 
 def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
+    """Return the git state of `root`, with a note on the commit or why git refused; `git` False skips git."""
     top = checkout.top_of(root)
     if top is None or (top / project.checkout).resolve() != root:
         return _WorkTree()

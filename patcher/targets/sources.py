@@ -12,9 +12,9 @@ _AGAIN = Text("install the project again: the file belongs to its release")
 
 
 def there(file: Path) -> bool:
-    """Whether the module ``file`` is there, also in a form that `read` refuses.
+    """Tell whether the module `file` exists, also as a compiled module, which `read` refuses.
 
-    Raises: Problem(ENVIRONMENT) if its folder may not be searched, so that nobody can tell.
+    Raises Problem (ENVIRONMENT) if its folder may not be searched.
     """
     try:
         os.lstat(file)
@@ -26,10 +26,10 @@ def there(file: Path) -> bool:
 
 
 def read(file: Path) -> bytes:
-    """The bytes of the module ``file``.
+    """Return the bytes of the module `file`.
 
-    Raises: Problem(ENVIRONMENT) if Python would load something else (see `refuse_other_forms`) or if the file
-    cannot be read; Problem(STRUCTURE) if there is no such module.
+    Raises Problem: STRUCTURE if it does not exist, ENVIRONMENT if it cannot be read or Python would load another file
+    (`refuse_other_forms`).
     """
     refuse_other_forms(file)
     try:
@@ -67,7 +67,7 @@ def refuse_other_forms(file: Path) -> None:
 
 
 def text(file: Path) -> str | None:
-    """The text of a file that tells of a package; None where it cannot be read."""
+    """Return the text of a metadata file, None if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -75,7 +75,7 @@ def text(file: Path) -> str | None:
 
 
 def entries(folder: Path) -> list[str]:
-    """The names in a folder, none if it cannot be listed."""
+    """Return the names in a folder, [] if it cannot be listed."""
     try:
         return os.listdir(folder)  # noqa: PTH208  (names only: site-packages has thousands of them)
     except OSError:
@@ -83,7 +83,7 @@ def entries(folder: Path) -> list[str]:
 
 
 def _compiled(file: Path) -> list[Path]:
-    """The forms of the module that are no source: extensions, and bytecode where the source is missing."""
+    """Return the extension modules with the name of `file`, and its bytecode if the source is missing."""
     names = [name for name in entries(file.parent) if name.partition(".")[0] == file.stem]
     extensions = [name for name in names if name.endswith(_EXTENSIONS)]
     alone = [] if file.name in names else [name for name in names if name == f"{file.stem}.pyc"]

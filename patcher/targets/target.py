@@ -10,14 +10,13 @@ from patcher.targets import sources
 
 
 class Project(NamedTuple):
-    """An upstream project, declared by ``patches``; the engine knows none by name.
+    """Upstream project that can be patched, declared in `patches`.
 
-    ``name`` is what the user types, ``package`` what Python imports, ``distributions`` the names under which
-    the same package is published, ``checkout`` where the package lies in a git checkout (``""``: at the top);
-    ``version_files`` are text files below the root that hold just the version, and ``files`` those in which
-    patches may stand, by any release. ``placeholders`` are versions that its metadata bears whatever the release,
-    ``releases`` those that were published, as far as they are known, oldest first. What the package index has under the
-    name of a project that is not ``on_index``, if anything, is something else.
+    `name` is what the user types, `package` what Python imports, `distributions` the names under which it is published,
+    `checkout` the package's folder in a git checkout ("" for the top). `version_files` are text files below the root
+    with just the version; `files` are those that any release may have patched. `placeholders` are versions that the
+    metadata has in every release; `releases` are the known published releases, oldest first. If `on_index` is False,
+    the package index may have another project with this name.
     """
 
     name: str
@@ -32,13 +31,13 @@ class Project(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A project that is there.
+    """Installed project.
 
-    ``version`` is as reported (``""`` if nothing says), ``root`` the real folder that holds the package,
-    ``installed_as`` one of wheel, editable, checkout, unpacked; ``version_from`` and ``found_by`` say how that is
-    known; ``search`` are the folders along which its environment imports, and ``prefix`` is where that lies, as far as
-    they are known. Of a target on another machine, ``mirror`` is the folder here below which a copy of its files lies.
-    ``ahead`` has the bytes of files for which there is a plan already, of another patch in the same command.
+    `version` is as reported ("" if unknown), `root` the real folder that holds the package, `installed_as` one of
+    wheel, editable, checkout, unpacked. `version_from` and `found_by` say how these are known. `search` is the import
+    path of its environment, `prefix` that environment's folder, as far as known. For a target on another machine,
+    `mirror` is the local folder with a copy of its files. `ahead` has the bytes of files that another plan of the same
+    command has changed.
     """
 
     project: Project
@@ -55,30 +54,32 @@ class Target(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """The folder in which the files below the root are read."""
+        """Folder to read the root's files in: the root itself, or its copy below `mirror`."""
         return within(self.mirror, self.root)
 
     def beside(self, package: str) -> bool:
-        """Whether ``package`` lies in the same environment."""
+        """Tell whether `package` is installed in the same environment."""
         return any((folder / package).is_dir() for folder in (self.folder, *self.search))
 
     def exists(self, path: PurePosixPath) -> bool:
-        """Whether the module ``path`` (relative to the root) is there, also in a form that `read` refuses."""
+        """Tell whether the module `path`, relative to the root, exists, also compiled, which `read` refuses."""
         return sources.there(self.folder / path)
 
     def read(self, path: PurePosixPath) -> bytes:
-        """The bytes of the module ``path``, relative to the root.
+        """Return the bytes of the module `path`, relative to the root, as earlier plans of this command leave it.
 
-        Raises: Problem(ENVIRONMENT) if Python would load something else than this file (an extension module,
-        a package of the same name), or if it cannot be read; Problem(STRUCTURE) if there is no such module.
+        Raises Problem: STRUCTURE if it does not exist, ENVIRONMENT if it cannot be read or Python would load another
+        file, such as an extension module.
         """
         planned = self.ahead.get(path) if self.ahead else None
         return sources.read(self.folder / path) if planned is None else planned
 
 
 class Discovery(NamedTuple):
-    """Everything found: the targets, the roots that hold a ``.rlpatch`` (also of packages that are gone), the
-    projects that are there but cannot be patched, and where was searched. ``mirror`` is as that of a `Target`.
+    """Result of a search.
+
+    `targets` are installed, `stores` are roots with a `.rlpatch` folder (also without the package), `problems` concern
+    projects that cannot be patched, `searched` names the places. `mirror` is as in `Target`.
     """
 
     targets: tuple[Target, ...]
@@ -89,7 +90,7 @@ class Discovery(NamedTuple):
 
     @property
     def may_be_patched(self) -> bool:
-        """Whether there is a store, or a file that something of rlpatch's stands in, or that cannot be read."""
+        """Whether there is a store, or a file that mentions rlpatch or cannot be read."""
         return bool(self.stores) or any(
             _may_be_marked(within(self.mirror, target.root) / file)
             for target in self.targets
@@ -98,6 +99,7 @@ class Discovery(NamedTuple):
 
 
 def _may_be_marked(file: Path) -> bool:
+    """Tell whether a file mentions rlpatch; True if it exists but cannot be read."""
     try:
         return b"rlpatch" in file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -107,5 +109,5 @@ def _may_be_marked(file: Path) -> bool:
 
 
 def within(mirror: Path | None, path: Path) -> Path:
-    """Return the path to read for ``path``: itself, or for one of another machine its copy below ``mirror``."""
+    """Return `path`, or its copy below `mirror` for a path on another machine."""
     return mirror / path.relative_to(path.anchor) if mirror else path

@@ -27,17 +27,17 @@ _PLAIN = re.compile(r"\d+(\.\d+)+(rc\d+)?(\.post\d+)?", re.ASCII)
 
 
 class Source(NamedTuple):
-    """A version, as written, and what says so: ``vllm_ascend/_version.py``."""
+    """Version as written, and the file or tag that states it, such as `vllm_ascend/_version.py`."""
 
     version: str
     says: str
 
 
 class Distribution(NamedTuple):
-    """A ``*.dist-info`` folder: what it says; whether RECORD lists the package (None: there is no RECORD).
+    """Metadata of a `*.dist-info` folder.
 
-    ``checkout`` is the folder that an editable install stands for; ``installed`` is False for a wheel that
-    was only unpacked.
+    `lists_package` tells whether RECORD lists the package (None: no RECORD), `checkout` is the source folder of an
+    editable install, `installed` is False for a wheel that was only unpacked.
     """
 
     folder: Path
@@ -48,9 +48,10 @@ class Distribution(NamedTuple):
 
 
 class Checkout(NamedTuple):
-    """A git work tree: its commit ("" before the first), a version tag at HEAD, and the nearest one below HEAD.
+    """State of a git work tree.
 
-    ``version`` is what these two say: commits after v0.11.0rc1 are 0.11.0rc2.devN, as setuptools-scm has it.
+    `head` is the commit ("" before the first), `tag` the version tag at HEAD, `near` the nearest one below HEAD,
+    `version` what follows: commits after v0.11.0rc1 are 0.11.0rc2.devN, as in setuptools-scm.
     """
 
     head: str
@@ -60,12 +61,12 @@ class Checkout(NamedTuple):
 
 
 def normalise(name: str) -> str:
-    """The one spelling of a distribution's name: VLLM_Ascend is vllm-ascend (PEP 503)."""
+    """Return the normal form of a distribution's name (PEP 503): vllm-ascend for VLLM_Ascend."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def understood(text: str) -> Version | None:
-    """The version that ``text`` means, None if it is none, or if nobody here can tell."""
+    """Return the parsed version, None if `text` is no version or packaging is not installed."""
     try:
         from packaging.version import Version  # 12 ms, not for --help
     except ImportError:  # a bundle goes without it, and needs versions for words alone
@@ -77,12 +78,12 @@ def understood(text: str) -> Version | None:
 
 
 def valid(text: str) -> bool:
-    """Whether ``text`` is a version, as far as anybody here can tell."""
+    """Tell whether `text` is a version; without packaging only common forms are recognised."""
     return _PLAIN.fullmatch(text) is not None or understood(text) is not None
 
 
 def holds(present: str, expected: str) -> bool:
-    """Whether ``==wanted`` holds: ``0.11.0rc1+gabc`` is 0.11.0rc1, ``0.11.0rc1.dev3`` is not."""
+    """Tell whether `present` satisfies `==expected`: 0.11.0rc1+gabc is 0.11.0rc1, 0.11.0rc1.dev3 is not."""
     if present == expected:
         return True
     have, want = understood(present), understood(expected)
@@ -92,7 +93,7 @@ def holds(present: str, expected: str) -> bool:
 
 
 def lies(version: str) -> bool:
-    """Whether a version names no release: not a version, 0.0.0, a build without tags, ``+empty``."""
+    """Tell whether a version names no real release: unparsable, 0.0.0, a build without tags, or `+empty`."""
     if _PLAIN.fullmatch(version) and re.search(r"^[\d.]*[1-9]", version):
         return False
     have = understood(version)
@@ -104,7 +105,7 @@ def lies(version: str) -> bool:
 
 
 def distribution_name(entry: str) -> str:
-    """The normalised name in ``vllm_ascend-0.11.0rc1.dist-info`` and the like, else ``""``."""
+    """Return the normalised name in `vllm_ascend-0.11.0rc1.dist-info` or an `.egg-info`, "" for any other entry."""
     stem, _, suffix = entry.rpartition(".")
     if suffix not in ("dist-info", "egg-info"):
         return ""
@@ -112,22 +113,23 @@ def distribution_name(entry: str) -> str:
 
 
 def distributions(folder: Path, names: Iterable[str], package: str) -> list[Distribution]:
-    """The dist-info folders in ``folder`` of any of the distributions ``names``, sorted by name."""
+    """Return the dist-info folders in `folder` of any of the distributions `names`, sorted by name."""
     normalised = {normalise(name) for name in names}
     infos = sorted(entry for entry in sources.entries(folder) if entry.endswith(".dist-info"))
     return [_distribution(folder / entry, package) for entry in infos if distribution_name(entry) in normalised]
 
 
 def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[Distribution | None, tuple[Note, ...]]:
-    """The distribution that a package belongs to, of several that claim its name, and what to say about it.
+    """Return the distribution that owns a package (None without candidates), and a note if several claim it.
 
-    A crashed uninstall leaves dist-info folders behind: one that lists the package beats one that does not,
-    then the one that agrees with the package's own files, then the youngest.
+    Leftovers of crashed uninstalls lose: first counts whether RECORD lists the package, then agreement with `literal`,
+    the version in the package's files, then the newest folder wins.
     """
     if len(candidates) < 2:
         return next(iter(candidates), None), ()
 
     def trust(candidate: Distribution) -> tuple[int, bool, int]:
+        """Return the sort key of a candidate; the most trusted is the largest."""
         listed = {True: 2, None: 1, False: 0}[candidate.lists_package]
         agrees = literal is not None and holds(literal.version, candidate.source.version)
         return listed, agrees, candidate.folder.stat().st_mtime_ns
@@ -139,7 +141,7 @@ def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[
 
 
 def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
-    """Return what PKG-INFO at the root of an unpacked sdist says, or that of an egg-info beside the package."""
+    """Return the version in PKG-INFO at `root` or in an `.egg-info` there; None if neither has one for `names`."""
     normalised = {normalise(name) for name in names}
     eggs = sorted(e for e in sources.entries(root) if e.endswith(".egg-info") and distribution_name(e) in normalised)
     for file in ("PKG-INFO", *(f"{egg}/PKG-INFO" for egg in eggs), *eggs):
@@ -150,7 +152,10 @@ def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
 
 
 def from_files(root: Path, package: str, more: Iterable[str] = ()) -> Source | None:
-    """Return what the package's files say, the first that is no lie; ``more`` are text files with just a version."""
+    """Return the version in the package's files, preferably a real release; None if no file has one.
+
+    `more` are text files below `root` with just a version.
+    """
     written = list(_written(root, package, more))
     return next((source for source in written if not lies(source.version)), written[0] if written else None)
 
@@ -158,10 +163,10 @@ def from_files(root: Path, package: str, more: Iterable[str] = ()) -> Source | N
 def decide(
     recorded: Iterable[Source | None], git: Checkout | None, placeholders: Sequence[str] = ()
 ) -> tuple[Source, tuple[Note, ...]]:
-    """The source to believe, of ``recorded`` in the order of trust and of git; and notes on the others.
+    """Return the version to believe, and a note on each source that disagrees.
 
-    A tag at HEAD beats all; what is older than the nearest tag below HEAD was written before the checkout
-    moved; ``placeholders`` are versions that the metadata bears whatever the release.
+    `recorded` is in order of trust. A git tag at HEAD beats all; sources older than the nearest tag below HEAD come
+    last. `placeholders` are versions to ignore.
     """
     sources_found = [source for source in recorded if source is not None]
     ranked = _ranked([source for source in sources_found if source.version not in placeholders], git)
@@ -185,7 +190,7 @@ def decide(
 
 
 def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
-    """The sources and what git says, most trusted first."""
+    """Return the sources and git's version, most trusted first."""
     if git is None or not git.version:
         return recorded
     if git.tag:
@@ -197,6 +202,7 @@ def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
 
 
 def _headers(path: Path) -> dict[str, str]:
+    """Return the "name" and "version" headers of a metadata file; missing ones are left out."""
     fields: dict[str, str] = {}
     for line in (sources.text(path) or "").partition("\n\n")[0].splitlines():
         key, colon, value = line.partition(":")
@@ -206,6 +212,7 @@ def _headers(path: Path) -> dict[str, str]:
 
 
 def _distribution(folder: Path, package: str) -> Distribution:
+    """Read the metadata in a dist-info folder for the package `package`."""
     version = _headers(folder / "METADATA").get("version") or folder.name[: -len(".dist-info")].rpartition("-")[2]
     return Distribution(
         folder=folder,
@@ -223,7 +230,7 @@ def _lists(record: Path, package: str) -> bool | None:
 
 
 def _editable(direct_url: Path) -> Path | None:
-    """The folder that the installer's direct_url.json (PEP 610) names, if the install is editable."""
+    """Return the source folder in direct_url.json (PEP 610) of an editable install, None for any other install."""
     if not direct_url.is_file():
         return None
     import json  # noqa: PLC0415  (most installs are from an index)
@@ -238,6 +245,7 @@ def _editable(direct_url: Path) -> Path | None:
 
 
 def _written(root: Path, package: str, more: Iterable[str]) -> Iterator[Source]:
+    """Yield the versions assigned in the package's modules, then those in the text files `more`."""
     for name, attributes in _ATTRIBUTES.items():
         match = re.search(_LITERAL % attributes, sources.text(root / package / name) or "", re.MULTILINE)
         if match:

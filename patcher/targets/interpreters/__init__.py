@@ -20,14 +20,14 @@ _HINT = Text("name a Python: --python /path/to/bin/python")
 
 
 class Package(NamedTuple):
-    """A package that an interpreter would import: ``origin`` is None for a folder without ``__init__.py``."""
+    """Package that an interpreter would import; `origin` is None for a folder without `__init__.py`."""
 
     origin: str | None
     locations: tuple[str, ...]
 
 
 class Environment(NamedTuple):
-    """One interpreter: its name for messages, its ``sys.prefix``, its search path, the packages it finds."""
+    """Interpreter: its name for messages, its `sys.prefix`, its import path, and the packages found on it."""
 
     name: str
     prefix: str
@@ -36,7 +36,7 @@ class Environment(NamedTuple):
 
 
 def running(packages: Sequence[str]) -> Environment:
-    """The interpreter that runs rlpatch, read in this process, because a second one costs 40 ms."""
+    """Return the environment of the running interpreter, without starting a process."""
     path = [entry for entry in sys.path if entry]
     as_module = getattr(sys.modules.get("__main__"), "__spec__", None)
     if as_module and path and os.path.realpath(path[0]) == os.path.realpath(Path.cwd()):
@@ -51,11 +51,11 @@ def running(packages: Sequence[str]) -> Environment:
 
 
 def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S) -> Environment:
-    """The environment of another interpreter.
+    """Start another interpreter and return its environment.
 
-    In: a path to an executable, to the folder of an environment, or a name on PATH; the packages to look for;
-    what to call it in messages. Raises: Problem(USAGE) if there is no such program or it is no Python, and
-    Problem(ENVIRONMENT) if it does not answer.
+    `exe` is an executable, an environment's folder or a name on PATH, `packages` are those to look for, `name` is for
+    messages, `timeout` is in seconds. Raises Problem: USAGE if there is no such program or it is no Python, ENVIRONMENT
+    if it does not answer.
     """
     import json  # noqa: PLC0415
 
@@ -71,7 +71,7 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
 
 
 def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Environment]:
-    """The running interpreter and `more_interpreters`; what does not answer goes to ``searched``."""
+    """Yield the environments of the running interpreter and `more_interpreters`; add failures to `searched`."""
     yield running(packages)
     for name, exe in more_interpreters():
         try:
@@ -81,7 +81,7 @@ def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Envir
 
 
 def more_interpreters() -> Iterator[tuple[str, str]]:
-    """The environments to look at after the running one, as (name for messages, program)."""
+    """Yield (name for messages, program) of $VIRTUAL_ENV, $CONDA_PREFIX and python3, without duplicates."""
     from shutil import which  # noqa: PLC0415
 
     prefixes = {os.path.realpath(sys.prefix)}
@@ -101,9 +101,9 @@ def _packages(specs: dict[str, dict[str, Any]]) -> dict[str, Package]:
 
 
 def executable(exe: str) -> str:
-    """The path of an interpreter that was named by its path, its environment's folder, or as it is called on PATH.
+    """Return the path of an interpreter given by its path, its environment's folder or its name on PATH.
 
-    Raises: Problem(USAGE) if there is no such program.
+    Raises Problem (USAGE) if there is no such program.
     """
     from shutil import which  # noqa: PLC0415
 
@@ -122,7 +122,10 @@ def executable(exe: str) -> str:
 
 
 def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
-    """Exit code, stdout and stderr of the program with the text of ``locate``."""
+    """Run `locate` in the program; return exit code, stdout and stderr.
+
+    Raises Problem: ENVIRONMENT after `timeout` seconds, USAGE if the program cannot be started.
+    """
     import signal  # noqa: PLC0415
     import subprocess  # noqa: PLC0415
 
@@ -156,6 +159,7 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
 
 
 def _no_answer(program: str, code: int, text: str) -> Problem:
+    """Return the problem that a program is too old a Python, failed, or is no Python; `text` is its output."""
     last = text.splitlines()[-1].strip() if text else Text("it printed nothing")
     if last.startswith("SyntaxError"):
         cause = Text("the interpreter is older than Python 3.7")

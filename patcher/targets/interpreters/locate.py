@@ -16,10 +16,10 @@ MARKER = "<<rlpatch-locate>>"
 
 
 def locate(names: list[str], path: list[str]) -> dict[str, dict[str, Any]]:
-    """Return those of the packages ``names`` that the finders of this interpreter know, searched along ``path``.
+    """Return where this interpreter finds each of the packages `names` along `path`; missing ones are left out.
 
-    Out: per name its ``origin`` (None for a folder without ``__init__.py``) and its ``locations`` (empty for
-    a single module). For a top-level name a finder imports nothing.
+    An entry has "origin" (None for a folder without `__init__.py`) and "locations" (empty for a single module). Nothing
+    is imported.
     """
     packages = {}
     for name in names:
@@ -31,6 +31,7 @@ def locate(names: list[str], path: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _spec(name: str, path: list[str]) -> Any:
+    """Return the import spec of a top-level name, searched along `path`; None if no finder has it."""
     for finder in list(sys.meta_path):
         try:
             # The hooks of editable installs are finders of their own; only that for sys.path takes our path.
@@ -43,7 +44,7 @@ def _spec(name: str, path: list[str]) -> Any:
 
 
 def main() -> None:
-    """Answer for the names on the command line, as JSON behind the marker on stdout."""
+    """Locate the packages named on the command line; print JSON after `MARKER` to stdout."""
     import json  # noqa: PLC0415  (rlpatch itself, which calls `locate`, needs none)
 
     # `-c` puts '' first: the working directory would shadow what is installed.
