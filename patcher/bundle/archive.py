@@ -22,7 +22,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def build(bundle: Bundle) -> bytes:
-    """Return the whole file; the same for the same plans, whenever and wherever it is built."""
+    """Return the bytes of a bundle, a zip that Python runs; equal plans give equal bytes."""
     stream = io.BytesIO(b"#!/usr/bin/env python3\n")
     stream.seek(0, io.SEEK_END)
     with zipfile.ZipFile(stream, "w") as archive:
@@ -34,6 +34,7 @@ def build(bundle: Bundle) -> bytes:
 
 
 def _members(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the bytes of each file in a bundle."""
     root = Path(patcher.__file__).parent
     yield "__main__.py", (root / "bundle" / "start.py").read_bytes()
     yield f"patcher/bundle/{NAME}", text_of(bundle)
@@ -44,6 +45,7 @@ def _members(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
 
 
 def _is_bundle(path: Path) -> bool:
+    """Tell whether a file is a zip with a bundle's plans; False if it cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive:  # a wheel is one, too, and so is much else
             return f"patcher/bundle/{NAME}" in archive.namelist()
@@ -52,9 +54,9 @@ def _is_bundle(path: Path) -> bool:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Put the file at ``path``, executable, in one step.
+    """Write `content` to `path` atomically and make it executable.
 
-    Raises Problem: USAGE where something lies there that is no such file, ENVIRONMENT where it cannot be written.
+    Raises Problem: USAGE if `path` is a folder or a file that is no bundle, ENVIRONMENT if it cannot be written.
     """
     if path.is_dir() or (path.exists() and not (path.is_file() and _is_bundle(path))):
         what = "a folder" if path.is_dir() else Text("a file that is not a bundle")

@@ -17,7 +17,7 @@ from patcher.targets.target import Target
 
 
 class FittedPlan(NamedTuple):
-    """A plan and its edit of a target; ``replaces`` is the record of the same patch with other options."""
+    """Plan of a bundle and its edit of a target; `replaces` is the record of the same patch with other options."""
 
     plan: BundledPlan
     target: Target
@@ -26,15 +26,15 @@ class FittedPlan(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether a file or its record would change."""
+        """Whether applying changes a file or the record."""
         return bool(self.edit.add) or any(change.before != change.after for change in self.edit.changes)
 
 
 def fit(bundle: Bundle, target: Target) -> FittedPlan:
-    """Return the plan of ``bundle`` whose files ``target`` has, apart from lines that rlpatch inserted.
+    """Return the plan of `bundle` made for the files that `target` has, ignoring lines that rlpatch inserted.
 
-    Raises Problem: VERSION for a release that the bundle was not made for, FOREIGN_EDIT where somebody has changed a
-    file, or another patch stands in it, and what reading the file or the registry raises.
+    Raises Problem: VERSION for a release without a plan, FOREIGN_EDIT if somebody changed a file or it has another
+    patch, and the problems of reading files and the store.
     """
     plans = [plan for plan in bundle.plans if plan.patch.target == target.project.name]
     same = [plan for plan in plans if _public(plan.version) == _public(target.version)]
@@ -50,7 +50,7 @@ def _public(version: str) -> str:
 
 
 def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
-    """Return the change of a file, None where it is not the one that was planned for."""
+    """Return the change of a file; None if it is missing or differs from the file that was planned for."""
     path = PurePosixPath(file.path)
     if not target.exists(path):
         return None
@@ -62,6 +62,7 @@ def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
 
 
 def _planned(plan: BundledPlan, target: Target, changes: Sequence[Change], tool: str) -> FittedPlan:
+    """Return the edit that applies a plan; it also takes an earlier patch's lines out of files that the plan lacks."""
     files = tuple(file.path for file in plan.files)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = Record(plan.patch, target.version or plan.version, plan.options, files, now, tool)
@@ -81,6 +82,7 @@ def _read(target: Target, path: PurePosixPath) -> bytes | None:
 
 
 def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Target) -> Problem:
+    """Return the problem that explains why no plan fits: another patch, another release, or a changed file."""
     name, made_for = target.project.name, " and ".join(plan.version for plan in plans)
     unfit = [(plan, file) for plan in same or plans for file in plan.files if not _change(file, plan.patch, target)]
     for plan, file in unfit:

@@ -34,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command line; return the exit code, as `patcher.messages.errors` has it."""
+    """Run the command line of a bundle (None: that of the process), print the report, and return the exit code."""
     typed = list(sys.argv[1:] if words is None else words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -54,6 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(bundle: plans.Bundle, options: argparse.Namespace) -> CommandResult:
+    """Run the chosen command on this machine; by default look in the running interpreter's environment."""
     python = options.python or (None if options.path else sys.executable)
     typed = {"--path": options.path, "--python": options.python}
     words = tuple(word for name, value in typed.items() if value for word in (name, str(value)))
@@ -64,6 +65,7 @@ def _run(bundle: plans.Bundle, options: argparse.Namespace) -> CommandResult:
 
 
 def _parser(bundle: plans.Bundle) -> argparse.ArgumentParser:
+    """Return the parser of a bundle's command line; its help lists the plans that the bundle carries."""
     carried = [f"{plan.patch} on {plan.version}: {shlex.join(plan.options)}" for plan in bundle.plans]
     about = "\n  ".join([f"Made by rlpatch {bundle.tool}. It carries:", *carried])
     parser = _Parser(prog=_words(), description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -84,13 +86,13 @@ def _parser(bundle: plans.Bundle) -> argparse.ArgumentParser:
 
 
 def _words() -> str:
-    """Return how this file was started, to be typed again."""
+    """Return the command line that started this bundle, without its arguments."""
     name = Path(sys.executable).name
     return shlex.join([name if shutil.which(name) == sys.executable else sys.executable, sys.argv[0]])
 
 
 def _show(report: CommandResult, options: argparse.Namespace) -> int:
-    """Print the report: for programs as one line, so that those of many machines are a file of JSON lines."""
+    """Print the report, with `--json` as a single line with the host's name, and return the exit code."""
     if options.json:
         line = {"host": os.uname().nodename, **report.envelope()}
         report.raw = json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n"

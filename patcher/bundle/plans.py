@@ -22,7 +22,7 @@ Script = Tuple[Tuple[int, int, str], ...]
 
 
 class FilePlan(NamedTuple):
-    """One file of a release: the digests of its bytes before and after, and the script between them."""
+    """File of a release: digests of its bytes before and after, and the script of edits between them."""
 
     path: str
     before: str
@@ -30,7 +30,7 @@ class FilePlan(NamedTuple):
     script: Script
 
     def applied(self, pristine: bytes) -> bytes:
-        """Return the bytes after, of the ``pristine`` ones. Raises ValueError for another digest than planned."""
+        """Return the patched bytes of the `pristine` file. Raises ValueError if their digest is not as planned."""
         old = lines.split(pristine.decode("utf-8", "surrogateescape"))
         new, position = [], 0
         for first, removed, text in self.script:
@@ -43,9 +43,9 @@ class FilePlan(NamedTuple):
 
 
 class BundledPlan(NamedTuple):
-    """Plan for a release of a target: the patch, its options as they would be typed, and its files.
+    """Plan for a release of a target: patch, options as typed, and files.
 
-    ``summary`` says what is recorded, ``save_path`` where the traces go ("" where the framework knows).
+    `summary` says what is recorded. `save_path` is where the traces go, "" if the framework decides.
     """
 
     patch: PatchId
@@ -57,7 +57,7 @@ class BundledPlan(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """Plans and their projects; ``tool`` is the version of rlpatch that planned them."""
+    """Plans and their projects; `tool` is the version of rlpatch that made them."""
 
     tool: str
     projects: tuple[Project, ...]
@@ -65,7 +65,7 @@ class Bundle(NamedTuple):
 
 
 def planned(path: str, before: bytes, after: bytes) -> FilePlan:
-    """Return the plan that makes ``after`` of ``before``."""
+    """Return the plan that turns `before` into `after` for the file `path`."""
     old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (before, after))
     changes = difflib.SequenceMatcher(None, old, new).get_opcodes()
     script = tuple((i, j - i, "".join(new[k:m])) for tag, i, j, k, m in changes if tag != "equal")
@@ -73,14 +73,14 @@ def planned(path: str, before: bytes, after: bytes) -> FilePlan:
 
 
 def text_of(bundle: Bundle) -> bytes:
-    """Return the bundle as JSON."""
+    """Return the bundle as JSON bytes, without the projects' releases."""
     projects = [project._replace(releases=())._asdict() for project in bundle.projects]
     plans = [{**plan._asdict(), "files": [file._asdict() for file in plan.files]} for plan in bundle.plans]
     return json.dumps({"tool": bundle.tool, "projects": projects, "plans": plans}, indent=0).encode() + b"\n"
 
 
 def read(content: bytes) -> Bundle:
-    """Read a bundle that `text_of` of the same release has written."""
+    """Return the bundle in JSON written by `text_of` of the same release."""
     top = json.loads(content)
     return Bundle(top["tool"], tuple(map(_project, top["projects"])), tuple(map(_plan, top["plans"])))
 

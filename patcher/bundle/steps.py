@@ -26,9 +26,9 @@ _TRIES = 5
 
 
 class Machine(NamedTuple):
-    """A bundle and where it looks for its targets: ``words`` are the options for that, as they were typed.
+    """Bundle and the place where it looks for targets; `words` are the options for this place, as typed.
 
-    ``on_wait`` gets a line for each lock that is waited for.
+    `on_wait` gets a line for each lock that is waited for.
     """
 
     bundle: Bundle
@@ -38,15 +38,15 @@ class Machine(NamedTuple):
     words: tuple[str, ...] = ()
 
     def discover(self) -> Discovery:
-        """Find the targets of the bundle that are there, and every root with a store."""
+        """Return the installed targets of the bundle and every root with a store."""
         return targets.discover(self.bundle.projects, path=self.path, python=self.python, git=False)
 
     def patched(self, discovery: Discovery) -> list[PatchedRoot]:
-        """Return the roots that hold patches of its targets, whoever has applied them."""
+        """Return the roots with patches of the bundle's projects, whether the bundle applied them or not."""
         return patched(discovery, {project.name for project in self.bundle.projects})
 
     def plan(self, discovery: Discovery) -> tuple[list[FittedPlan], tuple[Problem, ...]]:
-        """Return the plan for each target, and what stands in the way of the others."""
+        """Return the plan for each target, and a problem for each project that is missing or does not fit."""
         plans: list[FittedPlan] = []
         problems = [*discovery.problems]
         for project in self.bundle.projects:
@@ -69,7 +69,7 @@ def _absent(project: Project, discovery: Discovery) -> Problem:
 
 @dataclass(frozen=True)
 class PlannedTarget:
-    """A target and what becomes of its files; ``save_path`` None where the framework knows."""
+    """Target with its plan, for JSON; `save_path` is None if the framework decides where traces go."""
 
     target: str
     version: str
@@ -84,18 +84,19 @@ class PlannedTarget:
 
 @dataclass(frozen=True)
 class AppliedBundle:
-    """The result of ``apply``."""
+    """Result of `apply`; `targets` is None after a problem."""
 
     dry_run: bool
     targets: tuple[PlannedTarget, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
 def apply(machine: Machine, *, dry_run: bool) -> CommandResult:
-    """Patch all targets or none; of several machines that see the same folder one does it, and the others find it."""
+    """Patch all targets or none; try again if another machine with the same folder changes files meanwhile."""
     return _repeated(lambda: _apply(machine, dry_run))
 
 
 def _apply(machine: Machine, dry_run: bool) -> CommandResult:
+    """Patch all targets or none, once. Raises Problem (FOREIGN_EDIT) if a file changes after planning."""
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.settle(discovery, machine.on_wait)
     plans, problems = machine.plan(discovery)
@@ -109,14 +110,15 @@ def _apply(machine: Machine, dry_run: bool) -> CommandResult:
 
 
 def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
-    """Take the patches that the bundle knows out of every root, all or nothing; others stay.
+    """Remove the bundle's patches from every root, all or nothing; other patches stay.
 
-    Of several machines that see the same folder one does it, as with `apply`.
+    If another machine with the same folder changes files meanwhile, try again.
     """
     return _repeated(lambda: _revert(machine, dry_run))
 
 
 def _revert(machine: Machine, dry_run: bool) -> CommandResult:
+    """Remove the bundle's patches once. Raises Problem (FOREIGN_EDIT) if a file changes after planning."""
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.settle(discovery, machine.on_wait)
     removals, removal_step = _removals(machine, discovery)
@@ -134,7 +136,7 @@ def _revert(machine: Machine, dry_run: bool) -> CommandResult:
 
 
 def _removals(machine: Machine, discovery: Discovery) -> tuple[list[Removal], StepResult]:
-    """Return what takes the patches of the bundle out; the step names patches that stay, and roots that refuse."""
+    """Return the removals of the bundle's patches; the step has a line for each patch that stays, and the problems."""
     carried = {plan.patch for plan in machine.bundle.plans}
     removals, step = [], StepResult()
     for root in machine.patched(discovery):
@@ -150,7 +152,7 @@ def _removals(machine: Machine, discovery: Discovery) -> tuple[list[Removal], St
 
 
 def _repeated(attempt: Callable[[], CommandResult]) -> CommandResult:
-    """Return the result of ``attempt``, made again where another process has changed a file since it was planned."""
+    """Return `attempt()`, called up to `_TRIES` times while it raises Problem (FOREIGN_EDIT)."""
     for _ in range(_TRIES - 1):
         try:
             return attempt()
@@ -168,7 +170,7 @@ def _carry_out(machine: Machine, planned_edits: Sequence[Edit], verb: str, *, dr
 
 @dataclass(frozen=True)
 class TargetState:
-    """State of a target: as released, patched, patched otherwise, interrupted or other."""
+    """State of a target: "as released", "patched", "patched otherwise", "interrupted" or "other"."""
 
     target: str
     version: str
@@ -179,14 +181,14 @@ class TargetState:
 
 @dataclass(frozen=True)
 class BundleStatus:
-    """The result of ``status``."""
+    """Result of `status`."""
 
     targets: tuple[TargetState, ...]
     patches: tuple[PatchPayload, ...]
 
 
 def status(machine: Machine) -> CommandResult:
-    """Show what is patched, by whomever, and whether each target is as this bundle makes it."""
+    """Report the state of each target compared with this bundle, and all patches in its projects."""
     discovery = machine.discover()
     step = StepResult.noted([problem.note for problem in discovery.problems], "warning")
     states = []
@@ -207,7 +209,7 @@ def status(machine: Machine) -> CommandResult:
 
 
 def _state(machine: Machine, target: Target) -> tuple[str, str]:
-    """Return the state of a target, and a detail of it ("" for none)."""
+    """Return the state of a target and its detail: a command line, a cause, options, or "" for none."""
     if StoreFolder(target.root).journal() is not None:
         return "interrupted", CommandLine("recover", *machine.words)
     try:
@@ -220,7 +222,10 @@ def _state(machine: Machine, target: Target) -> tuple[str, str]:
 
 
 def diff(machine: Machine, *, planned: bool) -> CommandResult:
-    """Show the diff from pristine to patched of what is applied, or with ``planned`` of what would be."""
+    """Return a diff from unpatched to patched files: of applied patches, or with `planned` of the bundle's plans.
+
+    Raises Problem (USAGE) if the files are below several roots.
+    """
     discovery = machine.discover()
     files: Files = {}
     problems: tuple[Problem, ...] = ()
@@ -238,11 +243,12 @@ def diff(machine: Machine, *, planned: bool) -> CommandResult:
 
 
 def recover(machine: Machine) -> CommandResult:
-    """End what was interrupted below every root that is found."""
+    """Complete or roll back the interrupted run of every root."""
     return applied.recover(machine.discover(), machine.on_wait)
 
 
 def _lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:
+    """Yield the lines on each plan: target, files with `verb` or "unchanged", window, and where traces go."""
     for plan, target, edit, replaces in plans:
         yield f"{target.project.name} {target.version or plan.version}: {target.installed_as} in {target.root}"
         for change in edit.changes:
