@@ -25,37 +25,40 @@ Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
 class AnchorSearch(NamedTuple):
-    """The look for the structure of ``recipe`` in ``file``; each search raises :class:`Problem` (STRUCTURE)."""
+    """Search for the structure of `recipe` in `file`.
+
+    Each `only_` method raises Problem (STRUCTURE) unless exactly one place matches.
+    """
 
     recipe: Recipe
     file: SourceFile
 
     def only_owner(self) -> Owner:
-        """The recipe's class, or the module where it has none."""
+        """Return the recipe's class, or the module if the recipe has no class."""
         if not self.recipe.class_name:
             return self.file.tree
         classes = sources.classes(self.file.tree)
         return self._named(self.recipe.class_name, classes, Text("classes of that name"), Text("the file"))
 
     def methods(self, path: str) -> list[Function]:
-        """The methods of that name in the recipe's class; those at a path with dots lie in its module."""
+        """Return the methods named `path` in the recipe's class; a dotted path is looked up in the module."""
         return sources.methods(self.file.tree if "." in path else self.only_owner(), path)
 
     def only_method(self, path: str) -> Function:
-        """The method of that name in the recipe's class, or what lies there in its module."""
+        """Return the method named `path` in the recipe's class, or the function at a dotted path in the module."""
         owner = self.only_owner()
         if isinstance(owner, ast.Module) or "." in path:
             return self._one(self.methods(path), Text("functions {path}", path))
         return self._named(path, sources.methods(owner), Text("methods {path}", path), Text("the class"))
 
     def only_call(self, call: Call, method: Function) -> ast.Call:
-        """The call of that function in ``method``."""
+        """Return the call of the function that `call` names in `method`."""
         nodes = (node for node in ast.walk(method) if isinstance(node, ast.Call))
         calls = [node for node in nodes if ast.unparse(node.func) == call.function]
         return self._one(calls, Text("calls of {function} in {name}", call.function, method.name))
 
     def only_statement(self, insertion: Insertion, method: cst.FunctionDef) -> Statement:
-        """The statement of ``method`` that ``insertion`` goes in front of, or around."""
+        """Return the statement of `method` that `insertion` goes in front of, or around."""
         where = insertion.where
         top = [node for node in method.body.body if isinstance(node, Statement)]
         statements: Sequence[Statement]
@@ -90,7 +93,7 @@ class AnchorSearch(NamedTuple):
         return matching[0]
 
     def unlike(self, there: str, line: int = 0) -> Problem:
-        """Return a problem: what was looked for and what was ``there``, at the recipe's method or its class."""
+        """Return the Problem (STRUCTURE) that `there` was found instead, at `line` or at the recipe's method."""
         recipe = self.recipe
         looked_for = ".".join(filter(None, (recipe.class_name, recipe.method)))
         nodes = [*sources.defined(self.file.tree, recipe.class_name, recipe.method)][:2]
@@ -105,7 +108,7 @@ class AnchorSearch(NamedTuple):
 
 
 def iterable(loop: cst.CSTNode) -> str:
-    """Return what a loop runs over: a name or an attribute, by itself or in an ``enumerate``; "" for anything else."""
+    """Return the name or attribute that a `for` loop iterates over, also within `enumerate`; "" for anything else."""
     if not isinstance(loop, cst.For):
         return ""
     over = loop.iter
@@ -115,7 +118,7 @@ def iterable(loop: cst.CSTNode) -> str:
 
 
 def _statements(block: cst.CSTNode) -> Iterator[Statement]:
-    """Every statement below ``block`` on lines of its own, those of nested functions and classes left out."""
+    """Yield each statement below `block` that has its own lines; skip nested functions and classes."""
     for child in block.children:
         if isinstance(child, cst.FunctionDef | cst.ClassDef):
             continue
@@ -135,7 +138,7 @@ def _value(statement: cst.CSTNode) -> cst.CSTNode:
 
 
 def _matches(node: cst.CSTNode, pattern: cst.CSTNode) -> bool:
-    """Whether ``node`` is ``pattern`` but for layout; ``...`` at the end of a part stands for all that may be there."""
+    """Tell whether `node` equals `pattern` except for layout; a final `...` in a part of `pattern` matches any rest."""
     if type(node) is not type(pattern):
         return False
     theirs, ours = ([child for child in block.children if not isinstance(child, _LAYOUT)] for block in (node, pattern))
@@ -148,7 +151,7 @@ def _matches(node: cst.CSTNode, pattern: cst.CSTNode) -> bool:
 
 
 def _is_any(node: cst.CSTNode) -> bool:
-    """Whether a value, an argument or a body is ``...``."""
+    """Tell whether a value, an argument or a body is `...`."""
     while isinstance(node, cst.Arg | cst.Expr | cst.SimpleStatementSuite):
         node = node.body[0] if isinstance(node, cst.SimpleStatementSuite) else node.value
     return isinstance(node, cst.Ellipsis)

@@ -24,11 +24,10 @@ Block = tuple[PatchId, Sequence[str]]
 def insert(
     source: bytes, recipe: Recipe, blocks: Sequence[Block], tool: str, *, units: Collection[str], where: str
 ) -> bytes:
-    """``source`` with ``blocks`` at the end of the recipe's class and the last one's lines where the recipe says.
+    """Return `source` with `blocks` at the end of the recipe's class and the last block's lines at their call sites.
 
-    ``units`` are those that are counted or marked, ``where`` names the file in messages. Raises :class:`Problem`:
-    STRUCTURE where the file is not what the recipe describes, saying what was looked for and what is there, and where
-    it cannot be read, or not reproduced to the byte.
+    `units` are the units counted or marked, `where` names the file in messages. Raises Problem (STRUCTURE) if the file
+    does not fit the recipe, cannot be parsed, or could not be restored byte for byte.
     """
     search = AnchorSearch(recipe, sources.read(source, where))
     target, patch = search.only_owner(), blocks[-1][0]
@@ -62,7 +61,7 @@ def insert(
 
 
 def _by_method(search: AnchorSearch, units: Collection[str]) -> dict[str, list[Insertion]]:
-    """The insertions for ``units``, by their methods, without optional ones for which there is no such method."""
+    """Return the insertions for `units`, by method; optional ones whose method does not exist are left out."""
     by_method: dict[str, list[Insertion]] = {}
     for insertion in search.recipe.insertions:
         counted = not insertion.windows or not {*insertion.windows}.isdisjoint(units)
@@ -75,7 +74,7 @@ def _by_method(search: AnchorSearch, units: Collection[str]) -> dict[str, list[I
 
 
 def _passes(methods: Collection[str]) -> list[list[str]]:
-    """The methods in the order in which they change: a function within another one before that, whose text has it."""
+    """Return the dotted method names in groups to change one after the other, the most deeply nested first."""
     depths = {name: sum(name.startswith(f"{other}.") for other in methods) for name in methods}
     return [[name for name in methods if depths[name] == depth] for depth in sorted({*depths.values()}, reverse=True)]
 
@@ -85,13 +84,13 @@ def _parameters(node: Function) -> set[str]:
 
 
 def _defined(lines: Sequence[str]) -> Iterator[str]:
-    """The names that ``lines`` give to a class."""
+    """Yield the names that unindented `lines` define in a class."""
     matches = (re.match(r"(?:class|def) (\w+)|(\w+) = ", line) for line in lines)
     return (match[1] or match[2] for match in matches if match)
 
 
 def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search: AnchorSearch) -> Piece:
-    """A method with the lines of ``insertions``. LibCST takes its time over each line: it gets those of the method."""
+    """Return a method's lines with `insertions`. Raises Problem (STRUCTURE) if a parameter or the place is missing."""
     file, node = search.file, search.only_method(name)
     first, end = sources.first_line(node) - 1, node.end_lineno or 0
     parameters = _parameters(node)
@@ -114,7 +113,7 @@ def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search:
 
 
 class _Lines(cst.CSTTransformer):
-    """Puts the first of ``lines`` in front of the statement ``at``, and the second one, if any, behind it."""
+    """LibCST transformer that puts the first of `lines` before the statement `at`, and a second one after it."""
 
     def __init__(self, at: Statement, lines: Sequence[str]) -> None:
         super().__init__()
@@ -122,11 +121,11 @@ class _Lines(cst.CSTTransformer):
         self.ours, *self.behind = map(cst.parse_statement, lines)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        """Whether there are statements in ``node``: to look through all others takes most of the time."""
+        """Tell whether `node` may contain statements; skipping all others saves most of the time."""
         return not isinstance(node, cst.SimpleStatementLine | cst.BaseExpression)
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        """The statement between our lines; the blank lines and comments above it stay above them."""
+        """Return the statement `at` between the new lines; its blank lines and comments stay above them."""
         if original_node is not self.at:
             return updated_node
         ours = self.ours.with_changes(leading_lines=self.at.leading_lines)
@@ -134,7 +133,7 @@ class _Lines(cst.CSTTransformer):
 
 
 def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], names: Collection[str]) -> None:
-    """Raise :class:`Problem` (STRUCTURE) unless the marks give the file back, and ``names`` stand in the class."""
+    """Raise Problem (STRUCTURE) unless the marks restore the file and the class has all `names`."""
     file, name = search.file, search.recipe.class_name
     hint = Text("nothing was written; please report the file, it is one that rlpatch should take")
     cause = Text("the marks do not restore the file byte for byte")

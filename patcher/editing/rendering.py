@@ -27,7 +27,7 @@ _SHORT = 14
 
 
 class Rendered(NamedTuple):
-    """The lines that go into a class, at the left margin: ``own`` of the patch, ``shared`` with others of the class."""
+    """Unindented lines to append to a class: `own` of the patch, `shared` with other patches of the class."""
 
     own: tuple[str, ...]
     shared: tuple[str, ...] = ()
@@ -41,11 +41,11 @@ def render(
     shared: PatchId,
     about: Mapping[str, object] = MappingProxyType({}),
 ) -> Rendered:
-    """Return what ``recipe`` appends to its class for ``config`` in ``release`` ("" for one that is not known).
+    """Return what `recipe` appends to its class for `config` in `release` ("" for an unknown one).
 
-    ``patch`` and ``shared`` name the recorder and the one from which it and others derive; ``about`` is what it says of
-    itself in files of its own. What the user chose ends up as literals, whatever it holds. Raises ``ValueError`` for a
-    mistake in a recipe or a probe: two classes that define the same method, a constant or a keyword that is not there.
+    `patch` names the recorder, `shared` its base class that other patches use, too. `about` is the metadata that the
+    recorder writes. User choices become literals. Raises ValueError for a mistake in a recipe or probe: a method
+    defined twice, or an unknown constant or keyword.
     """
     probe = recipe.probe
     members = _members(probe.members)
@@ -75,7 +75,7 @@ def render(
 
 
 class _Source(NamedTuple):
-    """A class of a probe, as it stands in its module."""
+    """Source text and syntax tree of a probe's class."""
 
     text: str
     node: ast.ClassDef
@@ -86,7 +86,7 @@ class _Source(NamedTuple):
         return (node for node in self.node.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
 
     def assigned(self) -> Iterator[tuple[str, ast.stmt, bool]]:
-        """Each attribute that has a value: its name, the statement, and whether it is a compile-time constant."""
+        """Yield (name, statement, whether it is a compile-time constant) for each attribute with a value."""
         for node in self.node.body:
             if isinstance(node, ast.Assign):
                 yield ast.unparse(node.targets[0]), node, False
@@ -94,13 +94,13 @@ class _Source(NamedTuple):
                 yield ast.unparse(node.target), node, ast.unparse(node.annotation).startswith("CompileTime[")
 
     def lines(self, node: ast.stmt) -> str:
-        """A statement of the class as it stands there."""
+        """Return the source of a statement of the class."""
         return "\n".join(self.text.split("\n")[node.lineno - 1 : node.end_lineno])
 
 
 @cache
 def source_of(kind: type) -> _Source:
-    """A class of a probe, cut out of its module: to parse the others would take as long again in some modules."""
+    """Return the source of a probe's class, parsed alone, because parsing its whole module takes longer."""
     lines = _module(kind.__module__)
     heads = (f"class {kind.__name__}:", f"class {kind.__name__}(")
     start = next(at for at, line in enumerate(lines) if line.startswith(heads))
@@ -120,7 +120,7 @@ def _summary(kind: type) -> str:
 
 
 def _members(kinds: Sequence[type]) -> list[str]:
-    """Return the lines of the target class itself, the classes from which others derive first."""
+    """Return the lines that go into the target class itself, base classes first, without their docstrings."""
     lines: list[str] = []
     for base in dict.fromkeys(base for kind in kinds for base in reversed(kind.__mro__[:-1])):
         source = source_of(base)
@@ -131,9 +131,9 @@ def _members(kinds: Sequence[type]) -> list[str]:
 
 
 def _for_functions(members: Sequence[str], *, recorded: bool) -> list[str]:
-    """Wrap methods in a class with one object, and name each in the module; classes stay as they are.
+    """Wrap methods in a class with a single object, and bind each method to a module name; keep classes as they are.
 
-    Where something is ``recorded``, that class has the recorder, too.
+    With `recorded`, the class also holds the recorder.
     """
     names = [match[1] for line in members if (match := re.match(r"def (\w+)", line))]
     if not names:  # classes, of which the module makes its own objects
@@ -154,14 +154,14 @@ def _for_functions(members: Sequence[str], *, recorded: bool) -> list[str]:
 
 
 class _Layer(NamedTuple):
-    """Classes that are flattened into one, in the order in which Python looks for a method."""
+    """Classes to flatten into a single class, in Python's method resolution order."""
 
     classes: tuple[type, ...]
     shared: bool = False
 
 
 def _layers(probe: Probe, config: ProfileConfig[Stage], release: str) -> tuple[type, list[_Layer]]:
-    """The class that Python makes of the parts, and its layers from the bottom up."""
+    """Return the class composed of all parts of a probe, and its layers from the lowest base class up."""
     assert probe.recorder is not None  # noqa: S101  (the caller looked)
     tools = [probe.tools[config.profiler.TOOL]] if config.profiler.TOOL else []
     parts, above = probe.parts(config, release), probe.layers(config, release)
@@ -180,29 +180,32 @@ def _layers(probe: Probe, config: ProfileConfig[Stage], release: str) -> tuple[t
 
 
 class _Definition(NamedTuple):
-    """A method or a nested class of ``kind``."""
+    """Method or nested class defined in the probe class `kind`."""
 
     kind: type
     node: ast.FunctionDef | ast.ClassDef
 
     @property
     def text(self) -> str:
-        """As it stands in its module."""
+        """Source of the definition in its module."""
         return source_of(self.kind).lines(self.node)
 
     @property
     def goes_on(self) -> bool:
-        """Whether it calls the method that it overrides."""
+        """Whether the method calls the method that it overrides."""
         return f"super().{self.node.name}(" in self.text
 
     @property
     def is_empty(self) -> bool:
-        """Whether it does nothing: a hook, or what a class above has to define."""
+        """Whether the method does nothing: a hook, or abstract."""
         return not isinstance(self.node, ast.ClassDef) and all(map(_does_nothing, self.node.body))
 
 
 class _Recorder:
-    """The layers of a recorder, specialised; ``calls`` is the text from which its methods are called."""
+    """Specialised layers of a recorder; `calls` is the text of all lines that call its methods.
+
+    Raises ValueError for an unknown constant, setting or keyword argument.
+    """
 
     def __init__(
         self, probe: Probe, config: ProfileConfig[Stage], release: str, calls: str, about: Mapping[str, object]
@@ -228,7 +231,7 @@ class _Recorder:
             self._put_into_its_caller(number, name, calls)
 
     def _put_into_its_caller(self, number: int, name: str, calls: str) -> None:
-        """Write a method of one layer where it is called, if that is a statement, and nothing else refers to it."""
+        """Inline a method into its only caller in the same layer, if `_with_body` can and nothing else refers to it."""
         mention = re.compile(rf'\.{name}\b|"{name}"')
         callers = [
             key for key, lines in self.text.items() if key != (number, name) and mention.search("\n".join(lines))
@@ -240,10 +243,10 @@ class _Recorder:
                 del self.text[number, name]
 
     def _defined(self) -> dict[str, dict[int, list[_Definition]]]:
-        """Name → number of a layer → how its classes define it; each but the first comes in by ``super()``.
+        """Return the definitions by name and layer number; all but the first in a list are reached by `super()`.
 
-        What a layer above replaces is left out, and so is a method that does nothing: where no class fills it in, its
-        name goes into ``hooks``.
+        Overridden definitions and empty methods are left out. Names that no class defines otherwise go into `hooks`.
+        Raises ValueError if two classes of a layer define the same method.
         """
         defined: dict[str, dict[int, list[_Definition]]] = {}
         for number, layer in reversed([*enumerate(self.layers)]):
@@ -262,7 +265,7 @@ class _Recorder:
         return {name: layers for name, layers in defined.items() if layers}
 
     def _reached(self, roots: Sequence[str]) -> list[str]:
-        """The names that are reached from ``roots``, and all that is shared, each behind those that refer to it."""
+        """Return the names reachable from `roots`, then all shared ones, each after those that refer to it."""
         order: dict[str, None] = {}
         for start in (roots, self._entries()):
             wave: Sequence[str] = start
@@ -274,7 +277,7 @@ class _Recorder:
         return list(order)
 
     def _entries(self) -> list[str]:
-        """The shared names to which nothing shared refers: what is shared goes in whoever calls it."""
+        """Return the shared names to which no other shared name refers."""
         shared = {
             name: {other for definition in definitions for other in _referred(definition.text)} - {name}
             for name, layers in self.defined.items()
@@ -284,7 +287,7 @@ class _Recorder:
         return [name for name in shared if not any(name in referred for referred in shared.values())]
 
     def _lines(self, number: int, name: str) -> str:
-        """A method or nested class as it goes in."""
+        """Return the specialised text of a method or nested class in the layer `number`, `super()` calls inlined."""
         if (number, name) not in self.text:
             *above, last = self.defined[name][number]
             lines = self._specialiser(last.kind).rewritten(last.node)
@@ -299,7 +302,7 @@ class _Recorder:
         return Specialiser(source_of(kind).text, self.constants, self.keywords, self.used, self.hooks)
 
     def body(self, number: int, about: str) -> list[str]:
-        """The body of the class of a layer."""
+        """Return the indented body of the class for the layer `number`, with `about` as its docstring."""
         lines = [f'"""{about}"""', *self._attributes(number)]
         layer = self.layers[number]
         defined = dict.fromkeys(node.name for kind in layer.classes for node in source_of(kind).members)
@@ -309,7 +312,7 @@ class _Recorder:
         return [f"    {line}" if line else "" for line in lines]
 
     def _attributes(self, number: int) -> Iterable[str]:
-        """Return the lines of the user's choice, as far as a method looks at it, and of attributes with a value."""
+        """Return the lines of class attributes: user choices that a method reads, and other attributes with a value."""
         text = "\n".join(line for lines in self.text.values() for line in lines)
         looked_at = {"STAGE", *re.findall(r"\.([A-Z_]+)\b", text)}
         layer, below = self.layers[number], self.layers[number - 1]
@@ -325,16 +328,16 @@ class _Recorder:
 
 
 def _does_nothing(node: ast.stmt) -> bool:
-    """Whether a statement is a docstring, or says that a class above has to define the method."""
+    """Tell whether a statement is a docstring or `raise NotImplementedError`."""
     if isinstance(node, ast.Raise):
         return ast.unparse(node) == "raise NotImplementedError"
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
-    """A method with the body of the one that it overrides in the place of ``super().NAME(...)``, a line of its own.
+    """Return a method with its `super().NAME(...)` statement replaced by the body of `overridden`.
 
-    Both have the same parameters; where anything follows that line, what is overridden never returns early.
+    Both have the same parameters. Raises ValueError if statements follow and `overridden` contains a return.
     """
     (at,) = (number for number, line in enumerate(lines) if line.lstrip().startswith("super()."))
     if at < len(lines) - 1 and any(line.lstrip().startswith("return") for line in overridden):
@@ -348,10 +351,9 @@ def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
 
 
 def _with_body(lines: list[str], called: list[str], name: str) -> list[str]:
-    """A method with the body of a short one in the place of the statement that calls it; [] where that cannot be.
+    """Return the method `lines` with the call of a short method replaced by its body; [] if that is not safe.
 
-    The statement gives the parameters by their names, nothing returns but the last line, and no local name means two
-    things.
+    Safe means: arguments have the parameters' names, only the last line returns, and no local name clashes.
     """
     head, *body = called
     places = [at for at, line in enumerate(lines) for _ in re.findall(rf'\.{name}\b|"{name}"', line)]
@@ -369,7 +371,7 @@ def _with_body(lines: list[str], called: list[str], name: str) -> list[str]:
 
 
 def _assigning(body: list[str], target: str) -> list[str]:
-    """The body of a method that assigns to ``target`` ("": to nothing) what its last line returns; [] if others do."""
+    """Return a method's body that assigns its return value to `target` ("": none); [] if it returns earlier."""
     returns = [line for line in body if line.lstrip().startswith("return")]
     if not target:
         return [] if returns else body
@@ -384,7 +386,7 @@ def _names(lines: Sequence[str]) -> list[ast.Name]:
 
 
 def _referred(text: str) -> list[str]:
-    """Return the names to which a text refers, as attributes or as strings."""
+    """Return the names that a text mentions as attributes or in double quotes, with duplicates."""
     return [name for pair in re.findall(r'\.(\w+)|"(\w+)"', text) for name in pair if name]
 
 

@@ -27,7 +27,7 @@ Arguments = Mapping[tuple[str, str], str]
 
 
 class Setting(NamedTuple):
-    """One argument: its code before and after ("" where it is not given), and the line on which it stands after."""
+    """Argument of a call: its code before and after ("" if not given), and its line number afterwards."""
 
     function: str
     keyword: str
@@ -37,12 +37,12 @@ class Setting(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether the argument means something else after than before."""
+        """Whether the code of the argument changes."""
         return self.before != self.after
 
 
 class Replaced(NamedTuple):
-    """The bytes of the file after, the arguments that were asked for, and all that the recipe's calls have after."""
+    """Patched bytes of a file, the requested settings, and all arguments that the recipe's calls then have."""
 
     after: bytes
     settings: tuple[Setting, ...]
@@ -50,7 +50,7 @@ class Replaced(NamedTuple):
 
 
 def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]:
-    """The arguments that the recipe's calls have in ``source``; Problem as from ``replace``."""
+    """Return the arguments that the recipe's calls have in `source`. Raises Problem as `replace`."""
     search = AnchorSearch(recipe, sources.read(source, where))
     return tuple(
         Setting(call.name, keyword, ast.unparse(node), ast.unparse(node), node.lineno)
@@ -60,10 +60,9 @@ def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]
 
 
 def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId, tool: str, *, where: str) -> Replaced:
-    """``source`` with ``arguments`` in the calls of ``recipe``; as it is, if all of them are there already.
+    """Return `source` with `arguments` in the calls of `recipe`, unchanged if it has them already.
 
-    Raises :class:`Problem` (STRUCTURE) where the file is not what the recipe describes, and where the lines of an
-    argument cannot be kept as comments.
+    Raises Problem (STRUCTURE) if the file does not fit the recipe, or if an argument's lines cannot become comments.
     """
     file = sources.read(source, where)._replace(tree=ast.parse(source))  # of its own: it becomes the one that is wanted
     search = AnchorSearch(recipe, file)
@@ -96,13 +95,13 @@ def _value(code: str) -> ast.expr:
 
 
 def _calls(search: AnchorSearch) -> list[tuple[Call, ast.Call]]:
-    """Each of the recipe's calls, which stands in its method exactly once."""
+    """Return the recipe's calls with their syntax nodes. Raises Problem (STRUCTURE) unless each occurs exactly once."""
     method = search.only_method(search.recipe.method)
     return [(call, search.only_call(call, method)) for call in search.recipe.calls]
 
 
 def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast.expr]:
-    """The arguments of ``node`` by their names."""
+    """Return the arguments of a call by parameter name. Raises Problem (STRUCTURE) for `*args` or unknown positions."""
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
     if stars or len(node.args) > len(call.positional):
         what = Text("{count} arguments by position", len(node.args))
@@ -114,7 +113,7 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
 
 
 def _assign(node: ast.Call, old: ast.expr | None, keyword: str, code: str) -> None:
-    """Make ``node`` the call that is wanted, for the comparison at the end."""
+    """Change the tree `node` to the call with the new argument, to compare it with the patched file's tree."""
     value = _value(code)
     if old is None:
         first = _first(node)
@@ -126,12 +125,12 @@ def _assign(node: ast.Call, old: ast.expr | None, keyword: str, code: str) -> No
 
 
 def _first(node: ast.Call) -> ast.keyword | None:
-    """The first keyword argument that stands in the file."""
+    """Return the first keyword argument that is in the file, not added; None if there is none."""
     return next((keyword for keyword in node.keywords if hasattr(keyword, "lineno")), None)
 
 
 def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
-    """Raise :class:`Problem` (STRUCTURE) unless ``after`` has the tree of ``file``, and its marks give it back."""
+    """Raise Problem (STRUCTURE) unless `after` has the tree of `file` and its marks restore the original bytes."""
     cause = Text(
         "an argument shares its lines with something that cannot become a comment, such as a text of several lines"
     )
@@ -146,7 +145,7 @@ def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
 
 
 class _Edit(NamedTuple):
-    """``text`` for the bytes from ``start`` to ``end``; a ``line`` is one of its own, in front of that of ``start``."""
+    """Replacement of the bytes from `start` to `end` by `text`; with `line`, a new line in front of that of `start`."""
 
     start: int
     end: int
@@ -155,7 +154,7 @@ class _Edit(NamedTuple):
 
 
 class _Text:
-    """The text of a file, whose places are given as ``ast`` has them."""
+    """Text of a file with byte offsets for the positions that `ast` gives."""
 
     def __init__(self, file: SourceFile) -> None:
         self.file, self.lines = file, file.lines
@@ -169,11 +168,11 @@ class _Text:
         return self.starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
 
     def value(self, old: ast.expr, code: str) -> _Edit:
-        """``code`` for the expression ``old``."""
+        """Return the edit that replaces the expression `old` by `code`."""
         return _Edit(self._start(old), self._end(old), code.encode())
 
     def added(self, node: ast.Call, keyword: str, code: str) -> _Edit:
-        """One more argument: before the first that is given by name, else behind the others."""
+        """Return the edit that adds a keyword argument: before the first given by name, else after the others."""
         text = f"{keyword}={code}".encode()
         if first := _first(node):
             start = self._start(first)
@@ -190,7 +189,7 @@ class _Text:
         return _Edit(behind, behind, b", " + text)
 
     def pieces(self, edits: Sequence[_Edit], patch: PatchId) -> list[Piece]:
-        """The lines of ``edits``, every one of ours tagged, below what was there as comments."""
+        """Return the changed lines, each tagged with `patch`, below the original lines as comments."""
         mark = f"  {markers.tag(patch)}".encode()
         return [
             Piece(first, end, [*self._comments(first, end, patch), *(_tagged(line, mark) for line in ours)])
@@ -198,6 +197,7 @@ class _Text:
         ]
 
     def _comments(self, first: int, end: int, patch: PatchId) -> Iterator[bytes]:
+        """Yield lines as comments that a revert restores. Raises Problem (STRUCTURE) if another patch marked one."""
         for index in range(first, end):
             try:
                 yield markers.was(self.lines[index], patch)
@@ -210,13 +210,14 @@ class _Text:
         return bisect_right(self.starts, at) - 1
 
     def _alone(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
+        """Yield a piece for each edit that is a new line of its own."""
         for edit in (edit for edit in edits if edit.line):
             index = self._line(edit.start)
             text = self.text[self.starts[index] : edit.start] + edit.text + self.file.line_end(index)
             yield Piece(index, index, [text])
 
     def _replaced(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
-        """The lines that are edited, those that a backslash joins to them along with them."""
+        """Yield a piece for each group of edited lines; lines joined by a backslash are replaced together."""
         inline = sorted((edit for edit in edits if not edit.line), key=lambda edit: edit.start)
         spans: list[tuple[int, int]] = []
         for edit in inline:

@@ -22,7 +22,7 @@ Owner = ast.Module | ast.ClassDef
 
 
 class Piece(NamedTuple):
-    """``lines`` in the place of those from the index ``first`` up to ``end``, which stays."""
+    """New `lines` for those from the index `first` up to, but without, `end`."""
 
     first: int
     end: int
@@ -30,9 +30,9 @@ class Piece(NamedTuple):
 
 
 class SourceFile(NamedTuple):
-    """A file of a target, which ``where`` names in messages: its tree, and its lines in UTF-8, as ``ast`` counts them.
+    """File of a target: bytes, encoding, lines in UTF-8, and syntax tree; `where` names it in messages.
 
-    The tree is shared with others: nobody changes it.
+    The tree is cached and shared: do not change it.
     """
 
     source: bytes
@@ -42,13 +42,13 @@ class SourceFile(NamedTuple):
     tree: ast.Module
 
     def line_end(self, index: int) -> bytes:
-        """Return the characters that end a line."""
+        """Return the line ending of the line `index`, CR LF or LF."""
         return b"\r\n" if self.lines and self.lines[index].endswith(b"\r\n") else b"\n"
 
     def written(self, pieces: Sequence[Piece], target: Owner, block: Sequence[str]) -> bytes:
-        """The bytes with ``pieces`` in their places, and ``block`` at the end of ``target``, behind earlier patches.
+        """Return the file's bytes with `pieces` applied, and `block` at the end of `target`, after earlier patches.
 
-        ``block`` is indented by four spaces a step; it goes in with the margin of the class as step.
+        `block` is indented by four spaces a level, which become the indentation of the class.
         """
         at, steps, step = len(self.lines), 0, b"    "
         if isinstance(target, ast.ClassDef):
@@ -67,7 +67,7 @@ class SourceFile(NamedTuple):
         return b"".join(whole).decode().encode(self.encoding)
 
     def _end(self, target: ast.ClassDef) -> int:
-        """The index behind the last line of a class and behind the blocks of earlier patches."""
+        """Return the index of the line after a class and after the blocks of earlier patches in it."""
         at = target.end_lineno or 0
         for index in range(at, len(self.lines)):
             comment = self.lines[index].strip()
@@ -84,7 +84,7 @@ def _indented(line: str, step: bytes, steps: int) -> bytes:
 
 
 def read(source: bytes, where: str) -> SourceFile:
-    """The file of that content; :class:`Problem` (STRUCTURE) where it cannot be read, or not given back to the byte."""
+    """Parse a file. Raises Problem (STRUCTURE) if it is no valid Python or could not be restored byte for byte."""
     if b"\r" in source.replace(b"\r\n", b""):
         cause = Text("a carriage return without a line feed, which Python and diff take for different things")
         raise Problem(Kind.STRUCTURE, cause, where, Text("convert the file's line ends, or reinstall the package"))
@@ -103,6 +103,7 @@ def read(source: bytes, where: str) -> SourceFile:
 
 
 def _unreadable(error: Exception, where: str) -> Problem:
+    """Return the problem that a file is no valid Python, with the line if the error has one."""
     if isinstance(error, RecursionError | MemoryError) or "too many" in str(error):
         return nested_too_deeply(where)
     message, line = (error.msg, error.lineno) if isinstance(error, SyntaxError) else (str(error), None)
@@ -112,14 +113,14 @@ def _unreadable(error: Exception, where: str) -> Problem:
 
 
 def nested_too_deeply(where: str) -> Problem:
-    """A file that is nested deeper than Python can follow."""
+    """Return the problem that a file is nested deeper than Python can parse."""
     cause = Text("its code is nested too deeply to be read")
     return Problem(Kind.STRUCTURE, cause, where, Text("write the expression in steps"))
 
 
 @functools.lru_cache(maxsize=2)
 def _parsed(source: bytes) -> ast.Module | Exception:
-    """The tree of ``source``, or why there is none; a file is asked for before it is patched, and for its hash."""
+    """Return the syntax tree of `source`, or the exception that parsing raised; the last two are cached."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Python finds odd in somebody else's code is not our news
         try:
@@ -129,20 +130,20 @@ def _parsed(source: bytes) -> ast.Module | Exception:
 
 
 def first_line(node: ast.stmt) -> int:
-    """The line on which a statement begins, its decorators included."""
+    """Return the number of a statement's first line, decorators included."""
     line: int = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
     return line
 
 
 def classes(tree: ast.Module) -> list[ast.ClassDef]:
-    """The classes at the top level."""
+    """Return the classes at the top level."""
     return [node for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
 def methods(node: Owner, path: str = "") -> list[Function]:
-    """Return the methods of a class or the functions of a module; with a dotted ``path`` those that it leads to.
+    """Return the functions of a class or module named by `path`, all its own for ""; a dotted path is nested.
 
-    ``outer.inner`` is a function within another one, or a method of a class.
+    `outer.inner` is a function within a function, or a method of a class.
     """
     *outer, last = path.split(".")
     nodes: list[ast.AST] = [node]
@@ -154,7 +155,7 @@ def methods(node: Owner, path: str = "") -> list[Function]:
 
 
 def defined(tree: ast.Module, class_name: str, method: str) -> Iterator[ast.ClassDef | Function]:
-    """The first class of that name, then its methods of that name, as far as they are there."""
+    """Yield the first class named `class_name`, then its methods named `method`; without a class the functions."""
     if not class_name:
         yield from methods(tree, method)
     for node in [node for node in classes(tree) if node.name == class_name][:1]:
@@ -172,12 +173,7 @@ def names(node: Owner) -> Iterator[str]:
 
 
 def bound(source: bytes, class_name: str) -> set[str] | None:
-    """The names in the class of that name outside of functions and classes; None where ``source`` does not compile.
-
-    Those of the module, where no class is named.
-
-    To make a tree, as :func:`read` does, would take twice as long.
-    """
+    """Return the names assigned in the class `class_name` ("": the module); None if `source` does not compile."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -190,12 +186,9 @@ def bound(source: bytes, class_name: str) -> set[str] | None:
 
 
 def fingerprint(source: bytes, class_name: str, method: str) -> str:
-    """A hash of ``class_name.method`` in ``source`` that ignores comments and layout.
+    """Return 12 hex digits of a hash of `class_name.method` that ignores comments and layout, "" if it is missing.
 
-    "" if it is not there, or if this Python cannot read the file.
-
-    It is the same under every Python that runs rlpatch: fields that are empty are left out, because each release
-    of ``ast`` adds new ones.
+    The hash is the same under every Python version: empty fields, which new releases of `ast` add, are left out.
     """
     tree = _parsed(source)
     function = [*defined(tree, class_name, method)][bool(class_name) :] if isinstance(tree, ast.Module) else []
@@ -203,6 +196,7 @@ def fingerprint(source: bytes, class_name: str, method: str) -> str:
 
 
 def _canonical(value: object) -> str:
+    """Return a text of a syntax tree without positions and empty fields."""
     if isinstance(value, ast.AST):
         fields = (f"{key}={_canonical(field)}" for key, field in ast.iter_fields(value) if field not in (None, []))
         return f"{type(value).__name__}({','.join(fields)})"
@@ -212,6 +206,6 @@ def _canonical(value: object) -> str:
 
 
 def prove(source: bytes, after: bytes, patches: Sequence[PatchId], where: str, cause: str, hint: str) -> None:
-    """Raise :class:`Problem` (STRUCTURE, of ``cause``) where the marks do not give ``source`` back to the byte."""
+    """Raise Problem (STRUCTURE) with `cause` and `hint` unless removing `patches` from `after` gives `source`."""
     if markers.strip(after, patches, where=where) != source:
         raise Problem(Kind.STRUCTURE, cause, where, hint)

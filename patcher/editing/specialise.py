@@ -18,7 +18,7 @@ _FOR_LINTERS = re.compile(r"  # (?:noqa|type:).*$", re.MULTILINE)
 
 
 def literal(value: object) -> str:
-    """``value`` as code, in ASCII and in double quotes where that can be had."""
+    """Return `value` as ASCII Python code, with double quotes if possible."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, tuple):
@@ -28,14 +28,14 @@ def literal(value: object) -> str:
 
 
 def _without_annotations(field: Any) -> Any:
-    """A field of the arguments of a function without their annotations."""
+    """Return a field of `ast.arguments` without annotations."""
     if isinstance(field, list):
         return [_without_annotations(item) for item in field]
     return ast.arg(field.arg) if isinstance(field, ast.arg) else field
 
 
 class _Edit(NamedTuple):
-    """``new`` for the characters from ``start`` to ``end``."""
+    """Replacement of the characters from `start` to `end` by `new`."""
 
     start: int
     end: int
@@ -43,12 +43,11 @@ class _Edit(NamedTuple):
 
 
 class Specialiser(ast.NodeVisitor):
-    """Rewrites nodes of ``text``, whose tree was parsed from it; ``text`` is ASCII.
+    """Rewriter of nodes of `text`, ASCII source from which they were parsed.
 
-    ``constants`` are the values of ``self.NAME``. ``keywords`` maps (last name of a function, keyword) to the code of
-    that argument in calls, "" to leave it out: then it stands on a line of its own. Those that were met go into
-    ``used``. ``hooks`` are methods that do nothing: a statement that calls one of them is left out, and so is an
-    ``if`` or an ``else`` with nothing else below it.
+    `constants` are the values to put in for `self.NAME`. `keywords` maps (function name, keyword) to the argument's
+    code in calls, "" to remove its line; those that occur are added to `used`. Calls of `hooks`, methods that do
+    nothing, are removed, with an `if` or `else` that has nothing else.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Specialiser(ast.NodeVisitor):
         self.edits: list[_Edit] = []
 
     def rewritten(self, node: ast.stmt) -> list[str]:
-        """The lines of a statement of a class, the first at the left margin; none if nothing of it is left."""
+        """Return the rewritten lines of a statement, unindented; [] if nothing is left."""
         if isinstance(node, ast.AnnAssign) and node.value is None:
             return []
         self.edits = []
@@ -90,7 +89,7 @@ class Specialiser(ast.NodeVisitor):
         return self.starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
 
     def _first_line(self, node: ast.stmt) -> int:
-        """The first line of a statement, or of the decorators and comments above it."""
+        """Return the number of a statement's first line, decorators and comments above it included."""
         decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
         line = min([node.lineno, *(decorator.lineno for decorator in decorators)])
         while self.lines[line - 2].strip().startswith("#"):
@@ -103,7 +102,7 @@ class Specialiser(ast.NodeVisitor):
     # --- nodes ---
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """Leave out the annotations of a function's head, which is one line, and the calls of hooks in it."""
+        """Remove the annotations from a function's head, which must be a single line, and visit its body."""
         head = _HEAD.match(self.text, self.starts[node.lineno - 1])
         assert head, node.name  # noqa: S101
         fields = {name: _without_annotations(field) for name, field in ast.iter_fields(node.args)}
@@ -112,7 +111,7 @@ class Specialiser(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """Leave out the annotation of an assignment, and one without a value as a whole."""
+        """Remove the annotation of an assignment; remove a declaration without a value."""
         if node.value is None:
             self._remove(node.lineno, node.end_lineno or 0)
             return
@@ -120,14 +119,14 @@ class Specialiser(ast.NodeVisitor):
         self.visit(node.value)
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        """Leave out the call of a hook."""
+        """Remove a statement that calls a hook."""
         if self._calls_hook(node):
             self._remove(self._first_line(node), node.end_lineno or 0)
         else:
             self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        """Leave out an ``if``, or its ``else``, that only calls hooks."""
+        """Remove an `if`, or its `else`, whose body only calls hooks."""
         if node.orelse and all(map(self._calls_hook, node.orelse)):
             self._remove((node.body[-1].end_lineno or 0) + 1, node.end_lineno or 0)
             node = ast.copy_location(ast.If(node.test, node.body, []), node)
@@ -142,7 +141,7 @@ class Specialiser(ast.NodeVisitor):
         return isinstance(called, ast.Attribute) and called.attr in self.hooks
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        """Put in the value of a constant."""
+        """Replace `self.NAME` or `cls.NAME` by the value of a constant."""
         is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
         if is_own and node.attr in self.constants:
             self.edits.append(_Edit(self._start(node), self._end(node), literal(self.constants[node.attr])))
@@ -150,7 +149,7 @@ class Specialiser(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Give a call the arguments of ``keywords``."""
+        """Replace or remove the arguments of a call that `keywords` names."""
         function = getattr(node.func, "attr", getattr(node.func, "id", ""))
         for part in (node.func, *node.args):
             self.visit(part)
