@@ -15,7 +15,7 @@ _ENTRY = re.compile(r'(?:^#,(.*)\n)?^msgid ((?:".*"\n)+)msgstr ((?:".*"\n)+)', r
 
 
 def entries(text: str) -> dict[str, str]:
-    """Return what a .po file translates, without the entries that nobody has translated yet (fuzzy ones)."""
+    """Return a .po file's translations by English text, without untranslated and fuzzy entries."""
     matches = (match for match in _ENTRY.findall(text) if "fuzzy" not in match[0])
     pairs = ((_unquoted(key), _unquoted(value)) for _, key, value in matches)
     return {key: value for key, value in pairs if key and value}
@@ -27,5 +27,5 @@ def _unquoted(lines: str) -> str:
 
 @functools.lru_cache(maxsize=None)
 def chinese() -> Mapping[str, str]:
-    """Return the entries of the file beside this module."""
+    """Return the Chinese texts by English text, from `zh.po` beside this module."""
     return entries((pkgutil.get_data(__package__, "zh.po") or b"").decode())

@@ -17,7 +17,7 @@ def width(text: str) -> int:
 
 
 class Columns(str):
-    """A text whose length, and what `format` fills it up to, are columns."""
+    """Text whose `len` and `format` width count terminal columns."""
 
     __slots__ = ()
 
@@ -30,13 +30,13 @@ class Columns(str):
 
 
 class _Wrapper(textwrap.TextWrapper):
-    """Lines of so many columns, which may end between Chinese characters."""
+    """Text wrapper that counts terminal columns and may break lines between Chinese characters."""
 
     def _split(self, text: str) -> list[str]:
         return [Columns(word) for word in _WORDS.findall(text)]
 
 
 def wrapped(text: str, indent: str, further: str, columns: int) -> list[str]:
-    """Return ``text`` in lines of so many columns, those after the first behind ``further``; long words stay whole."""
+    """Return `text` in lines of at most `columns` columns; `further` indents all but the first. No word is broken."""
     wrapper = _Wrapper(columns, initial_indent=indent, subsequent_indent=further, break_long_words=False)
     return wrapper.wrap(text)

@@ -10,9 +10,9 @@ _program = "rlpatch"
 
 
 class CommandLine(str):
-    """A command of this program, quoted for a shell; ``words`` are those behind the program's name.
+    """Command line of this program, quoted for a shell; `words` are the arguments.
 
-    It begins with what this process was started as: ``rlpatch``, or ``python3 patch.pyz`` for a bundle.
+    It begins with the command that started this process: `rlpatch`, or `python3 patch.pyz` for a bundle.
     """
 
     __slots__ = ("words",)
@@ -29,7 +29,7 @@ class CommandLine(str):
 
 @contextlib.contextmanager
 def started_as(program: str) -> Iterator[None]:
-    """Let every `CommandLine` that is made within begin with ``program``, which is quoted for a shell."""
+    """Make every `CommandLine` built in the block begin with `program`, already quoted for a shell."""
     global _program
     before, _program = _program, program
     try:

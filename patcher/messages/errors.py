@@ -13,7 +13,7 @@ from patcher.messages.text import Text, joined
 
 
 class Kind(enum.Enum):
-    """The kinds of problems, as (exit code, title); the exit codes are part of the command line's contract."""
+    """Kind of a problem, as (exit code, title); the exit codes are part of the command line's contract."""
 
     UNEXPECTED = (1, Text("unexpected failure"))
     USAGE = (2, Text("wrong usage"))
@@ -41,11 +41,11 @@ class Kind(enum.Enum):
 
 @dataclass(eq=False)
 class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type that callers tell apart by name)
-    """A failure that people can act on; it is not changed once it is made (`replace`).
+    """Failure that the user can act on; immutable, see `replace`.
 
-    ``cause`` says what happened, ``where`` names the file (with the line where there is one) or the folder, ``node``
-    the nodes of a cluster that have it; ``hint`` is the next command to type (a `CommandLine`) or the next thing to
-    look at. Where something was searched, ``looked_for`` and ``found`` say what and what was there instead.
+    `cause` says what happened, `where` names the file (with the line if known) or folder, `node` the cluster nodes.
+    `hint` is the next command to type (a `CommandLine`) or thing to look at. `looked_for` and `found` are set if a
+    search failed.
     """
 
     kind: Kind
@@ -61,26 +61,26 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
         return Problem, tuple(getattr(self, field.name) for field in fields(self))
 
     def replace(self, **fields: Any) -> Problem:
-        """The same problem with other ``fields``."""
+        """Return a copy of the problem with other `fields`."""
         return Problem(**{**vars(self), **fields})
 
     def __str__(self) -> str:
-        """The whole message on as many lines as it needs."""
+        """Return the whole message on several lines."""
         return "\n  ".join(self.lines)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Kind and cause, the place, the notes, and what to do next."""
+        """Lines of the whole message: kind and cause, place, notes, hint."""
         return (self._head, *self._rest)
 
     @property
     def place(self) -> str:
-        """The nodes and where it is there."""
+        """Nodes, and the file or folder, that the problem is at; "" for none."""
         return ": ".join(filter(None, (self.node, self.where)))
 
     @property
     def note(self) -> Note:
-        """The same as a note, where the command goes on without."""
+        """Note with the same content, for a command that goes on."""
         return Note(self._head, joined("\n", self._rest))
 
     @property
@@ -94,12 +94,12 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
 
 
 def usage(cause: str, hint: str, where: str = "", notes: tuple[str, ...] = ()) -> Problem:
-    """Return what is wrong with what was typed or configured, and what to type instead."""
+    """Return a Problem (USAGE) with what is wrong in the command line or configuration, and what to type instead."""
     return Problem(Kind.USAGE, cause, where, hint, notes)
 
 
 def failed(error: BaseException) -> Problem:
-    """The problem that ended a command: what happened, and what the user can do about it."""
+    """Return the Problem for any exception that ended a command; a Problem comes back as it is."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
@@ -115,7 +115,7 @@ def failed(error: BaseException) -> Problem:
 
 
 def refused(error: PermissionError) -> Problem:
-    """Return what the user can do about a file or a folder that may not be read, searched or written."""
+    """Return the Problem for a file or folder that may not be read or searched; its hint names the owner."""
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()
     there = (folder for folder in reversed(path.parents) if os.access(folder, os.F_OK))
     closed = next((folder for folder in there if not os.access(folder, os.X_OK)), None)

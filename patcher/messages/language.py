@@ -18,13 +18,13 @@ _OF_THE_SHELL = ("LC_ALL", "LC_MESSAGES", "LANG")
 
 
 def is_chinese() -> bool:
-    """Return whether the reader's language is Chinese; every other language is shown English."""
+    """Tell whether the user's language is Chinese; for any other language, messages are English."""
     names = (VARIABLE,) if os.environ.get(VARIABLE) else _OF_THE_SHELL
     return next(filter(None, map(os.environ.get, names)), "").lower().startswith("zh")
 
 
 def translations() -> Mapping[str, str] | None:
-    """Return the reader's catalogue for a page; None for English, and where there is none: in a bundle, on a node."""
+    """Return the Chinese catalogue; None if the user's language is another or it is missing, as in a bundle."""
     if not is_chinese():
         return None
     try:
@@ -36,7 +36,7 @@ def translations() -> Mapping[str, str] | None:
 
 
 def of_terminal() -> Mapping[str, str] | None:
-    """Return the same for the terminal, which may lack Chinese characters: a message would be a row of escapes."""
+    """Return the Chinese catalogue as `translations`; None also if stderr cannot encode Chinese characters."""
     try:
         "中".encode(getattr(sys.stderr, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -45,19 +45,19 @@ def of_terminal() -> Mapping[str, str] | None:
 
 
 def translate(text: str) -> str:
-    """Return a `Text` in the language of the reader; every other string, and what the catalogue lacks, as it is."""
+    """Return `text` in the user's language; a plain string, or a Text without a translation, stays as it is."""
     catalogue = of_terminal()
     return str(text) if catalogue is None else str(rendered(text, catalogue))
 
 
 def translate_for_page(value: Any) -> Any:
-    """Return the same for a page, which has Chinese characters anywhere; what is no string stays as it is."""
+    """Return a Text in the user's language, for an HTML page; any other value stays as it is."""
     catalogue = translations() if isinstance(value, Text) else None
     return value if catalogue is None else rendered(value, catalogue)
 
 
 def cell(text: str) -> str:
-    """Return the same for a cell of a table: its length, and what `format` fills it up to, are columns."""
+    """Return `text`, translated, whose `len` and `format` width count terminal columns."""
     catalogue = of_terminal()
     if catalogue is None:
         return str(text)

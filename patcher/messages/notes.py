@@ -16,14 +16,14 @@ WIDTH = 80
 
 
 class Note(NamedTuple):
-    """``text`` fits on one line of a terminal; ``detail`` is shown with ``-v`` and by ``explain``."""
+    """Note of a single line; `detail` is shown with `-v` and by `explain`."""
 
     text: str
     detail: str = ""
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The text, and the lines of the detail if there is one: for messages that say everything."""
+        """The text and the lines of the detail, for messages that tell everything."""
         return (self.text, *lines(self.detail))
 
 
@@ -31,7 +31,7 @@ LEVELS: Mapping[str, Text] = {level: level for level in (Text("note"), Text("war
 
 
 class Message(NamedTuple):
-    """A note with its ``level``, one of `LEVELS`."""
+    """Note with its `level`, one of `LEVELS`."""
 
     level: str
     text: str
@@ -39,15 +39,12 @@ class Message(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The note on one line, as long as it is."""
+        """Note on a single line of any length."""
         return Text("{level}: {text}", LEVELS[self.level], self.text)
 
     @property
     def fitted(self) -> tuple[str, str]:
-        """The line in the reader's language, not longer than ``WIDEST``, and the detail with what had to be left out.
-
-        The texts of rlpatch are short, but names of files, versions and values that they carry need not be.
-        """
+        """Translated line of at most `WIDEST` columns, and the detail, which has the full text if the line was cut."""
         line, details = cell(self.line), translate(self.detail).splitlines()
         if len(line) > WIDEST:
             details.insert(0, translate(self.text))
@@ -59,17 +56,15 @@ class Message(NamedTuple):
 
 
 class Warned(Message):
-    """A warning that is shown with ``-q``, too, and with its detail, line by line: another run may need it."""
+    """Warning that is shown with `-q`, too, and always with its detail."""
 
     __slots__ = ()
 
 
 def wrapped(text: str, indent: str = "", further: str = "  ", width: int | None = WIDTH) -> list[str]:
-    """``text`` in lines of ``width`` columns, those after the first behind ``further``; a longer word stays whole.
+    """Return `text`, translated, in lines of `width` columns; `further` indents all but the first.
 
-    Without a ``width`` the terminal decides, and at most `WIDEST`.
-
-    The lines are in the language of the reader, because what is cut into lines can no longer be said in another.
+    Without a `width`, the terminal's counts, up to `WIDEST`. A longer word stays whole.
     """
     import shutil  # noqa: PLC0415  (3 ms, and most lines are short)
     import textwrap  # noqa: PLC0415

@@ -26,20 +26,20 @@ OMIT_NONE = {"omit_none": True}
 
 
 class Detail(Text):
-    """A line of a report that is shown with ``-v``."""
+    """Line of a report that is shown with `-v` only."""
 
     __slots__ = ()
 
 
 class Verbatim(str):
-    """A line of a report that is somebody else's, and shown as it is."""
+    """Line of a report that quotes a file, and is neither translated nor coloured."""
 
 
 class StepResult(NamedTuple):
-    """The lines, notes and problems of a step of a command; steps are put together by ``+``.
+    """Lines, notes and problems of a step of a command; `+` joins steps.
 
-    ``lines`` are for people and go to stdout, ``notes`` and ``problems`` to stderr. ``done`` says in a few words what
-    was changed, if anything was: that is true also where nobody can read the rest.
+    `lines` go to stdout, `notes` and `problems` to stderr. `done` says briefly what was changed, which is reported even
+    if stdout cannot be written.
     """
 
     lines: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class StepResult(NamedTuple):
 
     @classmethod
     def noted(cls, notes: Iterable[Note], level: str = "note") -> StepResult:
-        """Only ``notes``, each with the ``level``."""
+        """Return a step that has only `notes`, each with the `level`."""
         return cls(notes=tuple(Message(level, *note) for note in notes))
 
 
@@ -60,12 +60,12 @@ _NOTHING = StepResult()
 
 
 class CommandResult:
-    """The result of one command: that of its steps, put together.
+    """Result of a command, joined from its steps.
 
-    ``data`` (a dataclass, or a dict) is what ``--json`` prints instead of the lines, ``raw`` output that must not be
-    touched (a diff). A report that ``tells_all`` shows the details of its notes without being asked; one that stands
-    ``aside`` leaves stdout to somebody else. ``then`` is what the command goes on with once the report is shown, unless
-    it has problems: it gets what shows another report, and gives the exit code.
+    `data` (a dataclass or dict) is what `--json` prints instead of lines; `raw` is output to print unchanged, such as a
+    diff. With `tells_all` the details of notes are always shown; with `aside` the lines go to stderr. `then` is called
+    after the report is shown, unless it has problems: it gets a function that shows another report, and returns the
+    exit code.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class CommandResult:
         self.add(step + StepResult(problems=tuple(problems)))
 
     def add(self, step: StepResult) -> None:
-        """Put the result of a step behind what is there; a note or a problem that is there already is not repeated."""
+        """Append the result of a step; notes and problems that are already present are not repeated."""
         self.lines += step.lines
         self.done += step.done
         for problem in step.problems:
@@ -101,16 +101,16 @@ class CommandResult:
 
     @property
     def exit_code(self) -> int:
-        """0, or the code of the first problem."""
+        """Exit code of the first problem, 0 without any."""
         return self.problems[0].kind.exit_code if self.problems else 0
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """The notes, each on one line."""
+        """Notes, each on a single line."""
         return tuple(note.line for note in self.notes)
 
     def note(self, text: str, detail: str = "", *, level: str = "note") -> None:
-        """Add what the reader should know; of a note that is there already only a new ``detail`` is added."""
+        """Add a note; if the same note is present, only append a new `detail` to it."""
         for at, earlier in enumerate(self.notes):
             if (earlier.level, earlier.text) == (level, text):
                 if detail not in earlier.detail:
@@ -119,15 +119,14 @@ class CommandResult:
         self.notes.append(Message(level, text, detail))
 
     def warn(self, text: str, detail: str = "") -> None:
-        """Add what may be wrong."""
+        """Add a warning."""
         self.note(text, detail, level="warning")
 
     def show(self, *, as_json: bool, quiet: bool, color: bool | None, verbose: bool = False) -> int:
-        """Print everything, and give the exit code of the process.
+        """Print the report, and return the exit code of the process.
 
-        ``color`` None means: on a terminal only, and not with NO_COLOR or TERM=dumb. Where the output cannot be
-        written, what was done stays done, so the code is that of the work; if there was none but to print, it is that
-        of a failure. A pipe that its reader has closed is no failure.
+        `color` None means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout cannot be written, the exit
+        code is that of the work done; without any work it is that of the failure. A closed pipe is no failure.
         """
         verbose = verbose or self.tells_all
         if color is None and (os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"):
@@ -145,6 +144,7 @@ class CommandResult:
         return self.exit_code
 
     def _unwritten(self, error: OSError, color: bool | None) -> int:
+        """Report on stderr that stdout could not be written, and return the exit code."""
         cause = Text("the report could not be written: {reason}", error.strerror or type(error).__name__)
         if self.done:
             cause = Text("{cause}, but: {done}", cause, joined(COMMA, self.done))
@@ -155,6 +155,7 @@ class CommandResult:
         return self.exit_code if self.done or self.problems else problem.kind.exit_code
 
     def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
+        """Yield the notes and problems as printed; with `quiet` only problems and notes that must be seen."""
         for note in self.notes:
             if quiet and not isinstance(note, Warned):
                 continue
@@ -173,6 +174,7 @@ class CommandResult:
         return any(hidden) or any(isinstance(line, Detail) for line in lines)
 
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
+        """Print the JSON document, the raw bytes or the lines, whichever applies."""
         stream = sys.stderr if self.aside else sys.stdout
         if as_json:
             import json  # noqa: PLC0415  (1 ms, and most reports are for people)
@@ -190,7 +192,7 @@ class CommandResult:
                     _say(_wrapped(translate(line), line[: len(line) - len(line.lstrip())]), stream, color)
 
     def envelope(self) -> dict[str, object]:
-        """The versioned JSON document."""
+        """Return the versioned JSON document as a dict."""
         problems = [
             {
                 "kind": p.kind.name.lower(), "exit_code": p.kind.exit_code, "title": p.kind.title,
@@ -211,9 +213,9 @@ class CommandResult:
 
 
 def json_of(value: Any) -> Any:
-    """``value`` as JSON has it: dataclasses and named tuples become objects of their fields, states their words.
+    """Return `value` for JSON: dataclasses and named tuples become objects, enums their values, paths strings.
 
-    What has a method ``as_json`` says itself which values it becomes.
+    A method `as_json` of a value is called first to replace the value.
     """
     if hasattr(value, "as_json"):
         value = value.as_json()
@@ -236,7 +238,7 @@ def json_of(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _writing(stream: TextIO | None) -> Iterator[list[OSError]]:
-    """Write to ``stream``; why that failed stands in the list then, and Ctrl-C ends no more than the writing."""
+    """Flush `stream` after the block; yield a list that gets an OSError of the block. Ctrl-C only ends the block."""
     failed: list[OSError] = []
     try:
         yield failed
@@ -250,7 +252,7 @@ def _writing(stream: TextIO | None) -> Iterator[list[OSError]]:
 
 
 def _discard(stream: TextIO | None) -> None:
-    """Let what is still in the buffer of ``stream`` go nowhere: Python would try again at its end, and complain."""
+    """Redirect `stream` to /dev/null, so that Python does not fail again on its buffered text at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # None, or a stand-in without a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
 
@@ -267,10 +269,7 @@ _TINTS = {
 
 
 def _say(text: str, stream: TextIO | None, color: bool | None) -> None:
-    """Print a line, coloured on a terminal only, unless ``color`` says otherwise.
-
-    Nothing of click is needed for that: where a bundle runs, it is not there.
-    """
+    """Print a line; keep its colours only on a terminal, or as `color` says."""
     if stream is None:  # the shell closed it
         return
     if not (stream.isatty() if color is None else color):
@@ -280,7 +279,7 @@ def _say(text: str, stream: TextIO | None, color: bool | None) -> None:
 
 
 def _show_raw(data: bytes, color: bool | None) -> None:
-    """Print a diff: in colour as text, else as bytes, since each file has an encoding of its own."""
+    """Print a diff to stdout: as coloured text on a terminal, otherwise as unchanged bytes."""
     if sys.stdout is None:  # the shell closed it
         return
     if sys.stdout.isatty() if color is None else color:
@@ -305,7 +304,7 @@ def _error(problem: Problem) -> str:
 
 
 def _tinted(line: str, word: str) -> str:
-    """A line with the colour of the English ``word`` that opens it, in whichever language."""
+    """Return `line` with its first word coloured by `word`, that word in English."""
     return re.sub(r"[^\s:：]+", lambda match: _style(match[0], _TINTS[word]), line, count=1) if word in _TINTS else line
 
 

@@ -16,23 +16,23 @@ from patcher.messages.text import Text, joined
 
 
 def room() -> int | None:
-    """The columns of the terminal that stdout is; None where it is none."""
+    """Return the columns of the terminal on stdout, None if stdout is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
 
 
 def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | None = None) -> list[str]:
-    """The lines of the table that ``rlpatch list`` shows: target, stages, windows and releases.
+    """Return the table of `rlpatch list`: target, stages, windows and releases.
 
-    With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
+    `width` is the terminal's, into which cells are folded; with None each row is a single line.
     """
     rows = [(target, stages, windows, _span(releases)) for target, stages, windows, releases in listed]
     return drawn((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)
 
 
 def places(listing: Any, width: int | None = None) -> list[str]:
-    """The lines that ``rlpatch list TARGET`` shows: where the code goes in, by release; ``width`` as above.
+    """Return the table of `rlpatch list TARGET`: recipes with files and releases.
 
-    In a terminal what stands in one file is put together, for no row fits it.
+    `width` None gives a row per structure; otherwise lines are grouped by file and fit the terminal.
     """
     if width is None:
         rows = [
@@ -66,7 +66,7 @@ def _turn(name: str, number: int) -> Text:
 
 
 def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
-    """The lines of the table that ``rlpatch traces`` shows, from the data of its report; ``width`` as above."""
+    """Return the table of `rlpatch traces` for the data of its report; `width` as in `targets`."""
     rows = []
     for number, row in enumerate(data["captures"], 1):
         target = " ".join(filter(None, (row["target"], row["release"]))) or (
@@ -86,7 +86,7 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
 
 
 def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
-    """The lines of the table that ``rlpatch watch`` shows, from the workers of its report; ``width`` as above."""
+    """Return the table of `rlpatch watch` for the workers of its report; `width` as in `targets`."""
     rows = []
     for number, row in enumerate(progress, 1):
         rank = f"{row.replica}/{row.rank}" if row.replica else str(row.rank)
@@ -110,7 +110,7 @@ def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
 
 
 def _window(row: Any) -> str:
-    """The unit that a worker is at, and within its window how many of how many it has recorded."""
+    """Return a worker's unit and its progress in the window, such as "3 of 30 in 30:60"; "" if unknown."""
     unit = row.number if row.live is None else row.live
     # With a new request on its way the window is that of the one before.
     window = row.window if row.outcome != "done" or row.state == "saved" else ""
@@ -126,7 +126,7 @@ def _window(row: Any) -> str:
 
 
 def _traces(traces: Sequence[Any]) -> str:
-    """Return how many traces there are, and their size."""
+    """Return the number and total size of traces, "moved" if none exists any more, "" without any."""
     sizes = [trace.size for trace in traces if trace.size is not None]
     if not sizes:
         return Text("moved") if traces else ""
@@ -135,7 +135,7 @@ def _traces(traces: Sequence[Any]) -> str:
 
 
 def nodes(data: dict[str, Any]) -> list[str]:
-    """The lines of the table that ``rlpatch status --ray`` shows, from the data of its report."""
+    """Return the table of `rlpatch status --ray` for the data of its report."""
     rows = []
     for row in data["nodes"]:
         targets = ", ".join(f"{name} {version}".rstrip() for name, version in row["targets"].items())
@@ -154,7 +154,7 @@ def _bytes(count: int) -> str:
 
 
 def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
-    """The lines of a table, or of its rows one below the other where the columns would cut words of theirs."""
+    """Return the lines of a table; rows are folded below their heads if the columns do not fit into `width`."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -176,7 +176,7 @@ def drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None
 
 
 def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """A row with the head of each cell before it; a column without one has the number of the row."""
+    """Return a row as wrapped "head value" pairs; the value of a column without a head comes first."""
     number = next((f"{value}  " for head, value in zip(heads, row, strict=True) if not head), "")
     further = " " * max(len(number), 2)
     parts = [f"{head} {value}" for head, value in zip(heads, row, strict=True) if head and value]
@@ -186,10 +186,7 @@ def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
-    """Return how wide each column is so that no word of it is broken; None where they would not fit into ``room``.
-
-    What is left over lets the column whose lines lack least of it be whole.
-    """
+    """Return column widths that break no word, all None if these exceed `room`; spare room widens columns."""
     columns = [*zip(*rows, strict=True)]
     widths = [max(len(type(value)(word)) for value in column for word in [*value.split(), ""]) for column in columns]
     if sum(widths) > room:

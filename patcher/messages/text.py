@@ -8,11 +8,11 @@ from typing import Any, Iterable, Mapping
 
 
 class Text(str):
-    """An English sentence that keeps its ``template`` and ``values``, so that another language can be made of them.
+    """English sentence that keeps its `template` and `values`, so that it can be translated.
 
-    The template is the key of the catalogue. It names its values in braces, as `str.format` does, and they follow in
-    the order in which it names them. A value that is a Text is translated, too; every other value (a path, a command, a
-    name, a number) stays as it is. Raises ValueError where names and values do not pair.
+    The template is the key of the catalogue and names its values in braces, as `str.format` does; `values` follow in
+    the same order. Values that are Text are translated, too. Raises ValueError if the numbers of names and values
+    differ.
     """
 
     __slots__ = ("template", "values")
@@ -39,7 +39,7 @@ class Text(str):
         return _restored, (type(self), self.template, *self.values.values())
 
     def rendered(self, translations: Mapping[str, str]) -> str:
-        """Return the text in the language of ``translations``, which has templates by the English ones."""
+        """Return the text in another language; `translations` maps English templates to translated ones."""
         template = translations.get(self.template) or self.template
         if not self.values:
             return template
@@ -48,7 +48,7 @@ class Text(str):
 
 
 def rendered(value: Any, translations: Mapping[str, str]) -> Any:
-    """Return a Text in the language of ``translations``, and any other value as it is."""
+    """Return a Text translated by `translations`, and any other value unchanged."""
     return value.rendered(translations) if isinstance(value, Text) else value
 
 
@@ -58,7 +58,7 @@ def _restored(kind: type[Text], template: str, *values: Any) -> Text:
 
 @functools.lru_cache(maxsize=None)
 def _names(template: str) -> tuple[str, ...]:
-    """Return the names of the values in a template, each once, in the order in which they first stand there."""
+    """Return the distinct names of values in a template, in order."""
     return tuple(dict.fromkeys(re.findall(r"(?<!\{)\{(\w+)", template)))
 
 
@@ -67,14 +67,14 @@ COMMA, SEMICOLON, AND, OR = Text(", "), Text("; "), Text(" and "), Text(" or ")
 
 
 def lines(text: str) -> list[str]:
-    """Return the lines of a text; what `joined` has put on lines of their own can still be translated."""
+    """Return the lines of a text; lines joined by `joined` stay translatable."""
     if isinstance(text, Text) and "\n" in text.values.values():
         return [value for value in text.values.values() if value != "\n"]
     return text.splitlines() if "\n" in text else [text] if text else []
 
 
 def sentences(*texts: str) -> Text:
-    """Return ``texts`` as one Text, one sentence after the other; empty ones are left out."""
+    """Return the non-empty `texts` joined by blanks into a single Text."""
     first, *more = filter(None, texts)
     paragraph = Text("{sentence}", first)
     for sentence in more:
@@ -83,7 +83,7 @@ def sentences(*texts: str) -> Text:
 
 
 def joined(separator: str, texts: Iterable[str]) -> Text:
-    """Return ``texts`` as one Text with ``separator`` between them; empty ones are left out."""
+    """Return the non-empty `texts` as a single Text with `separator` between them."""
     parts: dict[str, str] = {}
     for text in filter(None, texts):
         if parts:
