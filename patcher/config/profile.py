@@ -25,7 +25,10 @@ StageT_co = TypeVar("StageT_co", bound=Stage, covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileConfig(Generic[StageT_co]):
-    """Everything that the user chose. ``ranks`` None means all; ``save_path`` is "" for the builtin stage."""
+    """Complete choice for a stage; `ranks` None means all, `save_path` is "" for the builtin stage.
+
+    Raises Problem (USAGE) for a combination that would not record.
+    """
 
     stage: StageT_co
     profiler: ProfilerSettings
@@ -46,6 +49,7 @@ class ProfileConfig(Generic[StageT_co]):
     )
 
     def __post_init__(self) -> None:
+        """Raise Problem (USAGE) for a combination that would not record, or a path that torch_npu refuses."""
         self.profiler.check(self.ranges)
         on_demand = isinstance(self.stage, WindowedStage) and self.stage.on_demand
         if (self.live or on_demand) and not self.facts:
@@ -64,40 +68,41 @@ class ProfileConfig(Generic[StageT_co]):
 
     @property
     def cold(self) -> bool:
-        """Whether the first unit shows the profiler's own start, because none comes before it to warm up in."""
+        """Whether unit 0 is recorded, which includes the profiler's start-up cost, because no unit comes before it."""
         stage = self.stage
         counted = isinstance(stage, WindowedStage) and bool(stage.window.all) and not stage.relative
         return counted and stage.window.first == 0
 
     @property
     def unit_stall_ms(self) -> int:
-        """Milliseconds for which saving one unit probably stalls a model of 32 layers, as measured and scaled."""
+        """Estimated milliseconds that saving a unit stalls a model of 32 layers."""
         return self.profiler.unit_stall_ms * _WORK.get(self.stage.window.unit, 1)
 
     @property
     def first_piece(self) -> int:
-        """The units that are saved at once where nothing was saved yet, at least one."""
+        """Number of units in the first piece of a window that is saved in pieces, at least 1."""
         return 1 if self.max_trace_gb else max(1, min(FIRST_PIECE, int(self.max_stall * 1000 / self.unit_stall_ms)))
 
     @property
     def in_pieces(self) -> bool:
-        """Whether a window may be too long to be saved at once; `trigger` may ask for any."""
+        """Whether a window may be saved in pieces, because it is long or `trigger` may request a long one."""
         stage = self.stage
         lengths = [end - first for first, end in stage.window.all]
         return isinstance(stage, WindowedStage) and (stage.on_demand or max(lengths, default=0) > self.first_piece)
 
     @property
     def ranges(self) -> RangeOptions:
-        """The ranges that rlpatch adds to the trace."""
+        """Ranges that rlpatch adds to the trace."""
         return self.stage.ranges if isinstance(self.stage, WindowedStage) else NO_RANGES
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Return what the user should know of this choice, which is not wrong."""
+        """Notes on consequences of this choice."""
         ours = () if isinstance(self.stage, BuiltinStage) else (*self._window_notes(), *self._place_notes())
         return (*ours, *self.profiler.notes(self.ranges))
 
     def _window_notes(self) -> Iterator[Note]:
+        """Yield notes on a window: requests, warm-up, length, and stalls while saving."""
         stage = self.stage
         if not isinstance(stage, WindowedStage):
             return
@@ -112,7 +117,7 @@ class ProfileConfig(Generic[StageT_co]):
         yield from self._saving_notes()
 
     def _saving_notes(self) -> Iterator[Note]:
-        """Note on how long saving probably stalls the run, where that is longer than one pause may be."""
+        """Yield a note if saving a unit, or the whole window, probably stalls longer than `max_stall`."""
         stage, most = self.stage, f"--max-stall {amount_text(self.max_stall)}"
         if self.stage.window.none or self.profiler.light:
             return
@@ -130,10 +135,11 @@ class ProfileConfig(Generic[StageT_co]):
 
     @property
     def total_stall_s(self) -> float:
-        """Seconds for which saving the whole window probably stalls a model of 32 layers."""
+        """Estimated seconds that saving the whole window stalls a model of 32 layers."""
         return len(self.stage.window) * self.unit_stall_ms / 1000
 
     def _place_notes(self) -> Iterator[Note]:
+        """Yield notes on the folder for traces, and on the choice of replicas and ranks."""
         if not re.fullmatch(self.profiler.PATHS, self.save_path, re.ASCII):
             tool = self.profiler.MODULE
             yield Note(Text("{tool} documents only letters, digits and underscores in paths", tool), self.save_path)
@@ -149,10 +155,9 @@ class ProfileConfig(Generic[StageT_co]):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The options as the user would type them, those at their default left out.
+        """Options that type this choice again, without those at their default.
 
-        What depends on the environment or the working directory is always among them, so that they mean the same
-        everywhere.
+        Options whose default depends on the environment or the working directory are always included.
         """
         if isinstance(self.stage, BuiltinStage):
             return (*self.stage.words, *words_of(self.profiler, always=self.stage.named))

@@ -25,7 +25,7 @@ AIC_METRICS = (
 
 @dataclass(frozen=True, kw_only=True)
 class RangeOptions:
-    """Ranges in the trace that rlpatch adds to what the profiler records by itself."""
+    """Options for ranges that rlpatch adds to the trace. Raises Problem (USAGE) for an unusable module pattern."""
 
     markers: bool = option(
         Flag(),
@@ -41,6 +41,7 @@ class RangeOptions:
     )
 
     def __post_init__(self) -> None:
+        """Raise Problem (USAGE) for a module pattern without module ranges, or an invalid pattern."""
         typed = f"--module-pattern {shortened(self.module_pattern)}"
         if self.module_pattern and not self.module_ranges:
             cause = Text("there are no ranges of modules to choose from")
@@ -54,7 +55,7 @@ class RangeOptions:
 
     @property
     def switch(self) -> str:
-        """The option that switches them on, "" for none."""
+        """Option that switches ranges on, "" if none are on."""
         return "--markers" if self.markers else "--module-ranges" if self.module_ranges else ""
 
 
@@ -66,9 +67,10 @@ def _contents() -> tuple[str, ...]:
 
 
 class ProfilerSettings:
-    """``TOOL`` is its word for ``--tool``, ``MODULE`` its name, ``NEEDED`` the contents that hold ranges.
+    """Settings of a profiler; each subclass is a profiler.
 
-    ``DEVICE`` is what it calls the accelerator, ``PATHS`` the pattern of the paths that it documents.
+    `TOOL` is its word for `--tool`, `MODULE` its Python name, `NEEDED` the contents that ranges need, `DEVICE` its name
+    for the accelerator, `PATHS` the pattern of paths that it documents.
     """
 
     TOOL: ClassVar[str]
@@ -80,7 +82,7 @@ class ProfilerSettings:
     level: str = ""
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise :class:`Problem` (USAGE) where ``ranges`` would not be recorded, or nothing would."""
+        """Raise Problem (USAGE) if the contents would record nothing, or not the `ranges`."""
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
             values = contents, ranges.switch, self.NEEDED
@@ -95,19 +97,19 @@ class ProfilerSettings:
 
     @property
     def unit_stall_ms(self) -> int:
-        """Milliseconds for which saving a decode step probably stalls a model of 32 layers.
+        """Estimated milliseconds that saving a decode step stalls a model of 32 layers.
 
-        Measured with torch 2.13 and vLLM 0.27.0 on a model of 2 layers on a CPU, and scaled by its layers.
+        Measured with torch 2.13 and vLLM 0.27.0 on a model of 2 layers on a CPU, and scaled by the layers.
         """
         return BASE_STALL_MS + sum(STALL_MS.get(word, 0) for word in self.contents)
 
     @property
     def light(self) -> bool:
-        """Whether it records nothing but marks."""
+        """Whether only marks are recorded, and no operators."""
         return self.level == "level_none"
 
     def notes(self, ranges: RangeOptions) -> Iterator[Note]:
-        """Yield what the user should know of this choice, which is not wrong."""
+        """Yield notes on consequences of these settings with `ranges`."""
         if ranges.module_ranges:
             detail = Text(
                 "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run;"
@@ -118,9 +120,9 @@ class ProfilerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchNpuSettings(ProfilerSettings):
-    """torch_npu.profiler; every release from 2.1.0.post8 on takes the combinations that can be built.
+    """Settings of torch_npu.profiler; every valid combination works from 2.1.0.post8 on.
 
-    "" and () are the defaults that follow from others: see :meth:`exports` and ``patches.tools``.
+    "" and () are defaults that follow from other settings: see `exports` and `patches.tools`.
     """
 
     TOOL: ClassVar = "npu"
@@ -145,7 +147,7 @@ class TorchNpuSettings(ProfilerSettings):
     analysis: bool = option(Flag(negated=True), RECORDED, "Parse the trace in the run.", default=False, shown="offline")
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise :class:`Problem` (USAGE) for what torch_npu would drop or not record."""
+        """Raise Problem (USAGE) for a combination that torch_npu would drop or not record."""
         super().check(ranges)
         if ranges.module_ranges and self.export_type == ("text",):
             cause = Text(
@@ -165,15 +167,15 @@ class TorchNpuSettings(ProfilerSettings):
             raise usage(cause, Text("--level level_none --markers, or --mstx for marks of your own, or --level level0"))
 
     def marks(self, ranges: RangeOptions) -> bool:
-        """Whether the trace takes mstx marks: by ``--mstx``, or for the ranges that are made of them."""
+        """Tell whether the trace records mstx marks, because of `--mstx` or of ranges, which are made of marks."""
         return self.mstx or bool(ranges.switch)
 
     def exports(self, ranges: RangeOptions) -> tuple[str, ...]:
-        """The types of export: those of the user, else what the ranges need."""
+        """Return the types of export: those of the user, else "db" with module ranges and "text" without."""
         return self.export_type or (("db",) if ranges.module_ranges else ("text",))
 
     def notes(self, ranges: RangeOptions) -> Iterator[Note]:
-        """Yield what the user should know of this choice, which is not wrong."""
+        """Yield notes on consequences of these settings with `ranges`, by release of torch_npu."""
         if "npu" not in self.contents:
             yield Note(Text("without npu in --contents torch_npu ignores level, metrics, L2 and mstx"))
         if "db" in self.exports(ranges):
@@ -199,7 +201,7 @@ class TorchNpuSettings(ProfilerSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class TorchSettings(ProfilerSettings):
-    """torch.profiler, for CUDA and CPU; ``npu`` in its contents is the device, whatever it is."""
+    """Settings of torch.profiler, for CUDA and CPU; "npu" in `contents` means the accelerator."""
 
     TOOL: ClassVar = "torch"
     MODULE: ClassVar = "torch.profiler"
@@ -209,7 +211,7 @@ class TorchSettings(ProfilerSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class NoProfiler(ProfilerSettings):
-    """The settings of what is kept without a profiler: none."""
+    """Placeholder for the timeline, which uses no profiler."""
 
     TOOL: ClassVar = ""
     MODULE: ClassVar = ""

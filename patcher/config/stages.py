@@ -28,10 +28,10 @@ def _replicas() -> tuple[int | str, ...] | None:
 
 
 class Stage:
-    """A part of the RL loop. ``NAMES`` are those of the kind, the first of which a window of it means by itself.
+    """Part of the RL loop to record; subclasses are kinds of stages.
 
-    ``UNITS`` are the windows that it is recorded in, ``KIND`` is what its kind is called in messages. ``role`` and
-    ``strategy`` are those that it is recorded for, "" for all.
+    `NAMES` are the stages of a kind, the default for its windows first; `UNITS` its units; `KIND` its name in messages.
+    `role` and `strategy` restrict the recipes, "" for all.
     """
 
     NAMES: ClassVar[tuple[str, ...]]
@@ -44,19 +44,22 @@ class Stage:
 
     @property
     def marked(self) -> tuple[str, ...]:
-        """The units that are counted or marked."""
+        """Units to count or mark."""
         return (self.window.unit,)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return how it is typed; without ``--stage`` where the window alone means this stage."""
+        """Options that type this stage again; `--stage` is left out if the window implies it."""
         stage = () if self.name == self.NAMES[0] and self.window.words else ("--stage", self.name)
         return (*stage, *self.window.words, *words_of(self))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedStage(Stage):
-    """A stage that is recorded in a window, with a warm-up before it."""
+    """Stage that is recorded in a window, after a warm-up.
+
+    Raises ValueError for a unit of another kind, Problem (USAGE) for a window that cannot exist.
+    """
 
     name: str
     window: Window
@@ -66,6 +69,7 @@ class WindowedStage(Stage):
     ranges: RangeOptions = NO_RANGES
 
     def __post_init__(self) -> None:
+        """Raise ValueError for a unit of another kind of stage, Problem (USAGE) for a window that does not exist."""
         if kind_of(self.window.unit).UNITS != self.UNITS:
             raise ValueError(f"{self.window.unit} is not a unit of a {self.KIND} stage")
         if not self.relative:
@@ -76,13 +80,13 @@ class WindowedStage(Stage):
 
     @property
     def relative(self) -> bool:
-        """Whether the window is counted from where a condition holds."""
+        """Whether units are counted from the moment at which a condition holds."""
         return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutStage(WindowedStage):
-    """The rollout: a busy period of a worker's engine, counted from 0."""
+    """Rollout: a busy period of a worker's engine, counted from 0."""
 
     NAMES: ClassVar = ("rollout",)
     KIND: ClassVar = "rollout"
@@ -105,7 +109,7 @@ class RolloutStage(WindowedStage):
 
     @property
     def relative(self) -> bool:
-        """Whether the window is counted from where a condition holds."""
+        """Whether units are counted from the moment at which a condition holds."""
         return bool(self.at_load or self.at_tail or self.at_context)
 
     def __post_init__(self) -> None:
@@ -117,7 +121,7 @@ class RolloutStage(WindowedStage):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStage(WindowedStage):
-    """A stage of a training step, which is counted from 1 as verl's log does."""
+    """Stage of a training step; steps are counted from 1, as in verl's log."""
 
     NAMES: ClassVar = ("update-policy", "compute-log-prob", "update-critic", "compute-values")
     KIND: ClassVar = "training"
@@ -136,14 +140,14 @@ class TrainingStage(WindowedStage):
 
     @property
     def marked(self) -> tuple[str, ...]:
-        """The unit of the window, with markers all that the loops of a training stage have."""
+        """Units to count or mark: that of the window, and with markers those of all its loops."""
         loops = tuple(unit.name for unit in self.UNITS if unit.loop)
         return loops if self.ranges.markers and self.window.unit in loops else (self.window.unit,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WholeStage(Stage):
-    """A stage that is recorded from its beginning to its end, without a warm-up or ranges of ours."""
+    """Stage that is recorded from its beginning to its end, without a warm-up or added ranges."""
 
     NAMES: ClassVar = ("graph-capture",)
     UNITS: ClassVar = ()
@@ -156,7 +160,7 @@ class WholeStage(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class SyncStage(WholeStage):
-    """The weights on their way from the trainer to the rollout, from the beginning of a sync to its end."""
+    """Transfer of the weights from the trainer to the rollout, recorded as a whole."""
 
     NAMES: ClassVar = ("weight-sync",)
     KIND: ClassVar = "weight-sync"
@@ -170,7 +174,7 @@ class SyncStage(WholeStage):
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltinStage(Stage):
-    """The framework's own profiler; of its settings, which are those of ``PROFILER``, those ``named`` are changed."""
+    """Framework's own profiler; `named` are the settings of `PROFILER` to change. Raises Problem (USAGE) if empty."""
 
     NAMES: ClassVar = ("builtin",)
     UNITS: ClassVar = ()
@@ -187,13 +191,13 @@ class BuiltinStage(Stage):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The option that selects it."""
+        """Option that selects this stage."""
         return ("--builtin",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimelineStage(Stage):
-    """The timeline, which every process keeps of the whole run without a profiler."""
+    """Timeline that every process keeps of the whole run, without a profiler."""
 
     NAMES: ClassVar = ("timeline",)
     UNITS: ClassVar = ()
@@ -206,7 +210,7 @@ class TimelineStage(Stage):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The option that selects it, and its own."""
+        """Options that select and configure this stage."""
         return ("--timeline", *words_of(self))
 
 
@@ -218,5 +222,5 @@ STAGES = tuple(name for kind in (*KINDS, BuiltinStage, TimelineStage) for name i
 
 
 def kind_of(unit: str, stage: str = "") -> type[WindowedStage | WholeStage]:
-    """The kind of the stages that are recorded in a window of ``unit``; without one, that of ``stage``."""
+    """Return the kind of stage with windows of `unit`; for a unit without a window, the kind of `stage`."""
     return _KIND_OF.get(unit, SyncStage if stage in SyncStage.NAMES else WholeStage)

@@ -19,9 +19,10 @@ OPEN_END = 10**9
 
 
 class WindowUnit(NamedTuple):
-    """The unit that a window counts, from ``first`` on; ``before`` and ``instead`` are the message for an earlier one.
+    """Unit that a window counts, from `first` on.
 
-    Units of a ``loop`` are marked together: those of one lie in those of another.
+    `before` is the message for a smaller number, and `instead` the option to use then. Units with `loop` contain each
+    other, such as mini-batches and micro-batches, and are marked together.
     """
 
     name: str
@@ -54,10 +55,10 @@ UNITS = {unit.name: unit for unit in (*ROLLOUT_UNITS, *TRAINING_UNITS)}
 
 @dataclass(frozen=True)
 class Window:
-    """The units recorded, ``first`` to ``end - 1``, counted from 0 in every rollout or call of a training stage.
+    """Units `first` to `end - 1`, counted from 0 in every rollout or call of a training stage.
 
-    ``later`` are windows behind it, each with a trace of its own. With ``none`` there is no window yet: `trigger`
-    requests one while the run goes on.
+    `later` are more half-open ranges, each with its own trace. With `none` there is no window yet: `trigger` requests
+    one during the run. Raises Problem (USAGE) for an empty range, or ranges without a unit between them.
     """
 
     unit: str
@@ -67,6 +68,7 @@ class Window:
     none: bool = False
 
     def __post_init__(self) -> None:
+        """Raise Problem (USAGE) for an empty range, or ranges without a unit between them."""
         if empty := [window for window in self.all if window[0] >= window[1]]:
             first = empty[0][0]
             hint = Text("the end is not recorded: --{unit} {first}:{end} records one unit", self.unit, first, first + 1)
@@ -76,7 +78,7 @@ class Window:
             raise usage(cause, f"--{self.unit} {_joined(self.unit, self.all)}")
 
     def check(self) -> None:
-        """Raise :class:`Problem` (USAGE) where the window begins before the first unit that there is."""
+        """Raise Problem (USAGE) if the window begins before the first unit that exists."""
         unit = UNITS.get(self.unit)
         if unit and self.all and self.first < unit.first:
             later = Window(self.unit, unit.first, max(self.end, unit.first + 1))
@@ -85,15 +87,15 @@ class Window:
 
     @property
     def all(self) -> tuple[tuple[int, int], ...]:
-        """The first unit and the end of each window."""
+        """Half-open ranges of the window, () if there is none yet."""
         return () if self.none else ((self.first, self.end), *self.later)
 
     @classmethod
     def parse(cls, unit: str, text: str, following: str = "") -> Window:
-        """The window that ``text`` is: ``A:B``, without an end ``A:``, or several with commas between them.
+        """Return the window that `text` names: `A:B`, `A:` without an end, or several separated by commas.
 
-        ``following`` is the next word of the command line, perhaps the end of a window in two words. Raises
-        :class:`Problem` (USAGE).
+        `following` is the next word on the command line, perhaps the end of a window typed as two words. Raises Problem
+        (USAGE).
         """
         windows = []
         for part in text.split(","):
@@ -118,12 +120,12 @@ class Window:
 
     @property
     def open(self) -> bool:
-        """Whether it has no end of its own."""
+        """Whether the window has no end."""
         return bool(self.all) and self.all[-1][1] == OPEN_END
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The option as it would be typed; none for a whole stage."""
+        """Option and value that type this window again, () for a whole stage."""
         return () if self.unit == WHOLE or self.none else (f"--{self.unit}", str(self))
 
     def __str__(self) -> str:
@@ -131,7 +133,7 @@ class Window:
 
 
 def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
-    """These windows in order, those that overlap or leave no unit to warm up in as one."""
+    """Return the ranges in order; those without a unit between them to warm up in are merged."""
     merged: list[tuple[int, int]] = []
     for first, end in sorted(windows):
         if merged and first <= merged[-1][1]:
@@ -142,7 +144,7 @@ def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
 
 
 def _suggestion(unit: str, text: str, following: str) -> str:
-    """The window that ``text`` probably names, as a hint."""
+    """Return a hint with the window that the invalid `text` probably means, or with an example."""
     spelled = re.fullmatch(r"[\[(]?\s*([0-9]+)\s*(?:[-,;/_.\uff1a]+|to|\s)\s*([0-9]+)\s*[\])]?", text.strip())
     both = (spelled[1], spelled[2]) if spelled else (text.strip(), following.strip())
     first, end = (whole_number(item) for item in both)
@@ -159,5 +161,5 @@ def _suggestion(unit: str, text: str, following: str) -> str:
 
 
 def typed_as(unit: str) -> str:
-    """Return how the user asks for a window of ``unit``."""
+    """Return the option for a window of `unit`, such as "--decode A:B", or "no window" for a whole stage."""
     return Text("no window") if unit == WHOLE else f"--{unit} A:B"
