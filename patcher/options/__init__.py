@@ -16,9 +16,9 @@ D = TypeVar("D")
 
 
 class OptionSpec(NamedTuple):
-    """An option: ``name`` is that of its field, ``shown`` what the help says of the default.
+    """Option of the command line: `name` is its field, `shown` the default in the help.
 
-    ``aliases`` are older names, which stay valid and are not shown.
+    `aliases` are older names that still work but are not shown.
     """
 
     name: str
@@ -31,25 +31,25 @@ class OptionSpec(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """Return how it is typed: ``--export-type``."""
+        """Option as typed, such as `--export-type`."""
         return flag(self.name)
 
     @property
     def help(self) -> str:
-        """Return what it does, the words to choose from, and the default."""
+        """Help text: what the option does, its words, and the default."""
         default = f"[default: {self.shown}]" if self.shown else ""
         return " ".join(filter(None, (self.about, self.notation.offer, default)))
 
 
 def flag(name: str) -> str:
-    """Return how the option for the field ``name`` is typed."""
+    """Return the option for the field `name`: `--export-type` for export_type."""
     return f"--{name.replace('_', '-')}"
 
 
 def option(notation: Notation[T], heading: str, about: str, *, default: D, shown: str | None = None) -> T | D:
-    """A field of a dataclass that is an option of the command line, below ``heading`` (``patcher.options.headings``).
+    """Return a dataclass field that declares an option below `heading` (`patcher.options.headings`).
 
-    ``shown`` stands for the default in the help, if that needs other words.
+    `shown` replaces the default in the help.
     """
     if shown is None:
         shown = "" if default is None or isinstance(notation, Flag) else notation.text(default)  # type: ignore[arg-type]
@@ -59,18 +59,18 @@ def option(notation: Notation[T], heading: str, about: str, *, default: D, shown
 
 
 def options_of(*types: type) -> dict[str, OptionSpec]:
-    """Every option that the fields of these dataclasses declare, by the name of its field."""
+    """Return the options that the fields of these dataclasses declare, by field name."""
     declared = [(item.name, item.metadata["option"]) for kind in types for item in fields(kind) if item.metadata]
     return {name: spec._replace(name=name) for name, spec in declared}
 
 
 def changed(value: object) -> tuple[str, ...]:
-    """The fields of a dataclass whose options have another value than by default."""
+    """Return the names of a dataclass's options whose values are not the default."""
     return tuple(name for name, spec in options_of(type(value)).items() if getattr(value, name) != spec.default)
 
 
 def words_of(value: object, always: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The options of a dataclass as they would be typed: those at their default left out, but for ``always``."""
+    """Return the words that type a dataclass's options again: those not at their default, and those in `always`."""
     printed = {*changed(value), *always}
     options = [(getattr(value, name), spec) for name, spec in options_of(type(value)).items() if name in printed]
     return tuple(word for current, spec in options for word in spec.notation.typed(spec.flag, current))

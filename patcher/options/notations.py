@@ -17,28 +17,28 @@ MOST = 10**9 - 1
 
 
 class Notation(Generic[T]):
-    """``metavar`` stands for the value in the help, ``words`` are completed, and ``offer`` lists them in the help."""
+    """Syntax of an option's value; `metavar` names it in the help, which lists `offer`; shells complete `words`."""
 
     metavar = ""
     words: tuple[str, ...] = ()
     offer = ""
 
     def read(self, option: str, text: str) -> T:
-        """The value that ``text`` means behind ``option``. Raises :class:`Problem` (USAGE)."""
+        """Parse `text`, the value of `option`. Raises Problem (USAGE)."""
         raise NotImplementedError
 
     def typed(self, option: str, value: T) -> tuple[str, ...]:
-        """The words of a command line that :meth:`read` makes ``value`` of."""
+        """Return the words of a command line that `read` parses as `value`."""
         text = self.text(value)
         return (f"{option}={text}",) if text.startswith("-") else (option, text)
 
     def text(self, value: T) -> str:
-        """``value`` as it is typed."""
+        """Return `value` as typed."""
         return str(value)
 
 
 class Flag(Notation[bool]):
-    """An option without a value; ``negated``: it has a ``--no-`` form, too."""
+    """Option without a value; with `negated` also in a `--no-` form."""
 
     def __init__(self, *, negated: bool = False) -> None:
         self.negated = negated
@@ -48,7 +48,7 @@ class Flag(Notation[bool]):
 
 
 class Number(Notation[int]):
-    """A whole number, at least ``lowest``."""
+    """Whole number, at least `lowest`."""
 
     metavar = "N"
 
@@ -56,6 +56,7 @@ class Number(Notation[int]):
         self.lowest = lowest
 
     def read(self, option: str, text: str) -> int:
+        """Parse a whole number. Raises Problem (USAGE) if it is below `lowest` or too large."""
         number = whole_number(text)
         if number is None or number < self.lowest:
             cause = Text(
@@ -70,12 +71,13 @@ class Number(Notation[int]):
 
 
 class Amount(Notation[float]):
-    """A number above 0, with a fraction if need be: ``0.5``."""
+    """Number above 0, with decimals if necessary, such as `0.5`."""
 
     def __init__(self, metavar: str) -> None:
         self.metavar = metavar
 
     def read(self, option: str, text: str) -> float:
+        """Parse a positive number with up to 9 decimals. Raises Problem (USAGE) for anything else."""
         match = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip())
         amount = float(match[0]) if match else 0.0
         if not amount:
@@ -87,7 +89,7 @@ class Amount(Notation[float]):
 
 
 class NumberList(Notation[tuple[int, ...]]):
-    """Whole numbers, at least ``lowest``, with commas between them."""
+    """Whole numbers, at least `lowest`, separated by commas; read sorted and without duplicates."""
 
     metavar = "LIST"
 
@@ -95,7 +97,7 @@ class NumberList(Notation[tuple[int, ...]]):
         self.number = Number(lowest)
 
     def read(self, option: str, text: str) -> tuple[int, ...]:
-        """The numbers, each once and in order."""
+        """Return the numbers, sorted and without duplicates. Raises Problem (USAGE)."""
         return tuple(sorted({self.number.read(option, item) for item in text.split(",")}))
 
     def text(self, value: tuple[int, ...]) -> str:
@@ -103,7 +105,7 @@ class NumberList(Notation[tuple[int, ...]]):
 
 
 class NumberListOrAll(Notation["tuple[int, ...] | None"]):
-    """Whole numbers from 0 with commas between them, or ``all``, which is None."""
+    """Whole numbers from 0, separated by commas, or `all`, which is read as None."""
 
     metavar, numbers = "LIST", NumberList(0)
 
@@ -115,7 +117,7 @@ class NumberListOrAll(Notation["tuple[int, ...] | None"]):
 
 
 class ReplicaList(Notation["tuple[int | str, ...] | None"]):
-    """As ``NumberListOrAll``, and among the numbers ``words`` that stand for some of all replicas."""
+    """Numbers as in `NumberListOrAll`, mixed with `words` that name kinds of servers."""
 
     metavar, numbers = "LIST", NumberListOrAll()
 
@@ -123,7 +125,7 @@ class ReplicaList(Notation["tuple[int | str, ...] | None"]):
         self.words = words
 
     def read(self, option: str, text: str) -> tuple[int | str, ...] | None:
-        """The numbers, each once and in order, and then the words."""
+        """Parse replicas: sorted numbers, then words; None for `all`. Raises Problem (USAGE)."""
         items = [item.strip().lower() for item in text.split(",")]
         numbers = [item for item in items if item not in self.words]
         read = self.numbers.read(option, ",".join(numbers)) if numbers else ()
@@ -134,10 +136,9 @@ class ReplicaList(Notation["tuple[int | str, ...] | None"]):
 
 
 class Choice(Notation[str]):
-    """One of ``words``, in any case and with ``_`` for ``-``; ``same`` maps other spellings to them.
+    """One of `words`, in any case and with `_` for `-`; `same` maps other spellings to them.
 
-    With ``others`` an unknown word is taken as well: a recipe decides. ``unset`` is the word for "", and ``missing``
-    says why a word is not offered.
+    With `others` an unknown word is accepted. `unset` is the word for "". `missing` says why a word is not available.
     """
 
     metavar = "NAME"
@@ -158,6 +159,7 @@ class Choice(Notation[str]):
         self.spellings = _spellings(self.words, same)
 
     def read(self, option: str, text: str) -> str:
+        """Return the word in its own spelling, "" for `unset`. Raises Problem (USAGE) for an unknown word."""
         word = self.spellings.get(_plain(text))
         if word is not None:
             return "" if word == self.unset else word
@@ -173,7 +175,7 @@ class Choice(Notation[str]):
 
 
 class ChoiceList(Notation[tuple[str, ...]]):
-    """Some of ``words`` with commas between them, understood as in :class:`Choice`."""
+    """Some of `words`, separated by commas, spelled as in `Choice`."""
 
     metavar = "LIST"
 
@@ -182,7 +184,7 @@ class ChoiceList(Notation[tuple[str, ...]]):
         self.spellings = _spellings(words, same)
 
     def read(self, option: str, text: str) -> tuple[str, ...]:
-        """The words, each once, in our order."""
+        """Return the words in the order of `words`, without duplicates. Raises Problem (USAGE) for an unknown word."""
         items = [item.strip() for item in text.split(",") if item.strip()]
         if unknown := [item for item in items if _plain(item) not in self.spellings]:
             cause = Text(
@@ -200,7 +202,7 @@ class ChoiceList(Notation[tuple[str, ...]]):
 
 
 class AnyText(Notation[str]):
-    """Any text; ``alone`` is the value of the option without one, if it may be left out."""
+    """Any text; `alone` is the value of the option typed without a value (None: a value is required)."""
 
     def __init__(self, metavar: str, *, alone: str | None = None) -> None:
         self.metavar, self.alone = metavar, alone
@@ -210,12 +212,12 @@ class AnyText(Notation[str]):
 
 
 class NewFolder(Notation[str]):
-    """The path of a folder that need not exist."""
+    """Path of a folder that need not exist."""
 
     metavar = "DIR"
 
     def read(self, option: str, text: str) -> str:
-        """The absolute path without links, because torch_npu refuses those; :class:`Problem` (USAGE) for no name."""
+        """Return the absolute path without links, which torch_npu refuses. Raises Problem (USAGE) for an empty path."""
         if not text.strip():
             raise usage(
                 Text("{option} '': no folder is named", option), Text("{option} DIR, or leave {option} out", option)
@@ -224,19 +226,19 @@ class NewFolder(Notation[str]):
 
 
 class FilePath(Notation[Path]):
-    """The path of a file or folder; click reads it, so that shells complete it."""
+    """Path of a file or folder; parsed by click, so that shells complete it."""
 
     def __init__(self, metavar: str) -> None:
         self.metavar = metavar
 
 
 def amount_text(value: float) -> str:
-    """An :class:`Amount` as it is typed, without zeros at its end."""
+    """Return an `Amount` as typed, without trailing zeros."""
     return f"{value:.9f}".rstrip("0").rstrip(".")
 
 
 def whole_number(text: str) -> int | None:
-    """The number in ``text``, None if it holds none or one above :data:`MOST`."""
+    """Return the number in `text`, None if it is not a whole number or is above `MOST`."""
     digits = text.strip()
     if not re.fullmatch(r"[0-9]+", digits) or len(digits.lstrip("0")) > len(str(MOST)):  # Python reads no 5,000 digits
         return None
@@ -244,12 +246,12 @@ def whole_number(text: str) -> int | None:
 
 
 def shortened(text: str) -> str:
-    """``text`` as a message quotes it, whatever was typed."""
+    """Return `text` as a message quotes it: above 60 characters its start and its length."""
     return text if len(text) <= 60 else f"{text[:40]}…({len(text)} characters)"
 
 
 def _plain(text: str) -> str:
-    """``text`` without what people write differently: case, hyphens, underscores and spaces."""
+    """Return `text` in lower case without hyphens, underscores and spaces."""
     return re.sub(r"[-_\s]", "", text).lower()
 
 
