@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; exits with the codes of ``messages.errors.Kind``, also where a module is only loading."""
+    """Run the command line and exit with a code of `messages.errors.Kind`, also if Ctrl-C or an error ends imports."""
     # A command builds one tree and ends: to look through it for garbage again and again takes 5 % of its time.
     gc.set_threshold(100_000)
     try:
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    """Run the command line without click's own answer to Ctrl-C, which is exit 1."""
+    """Run the command line; Ctrl-C raises KeyboardInterrupt instead of click's exit 1."""
     import click
 
     from patcher.cli import rlpatch
@@ -49,7 +49,7 @@ def _run() -> None:
 
 
 def _stop(code: int, message: str = "") -> None:
-    """Leave with ``code``; what a stream still holds goes nowhere, because writing it fails again."""
+    """Print `message` and exit with `code`; discard what stdout and stderr cannot write any more."""
     with contextlib.suppress(OSError):
         if message:
             print(f"Error: {message}", file=sys.stderr, flush=True)  # noqa: T201  (before click is there)
@@ -63,7 +63,7 @@ def _stop(code: int, message: str = "") -> None:
 
 
 def _check_sibling() -> None:
-    """Stops where another package ``patches`` hides ours: its files would be taken for recipes."""
+    """Exit if another package named `patches` hides rlpatch's own."""
     import patches
 
     ours = os.path.realpath(f"{__file__}/../../patches")  # without pathlib, which is a tenth of the time of the help

@@ -17,9 +17,9 @@ def _remember(_number: int, _frame: object) -> None:
 
 @contextlib.contextmanager
 def deferred(*, terminated: bool = False) -> Iterator[None]:
-    """Raise KeyboardInterrupt only from `look`, and at the end if nothing else was raised; may be nested.
+    """Delay Ctrl-C in the block: KeyboardInterrupt comes only from `look`, or at the end if nothing else was raised.
 
-    With ``terminated`` SIGTERM is meanwhile taken for Ctrl-C.
+    Blocks may be nested. With `terminated`, SIGTERM acts like Ctrl-C. Outside of the main thread nothing changes.
     """
     global _pressed
     ours = threading.current_thread() is threading.main_thread()  # no other one gets signals
@@ -44,7 +44,7 @@ def deferred(*, terminated: bool = False) -> Iterator[None]:
 
 
 def look() -> None:
-    """Raise KeyboardInterrupt if Ctrl-C was pressed meanwhile: here everything can still go back."""
+    """Raise KeyboardInterrupt if Ctrl-C was pressed in a `deferred` block; call it where the work can still stop."""
     global _pressed
     if _pressed:
         _pressed = False
@@ -52,6 +52,6 @@ def look() -> None:
 
 
 def ignore() -> None:
-    """Let Ctrl-C stop nothing any more, until the process ends: the work is done, and only its report is left."""
+    """Ignore Ctrl-C until the process ends; call this when all work is done but its report."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)

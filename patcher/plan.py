@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Plan(NamedTuple):
-    """The changes of one patch below one root; ``notes`` and ``warnings`` are for the reader of the report.
+    """Changes of a patch below a root, with notes and warnings for the report.
 
-    ``replaces`` is the record of the same patch with another choice, or of another release.
+    `replaces` is the record of the same patch with other options, or for another release.
     """
 
     target: Target
@@ -39,19 +39,19 @@ class Plan(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether committing it would change a file."""
+        """Whether committing the plan would change a file."""
         return any(change.before != change.after for change in self.edit.changes)
 
     @property
     def gone(self) -> tuple[Change, ...]:
-        """The changes of files that lose the lines of the capture before; what else is behind the places stays."""
+        """Changes of files that only lose the lines of the previous patch."""
         return tuple(change for change in self.edit.changes[len(self.places) :] if change.before != change.after)
 
 
 class Place(NamedTuple):
-    """A place where a recipe applies: the structure and the release, if that is a published one, and the file.
+    """File that a recipe applies to, with its structure and published release (None and "" if the release is unknown).
 
-    ``settings`` are the requested arguments, of a recipe that changes those.
+    `settings` are the requested arguments, for a recipe that changes arguments.
     """
 
     recipe: Recipe
@@ -62,15 +62,15 @@ class Place(NamedTuple):
 
     @property
     def marked(self) -> bool:
-        """Whether the file carries lines of the patch."""
+        """Whether the patch inserts lines into the file: False if all requested arguments have their value already."""
         return not self.recipe.calls or any(setting.changed for setting in self.settings)
 
 
 def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], records: Sequence[Record] = ()) -> Plan:
-    """The plan that puts the recording of ``config`` into ``target``; lines of the same patch there are replaced.
+    """Return the plan that patches `target` to record `config`; lines of the same patch are replaced.
 
-    ``records`` is what the store has registered below the root. Raises :class:`Problem`: NO_RECIPE, STRUCTURE,
-    FOREIGN_EDIT (our own lines there were edited) or USAGE (a window that the stage does not have).
+    `records` are the patches that the store has for the root. Raises Problem: NO_RECIPE, STRUCTURE, FOREIGN_EDIT if
+    inserted lines were edited, USAGE for a window that the stage does not have.
     """
     planning = _Planning(upstream, target, config)
     recipes = planning.recipes()
@@ -100,12 +100,12 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
 
 
 def profiler(upstream: Upstream, config: ProfileConfig[Stage]) -> str:
-    """The framework's own profiler that the stage sets up instead of one of ours; "" for ours."""
+    """Return the framework's own profiler that the stage sets up, "" if rlpatch's recorder records."""
     return next((recipe.profiler for recipe in recipes_of(upstream, config.stage.name)), "")
 
 
 class _Fitting(NamedTuple):
-    """A place whose structure is as its recipe says, the change there, and the notes on it."""
+    """Place whose structure fits its recipe, with the change to its file, notes and warnings."""
 
     place: Place
     change: Change
@@ -118,14 +118,17 @@ Failure = tuple[Place, Problem]
 
 
 class _Planning(NamedTuple):
-    """The making of a plan: the steps to it, in their order, and the notes on what it leaves out."""
+    """Steps of planning a patch, in order, and the notes on what it leaves out."""
 
     upstream: Upstream
     target: Target
     config: ProfileConfig[Stage]
 
     def recipes(self) -> list[Recipe]:
-        """The recipes that count or mark the unit in the stage, under the strategy; Problem for what cannot be had."""
+        """Return the recipes with the stage, unit, role and strategy of the configuration.
+
+        Raises Problem: NO_RECIPE if the project lacks the stage, USAGE if no recipe has the unit, role or strategy.
+        """
         stage, unit = self.config.stage, self.config.stage.window.unit
         staged = recipes_of(self.upstream, stage.name)
         counting = [r for r in staged if unit in r.windows or (self.config.ranges.markers and unit in r.marks)]
@@ -144,7 +147,7 @@ class _Planning(NamedTuple):
         return chosen
 
     def no_strategy(self, staged: Sequence[Recipe], of_role: Sequence[Recipe]) -> Problem:
-        """Say that no recipe has the strategy; the hint names units that have it, or other strategies."""
+        """Return the problem that no recipe has the strategy; its hint names units that do, or other strategies."""
         stage, unit = self.config.stage, self.config.stage.window.unit
         units = {
             typed_as(other) for recipe in staged for other in recipe.windows if stage.strategy in recipe.strategies
@@ -156,7 +159,7 @@ class _Planning(NamedTuple):
         return usage(cause, ", ".join(sorted(units) or strategies), notes=notes)
 
     def places(self, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
-        """Return where the recipes may fit: the structures of a published release, of any other all that is there."""
+        """Return where the recipes may apply; for an unknown release every existing file, and a warning."""
         release = published(self.upstream, self.target.version)
         if release:
             structures = [(recipe, structure) for recipe in recipes if (structure := recipe.structure(release))]
@@ -171,9 +174,9 @@ class _Planning(NamedTuple):
         return [Place(recipe, None, file) for (_, file), recipe in files.items() if file in there], [warning]
 
     def fit(self, places: Sequence[Place], patch: PatchId) -> tuple[list[_Fitting], list[Failure]]:
-        """The places whose structure is as their recipe has it, and the others.
+        """Return the places that fit their recipe, and those that do not, with the problem.
 
-        A release that is not in the table is tried with every recipe; one that fits is enough.
+        For an unknown release every recipe is tried. For a published one a place that does not fit raises its Problem.
         """
         fitting: list[_Fitting] = []
         failures: list[Failure] = []
@@ -191,7 +194,7 @@ class _Planning(NamedTuple):
         return fitting, failures
 
     def change(self, place: Place, patch: PatchId) -> _Fitting:
-        """Return what changes at a place. Raises Problem (STRUCTURE) where it is not as the recipe has it."""
+        """Return the change at a place. Raises Problem (STRUCTURE) if the file does not fit the recipe."""
         from patcher import editing
 
         recipe, path, target = place.recipe, PurePosixPath(place.file), self.target
@@ -231,7 +234,7 @@ class _Planning(NamedTuple):
         failures: Sequence[Failure],
         lone: Sequence[Note],
     ) -> None:
-        """Raise Problem where nothing would be recorded, or only a part of what belongs together."""
+        """Raise Problem (NO_RECIPE, STRUCTURE) unless a unit is recorded and recipes that belong together all fit."""
         stage, name, target = self.config.stage, self.target.project.name, self.target
         fits = {fit.place.recipe.name for fit in fitting}
         lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in fits]
@@ -255,7 +258,7 @@ class _Planning(NamedTuple):
         raise Problem(Kind.STRUCTURE, cause, str(target.root), hint, (*_looked_for(problems), *notes))
 
     def lone(self, fitting: Sequence[_Fitting], recording: Sequence[_Fitting]) -> list[Note]:
-        """A note on the places that fit and would record nothing."""
+        """Return notes on places that fit but are left out, because the recipes that they need do not fit."""
         lone: dict[Text, list[str]] = {}
         for recipe in (fit.place.recipe for fit in fitting if fit not in recording):
             needed = dict.fromkeys(_called(other) for other in self.upstream.recipes if other.name in recipe.needs)
@@ -269,7 +272,7 @@ class _Planning(NamedTuple):
         ]
 
     def unlike(self, recording: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
-        """A note on each file that no recipe fits, though the release before or the next one has a place there."""
+        """Return a note on each file that fits no recipe although a neighbouring release is patched in it."""
         if not failures:
             return []
         near, patched = _nearest(self.upstream, self.target.version), {fit.place.file for fit in recording}
@@ -285,12 +288,12 @@ class _Planning(NamedTuple):
         ]
 
     def gaps(self) -> list[Gap]:
-        """The strategies that lack the window in the stage."""
+        """Return the strategies that do not have the unit in the stage."""
         unit, stage = self.config.stage.window.unit, self.config.stage.name
         return [gap for gap in self.upstream.gaps if unit == gap.unit and stage in gap.stages]
 
     def left_out(self) -> list[Note]:
-        """A note for each reason why a strategy is left out, with all that have it."""
+        """Return a note for each reason why strategies are not patched; none if a strategy was chosen."""
         out: dict[Note, list[str]] = {}
         for gap in [] if self.config.stage.strategy else self.gaps():
             if gap.exists(self.target.version):
@@ -301,7 +304,7 @@ class _Planning(NamedTuple):
         ]
 
     def edit(self, patch: PatchId, recording: Sequence[_Fitting], before: Record | None) -> Edit:
-        """The changes, with those that take the lines of ``before`` out of files that are not needed any more."""
+        """Return the edit with all changes, also those that remove lines of the record `before` from unneeded files."""
         target = self.target
         changes = tuple(fit.change for fit in recording)
         files = tuple(fit.place.file for fit in recording if fit.place.marked)
@@ -321,7 +324,7 @@ class _Planning(NamedTuple):
 
 
 def _with_needed(fitting: Sequence[_Fitting]) -> list[_Fitting]:
-    """Drop places whose `needs` did not fit."""
+    """Return the places without those whose recipe needs others, none of which fits; repeat until nothing changes."""
     names = {fit.place.recipe.name for fit in fitting}
     needed = [fit for fit in fitting if not fit.place.recipe.needs or not names.isdisjoint(fit.place.recipe.needs)]
     return needed if len(needed) == len(fitting) else _with_needed(needed)
@@ -339,7 +342,7 @@ def _called(recipe: Recipe) -> str:
 
 
 def _looked_for(problems: Sequence[Problem]) -> Iterator[str]:
-    """Yield what was looked for and found; what is looked for in several files is named once."""
+    """Yield lines on what was looked for and found in each file; the same search is named once."""
     places: dict[str, dict[str, None]] = {}
     for problem in problems:
         looked_for = Text("looked for {looked_for}", _cut(problem.looked_for)) if problem.looked_for else problem.cause
@@ -361,7 +364,7 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
 
 
 def _nearest(upstream: Upstream, version: str) -> Sequence[str]:
-    """Return the releases next to ``version``, or the one that it is; all of them if it does not parse."""
+    """Return the published releases next to `version`, or that very release; all of them if it does not parse."""
     wanted_version = versions.understood(version)
     if wanted_version is None:
         return upstream.releases
@@ -373,16 +376,17 @@ def _nearest(upstream: Upstream, version: str) -> Sequence[str]:
 
 
 def published(upstream: Upstream, version: str) -> str:
-    """The published release that ``version`` is, a local part (``+g67dd255``) left aside; "" for any other."""
+    """Return the published release that `version` is, ignoring a local part (`+g67dd255`); "" for any other."""
     if version in upstream.releases:
         return version
     return next((release for release in upstream.releases if versions.holds(version, release)), "")
 
 
 def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: PatchId, version: str) -> list[Block]:
-    """Return the block of the patch, behind its shared block unless the same one stands in ``without``, unedited.
+    """Return the patch's block, preceded by the shared block unless `without` has an equal, unedited one.
 
-    ``without`` is the file without this patch. Beside a shared block that differs or was edited a further one goes in.
+    `without` is the file without this patch. If its shared block differs or was edited, a new shared block with another
+    number is added.
     """
     from patcher.editing import render
 

@@ -20,10 +20,10 @@ _STARTED = r"""(?x)[^\0]*\0
 
 
 class Processes(NamedTuple):
-    """By what the processes of an engine are known, whatever else stands in their command lines.
+    """Signs of an engine's processes in their command lines.
 
-    ``modules`` are started with ``python -m``, they or one within; ``scripts`` are the names of programs that Python
-    runs, such as the entry points that pip installs; ``titles`` begin the names that processes give themselves.
+    `modules` are started with `python -m`, themselves or a submodule. `scripts` are programs that Python runs, such as
+    entry points. `titles` are the beginnings of names that processes give themselves.
     """
 
     modules: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Processes(NamedTuple):
 
 
 class RunningProcess(NamedTuple):
-    """``PID COMMAND`` of a process; of another user's also whose it is, which is ``user``, and since when it runs."""
+    """Process as `PID COMMAND`; for another user's process the line also has the user and start time."""
 
     line: str
     user: str = ""
@@ -41,13 +41,12 @@ class RunningProcess(NamedTuple):
 def running(
     declared: Iterable[Processes], packages: Iterable[Path] = (), proc: Path = Path("/proc")
 ) -> tuple[RunningProcess, ...]:
-    """Each process that is one of ``declared``, or has loaded ``packages``, as far as /proc tells.
+    """Return the processes that are one of `declared` or have loaded code from `packages`, as far as /proc tells.
 
-    ``packages`` are the folders of the code that changed. Which modules of Python a process has imported is not seen,
-    but the extensions in its memory can, its PYTHONPATH and its working directory. So an interpreter with a file of
-    ``packages`` in its memory is named, whatever it is called. One of ``declared`` is named unless another copy of each
-    of them comes first where it looks: in its PYTHONPATH, or in the site-packages that its extensions lie in. Where the
-    process of another user hides all that, its interpreter tells; where that is not named, its line says so.
+    `packages` are the folders whose code changed; () skips the check of loaded code. An interpreter with a file of
+    `packages` in its memory is always included. A declared process is left out if its PYTHONPATH, working directory or
+    site-packages lead to other copies of all `packages`. The line says so if another user's process hides what it has
+    loaded.
     """
     declared_processes, folders = tuple(declared), tuple(Path(os.path.realpath(package)) for package in packages)
     processes = (process for process in proc.glob("[0-9]*") if process.name != str(os.getpid()))
@@ -55,7 +54,7 @@ def running(
 
 
 def _running(process: Path, declared: Sequence[Processes], packages: Sequence[Path]) -> RunningProcess | None:
-    """A process that `running` names; ``process`` is its folder below /proc."""
+    """Return the process at `process`, its folder below /proc, if `running` includes it, else None."""
     command = (_read(process / "cmdline") or b"").decode("utf-8", "replace")
     argv = command.split("\0")
     python = _is_python(process, argv[0])
@@ -81,6 +80,7 @@ def _running(process: Path, declared: Sequence[Processes], packages: Sequence[Pa
 
 
 def _described(process: Path, command: str) -> RunningProcess:
+    """Return a process with its command; add the user and the start time if it belongs to another user."""
     line: str = f"{process.name} {command}"
     user = ""
     with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ def _described(process: Path, command: str) -> RunningProcess:
 
 
 def _script(command: str, *, python: bool, declared: Sequence[Processes]) -> str | None:
-    """The script that one of ``declared`` runs, "" if it is a module or has a title; None for any other process."""
+    """Return the script of a declared process, "" if it is a module or known by its title; None for other processes."""
     if command.startswith(tuple(title for processes in declared for title in processes.titles)):
         return ""
     started = re.match(_STARTED, command) if python else None
@@ -111,7 +111,7 @@ def _script(command: str, *, python: bool, declared: Sequence[Processes]) -> str
 
 
 def _read(file: Path) -> bytes | None:
-    """Return what a file of a process holds; None if the process is gone, or not ours to see."""
+    """Return the content of a file in /proc, None if the process is gone or hides it."""
     try:
         return file.read_bytes()
     except OSError:
@@ -119,14 +119,14 @@ def _read(file: Path) -> bytes | None:
 
 
 def _is_python(process: Path, name: str) -> bool:
-    """Whether an interpreter runs there: by its file, or where that is not ours to see, by its name."""
+    """Tell whether a process runs a Python interpreter, by its executable or else by `name`."""
     with contextlib.suppress(OSError):
         name = str((process / "exe").readlink()).removesuffix(" (deleted)")
     return bool(re.fullmatch(_PYTHON, Path(name).name))
 
 
 def _search(process: Path) -> list[Path] | None:
-    """Return where Python looks first: the working directory and PYTHONPATH; None if it is not ours to see."""
+    """Return a process's working directory and PYTHONPATH folders, None if the process hides them."""
     try:
         here = (process / "cwd").resolve(strict=True)
         environ = (process / "environ").read_bytes().decode("utf-8", "surrogateescape")
@@ -137,14 +137,14 @@ def _search(process: Path) -> list[Path] | None:
 
 
 def _sites(programs: Iterable[str], maps: bytes) -> set[Path]:
-    """The site-packages of a process: by its interpreter and its script, and by the files in its memory."""
+    """Return the site-packages folders of a process, by its programs' prefixes and the files in its memory."""
     prefixes = {Path(word).parent.parent for word in programs if word.startswith("/")}
     mapped = re.findall(r" (/.*?/(?:site|dist)-packages)/", maps.decode("utf-8", "surrogateescape"))
     return {site for prefix in prefixes for site in prefix.glob("lib*/python3*/*-packages")} | set(map(Path, mapped))
 
 
 def _has_another(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bool:
-    """Whether a process imports another copy of ``package``, as far as can be told from outside."""
+    """Tell whether a process imports another copy of `package`, as far as visible from outside."""
     here, *paths = search
     if here == package.parent:
         return False
@@ -156,13 +156,13 @@ def _has_another(package: Path, search: Sequence[Path], sites: Iterable[Path]) -
 
 
 def alive(pid: int, since: float, proc: Path = Path("/proc")) -> bool:
-    """Whether this process runs and began before ``since``, so that it is not another one with its number."""
+    """Tell whether the process `pid` runs and began before the time `since`; False if the number was reused."""
     began = _began(proc / str(pid))
     return began is not None and began <= since + 2
 
 
 def _began(process: Path) -> float | None:
-    """Return when a process began, in seconds since 1970; None if it has ended, or nothing tells."""
+    """Return when a process began, in seconds since 1970; None if it has ended or /proc does not tell."""
     try:
         fields = (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         booted = re.search(r"^btime (\d+)", (process.parent / "stat").read_text(encoding="utf-8"), re.MULTILINE)

@@ -13,21 +13,18 @@ Display = Callable[[str, int], AbstractContextManager[Progress]]
 
 
 def ignore(_count: int) -> None:
-    """Show nothing of some bytes."""
+    """Ignore a number of bytes read."""
 
 
 @contextmanager
 def silent(_what: str, _total: int) -> Iterator[Progress]:
-    """Show nothing."""
+    """Yield a progress function that shows nothing."""
     yield ignore
 
 
 @contextmanager
 def whole(progress: Progress, total: int) -> Iterator[Progress]:
-    """Bring ``progress`` on by ``total`` bytes in the end, however many of them are reported while a file is read.
-
-    What reads a database, or stops early, cannot tell how far it is.
-    """
+    """Yield a progress function that reports at most `total` bytes; report the rest of them after the block."""
     remaining = total
 
     def counted(count: int) -> None:

@@ -16,33 +16,32 @@ if TYPE_CHECKING:
 
 
 class Head(NamedTuple):
-    """At the head of the method, behind its docstring."""
+    """Anchor at the head of the method, after its docstring."""
 
 
 class Before(NamedTuple):
-    """In front of the one statement at the top level of the method that is ``statement``.
+    """Anchor in front of the only top-level statement of the method that matches `statement`.
 
-    That is code in which ``...`` stands for any arguments, any body or any value.
+    `...` in `statement` matches any arguments, body or value.
     """
 
     statement: str
 
 
 class Loop(NamedTuple):
-    """In front of the one ``for`` loop of the method, at any depth, over one of ``names``, or over its ``enumerate``.
+    """Anchor in front of the only `for` loop, at any depth, over one of `names` or its `enumerate`.
 
-    A name may be that of an attribute, ``batch.parts``. ``{units}`` in the line is the name that was found.
+    A name may be an attribute, such as `batch.parts`. `{units}` in the inserted line becomes the name that matched.
     """
 
     names: tuple[str, ...]
 
 
 class Around(NamedTuple):
-    """In front of and behind the one statement that is nothing but ``call``, or assigns what it gives.
+    """Anchor around the only statement that is `call`, or assigns its result.
 
-    ``call`` is written as the statement of ``Before`` is, and may be one with a body. ``after`` goes behind it, and is
-    not reached where it raises. The statement stands at the top level of the method or, where it is ``nested``, at any
-    depth.
+    `call` has the syntax of `Before.statement` and may have a body. `after` is inserted behind the statement, and not
+    reached if that raises. With `nested` the statement may be at any depth, otherwise only at the top level.
     """
 
     call: str
@@ -55,13 +54,12 @@ Anchor = Head | Before | Loop | Around
 
 
 class Insertion(NamedTuple):
-    """One line of ours in one method of the target class, or one in front of a statement and one behind it.
+    """Line inserted into a method of the target class; with `Around` a line before and a line after a statement.
 
-    Where the recipe has no class, ``method`` is the path to a function of the module: ``decorate.inner`` within another
-    one, ``Manager.update`` of a class; so is one with a dot where it has a class. A function may be ``async``.
-    ``line`` is the statement that goes in at ``where``; ``_rlpatch_stage`` in it stands for the name of the patch.
-    ``parameters`` are names that the method must take, because ``line`` uses them. An ``optional`` one is
-    left out where there is no such method with these, and one with ``windows`` for every other unit.
+    Without a class in the recipe, `method` is the path of a function: `decorate.inner` in another function,
+    `Manager.update` in a class. `line` is the statement; `_rlpatch_stage` in it becomes the patch's name. `parameters`
+    must be parameters of the method. An `optional` insertion is left out without such a method; one with `windows` for
+    other units.
     """
 
     method: str
@@ -74,16 +72,16 @@ class Insertion(NamedTuple):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The line in front and, where there is one, that behind."""
+        """Inserted lines: that in front and, with `Around`, that behind the statement."""
         return (self.line, self.where.after) if isinstance(self.where, Around) else (self.line,)
 
 
 class Call(NamedTuple):
-    """One call in upstream's own code whose arguments may be changed.
+    """Call in upstream's code whose arguments may be changed.
 
-    ``function`` is what is called, as it is written there: the method of the recipe has exactly one call of it.
-    ``positional`` are the parameters that may be given by position, in their order; ``defaults`` is the code of what
-    stands for an argument that is not given, so that nothing is inserted to say the same.
+    `function` is the called expression as written; the recipe's method must call it exactly once. `positional` are the
+    parameters that may be given by position, in order. `defaults` is the code of default values, so that these are not
+    inserted.
     """
 
     function: str
@@ -93,15 +91,15 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The last part of ``function``, as ``Probe.arguments`` has it."""
+        """Last part of `function`, as in the keys of `Probe.arguments`."""
         return self.function.rpartition(".")[2]
 
 
 class Structure(NamedTuple):
-    """Releases whose target function has the same shape; ``name`` tells it from others of the recipe.
+    """Releases whose target function has the same shape; `name` distinguishes structures of a recipe.
 
-    ``file`` is relative to the root of the target. ``fingerprints`` are ``patcher.editing.fingerprint`` of the
-    recipe's ``method`` in the published files; another fingerprint means a fork, a dev build or a local edit.
+    `file` is relative to the target's root. `fingerprints` are those of the recipe's `method` in the published files
+    (`patcher.editing.fingerprint`); any other means a fork, a dev build or a local edit.
     """
 
     name: str
@@ -112,25 +110,23 @@ class Structure(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """The code that goes into the class: classes of ``patches.probes``, which ``patcher.editing`` renders.
+    """Code that goes into a class: classes of `patches.probes`, rendered by `patcher.editing`.
 
-    ``recorder`` is the class that counts; with that of the tool in ``tools`` it becomes one nested class. The
-    classes in ``shared``, and all from which they derive, go into a class of their own below it, which the patches of
-    a target class have in common. ``parts`` gives classes that become part of it for a configuration and a release.
-    ``layers`` gives what goes on top: each becomes a class that derives from the one below, flattened with those of its
-    bases that are not below it yet. ``members`` are appended to the target class itself; where the
-    recipe has none, one object has them in the place of ``self``, and functions call them by their names alone.
+    `recorder` counts the units; flattened with the tool's class in `tools` it becomes a nested class. Classes in
+    `shared`, with their bases, become its base class, which all patches of the target class use. `parts` returns
+    further classes to flatten into the recorder, for a configuration and a release. `layers` returns classes to put on
+    top: each derives from the class below, and is flattened with bases that are not below yet. `members` are appended
+    to the target class; without a class in the recipe an object has them, and functions call them by name. `beside` is
+    a line after all that; it creates the recorder of a recipe without a class. `callers` are lines of other recipes
+    that call the recorder.
 
-    ``beside`` is a line below all that, with the names of the patch: of a recipe without a class the recorder stands in
-    the module, and this makes one. ``callers`` are the lines of other recipes that call it.
+    `constants` returns the compile-time constants for a configuration and a published release ("" for any other),
+    `settings` the user's choice as class attributes, `arguments` the code of arguments in the tool's calls by
+    (function, keyword), `summary` a sentence for the reader.
 
-    ``constants`` gives, for a configuration and a published release ("" for any other), the compile-time constants,
-    ``settings`` what stands at the top as the user's choice; ``arguments`` maps (function, keyword) to the code of that
-    argument in the tool's calls, ``summary`` is one line for the reader.
-
-    A recipe with ``calls`` has a probe without code, whose ``arguments`` go into these calls instead. ``resulting``
-    gets all arguments that they have then, and gives notes on them; it raises :class:`~patcher.messages.errors.Problem`
-    (USAGE) for a combination of what was asked for and what stays that does nothing.
+    A recipe with `calls` has a probe without code, whose `arguments` go into these calls. Then `resulting` takes all
+    arguments that the calls have afterwards, and returns notes. It raises Problem (USAGE) if requested arguments have
+    no effect together with unchanged ones.
     """
 
     summary: Callable[[ProfileConfig[Any]], str]
@@ -149,18 +145,15 @@ class Probe(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """A recipe: where a stage of one project is recorded, in which releases, and why there.
+    """Where a stage of a project is recorded, in which releases, and why there.
 
-    ``why``, ``how``, ``upstream`` and ``remove_when`` are what ``rlpatch explain`` prints; ``method`` is the
-    function that is fingerprinted, where structures have fingerprints; without a ``class_name`` the lines go into
-    functions anywhere in the module, and the block to its end. ``windows`` are the units that can be counted here.
-    ``strategies`` are the parallel strategies that use this class, ``roles`` those that the stage works for. ``notes``
-    are said with each plan, ``unit_notes`` with one for a window of that unit. A recipe that ``needs`` others records
-    nothing without one of these in the same patch; those that go ``together`` record nothing without all of each other.
-    ``marks`` are windows of other recipes, to which this one adds with ``--markers`` what it counts itself.
-
-    ``calls`` are those of upstream's ``method`` whose arguments change, instead of lines that go in: then ``profiler``
-    is the one of ``patches.switches`` that they set up, and nothing of ours records beside it.
+    `why`, `how`, `upstream` and `remove_when` are printed by `rlpatch explain`. `method` is the function whose
+    fingerprint is checked. Without a `class_name` the lines go into functions of the module. `windows` are the units
+    that can be counted here; `strategies` and `roles` those that use this class. `notes` come with each plan,
+    `unit_notes` with a window of that unit. A recipe that `needs` others records nothing unless one of these is in the
+    same patch; recipes with `together` need all of each other. `marks` are windows of other recipes whose traces get
+    markers from this one. `calls` are upstream's calls whose arguments change, instead of insertions; then `profiler`
+    is the switch that they set up, and rlpatch's recorder is not used.
     """
 
     name: str
@@ -187,20 +180,20 @@ class Recipe(NamedTuple):
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """Every published release that this recipe knows, oldest first."""
+        """Published releases that this recipe covers, oldest first."""
         return tuple(release for structure in self.structures for release in structure.releases)
 
     def notes_of(self, unit: str) -> tuple[Note, ...]:
-        """Return what is to be said with a plan for a window of ``unit``."""
+        """Return the notes for a window of `unit`."""
         return (*self.notes, self.unit_notes[unit]) if unit in self.unit_notes else self.notes
 
     def structure(self, release: str) -> Structure | None:
-        """The structure of a published release, None for any other."""
+        """Return the structure of a published release, None for any other release."""
         return next((s for s in self.structures if release in s.releases), None)
 
 
 class Gap(NamedTuple):
-    """A window that cannot be had under a parallel strategy: the unit, in which stages and releases, and why."""
+    """Window that is not available under a parallel strategy: unit, stages, releases and reason."""
 
     strategy: str
     unit: str
@@ -209,7 +202,7 @@ class Gap(NamedTuple):
     reason: Note
 
     def exists(self, version: str) -> bool:
-        """Whether ``version`` has the strategy at all; so it is taken where the version is none."""
+        """Tell whether `version` has the strategy; True if the version is unknown."""
         from packaging.specifiers import SpecifierSet
         from packaging.version import InvalidVersion, Version
 
@@ -220,16 +213,13 @@ class Gap(NamedTuple):
 
 
 class Upstream(NamedTuple):
-    """All that ``patches`` knows of one project.
+    """All that `patches` declares about a project.
 
-    The stage of the first recipe that counts a unit is the default for it. ``switches`` are the profilers that could
-    be on beside ours, ``application`` is how a configuration switches others on, ``gaps`` the windows that cannot be
-    had, ``processes`` tells by what a running engine is known. ``builtin`` maps releases (a version specifier) to
-    what the project's own profiler can and cannot do there, ``neighbours`` maps packages to what has to be said if one
-    lies in the same environment.
-
-    ``tool`` is the default where the environment does not tell, or does not matter: ``runs_on`` has a tool for
-    each package whose presence decides, the first one wins.
+    The stage of the first recipe that counts a unit is the default for it. `switches` are profilers that could be on
+    besides rlpatch's; `application` tells how a configuration switches others on; `gaps` are unavailable windows;
+    `processes` identifies a running engine. `builtin` maps a version specifier to what the project's own profiler can
+    do; `neighbours` maps a package in the same environment to a note. `runs_on` maps packages to the tool that their
+    presence implies, the first wins; `tool` is the default.
     """
 
     project: Project
@@ -245,6 +235,6 @@ class Upstream(NamedTuple):
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """Every published release that a recipe knows, oldest first."""
+        """Published releases that any recipe covers, oldest first."""
         known = {release for recipe in self.recipes for release in recipe.releases}
         return tuple(release for release in self.project.releases if release in known)

@@ -61,9 +61,9 @@ AllUpstreams = Callable[[], "Sequence[Upstream]"]
 
 
 class ProfileRequest(NamedTuple):
-    """The request as typed: the windows, and every other option of :data:`OPTIONS` by its name.
+    """Request as typed: the windows, and the values of other options in `OPTIONS`, by name.
 
-    One command may patch several targets, so a window and a choice belong to those stages that know them.
+    A command may patch several targets; a window or option applies to each stage that has it.
     """
 
     windows: tuple[Window, ...] = ()
@@ -71,7 +71,7 @@ class ProfileRequest(NamedTuple):
 
     @property
     def stage(self) -> str:
-        """The stage that is named, "" for none; the timeline where it is all that is asked for."""
+        """Chosen stage, "" for none; the timeline if nothing else is requested."""
         if "builtin" in self.choices:
             return BUILTIN
         alone = "timeline" in self.choices and not (self.windows or {"stage", "on_demand"} & self.choices.keys())
@@ -79,11 +79,11 @@ class ProfileRequest(NamedTuple):
 
     @property
     def selects(self) -> bool:
-        """Whether it says what to record; else nothing is chosen, or only how."""
+        """Whether the request says what to record, and not only how."""
         return bool(self.windows or {"stage", "builtin", "timeline", "on_demand"} & self.choices.keys())
 
     def parts(self) -> list[ProfileRequest]:
-        """Return what is to be recorded by itself: a window, and the timeline beside it."""
+        """Return the request split into its window and its timeline; [self] if it has only the one or the other."""
         if "timeline" not in self.choices or self.stage == TIMELINE:
             return [self]
         timeline_names = {"timeline", *options_of(TimelineStage)}
@@ -92,7 +92,7 @@ class ProfileRequest(NamedTuple):
         return [self._replace(choices=window_choices), ProfileRequest((), timeline)]
 
     def checked(self) -> ProfileRequest:
-        """Itself; :class:`Problem` (USAGE) where no target could record that."""
+        """Return the request itself. Raises Problem (USAGE) if no target could record it."""
         if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
             cause = Text("{window_flags}: a stage has one window", self.window_flags)
             raise usage(cause, Text("leave all but one out"))
@@ -110,6 +110,7 @@ class ProfileRequest(NamedTuple):
         return self
 
     def _check_builtin(self) -> None:
+        """Raise Problem (USAGE) if `--builtin` is combined with a window or an option that is not its setting."""
         stage = self.choices.get("stage", BUILTIN)
         if stage != BUILTIN:
             cause = Text("--builtin and --stage {stage}: the framework's own profiler is a stage of its own", stage)
@@ -124,14 +125,14 @@ class ProfileRequest(NamedTuple):
             raise usage(cause, Text("leave out {foreign}, or add a window: --decode 30:60 --timeline", foreign[0]))
 
     def _foreign(self, fitting: Collection[str]) -> list[str]:
-        """The options that were typed beside ``fitting``: every window, and what else was chosen."""
+        """Return the typed options that are not in `fitting`, every window among them."""
         chosen = [name for name in OPTIONS if name in self.choices and name not in fitting]
         return [*(f"--{window.unit}" for window in self.windows), *map(flag, chosen)]
 
     def config(self, stage: str, unit: str, tool: str) -> ProfileConfig[Stage]:
-        """The configuration of a stage in the window of ``unit``; :class:`Problem` (USAGE) where a choice does not fit.
+        """Return the configuration of a stage in the window of `unit`; `tool` is the default tool.
 
-        ``tool`` is the one where none is chosen.
+        Raises Problem (USAGE) for an option that does not fit the stage or the tool.
         """
         if stage == BUILTIN:
             settings = self._chosen(BuiltinStage.PROFILER)
@@ -148,6 +149,7 @@ class ProfileRequest(NamedTuple):
         return ProfileConfig(stage=part, profiler=profiler(**self._chosen(profiler)), **folder)
 
     def _stage(self, name: str, unit: str) -> Stage:
+        """Return the stage `name` with its options. Raises Problem (USAGE) for an option of another kind of stage."""
         kind = kind_of(unit, name)
         foreign = self._changed(options_of(*KINDS, RangeOptions).keys() - _options_of(kind).keys())
         # With two windows a choice belongs to the stage that knows it, with one it has to fit.
@@ -165,32 +167,32 @@ class ProfileRequest(NamedTuple):
         return kind(name=name, window=window, ranges=RangeOptions(**self._chosen(RangeOptions)), **self._chosen(kind))
 
     def _chosen(self, part: type) -> dict[str, Any]:
-        """The choices that are options of ``part``, in the order of its fields."""
+        """Return the chosen options that the class `part` declares, in the order of its fields."""
         return {name: self.choices[name] for name in options_of(part) if name in self.choices}
 
     def _changed(self, names: Collection[str]) -> list[str]:
-        """Return those of ``names`` that are chosen, and otherwise than by default."""
+        """Return the options among `names` that were chosen with another value than the default."""
         return [name for name in self.choices if name in names and self.choices[name] != OPTIONS[name].default]
 
     @property
     def window_flags(self) -> str:
-        """The options of its windows, for messages."""
+        """Options of the windows, joined by "and", for messages."""
         return joined(AND, (f"--{window.unit}" for window in self.windows))
 
 
 def _options_of(kind: type[Stage]) -> dict[str, OptionSpec]:
-    """Return what may be chosen of a kind of stage, and of the ranges that go into its window."""
+    """Return the options of a kind of stage, with those of ranges if the stage has a window."""
     return options_of(kind, RangeOptions) if issubclass(kind, WindowedStage) else options_of(kind)
 
 
 def resolve(
     request: ProfileRequest, upstream: Upstream, target: Target, everyone: AllUpstreams = tuple
 ) -> ProfileConfig[Stage]:
-    """The configuration that the request comes to in ``target``: in the window that one of its stages counts.
+    """Return the configuration that the request means for `target`.
 
-    The stage is the one that is named, else the default of the kind of window, else the first that counts it; the
-    tool follows from the environment of the target. Raises :class:`Problem`: NO_RECIPE for a stage that the project
-    does not have (``everyone`` gives the projects among which to say who has it), USAGE for what does not fit.
+    The stage is the chosen one, else the default for the kind of window, else the first stage that counts the unit. The
+    tool follows from the target's environment. Raises Problem: NO_RECIPE for a stage that the project lacks (`everyone`
+    returns the projects to name instead), USAGE for options that do not fit.
     """
     on_demand = [kind.UNITS[0].name for kind in KINDS if kind.UNITS and request.choices.get("on_demand")]
     recipes: Sequence[Recipe] = upstream.recipes
@@ -207,7 +209,7 @@ def resolve(
 
 
 def takes(request: ProfileRequest, upstream: Upstream) -> bool:
-    """Whether a recipe of ``upstream`` counts a window of the request, or has the stage that is named."""
+    """Tell whether a recipe of `upstream` has a window or the stage of the request."""
     units = {window.unit for window in request.windows}
     return any(recipe.stage == request.stage or not units.isdisjoint(recipe.windows) for recipe in upstream.recipes)
 
@@ -215,7 +217,7 @@ def takes(request: ProfileRequest, upstream: Upstream) -> bool:
 def _not_counted(
     request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], everyone: AllUpstreams
 ) -> Problem:
-    """Say that none of ``recipes`` counts a window of the request."""
+    """Return the problem that none of `recipes` has a window of the request."""
     where: str = upstream.project.name
     if request.stage:
         if request.stage not in {recipe.stage for recipe in recipes}:
@@ -231,7 +233,7 @@ def _not_counted(
 
 
 def recipes_of(upstream: Upstream, stage: str, everyone: AllUpstreams = tuple) -> list[Recipe]:
-    """The recipes of a stage; :class:`Problem` (NO_RECIPE) where the project has none, and who of ``everyone`` has."""
+    """Return the recipes of a stage. Raises Problem (NO_RECIPE) if there are none, naming projects that have some."""
     recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
     if not recipes:
         raise no_stage(stage, [upstream], everyone)
@@ -239,7 +241,7 @@ def recipes_of(upstream: Upstream, stage: str, everyone: AllUpstreams = tuple) -
 
 
 def no_stage(stage: str, upstreams: Sequence[Upstream], everyone: AllUpstreams) -> Problem:
-    """A NO_RECIPE problem: no project of ``upstreams`` has the stage; the cause names those of ``everyone`` that do."""
+    """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage; name those of `everyone` that do."""
     names = joined(AND, (upstream.project.name for upstream in upstreams))
     if stage == BUILTIN:
         cause = Text("no --builtin for {names}: no recipe sets up its own profiler", names)

@@ -19,7 +19,7 @@ from patcher.messages import Text
 
 
 class State(enum.Enum):
-    """The state of a profiler, in rising order of severity; only ``ON`` stops an ``apply``."""
+    """State of a profiler, in rising order of severity; only `ON` stops an `apply`."""
 
     OFF = Text("off")
     ARMED = Text("armed")
@@ -28,12 +28,12 @@ class State(enum.Enum):
 
     @property
     def severity(self) -> int:
-        """0 for off to 3 for on."""
+        """Rank of the state, from 0 for off to 3 for on."""
         return list(State).index(self)
 
 
 class Form(enum.Enum):
-    """The form of a switch: where it is found."""
+    """Form of a switch, which says where to look for it."""
 
     VARIABLE = "environment variable"
     OPTION = "command line option"
@@ -42,16 +42,15 @@ class Form(enum.Enum):
 
 
 class Switch(NamedTuple):
-    """One way in which one profiler is switched on.
+    """Way to switch a profiler on: a variable, an option, a program or a request.
 
-    ``releases`` is a specifier of the target's versions, empty for all. ``values`` gives the state of known
-    values in lower case, ``otherwise`` of all the others. For an option whose value is a JSON object,
-    ``keys`` are those that decide, and ``--name.key value`` is understood as well. Where a word is a name of its
-    ``programs``, the option may also be among words that only the run tells, or in the file behind an option of
-    ``files``; their options ``flags`` take no value. ``requested_by`` tells which
-    launches make an armed profiler record: each alternative is a row of regular expressions, each of which
-    has to match one whole word of the command. ``code`` are texts that the code of a release with this switch contains
-    (behind a ``!``: does not); they decide where a version says little, as of a development tree.
+    `releases` is a version specifier, "" for all. `values` maps known values in lower case to a state, `otherwise` is
+    the state of all others. If an option's value is a JSON object, `keys` decide, and `--name.key value` is understood,
+    too. `programs` matches programs that take the option; their arguments may come from variables, or from the file
+    behind an option in `files`; their options in `flags` take no value. `requested_by` tells which launches make an
+    armed profiler record: each alternative is a tuple of regular expressions that must each match a whole word of the
+    command. `code` are texts that a release with this switch contains (with `!`: does not), which decides for a
+    development tree.
     """
 
     profiler: str
@@ -71,16 +70,16 @@ class Switch(NamedTuple):
     files: str = "(?!)"
 
     def state(self, value: str | None) -> State:
-        """The state that a value means; None stands for a value that nobody can know before the run."""
+        """Return the state that a value means; None is a value that only the run knows."""
         if value is None:
             return State.UNKNOWN
         return dict(self.values).get(value.strip().lower(), self.otherwise)
 
 
 class Key(NamedTuple):
-    """A key of a configuration that decides whether a profiler is on.
+    """Key of a configuration that decides whether a profiler is on.
 
-    ``values`` are those that make a difference: the first one switches it off, the last one on.
+    `values` are those that make a difference: the first switches it off, the last on.
     """
 
     name: str
@@ -88,11 +87,11 @@ class Key(NamedTuple):
 
 
 class ConfigSwitch(NamedTuple):
-    """One profiler that a Hydra configuration switches on.
+    """Profiler that a Hydra configuration switches on.
 
-    ``state`` gets the value of each of the ``keys``, None for one that is not there; ``armed`` says what happens if it
-    answers ARMED, if that is something else than ``why`` says. The first key that switches it off alone is what the
-    user is told to change. ``releases`` and ``code`` are as in :class:`Switch`.
+    `state` takes the values of the `keys` by name, None for a missing key. `armed` replaces `why` if the state is
+    ARMED. The user is told to change the first key that switches the profiler off by itself. `releases` and `code` are
+    as in `Switch`.
     """
 
     profiler: str
@@ -106,11 +105,11 @@ class ConfigSwitch(NamedTuple):
 
 
 class Application(NamedTuple):
-    """A project whose programs are configured by Hydra.
+    """Project whose programs are configured by Hydra.
 
-    ``packages`` are those of its programs, the first one is that of the project; ``folder`` (relative to the root of
-    the target) holds the configurations ``defaults``, which count where no start of a program is known. ``names``
-    is a pattern of the words that name a profiler in one.
+    `packages` hold its programs, the project's own package first. `folder`, relative to the target's root, holds the
+    configurations `defaults`, which count if no started program is known. `names` is a pattern of words that name a
+    profiler in a configuration.
     """
 
     packages: tuple[str, ...]
@@ -124,18 +123,17 @@ _BUILT_BETWEEN = re.compile(r"(^|\.)g[0-9a-f]{6,}")  # of a commit, as git descr
 
 
 class Release(NamedTuple):
-    """A version of a project (empty if it is not known), those that were published, and its package if it is here."""
+    """Version of a project ("" if unknown), its published releases, and its installed package if there is one."""
 
     version: str
     published: tuple[str, ...] = ()
     package: Path | None = None
 
     def has(self, switch: Switch | ConfigSwitch) -> bool:
-        """Whether this version has a switch; where nothing tells, it has.
+        """Tell whether this version has a switch; True if nothing tells.
 
-        The version of a development tree lags its code, by months in verl and in vllm-ascend, and fixes are released
-        from branches: it says no more than that the minor release before is in it. So the code decides if it is here,
-        else the switches of that release and of all later ones count.
+        The version of a development tree lags behind its code, by months in verl and vllm-ascend. So installed code
+        decides; without it, the switches of the previous minor release and of all later ones count.
         """
         from packaging.specifiers import SpecifierSet  # 15 ms, not for --help
         from packaging.version import InvalidVersion, Version
@@ -155,6 +153,7 @@ class Release(NamedTuple):
         return there and self._reads(switch)
 
     def _reads(self, switch: Switch | ConfigSwitch) -> bool:
+        """Tell whether the installed code has the texts of the switch; True if they cannot be checked."""
         if self.package is None or not switch.code:
             return True
         code = _code(self.package)
@@ -163,7 +162,7 @@ class Release(NamedTuple):
 
 @cache
 def _code(package: Path) -> bytes:
-    """All Python sources of a package, as far as they can be read."""
+    """Return all readable Python sources of a package, joined."""
     sources = []
     for file in package.rglob("*.py"):
         with suppress(OSError):
