@@ -50,21 +50,22 @@ _KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 
 def arguments(config: ProfileConfig[BuiltinStage]) -> Mapping[tuple[str, str], str]:
-    """(function, keyword) → code, for the settings that the user named and no others."""
+    """Return the code of the arguments for the settings that the user named, by (function, keyword)."""
     every = tools.arguments(config)
     return {key: every[key] for setting in config.stage.named for key in _KEYWORDS[setting]}
 
 
 def summary(config: ProfileConfig[BuiltinStage]) -> str:
-    """One line for the reader of the report."""
+    """Return a sentence on the settings that change, for the report."""
     return Text("Sets {words} of the framework's own profiler; its other settings stay.", " ".join(config.words[1:]))
 
 
 def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
-    """Return notes on what torch_npu makes of the new settings beside those that stay.
+    """Return notes on how torch_npu treats the new settings together with the unchanged ones.
 
-    From ``_check_params`` in torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0, where AiCoreNone
-    becomes PipeUtilization at level 1 and 2 up to 2.9.0. :class:`Problem` (USAGE) for metrics that would be dropped.
+    `arguments` are all arguments of the calls afterwards. Based on `_check_params` in
+    torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0; up to 2.9.0 AiCoreNone becomes PipeUtilization at
+    level 1 and 2. Raises Problem (USAGE) if the level that stays would drop the requested metrics.
     """
     level, metrics = (arguments.get(key, "").removeprefix(_NAMESPACE).rpartition(".")[2] for key in (_LEVEL, _METRICS))
     named_settings = config.stage.named

@@ -21,7 +21,7 @@ MANY_SIZES = Note(
 
 
 def summary(config: ProfileConfig[WholeStage]) -> str:
-    """One line for the reader of the patched file."""
+    """Return a sentence on what is recorded, for the reader of the patched file."""
     which = (
         Text("capture of graphs")
         if config.stage.repeat == 1
@@ -31,15 +31,16 @@ def summary(config: ProfileConfig[WholeStage]) -> str:
 
 
 def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
-    """Return the user's choice as class attributes of ``patches.probes.graphs.GraphCapture``."""
+    """Return the user's choice as class attributes of `patches.probes.graphs.GraphCapture`."""
     about = recording.about(config, "replica", "dp")
     return {**recording.settings(config), **recording.in_replicas(config), **about}
 
 
 def probe(*, logger: str) -> Probe:
-    """The probe that records from ``enter`` to ``leave``; only vLLM's workers are known to it."""
+    """Return the probe that records a vLLM worker from "enter" to "leave"; `logger` is a logger that vLLM shows."""
 
     def layers(config: ProfileConfig[WholeStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
+        """Return the layers for repeated captures and for any recorder."""
         return (*((RepeatedCaptures,) if config.stage.repeat > 1 else ()), *recording.layers(config))
 
     return recording.probe(
@@ -59,7 +60,7 @@ INHERITED = Probe(members=(Inherited,), summary=summary)
 
 
 def around(method: str, runs: str, why: str, *, nested: bool = True) -> Insertion:
-    """The lines around the one call of the model runner's ``runs`` in ``method``, at any depth if it is ``nested``."""
+    """Return lines around the only call of `self.model_runner.RUNS()` in `method`, at any depth if `nested`."""
     return Insertion(
         method,
         where=Around(f"self.model_runner.{runs}()", after='self._rlpatch_stage("leave")', nested=nested),

@@ -23,10 +23,10 @@ Site = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class PackageStage:
-    """The recipes of one stage in ``package``; a class for each stage has what they have in common.
+    """Recipes of a stage in `package`; each subclass is a stage.
 
-    ``AT_HEAD`` and ``AROUND`` are the local names that keep what a call of the recorder returns: until the function
-    ends, and until the statement does. ``NOTES`` and ``RECORDER`` are about the recorder alone.
+    `AT_HEAD` and `AROUND` name the local variables that keep what a call of the recorder returns, until the function or
+    the statement ends. `RECORDER` is the name and description of the recorder's recipe, `NOTES` its notes.
     """
 
     STAGE: ClassVar[str]
@@ -42,16 +42,16 @@ class PackageStage:
 
     @staticmethod
     def summary(config: ProfileConfig[Any]) -> str:
-        """One line for the reader of the patched file."""
+        """Return a sentence on what is recorded, for the reader of the patched file."""
         raise NotImplementedError
 
     @property
     def recorder(self) -> str:
-        """The expression for the recorder: None where there is none."""
+        """Expression for the recorder, None at run time if the package has none."""
         return f'(_rlpatch := getattr(__import__("{self.package}"), "_rlpatch_stage", None))'
 
     def with_recorder(self, releases: Releases, sites: Iterable[Recipe], probe: Probe) -> tuple[Recipe, ...]:
-        """Return the recipe of the recorder in ``probe``, and ``sites``: neither goes in without the other."""
+        """Return the recipe that puts the recorder of `probe` into the package, and `sites`, each needing the other."""
         sites, (name, how) = tuple(sites), self.RECORDER
         calls = (line for site in sites for insertion in site.insertions for line in insertion.lines)
         probe = probe._replace(summary=self.summary, callers=(*calls, *probe.callers))
@@ -64,9 +64,10 @@ class PackageStage:
     def sites(
         self, name: str, file: str, releases: Releases, *heads: Site, more: Iterable[Insertion] = (), needed: str = ""
     ) -> Recipe:
-        """Return the recipe for the lines in one file; those of functions that a release does not have are left out.
+        """Return the recipe for the lines in a file of the package; functions that a release lacks are left out.
 
-        But ``needed`` has to be there: without it the file is another one, such as that of an older engine.
+        `heads` are lines at the head of functions, `more` other insertions. The function `needed` must exist: without
+        it the file belongs to something else, such as an older engine.
         """
         calls = ((path, f"{self.AT_HEAD} = {self.recorder} and _rlpatch.{call}", why) for path, call, why in heads)
         insertions = (*(line(*call)._replace(optional=call[0] != needed) for call in calls), *more)
@@ -75,13 +76,14 @@ class PackageStage:
         return self._recipe(name, file, releases, Text("the function is there"), probe, insertions)
 
     def around(self, method: str, statement: str, call: str, why: str) -> Insertion:
-        """Return what the recorder keeps of one statement, which is a call."""
+        """Return lines that let the recorder keep `call` during `statement`, which is a call in `method`."""
         where = Around(statement, f"del {self.AROUND}")
         return line(method, f"{self.AROUND} = {self.recorder} and _rlpatch.{call}", why, where)
 
     def _recipe(
         self, name: str, file: str, releases: Releases, shape: str, probe: Probe, insertions: tuple[Insertion, ...] = ()
     ) -> Recipe:
+        """Return a recipe of this stage for a file of the package, without a class."""
         path = f"{self.package}/{file}"
         return Recipe(
             name=name,
@@ -100,5 +102,5 @@ class PackageStage:
 
 
 def line(method: str, text: str, why: str, where: Anchor | None = None, parameters: tuple[str, ...] = ()) -> Insertion:
-    """Return a line at the head of a function, or elsewhere, which is left out in a release without that place."""
+    """Return an optional insertion of `text` in a function, at its head or at `where`."""
     return Insertion(method, where=where or Head(), line=text, why=why, parameters=parameters, optional=True)

@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 
 def names() -> list[str]:
-    """The names of the projects; none of them is imported, so that the help is quick."""
+    """Return the names of all projects without importing their packages."""
     return [name.replace("_", "-") for name in _packages()]
 
 
 @cache
 def projects() -> tuple[Project, ...]:
-    """Return the projects that can be looked for, in the order of the names of their packages."""
+    """Return all projects, in the order of their packages' names."""
     return tuple(project for project, _ in _declared())
 
 
 @cache
 def upstreams() -> tuple[Upstream, ...]:
-    """All that is known of every project, in the same order."""
+    """Return the declarations of all projects, in the order of `projects`."""
     return tuple(upstream(project.name) for project in projects())
 
 
 @cache
 def upstream(name: str) -> Upstream:
-    """All that is known of the project ``name``, which is one of :func:`projects`; the others are not imported."""
+    """Return the declarations of the project `name`, importing no other project's recipes."""
     package = next(package for project, package in _declared() if project.name == name)
     declared: Upstream = import_module(f"{package}.recipes").UPSTREAM
     return declared
@@ -46,13 +46,13 @@ def upstream(name: str) -> Upstream:
 
 @cache
 def _declared() -> tuple[tuple[Project, str], ...]:
-    """Each project with the name of the package that declares it."""
+    """Return each project with the name of the package that declares it."""
     modules = (import_module(f"{__package__}.{name}") for name in _packages())
     return tuple((module.PROJECT, module.__name__) for module in modules)
 
 
 def _packages() -> list[str]:
-    """The packages that have recipes, also where they are in an archive."""
+    """Return the sorted names of packages that have recipes, also in a zip archive."""
     (folder,) = patches.__path__
     packages = sorted(module.name for module in iter_modules([folder]) if module.ispkg)
     return [name for name in packages if PathFinder.find_spec("recipes", [f"{folder}/{name}"])]

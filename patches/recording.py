@@ -18,7 +18,7 @@ INTERRUPT = "recorder.interrupt(why)"
 
 
 def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """Return the user's choice for any recorder as class attributes of ``probes.recorder.Recorder``."""
+    """Return the user's choice as class attributes of `probes.recorder.Recorder`."""
     return {
         "STAGE": config.stage.name,
         "WINDOW": str(config.stage.window),
@@ -31,12 +31,15 @@ def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, obj
 
 
 def in_replicas(config: ProfileConfig[Any]) -> dict[str, object]:
-    """Return the user's choice for a recorder in one of several engines, ``probes.recorder.ReplicaRecorder``."""
+    """Return the chosen replicas as a class attribute of `probes.recorder.ReplicaRecorder`."""
     return {"REPLICAS": numbers(config.stage.replicas)}
 
 
 def about(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> dict[str, object]:
-    """Return what the step metadata say of a recording; ``more`` are attributes that tell a recorder of its kind."""
+    """Return the class attributes that say which step metadata a recorder writes; {} without step metadata.
+
+    `more` are attributes that identify a recorder of its kind.
+    """
     if not config.facts:
         return {}
     stage = config.stage
@@ -47,23 +50,23 @@ def about(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> dict
 
 
 def replicas(config: ProfileConfig[Any]) -> type:
-    """Return the part of such a recorder that looks whether its replica was chosen."""
+    """Return the probe part that tells whether a recorder's replica was chosen."""
     by_server = any(isinstance(replica, str) for replica in config.stage.replicas or ())
     return ServingReplicas if by_server else NumberedReplicas
 
 
 def numbers(some: tuple[int | str, ...] | None) -> str:
-    """Numbers, or all for None, as a variable of the environment has them."""
+    """Return numbers separated by commas, or "all" for None, as in an environment variable."""
     return "all" if some is None else ",".join(map(str, some))
 
 
 def repeated(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """The compile-time constant of the layers that record the same several times."""
+    """Return the compile-time constant REPEAT if the window is repeated, else {}."""
     return {"REPEAT": config.stage.repeat} if config.stage.repeat > 1 else {}
 
 
 def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """The compile-time constants of a recorder of counted units, and of the layers over it."""
+    """Return the compile-time constants of a recorder that counts units, and of the layers on top."""
     stage = config.stage
     constants = repeated(config)
     if isinstance(stage, WindowedStage):
@@ -80,7 +83,7 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
 
 
 def units(config: ProfileConfig[WindowedStage | WholeStage], name: str) -> str:
-    """The units of the window in words; ``name`` is what they are called."""
+    """Return the window in words, such as "decode steps 30..59"; `name` is the plural of its unit."""
     spans = (
         Text("{first} and all that follow", first) if end == OPEN_END else f"{first}..{end - 1}"
         for first, end in config.stage.window.all
@@ -89,7 +92,7 @@ def units(config: ProfileConfig[WindowedStage | WholeStage], name: str) -> str:
 
 
 def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
-    """The ranks in words, and the replicas where others than the first were chosen."""
+    """Return the chosen ranks in words, and the replicas unless only the first is chosen."""
     ranks = Text("every rank")
     if config.ranks is not None:
         ranks = Text("rank {ranks}", ", ".join(map(str, config.ranks)))
@@ -101,14 +104,14 @@ def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
 
 
 def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
-    """Return the parts of any recorder: step metadata, compression, and how it reads its window."""
+    """Return the parts of any recorder: step metadata, compression, and the number of ranks if all of them record."""
     files = tool(config).metadata if config.facts else tool(config).without_metadata
     ranks = (EveryRank,) if config.facts and config.ranks is None else ()
     return (*ranks, *files)
 
 
 def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
-    """The layer for the metadata of a worker that may write several traces."""
+    """Return the layer for the metadata of a worker that may write several traces, () if it cannot."""
     stage = config.stage
     on_demand = isinstance(stage, WindowedStage) and stage.on_demand
     several = on_demand or stage.window.later or stage.repeat > 1 or config.in_pieces
@@ -116,7 +119,7 @@ def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[t
 
 
 def layers(config: ProfileConfig[WindowedStage | WholeStage], markers: type | None = None) -> tuple[type, ...]:
-    """Return the layers on top of any recorder: pieces, a limit, and ranges; ``markers`` marks what the stage does."""
+    """Return the layers on top of any recorder: pieces, a size limit, ranges; `markers` marks the stage's units."""
     pieced: tuple[type, ...] = (pieces.Pieces,) if config.in_pieces else ()
     if config.max_trace_gb:
         pieced = (pieces.LimitedPieces,) if config.in_pieces else (pieces.LimitedCapture,)
@@ -138,9 +141,9 @@ def probe(
     layers: Callable[[ProfileConfig[Any], str], tuple[type, ...]],
     shared: tuple[type, ...] = (),
 ) -> Probe:
-    """A probe that records what ``recorder`` counts; ``members`` go into the target class beside it.
+    """Return the probe that records the units that `recorder` counts; `members` go into the target class.
 
-    ``logger`` is one that the framework shows, ``shared`` is what the stages of one class have in common.
+    `logger` is a logger that the framework shows. `shared` are classes that the stages of a target class share.
     """
     return Probe(
         summary=summary,

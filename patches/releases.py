@@ -4,11 +4,10 @@ from __future__ import annotations
 
 
 class Releases(tuple[str, ...]):
-    """Every published release of a project, oldest first.
+    """Published releases of a project, oldest first.
 
-    A structure names those that have it by ``between`` or, as long as the newest one has it, by ``since``: then one
-    entry here is all that a further release of the same structure needs. Each method raises ValueError for a release
-    that is not among them.
+    A structure names its releases by `between`, or by `since` while the newest release still has it: then a new release
+    only needs an entry here. Each method raises ValueError for an unknown release.
     """
 
     __slots__ = ()
@@ -18,9 +17,9 @@ class Releases(tuple[str, ...]):
         return Releases(self[self.index(first) : self.index(last) + 1])
 
     def since(self, first: str) -> Releases:
-        """``first`` and all that came after it."""
+        """Return `first` and all later releases."""
         return Releases(self[self.index(first) :])
 
     def until(self, last: str) -> Releases:
-        """All that came before ``last``, and ``last``."""
+        """Return all releases up to `last`, included."""
         return Releases(self[: self.index(last) + 1])

@@ -48,7 +48,7 @@ vllm-ascend has none before 0.9.0rc1: its ranks did not run in step.
 
 
 def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
-    """Return the user's choice as class attributes of ``patches.probes.rollout.RolloutUnits``."""
+    """Return the user's choice as class attributes of `patches.probes.rollout.RolloutUnits`."""
     states = {name: str(value) for name, value in _states(config).items()}
     return {
         **recording.settings(config),
@@ -69,7 +69,7 @@ _UNITS = {
 
 
 def summary(config: ProfileConfig[RolloutStage]) -> str:
-    """One line for the reader of the patched file."""
+    """Return a sentence on what is recorded, for the reader of the patched file."""
     units = _UNITS[config.stage.window.unit]
     stage, ranks = config.stage, recording.on_ranks(config)
     on_demand = Text("{units} that `rlpatch trigger` asks for", units)
@@ -88,7 +88,7 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
 
 
 def behind(stage: RolloutStage) -> Text:
-    """Return the conditions behind which units are counted, in words; "" without any."""
+    """Return the conditions after which units are counted, in words; "" without any."""
     states = (
         (stage.at_load, Text("{count} requests are scheduled", stage.at_load)),
         (stage.at_tail, Text("at most {count} requests are left", stage.at_tail)),
@@ -108,7 +108,7 @@ _COUNTED = {
 
 
 def _states(config: ProfileConfig[RolloutStage]) -> dict[str, int]:
-    """The states that a window may wait for, with what was chosen of each."""
+    """Return the conditions that a window may wait for, with the chosen value (0 if only a request may choose it)."""
     stage = config.stage
     states = {"load": stage.at_load, "tail": stage.at_tail, "context": stage.at_context}
     return {name: value for name, value in states.items() if value or stage.on_demand}
@@ -126,14 +126,15 @@ def probe(
     aligned: type | None = None,
     relative: type | None = None,
 ) -> Probe:
-    """The probe that counts what ``recorder`` observes.
+    """Return the probe that counts the iterations that `recorder` observes.
 
-    ``traits`` are parts of it for a release, ``metadata`` parts that go in with the step metadata. ``warm_ups`` is the
-    layer that leaves out its warm-up, ``contexts`` finds the longest context. ``aligned`` goes on top where the ranks
-    run in step, ``relative`` where units are counted from a state on.
+    `traits` returns its parts for a release, `metadata` are its parts for step metadata. `warm_ups` returns the layers
+    that skip the engine's warm-up, `contexts` finds the longest context. `aligned` is the layer for ranks that run in
+    step, `relative` that for counting from a condition on.
     """
 
     def constants(config: ProfileConfig[RolloutStage], release: str) -> dict[str, object]:  # noqa: ARG001
+        """Return the compile-time constants: kinds of iterations to count, first unit, and those of any recorder."""
         unit, stage = config.stage.window.unit, config.stage
         first = int(unit == "decode")  # prefill makes token 0: there is no decode step 0
         lowest = 0 if stage.relative or stage.on_demand else first
@@ -146,6 +147,7 @@ def probe(
         return (*recording.parts(config), recording.replicas(config), *traits(release), *held)
 
     def layers(config: ProfileConfig[RolloutStage], release: str) -> tuple[type, ...]:
+        """Return the layers for the configuration: warm-up, repeats, conditions, requests, markers and so on."""
         stage, states = config.stage, _states(config)
         waits = (RelativeWindow, *(_STATES[name] for name in states), *filter(None, [relative])) if states else ()
         return (

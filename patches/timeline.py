@@ -14,7 +14,7 @@ from patches.releases import Releases
 
 
 def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
-    """Return the user's choice as class attributes of ``patches.probes.timeline.TimelineRecorder``."""
+    """Return the user's choice as class attributes of `patches.probes.timeline.TimelineRecorder`."""
     return {
         "STAGE": Timeline.STAGE,
         "SAVE_PATH": config.save_path,
@@ -24,7 +24,7 @@ def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
 
 
 class Timeline(PackageStage):
-    """The recipes of the timeline in a package."""
+    """Recipes of the timeline in a package."""
 
     (STAGE,) = TimelineStage.NAMES
     WHY = Text(
@@ -45,7 +45,7 @@ class Timeline(PackageStage):
 
     @staticmethod
     def summary(config: ProfileConfig[TimelineStage]) -> str:
-        """One line for the reader of the patched file."""
+        """Return a sentence on what is recorded, for the reader of the patched file."""
         size = Text("at most {max_timeline_mb} MB", config.stage.max_timeline_mb)
         return Text("Keeps what this process does and when, without a profiler: {size}, in a file of its own.", size)
 
@@ -57,9 +57,9 @@ class Timeline(PackageStage):
         kind: type = TimelineRecorder,
         recorder_name: str = "_rlpatch_stage",
     ) -> tuple[Recipe, ...]:
-        """Return ``sites``, and the recipe of their recorder: an object of ``kind``.
+        """Return `sites` and the recipe of their recorder, an instance of `kind`.
 
-        ``recorder_name`` is what the recorder is assigned to: a name of the module.
+        `recorder_name` is the module variable that the recorder is assigned to.
         """
         probe = Probe(
             summary=self.summary,
@@ -71,12 +71,12 @@ class Timeline(PackageStage):
         return self.with_recorder(releases, sites, probe)
 
     def loop(self, method: str, unit: str, *names: str) -> Insertion:
-        """Return the line that keeps the units of a loop over one of ``names``."""
+        """Return the line that records each turn of a loop over any of `names` as a `unit`."""
         wrapped = f'{{units}} = _rlpatch.units("{unit}", {{units}}) if {self.recorder} else {{units}}'
         return line(method, wrapped, Text("each turn is a span"), Loop(names))
 
     def wait(self, method: str, call: str) -> Insertion:
-        """Return the lines around a collective in which the host waits for the other ranks, alone in its statement."""
+        """Return the lines around `call`, a collective in which the host waits for other ranks."""
         name = call.rpartition(".")[2]
         why = Text("who comes late is not seen elsewhere: the others wait here")
         return self.around(method, f"{call}(...)", f'span("wait", "{name}")', why)

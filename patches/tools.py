@@ -12,10 +12,10 @@ from patches.probes.recorder import WindowTool
 
 
 class Tool(NamedTuple):
-    """The classes of ``patches.probes`` for a tool.
+    """Probe classes of a tool.
 
-    ``window`` opens and closes a window, ``ranges`` marks ranges in its traces. ``metadata`` and ``without_metadata``
-    are the parts of a recorder that handle the files it writes. ``arguments`` are those that no other tool has.
+    `window` opens and closes a window, `ranges` marks ranges in its traces. `metadata` and `without_metadata` are the
+    parts of a recorder that handle its files. `arguments` returns arguments that no other tool has.
     """
 
     window: type[WindowTool]
@@ -40,10 +40,9 @@ _CONTENTS = {"memory": "profile_memory", "shapes": "record_shapes", "stack": "wi
 
 
 def _npu_arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """Return what torch_npu has beside torch.profiler's own.
+    """Return the code of arguments that only torch_npu has, by (function, keyword).
 
-    The names were checked against 2.1.0.post8 to 2.14.0; ``AiCMetrics.MemoryAccess`` is not in the first of them and
-    therefore not offered.
+    Names as in 2.1.0.post8 to 2.14.0. `AiCMetrics.MemoryAccess` is missing in the first of these, and so not offered.
     """
     profiler = cast(TorchNpuSettings, config.profiler)
     level = profiler.level or "level1"
@@ -70,12 +69,12 @@ WINDOWS = {name: tool.window for name, tool in TOOLS.items()}
 
 
 def tool(config: ProfileConfig[Any]) -> Tool:
-    """Return the tool that was chosen."""
+    """Return the chosen tool."""
     return TOOLS[config.profiler.TOOL]
 
 
 def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """(function, keyword) → code, for the constructor in ``patches.probes.tools``."""
+    """Return the code of the profiler's constructor arguments, by (function, keyword)."""
     profiler = config.profiler
     words = {"cpu": "CPU", "npu": profiler.DEVICE}
     activities = [f"{profiler.MODULE}.ProfilerActivity.{words[word]}" for word in words if word in profiler.contents]
@@ -84,9 +83,9 @@ def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
 
 
 def differing(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """As ``arguments``, with "" for what is off in every release of the profiler if nothing is said.
+    """Return `arguments` with "" for those that equal the profiler's default, so that they can be left out.
 
-    The defaults of torch_npu.profiler, 2.1.0.post8 to 2.14.0, and of torch.profiler; only ``analyse_flag`` is on.
+    Defaults as in torch_npu.profiler 2.1.0.post8 to 2.14.0 and torch.profiler: everything is off except `analyse_flag`.
     """
     always_named = ("tensorboard_trace_handler", "analyse_flag")
     return {key: "" if code == "False" and key != always_named else code for key, code in arguments(config).items()}

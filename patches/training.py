@@ -30,12 +30,14 @@ UPDATES = ("update-policy", "update-critic")
 def settings(
     roles: tuple[str, ...], *identity: str, between: str = ""
 ) -> Callable[[ProfileConfig[TrainingStage]], dict[str, object]]:
-    """Return the user's choice as class attributes of ``probes.training.TrainingSteps`` in a stage for ``roles``.
+    """Return a function from a configuration to class attributes of `probes.training.TrainingSteps`, for `roles`.
 
-    ``identity`` are attributes that tell a training step beside its number, ``between`` is what runs between two units.
+    `identity` are attributes that identify a training step besides its number; `between` says what runs between two
+    units, "" for the default of the stage.
     """
 
     def attributes(config: ProfileConfig[TrainingStage]) -> dict[str, object]:
+        """Return the class attributes for the user's choice."""
         return {
             **recording.settings(config),
             **recording.about(config, "role", "step", *identity),
@@ -54,7 +56,7 @@ def plural(unit: str) -> str:
 
 
 def summary(config: ProfileConfig[TrainingStage]) -> str:
-    """One line for the reader of the patched file."""
+    """Return a sentence on what is recorded, for the reader of the patched file."""
     stage = config.stage
     name = plural(stage.window.unit)
     where: str = stage.name
@@ -71,7 +73,7 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
 
 
 def _steps(stage: TrainingStage) -> str:
-    """The training steps in words; a run of them by its ends, for --repeat may ask for any number."""
+    """Return the chosen training steps in words; more than `_FEW` repeats are given as a range."""
     if stage.repeat > _FEW:
         ends = [f"{step}..{step + stage.repeat - 1}" for step in stage.training_steps]
         return Text("training steps {steps}", ", ".join(ends))
@@ -94,11 +96,11 @@ def probe(
     logged: Callable[[str], type | None] = lambda _release: None,
     between: str = "",
 ) -> Probe:
-    """The probe that counts the units of a stage; ``recorder`` tells whose call it is.
+    """Return the probe that counts the units of a stage; `recorder` tells the role of a call.
 
-    The stages of one class have ``shared`` in common, and all from which that derives. ``members`` go into the
-    target class itself. ``logged`` gives the part for a release whose worker knows the training steps of the log,
-    ``between`` says what runs between two units. In a window of calls a unit reaches from ``enter`` to ``leave``.
+    `shared` and its base classes are common to the stages of a class; `members` go into the target class. `logged`
+    returns the part for a release whose worker knows the logged training step, None for others. `between` says what
+    runs between two units. In a window of calls a unit lasts from "enter" to "leave".
     """
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> dict[str, object]:  # noqa: ARG001
@@ -108,6 +110,7 @@ def probe(
         return (*recording.parts(config), *filter(None, [logged(release)]))
 
     def layers(config: ProfileConfig[TrainingStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
+        """Return the layers for the configuration: repeats, several windows, requests, progress, markers, calls."""
         stage = config.stage
         return (
             *((RepeatedSteps,) if stage.repeat > 1 else ()),

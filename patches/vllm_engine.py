@@ -11,9 +11,9 @@ from patches.probes import vllm
 
 
 def traits(release: str) -> tuple[type, ...]:
-    """The parts of ``probes.vllm.SchedulerOutputs`` for a published release, or for "" in one that is not known.
+    """Return the parts of `probes.vllm.SchedulerOutputs` for a published release ("": an unknown one).
 
-    From vllm/v1/core/sched/output.py and vllm/v1/worker/gpu/warmup.py, 0.8.5 to 0.33.0.
+    Based on vllm/v1/core/sched/output.py and vllm/v1/worker/gpu/warmup.py, 0.8.5 to 0.33.0.
     """
     if not release:
         return (vllm.ResumedSomehow, vllm.AnyPrompt)
@@ -28,7 +28,7 @@ def traits(release: str) -> tuple[type, ...]:
 
 
 def warm_ups(release: str) -> tuple[type, ...]:
-    """The layer for a release whose second model runner may warm up by way of the worker, as one is taken for ""."""
+    """Return the layer that skips the second model runner's warm-up; () for releases below 0.17.0, which have none."""
     return (vllm.WarmUps,) if not release or _number(release) >= (0, 17, 0) else ()
 
 
@@ -59,12 +59,12 @@ V1: dict[str, Any] = {
 
 
 def _number(release: str) -> tuple[int, ...]:
-    """The three numbers of a release; its candidates have them, too, and what it hands over."""
+    """Return the first three numbers of a release; a release candidate has those of its release."""
     return tuple(int(text) for text in re.findall(r"\d+", release)[:3])
 
 
 def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
-    """Return what the timeline keeps of a class of workers, as ``Timeline.sites`` takes it."""
+    """Return the timeline sites of a V1 worker class: iterations, weight updates, sleep and wake-up."""
     weights = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     kinds = {
         "sync": (weights, Text("new weights for the next rollout")),
@@ -78,7 +78,7 @@ def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
 
 
 def syncs(worker: str) -> tuple[tuple[str, str, str], ...]:
-    """The calls of a weight sync in a class of workers, as ``patches.weights.Weights.sites`` takes them."""
+    """Return the sites of a worker class that belong to a weight sync, for `patches.weights.Weights.sites`."""
     goes_on = {"start_weight_update": ", True", "finish_weight_update": ", False"}
     calls = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     return tuple(

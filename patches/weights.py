@@ -17,7 +17,7 @@ from patches.tools import WINDOWS, differing
 
 
 def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
-    """Return the user's choice as class attributes of ``patches.probes.weights.WeightSync``."""
+    """Return the user's choice as class attributes of `patches.probes.weights.WeightSync`."""
     about = recording.about(config, "replica", "dp", "role", "sync")
     return {
         **recording.settings(config),
@@ -33,7 +33,7 @@ def _layers(config: ProfileConfig[SyncStage], release: str) -> tuple[type, ...]:
 
 
 class Weights(PackageStage):
-    """The recipes of a weight sync in a package."""
+    """Recipes of the weight sync in a package."""
 
     (STAGE,) = SyncStage.NAMES
     WHY = Text(
@@ -60,7 +60,7 @@ class Weights(PackageStage):
 
     @staticmethod
     def summary(config: ProfileConfig[SyncStage]) -> str:
-        """One line for the reader of the patched file."""
+        """Return a sentence on what is recorded, for the reader of the patched file."""
         first, count = config.stage.sync, config.stage.repeat
         which = (
             Text("weight sync {first}", first)
@@ -72,9 +72,9 @@ class Weights(PackageStage):
     def recipes(
         self, releases: Releases, *sites: Recipe, logger: str, replica: Probe | None = None
     ) -> tuple[Recipe, ...]:
-        """Return ``sites``, and the recipe of their recorder.
+        """Return `sites` and the recipe of their recorder.
 
-        ``replica`` goes in beside the recorder: it tells a process which replica it is.
+        `replica` is a probe that goes in beside the recorder and tells a process which replica it is.
         """
         more = replica or Probe(summary=self.summary)
         probe = Probe(
@@ -93,17 +93,17 @@ class Weights(PackageStage):
         return self.with_recorder(releases, sites, probe)
 
     def wrapped(self, *methods: str) -> tuple[Insertion, ...]:
-        """Return the lines that wrap the parameter ``weights`` of functions, what is waited for being a range."""
+        """Return lines that wrap the parameter `weights` of functions, so that waiting for each tensor is a range."""
         wrapped = f"weights = _rlpatch.weights(weights) if {self.recorder} else weights"
         why = Text("each tensor is gathered, or received, when it is asked for")
         return tuple(line(method, wrapped, why, parameters=("weights",)) for method in methods)
 
     def ended(self, method: str, why: str) -> Insertion:
-        """Return the line where no sync goes on any more."""
+        """Return the line in `method` that tells the recorder that a weight sync is over; `why` is the reason."""
         return line(method, f"{self.recorder} and _rlpatch.ended()", why)
 
     def socket(self, method: str, behind: str) -> Insertion:
-        """Return the lines for the socket that buckets are handed over by, which is there ``behind`` a call."""
+        """Return lines that wrap the socket for buckets, which exists after the call `behind` in `method`."""
         where = Around(behind, "self.socket = _rlpatch.socket(self.socket) if _rlpatch else self.socket")
         why = Text("to hand a bucket over takes as long as the other side takes to load it")
         return line(method, f'_rlpatch = getattr(__import__("{self.package}"), "_rlpatch_stage", None)', why, where)

@@ -34,7 +34,7 @@ def _worker_name(role: str, unit: str) -> str:
 
 
 def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
-    """A stage of the actor or the critic, whatever its engine."""
+    """Return the recipe that records `unit` in a stage of AReaL's actor or critic, for any engine."""
     role = ROLES[stage][0]
     file = f"areal/trainer/ppo/{role}.py"
     method = "_ppo_update" if stage in UPDATES else "_compute_logp" if role == "actor" else "_compute_values"
@@ -86,7 +86,7 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
 
 
 def _engine(stage: str) -> Recipe:
-    """The loop of the engine over the micro-batches, which the actor or critic counts."""
+    """Return the recipe for the FSDP engine's loop over micro-batches, which the actor or critic counts."""
     file, method = "areal/engine/fsdp_engine.py", "forward_backward_batch"
     last = ", last=True" * (stage not in UPDATES)
     return Recipe(

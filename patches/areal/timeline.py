@@ -27,6 +27,7 @@ def _spans(kind: str, owner: str, why: str, *methods: str) -> Iterable[Site]:
 
 
 def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
+    """Return the timeline recipe of the engine `name`, such as "FSDP"; `more` and `loops` are added."""
     owner = f"{name}Engine"
     return _sites(
         Text("works of the {name} engine", name),

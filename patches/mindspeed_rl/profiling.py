@@ -11,6 +11,7 @@ _OWN = "profiler_config.integrated"
 
 
 def _own(values: Mapping[str, object]) -> State:
+    """Return the state of MindSpeed-RL's own profiler for the values of its configuration keys."""
     if values[f"{_OWN}.profile"]:
         return State.ON
     return State.ARMED if values[f"{_OWN}.mstx"] else State.OFF

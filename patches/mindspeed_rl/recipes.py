@@ -104,7 +104,7 @@ _SCHEDULE = Probe(members=(ScheduledLoop,), summary=training.summary)
 
 
 def _engine(stage: str) -> Recipe:
-    """The loops of ``BaseTrainingEngine``, whose role and training step its worker knows."""
+    """Return the recipe for the loops of `BaseTrainingEngine` in a stage; the worker supplies role and step."""
     update = stage in UPDATES
     releases = _WITH_CRITIC if ROLES[stage] == ("critic",) else RELEASES
     minis = Insertion(
@@ -173,7 +173,7 @@ def _engine(stage: str) -> Recipe:
 def _worker(
     *, stage: str, role: str, class_name: str, method: str, ends: Before, structures: tuple[Structure, ...]
 ) -> Recipe:
-    """The method of a worker that is the stage of one role, which ``ends`` before this statement."""
+    """Return the recipe for the worker's method that runs a stage for `role`, which is over before `ends`."""
     return Recipe(
         name=Text("reference worker") if role == "ref" else Text("{role} worker", role),
         stage=stage,

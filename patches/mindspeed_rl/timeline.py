@@ -32,6 +32,7 @@ def _span(path: str, kind: str, why: str, name: str = "") -> Site:
 
 
 def _trainer(name: str, releases: Releases) -> Recipe:
+    """Return the recipe for the steps of the trainer `name`, such as "GRPO"."""
     owner = f"Ray{name}Trainer"
     mark = _TIMELINE.around(
         f"{owner}.fit", "logger.info(metrics.metric, ...)", "step(iteration)", Text("each step is logged once")
@@ -46,7 +47,7 @@ def _trainer(name: str, releases: Releases) -> Recipe:
 
 
 def _worker(name: str, file: str, releases: Releases, *methods: str, update: str = "") -> Recipe:
-    """``update`` is the role whose method ``update`` is."""
+    """Return the recipe for a worker's `methods`; `update` is the role whose training its method `update` runs."""
     works = [(method, method) for method in methods] + ([("update", f"update_{update}")] if update else [])
     heads = (
         (f"{name}.{method}", f'span("work", "{work}", type(self).__name__)', Text("the driver calls it on every rank"))

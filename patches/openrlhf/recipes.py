@@ -34,7 +34,7 @@ _OPTIMIZER = Note(
 
 
 def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, ...]) -> Recipe:
-    """The update of a role, in the trainer that its worker has."""
+    """Return the recipe for the update of a role, in the trainer class of its worker."""
     method, file = "ppo_train", f"openrlhf/trainer/ray/ppo_{role}.py"
     return Recipe(
         name=Text("{role} trainer", role),
@@ -79,7 +79,7 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
 
 
 def _forward(stage: str) -> Recipe:
-    """The forwards of a stage, in the class that all workers derive from."""
+    """Return the recipe for the forwards of a stage, in the base class of all workers."""
     file = "openrlhf/trainer/ray/launcher.py"
     method = "execute_batch"
     return Recipe(

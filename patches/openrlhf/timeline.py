@@ -37,6 +37,7 @@ def _work(owner: str, *methods: str) -> Iterable[Site]:
 
 
 def _engine(owner: str) -> Iterable[Site]:
+    """Yield the timeline sites of a rollout engine: requests, sleep and wake-up, pauses for weight syncs."""
     yield (
         f"{owner}.generate",
         'requested("serve", "generate", None, prompt_token_ids)',

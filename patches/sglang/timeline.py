@@ -13,6 +13,7 @@ _WEIGHTS = ("disk", "distributed", "tensor", "ipc")
 
 
 def _requests(owner: str) -> tuple[tuple[str, str, str], ...]:
+    """Return the timeline sites for weight updates and memory release in the class `owner`."""
     weights = (f"update_weights_from_{source}" for source in _WEIGHTS)
     return (
         *(

@@ -41,7 +41,10 @@ _DYNAMIC = Note(Text("with use_dynamic_batch_size one micro-batch says little ab
 
 
 def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:
-    """The micro-batches that ``schedule`` runs in ``method``; with the ``last`` one the call ends."""
+    """Return the lines that count the micro-batches of `schedule` in `method`; with `last` their end ends the call.
+
+    `count` is the code of their number.
+    """
     last_one = ", last=True" * last
     return (
         Insertion(
@@ -115,6 +118,7 @@ _FORWARD_ONLY = ("0f20a215256e", "247b519b466b", "fa3378689d85", "69216a4277e4",
 
 
 def _stage(stage: str) -> Recipe:
+    """Return the recipe for a stage of slime's Megatron backend."""
     update = stage in UPDATES
     return Recipe(
         name=Text("Megatron backend"),

@@ -46,6 +46,7 @@ def main(release: str | None, path: Path | None, table: bool, new: bool) -> None
 
 
 def _survey(word: str, path: Path | None) -> list[str]:
+    """Return the report on the release `word`, downloaded or in the folder `path`. Raises Problem."""
     name, version = find.parse(word, [upstream.project for upstream in upstreams()])
     upstream = next(upstream for upstream in upstreams() if upstream.project.name == name)
     if path is None and version is None:
@@ -61,7 +62,7 @@ def _survey(word: str, path: Path | None) -> list[str]:
 
 
 def _new(word: str | None) -> int:
-    """Survey what is new of the project ``word``, or of all; 1 if something is."""
+    """Print a report on each unknown release of the project `word` (None: all); return 1 if there is any, else 0."""
     names = [find.parse(word, projects())[0]] if word else [project.name for project in projects()]
     found_new = False
     for project in (project for project in projects() if project.name in names):

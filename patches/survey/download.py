@@ -32,10 +32,10 @@ _SITE = r"^[^/]+\.data/(purelib|platlib)/"
 
 
 def download(distributions: Sequence[str], version: str, folder: Path, *, parts: Sequence[str], keep: Wanted) -> None:
-    """Fill ``folder`` with the files of a release that ``keep`` takes, whose path begins with one of ``parts``.
+    """Fill `folder` with a release's files that `keep` accepts and whose path begins with one of `parts` (none: all).
 
-    ``distributions`` are the names under which it may be published, the first that has the release is taken; its
-    wheel, or its source archive if it has none. Raises :class:`Problem` (ENVIRONMENT) where none can be had.
+    The first of `distributions` that has the release is taken, as a wheel if there is one, else as a source archive.
+    Raises Problem (ENVIRONMENT) if none can be downloaded.
     """
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         here, output = Path(scratch), ""
@@ -50,9 +50,9 @@ def download(distributions: Sequence[str], version: str, folder: Path, *, parts:
 
 
 def listed(distribution: str) -> tuple[str, ...]:
-    """Every version of a distribution that the package index has, pre-releases too.
+    """Return every version of a distribution on the package index, pre-releases included.
 
-    Raises :class:`Problem` (ENVIRONMENT) where no index answers, or none has it: pip does not tell these apart.
+    Raises Problem (ENVIRONMENT) if no index answers or has it: pip does not distinguish these.
     """
     command = [_python(), "-m", "pip", "index", "versions", "--pre", "--retries=2", distribution]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -69,7 +69,7 @@ def _part(path: str, parts: Sequence[str]) -> bool:
 
 
 def _wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
-    """Return what pip printed where it failed, else ""."""
+    """Download a wheel and unpack the files that `keep` accepts; return "", or pip's output if that failed."""
     done = _pip_download([*_WHEEL, "--dest", str(scratch), f"{name}=={version}"], scratch)
     wheels = list(scratch.glob("*.whl"))
     if len(wheels) != 1:
@@ -112,7 +112,7 @@ with command.main_context():
 
 
 def _sdist(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
-    """Return what pip printed where it failed, else ""."""
+    """Download a source archive, copy the files that `keep` accepts; return "", or pip's output if that failed."""
     # pip has no "download, but do not ask the project's build for its metadata", and that build wants torch.
     # A setuptools that refuses makes the step fail before upstream code runs; --no-clean leaves the unpacked
     # archive.
@@ -133,7 +133,7 @@ def _sdist(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -
 
 
 def _python() -> str:
-    """An interpreter that has pip: environments of uv have none. Raises Problem (ENVIRONMENT)."""
+    """Return an interpreter that has pip, which uv environments lack. Raises Problem (ENVIRONMENT) if there is none."""
     if _pip_is_here():
         return sys.executable
     for interpreter in filter(None, (shutil.which("python3", path=folder) for folder in os.get_exec_path())):
@@ -155,6 +155,7 @@ def _pip_download(arguments: Sequence[str], scratch: Path, **variables: str) -> 
 
 
 def _unavailable(name: str, version: str, output: str) -> Problem:
+    """Return the problem that a release cannot be downloaded, with the end of pip's `output`."""
     errors = [line for line in output.splitlines() if line.startswith("ERROR")]
     nothing = "(from versions: none)" in output
     cause = "no package index answers, or none has it" if nothing else "pip download failed"

@@ -19,11 +19,11 @@ from patches.survey.download import download, listed
 
 
 class RecipeFit(NamedTuple):
-    """The fit of a recipe to a release.
+    """Fit of a recipe to a release.
 
-    ``structure`` is the one that the release should have by its place among the others (None: none of the recipe);
-    ``file`` is where the recipe fits ("" for nowhere), ``fingerprint`` that of its method there, and ``reason`` says
-    what was found where it does not fit.
+    `structure` is the one expected from the neighbouring releases (None: the recipe has none for this release). `file`
+    is where the recipe fits ("": nowhere), `fingerprint` that of its method in `file`, and `reason` says why the recipe
+    does not fit.
     """
 
     recipe: Recipe
@@ -34,13 +34,13 @@ class RecipeFit(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the method is one of those that were seen in releases of this structure, if anybody looks at them."""
+        """Whether the method's fingerprint is known for the structure, or the structure has no fingerprints."""
         prints = self.structure.fingerprints if self.structure else ()
         return self.structure is not None and (not prints or self.fingerprint in prints)
 
     @property
     def new(self) -> bool:
-        """Whether the recipes have to learn something."""
+        """Whether the recipes need a change for this release."""
         return bool(self.file) != (self.structure is not None) or bool(self.file and not self._as_before)
 
     @property
@@ -49,7 +49,7 @@ class RecipeFit(NamedTuple):
 
 
 def fetch(project: Project, version: str, folder: Path) -> Path:
-    """``folder`` with the files of a release that recipes and versions are read from; Problem (ENVIRONMENT)."""
+    """Download the files of a release that recipes and versions need into `folder`. Raises Problem (ENVIRONMENT)."""
     folder.mkdir(parents=True)
     metadata = (f"{name.replace('-', '_')}-" for name in project.distributions)
     version_modules = (f"{project.package}/{name}.py" for name in ("__init__", "version", "_version"))
@@ -59,9 +59,9 @@ def fetch(project: Project, version: str, folder: Path) -> Path:
 
 
 def unknown(project: Project) -> list[str]:
-    """The releases on the package index that the recipes do not know, oldest first; Problem (ENVIRONMENT).
+    """Return the unknown releases on the package index that are newer than the oldest known release, oldest first.
 
-    What is older than all that are known was never meant to be, and development builds are no releases.
+    Development builds are left out. Raises Problem (ENVIRONMENT) as `listed`.
     """
     published_versions = {Version(release) for release in project.releases}
     there = {Version(version): version for name in project.distributions for version in listed(name)}
@@ -74,7 +74,7 @@ def unknown(project: Project) -> list[str]:
 
 
 def report(upstream: Upstream, target: Target) -> list[str]:
-    """Say what each recipe finds in ``target``, and the lines to add. Raises Problem (VERSION) without a version."""
+    """Return lines on the fit of each recipe to `target`, and the lines to add. Raises Problem (VERSION) if unknown."""
     name, version = upstream.project.name, target.version
     if not version:
         hint = "unpack a release, which says it in its metadata"
@@ -93,7 +93,7 @@ def report(upstream: Upstream, target: Target) -> list[str]:
 
 
 def expected(upstream: Upstream, recipe: Recipe, version: str) -> Structure | None:
-    """The structure of a release: its own if it is known, else that of the newest one before it."""
+    """Return the recipe's structure for a release, or that for the newest known release before it; None without any."""
     release = published(upstream, version) or _before(upstream, version)
     return recipe.structure(release)
 
@@ -104,7 +104,7 @@ def _before(upstream: Upstream, version: str) -> str:
 
 
 def _findings(upstream: Upstream, target: Target) -> list[RecipeFit]:
-    """Return the fit of each recipe, but for those of other releases that lack what they need here."""
+    """Return the fit of each recipe; leave out unexpected recipes whose needed recipes do not fit either."""
     findings = [_find(upstream, recipe, target) for recipe in upstream.recipes]
     fits = {finding.recipe.name for finding in findings if finding.file}
     return [
@@ -115,6 +115,7 @@ def _findings(upstream: Upstream, target: Target) -> list[RecipeFit]:
 
 
 def _find(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
+    """Return the fit of a recipe in the target; try the expected file first, then the files of its other structures."""
     structure = expected(upstream, recipe, target.version)
     files = [structure.file] if structure else []
     reason = ""
@@ -130,7 +131,7 @@ def _find(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
 
 
 def _try(recipe: Recipe, source: bytes, file: str) -> None:
-    """Raise :class:`Problem` where a line of the recipe, or one of its calls, has no place in ``source``."""
+    """Raise Problem if a line of the recipe, or one of its calls, has no place in `source`."""
     if recipe.calls:
         editing.present(source, recipe, where=file)
         return
@@ -142,7 +143,7 @@ def _try(recipe: Recipe, source: bytes, file: str) -> None:
 
 
 def _line(finding: RecipeFit) -> str:
-    """A line on what was found; "" for a recipe of other releases that is not here either."""
+    """Return a line on a fit, "" if the recipe is neither expected for this release nor fits."""
     recipe, structure = finding.recipe, finding.structure
     name = f"  {recipe.stage}: {recipe.name}"
     if finding.file:
@@ -162,6 +163,7 @@ def _listed(upstream: Upstream, version: str) -> Iterator[str]:
 
 
 def _todo(upstream: Upstream, finding: RecipeFit, version: str) -> Iterator[str]:
+    """Yield the lines to add to the recipes for this release: a fingerprint, a structure, or the end of one."""
     recipe, structure = finding.recipe, finding.structure
     if not finding.new:
         return
@@ -181,7 +183,7 @@ def _todo(upstream: Upstream, finding: RecipeFit, version: str) -> Iterator[str]
 
 
 def _written(upstream: Upstream, words: Iterable[str]) -> tuple[str, int]:
-    """The file and the line in which one of ``words`` stands as a literal, the last of them."""
+    """Return the file and the line number of the last literal equal to one of `words` (line 0: none found)."""
     folder = Path(__file__).parents[1] / upstream.project.package
     place = (f"patches/{folder.name}", 0)
     for file in sorted(folder.glob("*.py")):

@@ -19,7 +19,7 @@ PAGES = ("README.md", "README.zh.md", "docs/reference/targets.md", "docs/referen
 
 
 class Words(NamedTuple):
-    """The words of the table in one language."""
+    """Words of the table in a language."""
 
     head: str
     also: str
@@ -41,7 +41,7 @@ _ORDER = (*ALIGNED, MICRO, MINI, CALL, WHOLE)
 
 
 class StageGroup(NamedTuple):
-    """Stages of one project that have the same windows in the same releases."""
+    """Stages of a project that have the same windows in the same releases."""
 
     upstream: Upstream
     stages: tuple[str, ...]
@@ -50,9 +50,9 @@ class StageGroup(NamedTuple):
 
 
 def table(words: Words = ENGLISH, *, without: Sequence[str] = ()) -> list[str]:
-    """The lines of the table: rollouts, then training stages, then those that are recorded as a whole.
+    """Return the lines of the Markdown table: rollouts, then training stages, then stages recorded as a whole.
 
-    ``without`` are stages that are left out.
+    The stages `without` are left out.
     """
     rows = [row for upstream in upstreams() for row in grouped(upstream, without)]
     rows.sort(key=lambda row: (_BUILTIN in row.stages, _ORDER.index(row.windows[0])))
@@ -60,9 +60,9 @@ def table(words: Words = ENGLISH, *, without: Sequence[str] = ()) -> list[str]:
 
 
 def rewrite(file: Path) -> str:
-    """Put the table into ``file`` where it stands now, and say what was done.
+    """Replace the table in `file` by the current one, and return a sentence on what was done.
 
-    Raises :class:`Problem` (STRUCTURE) where the head of the table does not stand there exactly once.
+    Raises Problem (STRUCTURE) unless the head of the table occurs exactly once.
     """
     words = CHINESE if file.name.endswith(".zh.md") else ENGLISH
     lines = file.read_text("utf-8").split("\n")
@@ -81,7 +81,7 @@ def rewrite(file: Path) -> str:
 
 
 def grouped(upstream: Upstream, without: Sequence[str] = ()) -> Iterator[StageGroup]:
-    """The stages of a project, but for those ``without``, put together where windows and releases are the same."""
+    """Yield the project's stages, except those in `without`; those with the same windows and releases share a group."""
     alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for stage in dict.fromkeys(recipe.stage for recipe in upstream.recipes if recipe.stage not in without):
         recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
@@ -99,6 +99,7 @@ def _releases(upstream: Upstream, recipes: Sequence[Recipe]) -> tuple[str, ...]:
 
 
 def _line(row: StageGroup, words: Words) -> str:
+    """Return the table row of a group of stages."""
     project = row.upstream.project
     other_names = [f"`{name}`" for name in project.distributions if name != project.name]
     target = words.also.format(project.name, ", ".join(other_names)) if other_names else project.name

@@ -44,7 +44,7 @@ _NOT_ALWAYS = Note(
 
 
 class _Trainer(NamedTuple):
-    """A trainer: ``rollout`` tells whether it generates what it learns from, within its training step."""
+    """Trainer class of TRL; `rollout` tells whether it generates its data within the training step."""
 
     name: str
     rollout: bool
@@ -100,6 +100,7 @@ _LOG_PROBS = (
 
 
 def _update_probe() -> Probe:
+    """Return the probe of a trainer's update; its constants raise Problem (USAGE) for a mini-batch above 0."""
     probe = training.probe(
         TrainerUpdate,
         shared=TrainerSteps,
@@ -110,7 +111,7 @@ def _update_probe() -> Probe:
     )
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> Any:
-        """Return those of any training stage. Raises Problem (USAGE) for mini-batches that no training step has."""
+        """Return the constants of any training stage. Raises Problem (USAGE) for a mini-batch above 0."""
         window = config.stage.window
         if window.unit == MINI and any(first > 0 for first, _ in window.all):
             cause = Text("--{mini} {window}: a training step of TRL has one mini-batch, number 0", MINI, window)
@@ -123,6 +124,7 @@ def _update_probe() -> Probe:
 
 
 def _update(trainer: _Trainer) -> Recipe:
+    """Return the recipe for the training steps of a trainer."""
     begin = _GENERATED if trainer.rollout else _LOADED
     return Recipe(
         name=Text("{name} trainer", trainer.name),
@@ -156,6 +158,7 @@ def _update(trainer: _Trainer) -> Recipe:
 
 
 def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
+    """Return the recipe for the log-probabilities that a trainer computes for its rollout."""
     method = _LOG_PROBS[0].method
     return Recipe(
         name=Text("{name} trainer", trainer.name),

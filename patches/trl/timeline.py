@@ -25,12 +25,13 @@ _PHASES = (
 
 
 def _phases(methods: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str, str]]:
-    """TRL logs the times of these methods by their names, too."""
+    """Yield the site of a phase span, named after it, for each (method, reason)."""
     for method, why in methods:
         yield method, f'span("phase", "{method.lstrip("_")}")', why
 
 
 def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"') -> Recipe:
+    """Return the timeline recipe of the trainer `name`; `micro` is the kind and name of a training step's span."""
     heads = (
         (
             "training_step",

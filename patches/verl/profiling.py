@@ -41,7 +41,7 @@ _RUNS = {
 
 
 def _runs(role: str, values: _Values) -> bool:
-    """Whether a role has workers: the critic as ``need_critic`` in verl/trainer/ppo/utils.py says."""
+    """Tell whether a role has workers, for the critic as `need_critic` in verl/trainer/ppo/utils.py does."""
     by_advantage = role == "critic" and values["critic.enable"] is None
     return values[_ADVANTAGE] == "gae" if by_advantage else role not in _RUNS or bool(values[f"{role}.enable"])
 
@@ -54,6 +54,7 @@ _NO_RANKS_OR_ONE: tuple[object, ...] = ([], [0])
 
 
 def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
+    """Return the switch that records training steps in a role, in verl 0.4.1 to 0.5.0."""
     ranks, every = f"{role}.profiler.ranks", f"{role}.profiler.all_ranks"
 
     def state(values: _Values) -> State:
@@ -73,11 +74,16 @@ def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
 
 
 def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
+    """Return the switch that records training steps in a role, from verl 0.6.0 on.
+
+    `ranks_needed` is for releases below 0.7.1, in which nsys and npu record nothing unless ranks are chosen.
+    """
     enable, tool, ranks, every = (f"{role}.profiler.{key}" for key in ("enable", "tool", "ranks", "all_ranks"))
     keys = [Key(_STEPS, _NO_STEPS_OR_ONE), Key(tool, _tools("npu")), Key(enable, _OFF_OR_ON)]
     keys += [Key(ranks, _NO_RANKS_OR_ONE), Key(every, _OFF_OR_ON)] if ranks_needed else []
 
     def state(values: _Values) -> State:
+        """Return ON if steps are chosen and the role records, ARMED if only steps are chosen, else OFF."""
         if not values[_STEPS]:
             return State.OFF
         chosen = not ranks_needed or values[tool] not in ("npu", "nsys") or values[ranks] or values[every]
@@ -132,6 +138,7 @@ _LEGACY = Key("trainer.use_legacy_worker_impl", ("disable", "auto"))
 
 
 def _old_megatron(values: _Values) -> State:
+    """Return the state of Megatron's profiler in verl 0.4.0 to 0.5.0 for the configuration's values."""
     if values[_STRATEGY.name] != "megatron":
         return State.OFF
     if values[f"{_ACTOR}.profile.use_profile"]:
@@ -229,6 +236,7 @@ _SERVER_SWITCHES = (
 
 
 def _memory(role: str) -> ConfigSwitch:
+    """Return the switch for verl's memory history in a role, from verl 0.6.0 on."""
     tool = f"{role}.profiler.tool"
     return ConfigSwitch(
         MEMORY,

@@ -24,7 +24,7 @@ _WORKER = "verl/workers/engine_workers.py"
 
 
 class _Engine(NamedTuple):
-    """A class of engines that has the loop over the micro-batches, which its worker counts."""
+    """Engine class with the loop over the micro-batches, which its worker counts."""
 
     class_name: str
     strategy: str
@@ -72,6 +72,7 @@ _VERSION = Insertion(
 
 
 def _lend(method: str) -> Insertion:
+    """Return the line in `method` that hands the worker's counter of units to its engine."""
     return Insertion(
         method,
         where=Head(),
@@ -82,7 +83,7 @@ def _lend(method: str) -> Insertion:
 
 
 def _worker(*, stage: str, unit: str) -> Recipe:
-    """A stage of the worker that drives an engine, whatever its strategy (``engine_workers.py``)."""
+    """Return the recipe that counts `unit` in the worker that drives any engine (`engine_workers.py`)."""
     updates = stage in UPDATES
     method = "train_mini_batch" if updates else "infer_batch"
     enter = Insertion(
@@ -150,7 +151,7 @@ def _worker(*, stage: str, unit: str) -> Recipe:
 
 
 def _tinker(unit: str) -> Recipe:
-    """The worker that takes an update in parts; it derives from the one that drives an engine."""
+    """Return the recipe that counts `unit` in Tinker's worker, which gets an update in parts."""
     file, releases, method = "verl/workers/engine_workers_tinker.py", RELEASES.since("0.9.0"), "forward_backward"
     return Recipe(
         name=Text("Tinker's worker, {plural}", training.plural(unit)),
@@ -196,12 +197,12 @@ def _strategies(stage: str, unit: str) -> tuple[str, ...]:
 
 
 def _engines(stage: str) -> tuple[_Engine, ...]:
-    """Every engine that has a model for the roles of the stage, and a loop over the micro-batches."""
+    """Return the engines that have a model for the stage's roles and a loop over the micro-batches."""
     return _WITH_VALUE_HEADS if ROLES[stage] == ("critic",) else _WITH_LOOPS
 
 
 def _in_engine(engine: _Engine, stage: str) -> Recipe:
-    """The loop of an engine over the micro-batches, which its worker counts."""
+    """Return the recipe for an engine's loop over the micro-batches, which its worker counts."""
     method, file = "forward_backward_batch", f"verl/workers/engine/{engine.strategy}/transformer_impl.py"
     return Recipe(
         name=engine.class_name,
@@ -227,7 +228,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
 
 
 def _in_megatron(stage: str) -> Recipe:
-    """Megatron's schedule, whose micro-batches the worker counts; MindSpeed's engines inherit it."""
+    """Return the recipe for Megatron's schedule of micro-batches, which MindSpeed's engines inherit."""
     method, file = "forward_backward_batch", "verl/workers/engine/megatron/transformer_impl.py"
     return Recipe(
         name=_MEGATRON_ENGINE,
@@ -258,7 +259,7 @@ _MEGATRON = ("megatron", "mindspeed")
 
 
 def _recipes(stage: str) -> tuple[Recipe, ...]:
-    """The recipes of a stage: of the workers that have the loops themselves, of the engine workers, of the engines."""
+    """Return the recipes of a stage: legacy workers, engine workers, Tinker's worker, and engines."""
     units = (MINI, MICRO, CALL) if stage in UPDATES else (MICRO, CALL)
     tinker = map(_tinker, units) if stage == "update-policy" else ()
     engines = (*(_in_engine(engine, stage) for engine in _engines(stage)), _in_megatron(stage))

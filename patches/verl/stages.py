@@ -36,7 +36,7 @@ INTERLEAVED = Note(
 
 
 def loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple[str, ...] = ()) -> Insertion:
-    """In front of the loop over the units in one of ``names``; with the ``last`` one the call ends."""
+    """Return the line that wraps the loop over `unit` in any of `names`; with `last` the loop's end ends the call."""
     return Insertion(
         method,
         where=Loop(names),
@@ -47,12 +47,15 @@ def loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple
 
 
 def leave(method: str, why: str, windows: tuple[str, ...] = ()) -> Insertion:
-    """Return the line where a call ends."""
+    """Return the line that ends a call of a stage, before the method's final return."""
     return Insertion(method, where=Before("return ..."), line='self._rlpatch_stage("leave")', why=why, windows=windows)
 
 
 def scheduled(method: str, chunks: str, around: str, *, last: bool) -> Insertion:
-    """Around what runs Megatron's schedule over ``batch_generator``; ``chunks`` are those of the model."""
+    """Return lines around the statement `around`, which runs Megatron's schedule over `batch_generator`.
+
+    `chunks` is the code of the model's chunks; with `last` the end of the schedule ends the call.
+    """
     last_one = ", last=True" if last else ""
     return Insertion(
         method,

@@ -27,7 +27,7 @@ _MEMORY = Text("the engine gives its memory back, and takes it again")
 
 
 def _units(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
-    """``steps`` is the path to the optimizer's step, where it has a function."""
+    """Return the recipe for loops over units; `steps` is the path of the optimizer's step function, "" for none."""
     heads = [(steps, 'span("unit", "optimizer-step")', Text("it ends a mini-batch"))] if steps else []
     return _TIMELINE.sites(name, file, releases, *heads, more=loops)
 
@@ -44,6 +44,7 @@ _SCORE = 'span("reward", "compute_score")'
 
 
 def _server(cls: str) -> tuple[tuple[str, str, str], ...]:
+    """Return the timeline sites of the rollout server class `cls`."""
     return (
         (f"{cls}.generate", _SERVE, _SERVER),
         *_sync(f"{cls}.sleep", f"{cls}.wake_up", kind="sleep", why=_MEMORY),

@@ -31,13 +31,13 @@ def _phase(method: str, name: str, why: str) -> Site:
 
 
 def _gathered(method: str, module: str) -> tuple[Insertion, ...]:
-    """The call by which FSDP gathers a module."""
+    """Return the lines around the call with which FSDP gathers `module`."""
     call = f"{module}.state_dict()"
     return (_WEIGHTS.around(method, call, 'phase("gather")', Text("every rank gives its parts")),)
 
 
 def _managers() -> Iterator[Recipe]:
-    """The sharding managers, which the workers of 0.2 to 0.5 enter before each rollout."""
+    """Yield the recipes for sharding managers, which workers of verl 0.2 to 0.5 enter before each rollout."""
     for strategy, engine, releases in (
         ("FSDP", "vLLM", _MANAGERS),
         ("Megatron", "vLLM", _MANAGERS),
@@ -58,7 +58,7 @@ def _managers() -> Iterator[Recipe]:
 
 
 def _checkpoint_engines() -> Iterator[Recipe]:
-    """The transports between a trainer and a rollout that share no accelerator."""
+    """Yield the recipes for transports between a trainer and a rollout on different accelerators."""
     for name, cls, operations in (
         ("nccl", "NCCLCheckpointEngine", ("BroadcastOperation",)),
         ("hccl", "HCCLCheckpointEngine", ("BroadcastOperation",)),

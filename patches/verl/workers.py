@@ -19,7 +19,7 @@ _REMOVE = Text("nobody runs releases below 0.8.0 any more")
 
 
 class _Loops(NamedTuple):
-    """The loops of a stage in one method, and what can be counted in them."""
+    """Insertions for a stage's loops in a method, the windows that they count, and their shape in words."""
 
     insertions: tuple[Insertion, ...]
     windows: tuple[str, ...]
@@ -42,6 +42,7 @@ def _whole(method: str) -> _Loops:
 
 
 def _nested(method: str) -> _Loops:
+    """Return the loops of an FSDP update: micro-batches in mini-batches."""
     return _Loops(
         (
             _enter(method),
@@ -63,7 +64,7 @@ def _end(method: str) -> Insertion:
 
 
 class _Worker(NamedTuple):
-    """A class of workers that has the loops itself."""
+    """Worker class that contains the loops of its stages."""
 
     name: str
     strategy: str
@@ -84,7 +85,10 @@ _MEGATRON_CRITIC = _Worker(
 def _in_loops(
     worker: _Worker, stage: str, loops_of: Callable[[str], _Loops], *, role: type, fingerprints: tuple[str, ...]
 ) -> Recipe:
-    """A stage of ``worker`` in the method of its name; ``role`` is the part of the probe that tells its role."""
+    """Return the recipe for a stage in the worker's method of that name; `role` is the probe part that tells the role.
+
+    `loops_of` returns the loops for a method name.
+    """
     method = stage.replace("-", "_")
     loops = loops_of(method)
     return Recipe(
@@ -110,7 +114,7 @@ def _in_loops(
 
 
 def _in_schedule(worker: _Worker, stage: str, chunks: str, *, role: type, fingerprints: tuple[str, ...]) -> Recipe:
-    """The micro-batches of a stage, where Megatron's schedule runs them; ``chunks`` are those of the model."""
+    """Return the recipe for a stage's micro-batches in Megatron's schedule; `chunks` is the model attribute."""
     method, update = stage.replace("-", "_"), stage in UPDATES
     minis = (loop(method, MINI, "dataloader", last=True),) if update else ()
     schedule = "if mpu.get_pipeline_model_parallel_world_size() > 1: ..."
