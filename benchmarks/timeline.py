@@ -26,7 +26,7 @@ TURNS = 9
 PROGRAM = """
 import json, random, sys, time, types
 from types import SimpleNamespace as Some
-from patches.probes.timeline import VllmTimeline
+from patches.probes.timeline_recorder import VllmTimeline
 
 package = sys.modules["package"] = types.ModuleType("package")
 package._rlpatch_timeline = VllmTimeline()
@@ -73,7 +73,7 @@ print(json.dumps(best))
 """
 DISK = """
 import random
-from patches.probes.timeline import TimelineRecorder
+from patches.probes.timeline_recorder import TimelineRecorder
 
 recorder, rng = TimelineRecorder(), random.Random(1)
 now, requests, context = [10**15], 64, 64 * 200

@@ -209,7 +209,7 @@ def _recorded(released: Any, scratch: Path) -> Any:
     """With the line of the timeline at its head, which stands in the package's recorder's place."""
     import vllm
 
-    from patches.probes.timeline import VllmTimeline
+    from patches.probes.timeline_recorder import VllmTimeline
 
     vllm._rlpatch_timeline = timeline = VllmTimeline()
     timeline.SAVE_PATH = str(scratch)

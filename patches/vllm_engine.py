@@ -78,7 +78,7 @@ def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
 
 
 def syncs(worker: str) -> tuple[tuple[str, str, str], ...]:
-    """Return the sites of a worker class that belong to a weight sync, for `patches.weights.Weights.sites`."""
+    """Return the sites of a worker class that belong to a weight sync, for `patches.weights_stage.Weights.sites`."""
     goes_on = {"start_weight_update": ", True", "finish_weight_update": ", False"}
     calls = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     return tuple(

@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("patcher.request", "patcher.editing"),
     ("patcher.recipe", "patcher.timeline"),
     ("patcher.guards", "patcher.targets", "patcher.traces", "patcher.workers"),
-    ("patcher.store", "patches.switches"),
+    ("patcher.store", "patches.shared_switches"),
     ("patcher", "patches.probes"),
 )
 """From the top; a module belongs to the room with the longest name. Rooms of a layer do not know each other."""

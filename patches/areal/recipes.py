@@ -6,8 +6,8 @@ from patcher.messages import Note, Text
 from patcher.processes import Processes
 from patcher.recipe import Gap, Head, Insertion, Loop, Recipe, Structure, Upstream
 from patches import training
-from patches.areal import PROJECT, RELEASES, timeline
-from patches.areal.switches import SWITCHES
+from patches.areal import PROJECT, RELEASES, areal_timeline
+from patches.areal.areal_switches import SWITCHES
 from patches.probes.areal import VersionedSteps
 from patches.training import MICRO, MINI, ROLES, UPDATES
 
@@ -128,7 +128,7 @@ UPSTREAM = Upstream(
         *_stage("compute-log-prob", "e72a897c5b66"),
         *_stage("update-critic", "a7c5c13cafd2"),
         *_stage("compute-values", "c3076465c247"),
-        *timeline.RECIPES,
+        *areal_timeline.RECIPES,
     ),
     switches=SWITCHES,
     tool="torch",

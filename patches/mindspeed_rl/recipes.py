@@ -6,9 +6,9 @@ from patcher.messages import Note, Text
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Loop, Probe, Recipe, Structure, Upstream
 from patches import rollout, training, vllm_engine
-from patches.mindspeed_rl import PROJECT, RELEASES, timeline
+from patches.mindspeed_rl import PROJECT, RELEASES, mindspeed_rl_timeline
+from patches.mindspeed_rl.mindspeed_rl_switches import SWITCHES
 from patches.mindspeed_rl.profiling import PROFILING
-from patches.mindspeed_rl.switches import SWITCHES
 from patches.probes.mindspeed import HostedRollout, HostedWorker, ScheduledLoop, StageOfWorker
 from patches.probes.vllm import OutputContexts
 from patches.releases import Releases
@@ -274,7 +274,7 @@ _RECIPES = (
 
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=(*_RECIPES, *timeline.RECIPES),
+    recipes=(*_RECIPES, *mindspeed_rl_timeline.RECIPES),
     switches=SWITCHES,
     tool="npu",
     runs_on={},  # nowhere else

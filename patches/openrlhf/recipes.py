@@ -6,8 +6,8 @@ from patcher.messages import Note, Text
 from patcher.processes import Processes
 from patcher.recipe import Around, Before, Head, Insertion, Recipe, Structure, Upstream
 from patches import training
-from patches.openrlhf import PROJECT, RELEASES, timeline
-from patches.openrlhf.switches import SWITCHES
+from patches.openrlhf import PROJECT, RELEASES, openrlhf_timeline
+from patches.openrlhf.openrlhf_switches import SWITCHES
 from patches.probes.openrlhf import Batches, ReplayUpdate
 from patches.training import MICRO, MINI, ROLES
 
@@ -142,7 +142,7 @@ UPSTREAM = Upstream(
             fingerprints=("b8556d2c801c", "5e8e172af942", "4eec0c6d7b91", "0d1227a44a23"),
         ),
         _forward("compute-values"),
-        *timeline.RECIPES,
+        *openrlhf_timeline.RECIPES,
     ),
     switches=SWITCHES,
     tool="torch",

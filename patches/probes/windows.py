@@ -10,7 +10,7 @@ from patches.probes.graphs import GraphCapture
 from patches.probes.recorder import CountedUnits, Recorder
 from patches.probes.rollout import RolloutUnits
 from patches.probes.training import TrainingSteps
-from patches.probes.weights import WeightSync
+from patches.probes.weight_sync import WeightSync
 
 
 class SeveralWindows(CountedUnits):

@@ -15,8 +15,8 @@ from patches.probes.sglang import (
     SglangRollout,
 )
 from patches.probes.states import RelativeBatches
-from patches.sglang import PROJECT, RELEASES, timeline, weights
-from patches.sglang.switches import SWITCHES
+from patches.sglang import PROJECT, RELEASES, sglang_timeline, sglang_weights
+from patches.sglang.sglang_switches import SWITCHES
 
 _SCHEDULER = "sglang/srt/managers/scheduler.py"
 _THREAD = "sglang/srt/managers/tp_worker_overlap_thread.py"
@@ -220,7 +220,7 @@ _OTHER_THREAD = Text(
 
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=(SCHEDULER, FORWARD_THREAD, REPLICA, *timeline.RECIPES, *weights.RECIPES),
+    recipes=(SCHEDULER, FORWARD_THREAD, REPLICA, *sglang_timeline.RECIPES, *sglang_weights.RECIPES),
     switches=SWITCHES,
     tool="torch",
     processes=Processes(modules=("sglang",), scripts=("sglang",), titles=("sglang::",)),

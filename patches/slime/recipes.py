@@ -10,7 +10,7 @@ from patches.probes.members import Loops
 from patches.probes.slime import ModelSteps
 from patches.probes.verl import MegatronSchedule
 from patches.slime import PROJECT, RELEASES
-from patches.slime.switches import SWITCHES
+from patches.slime.slime_switches import SWITCHES
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
 _FILE = "slime/backends/megatron_utils/model.py"

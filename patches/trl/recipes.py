@@ -13,8 +13,8 @@ from patches.probes.members import Calls
 from patches.probes.trl import LogProbs, TrainerSteps, TrainerUpdate, TransformersLoop
 from patches.releases import Releases
 from patches.training import MICRO, MINI, ROLES
-from patches.trl import PROJECT, RELEASES, timeline
-from patches.trl.switches import SWITCHES
+from patches.trl import PROJECT, RELEASES, trl_timeline
+from patches.trl.trl_switches import SWITCHES
 
 _LOGGER = "trl.rlpatch"
 _REMOVE = Text("TRL, or the loop of transformers, takes a window of micro-batches")
@@ -211,7 +211,7 @@ UPSTREAM = Upstream(
                 *("2a86a2752b29", "1f4379bb7d77", "e90fb1894a38"),
             ),
         ),
-        *timeline.RECIPES,
+        *trl_timeline.RECIPES,
     ),
     switches=SWITCHES,
     tool="torch",

@@ -12,10 +12,10 @@ from patches.probes.members import ForeignLoops, Inherited
 from patches.probes.verl import LoggedSteps, MegatronSchedule, Trainer, WorkerUpdate
 from patches.releases import Releases
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
-from patches.verl import PROJECT, RELEASES, timeline, weights, workers
+from patches.verl import PROJECT, RELEASES, verl_timeline, verl_weights, workers
 from patches.verl.profiling import PROFILING
 from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, LOGGER, REMOVE, WHY, leave, loop, scheduled
-from patches.verl.switches import SWITCHES
+from patches.verl.verl_switches import SWITCHES
 
 # --- the engine workers, from 0.7.0 on; those before them are in workers.py ---
 
@@ -273,8 +273,8 @@ UPSTREAM = Upstream(
         *_recipes("compute-log-prob"),
         *_recipes("update-critic"),
         *_recipes("compute-values"),
-        *timeline.RECIPES,
-        *weights.RECIPES,
+        *verl_timeline.RECIPES,
+        *verl_weights.RECIPES,
     ),
     switches=SWITCHES,
     tool="npu",

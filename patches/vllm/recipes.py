@@ -8,8 +8,8 @@ from patcher.recipe import Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
 from patches.probes.members import Inherited
 from patches.probes.vllm import VllmV1Rollout
-from patches.vllm import PROJECT, RELEASES, timeline, weights
-from patches.vllm.switches import SWITCHES
+from patches.vllm import PROJECT, RELEASES, vllm_timeline, vllm_weights
+from patches.vllm.vllm_switches import SWITCHES
 
 _GPU = "vllm/v1/worker/gpu_worker.py"
 _CPU = "vllm/v1/worker/cpu_worker.py"
@@ -286,8 +286,8 @@ UPSTREAM = Upstream(
         INNER_CAPTURE,
         CPU_WARM_UP,
         CPU_COMPILE,
-        *timeline.RECIPES,
-        *weights.RECIPES,
+        *vllm_timeline.RECIPES,
+        *vllm_weights.RECIPES,
     ),
     switches=SWITCHES,
     tool="torch",

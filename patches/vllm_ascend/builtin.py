@@ -6,7 +6,7 @@ from patcher.config import WHOLE, BuiltinStage
 from patcher.messages import Text
 from patcher.recipe import Recipe, Structure
 from patches import builtin
-from patches.switches import ENGINE
+from patches.shared_switches import ENGINE
 from patches.vllm_ascend import RELEASES
 
 _V1_INIT = Recipe(

@@ -7,8 +7,8 @@ from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
 from patches.probes.vllm import InputContexts, PreparedInputs, VllmV0Rollout, VllmV1Rollout
-from patches.vllm_ascend import PROJECT, RELEASES, builtin, timeline, weights
-from patches.vllm_ascend.switches import SWITCHES
+from patches.vllm_ascend import PROJECT, RELEASES, builtin, vllm_ascend_timeline, vllm_ascend_weights
+from patches.vllm_ascend.vllm_ascend_switches import SWITCHES
 
 _SLEEP = vllm_engine.SLEEP._replace(optional=True)
 _LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show our lines
@@ -222,7 +222,7 @@ CAPTURE = Recipe(
 
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=(V1, V0, CAPTURE, *builtin.RECIPES, *timeline.RECIPES, *weights.RECIPES),
+    recipes=(V1, V0, CAPTURE, *builtin.RECIPES, *vllm_ascend_timeline.RECIPES, *vllm_ascend_weights.RECIPES),
     switches=SWITCHES,
     tool="npu",
     runs_on={},  # nowhere else

@@ -28,7 +28,7 @@ PROJECT = Project("toy-engine", package="toy_engine", distributions=("toy-engine
 RECIPES = """
 from patcher.recipe import Loop, Recipe, Insertion, Structure, Upstream
 from patches import training
-from patches.switches import MSPROF, TORCH_NPU
+from patches.shared_switches import MSPROF, TORCH_NPU
 from patches.toy_engine import PROJECT, RELEASES
 from patches.training import MICRO
 

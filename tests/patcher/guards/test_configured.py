@@ -17,9 +17,9 @@ from fixtures import releases
 from patcher.guards.result import GuardResult
 from patcher.messages.errors import Kind, Problem
 from patcher.switches import Release, State
-from patches.switches import MSMONITOR
+from patches.shared_switches import MSMONITOR
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
-from patches.verl.switches import SWITCHES as VARIABLES
+from patches.verl.verl_switches import SWITCHES as VARIABLES
 from tests.matrix import ends, every, examples, thinned, thinned_rows
 from tests.patcher.guards.detecting import detect
 

@@ -16,9 +16,9 @@ from patcher.guards.result import GuardResult
 from patcher.messages.errors import Problem
 from patcher.switches import State
 from patches.projects import upstreams
-from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF
-from patches.vllm.switches import SWITCHES as VLLM
-from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
+from patches.shared_switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF
+from patches.vllm.vllm_switches import SWITCHES as VLLM
+from patches.vllm_ascend.vllm_ascend_switches import SWITCHES as VLLM_ASCEND
 from tests.alarms import at_most
 from tests.matrix import ends, examples, thinned_rows
 from tests.patcher.guards.detecting import detect

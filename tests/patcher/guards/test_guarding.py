@@ -75,7 +75,7 @@ def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) ->
 
 
 def test_a_profiler_of_which_nothing_is_known_on_several_lines_is_one(root: Path) -> None:
-    from patches.switches import ENGINE_VARIABLE
+    from patches.shared_switches import ENGINE_VARIABLE
 
     (root / "run.sh").write_text("bash gone.sh\nbash gone.sh\n")
     upstream: Any = SimpleNamespace(

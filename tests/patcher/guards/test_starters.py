@@ -11,7 +11,7 @@ from fixtures import releases
 from fixtures.cache import REPOSITORY
 from patcher.switches import State
 from patches.verl.profiling import PROFILING
-from patches.verl.switches import SWITCHES
+from patches.verl.verl_switches import SWITCHES
 from tests.alarms import at_most
 from tests.matrix import thinned
 from tests.patcher.guards.detecting import detect

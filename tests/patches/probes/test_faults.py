@@ -16,7 +16,7 @@ import pytest
 
 from patches.probes import ranges
 from patches.probes.pieces import LimitedPieces
-from patches.probes.timeline import VllmTimeline
+from patches.probes.timeline_recorder import VllmTimeline
 from tests.matrix import MATRIX
 from tests.patches.graph_workers import Worker as Capturing
 from tests.patches.rollout_workers import V0Worker, V1Worker, batch, rollout
@@ -241,12 +241,13 @@ def test_nothing_private_of_a_profiler_is_replaced() -> None:
 
 CALLED = {"span", "step", "requested", "start", "stop", "chosen", "iteration", "say", "setting"}
 """What the lines at call sites of the timeline call, and what these call."""
+CALLED_FILES = ("probes/timeline_recorder.py", "probes/steering.py")
 
 
 class InjectedTimeline(Injected):
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> Any:
         code = frame.f_code
-        if not code.co_filename.endswith(("probes/timeline.py", "probes/steering.py")) or code.co_name not in CALLED:
+        if not code.co_filename.endswith(CALLED_FILES) or code.co_name not in CALLED:
             return None
         key = (code.co_name, frame.f_lineno - code.co_firstlineno)
         text = linecache.getline(code.co_filename, frame.f_lineno).strip()

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 PRELUDE = """
 import asyncio, contextlib, os, sys, threading, time
 from types import SimpleNamespace as Some
-from patches.probes.timeline import *
+from patches.probes.timeline_recorder import *
 recorder = TimelineRecorder()
 span, units, step = recorder.span, recorder.units, recorder.step
 """

@@ -9,12 +9,12 @@ from patcher.messages import Text
 from patcher.recipe import Insertion, Loop, Probe, Recipe
 from patches import recording
 from patches.package_stage import PackageStage, line
-from patches.probes.timeline import TimelineRecorder
+from patches.probes.timeline_recorder import TimelineRecorder
 from patches.releases import Releases
 
 
 def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
-    """Return the user's choice as class attributes of `patches.probes.timeline.TimelineRecorder`."""
+    """Return the user's choice as class attributes of `patches.probes.timeline_recorder.TimelineRecorder`."""
     return {
         "STAGE": Timeline.STAGE,
         "SAVE_PATH": config.save_path,

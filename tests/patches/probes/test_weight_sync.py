@@ -13,7 +13,7 @@ import pytest
 
 from patcher.changes.change import SHARED, PatchId
 from patcher.editing.rendering import render
-from patches.verl import weights as verl
+from patches.verl import verl_weights as verl
 from tests.choices import config
 from tests.patches.standin import Backend, Profiler, build, rendered
 

@@ -11,7 +11,7 @@ from patcher.recipe import Recipe
 from patches.mindspeed_rl import RELEASES
 from patches.package_stage import Site
 from patches.releases import Releases
-from patches.timeline import Timeline
+from patches.timeline_stage import Timeline
 from patches.training import MINI
 
 _TIMELINE = Timeline("mindspeed_rl")

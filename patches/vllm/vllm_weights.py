@@ -5,7 +5,7 @@ from __future__ import annotations
 from patcher.messages import Text
 from patches import vllm_engine
 from patches.vllm import RELEASES
-from patches.weights import Weights
+from patches.weights_stage import Weights
 
 _WEIGHTS = Weights("vllm")
 _SINCE = RELEASES.since("0.10.0")

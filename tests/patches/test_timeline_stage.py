@@ -15,7 +15,7 @@ import pytest
 from fixtures.cache import REPOSITORY
 from patcher.config import WHOLE
 from patcher.recipe import Upstream
-from patches.probes.timeline import SglangTimeline, TimelineRecorder, VllmTimeline
+from patches.probes.timeline_recorder import SglangTimeline, TimelineRecorder, VllmTimeline
 from patches.projects import upstream, upstreams
 from tests.matrix import MATRIX, thinned_rows
 from tests.patcher.store.tree import picture

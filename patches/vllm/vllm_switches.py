@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcher.messages import Text
 from patcher.switches import Switch
-from patches.switches import ENGINE_DEPRECATED, ENGINE_OPTION, ENGINE_VARIABLE, KINETO_DAEMON
+from patches.shared_switches import ENGINE_DEPRECATED, ENGINE_OPTION, ENGINE_VARIABLE, KINETO_DAEMON
 
 SWITCHES: tuple[Switch, ...] = (
     ENGINE_VARIABLE._replace(releases="<0.13.0rc0", source="vllm/v1/worker/gpu_worker.py and vllm/envs.py"),

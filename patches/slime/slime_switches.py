@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.switches import Switch
-from patches.switches import TORCH_NPU
+from patches.shared_switches import TORCH_NPU
 
 # SGLang is a server of its own, whose windows and switches are its own.
 SWITCHES: tuple[Switch, ...] = TORCH_NPU

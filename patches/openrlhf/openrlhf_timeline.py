@@ -8,9 +8,9 @@ from patcher.messages import Text
 from patcher.recipe import Insertion, Recipe
 from patches.openrlhf import RELEASES
 from patches.package_stage import Site
-from patches.probes.timeline import GroupTimeline
+from patches.probes.timeline_recorder import GroupTimeline
 from patches.releases import Releases
-from patches.timeline import Timeline
+from patches.timeline_stage import Timeline
 
 _TIMELINE = Timeline("openrlhf")
 _MICRO = 'span("unit", "micro-batch")'

@@ -8,7 +8,7 @@ from patcher.messages import Text
 from patcher.recipe import Insertion, Recipe
 from patches.areal import RELEASES
 from patches.package_stage import Site
-from patches.timeline import Timeline
+from patches.timeline_stage import Timeline
 
 _TIMELINE = Timeline("areal")
 _RANK = Text("a trainer calls it on each of its ranks")

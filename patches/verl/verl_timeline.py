@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from patcher.messages import Text
 from patcher.recipe import Insertion, Recipe
 from patches.releases import Releases
-from patches.timeline import Timeline
+from patches.timeline_stage import Timeline
 from patches.training import MICRO, MINI
 from patches.verl import RELEASES
 

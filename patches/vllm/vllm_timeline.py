@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from patcher.messages import Text
 from patches import vllm_engine
-from patches.probes.timeline import VllmTimeline
-from patches.timeline import Timeline
+from patches.probes.timeline_recorder import VllmTimeline
+from patches.timeline_stage import Timeline
 from patches.vllm import RELEASES
 
 _TIMELINE = Timeline("vllm")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from patcher.messages import Text
-from patches.probes.timeline import SglangTimeline
+from patches.probes.timeline_recorder import SglangTimeline
 from patches.sglang import RELEASES
-from patches.timeline import Timeline
+from patches.timeline_stage import Timeline
 
 _TIMELINE = Timeline("sglang")
 _MANAGERS = "srt/managers"

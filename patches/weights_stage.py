@@ -10,14 +10,14 @@ from patcher.messages import Note, Text
 from patcher.recipe import Around, Insertion, Probe, Recipe
 from patches import recording
 from patches.package_stage import PackageStage, line
-from patches.probes.weights import WeightSync
+from patches.probes.weight_sync import WeightSync
 from patches.probes.windows import RepeatedSyncs
 from patches.releases import Releases
 from patches.tools import WINDOWS, differing
 
 
 def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
-    """Return the user's choice as class attributes of `patches.probes.weights.WeightSync`."""
+    """Return the user's choice as class attributes of `patches.probes.weight_sync.WeightSync`."""
     about = recording.about(config, "replica", "dp", "role", "sync")
     return {
         **recording.settings(config),

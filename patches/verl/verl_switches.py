@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.switches import Switch
-from patches.switches import ENGINE_VARIABLE, TORCH_NPU
+from patches.shared_switches import ENGINE_VARIABLE, TORCH_NPU
 
 # verl's own worker processes know of the rollout engine's profiler as long as the engine runs in them; what verl
 # hands to its servers is in ``profiling``.

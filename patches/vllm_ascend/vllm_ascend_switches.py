@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.switches import Switch
-from patches.switches import (
+from patches.shared_switches import (
     DAEMON,
     DAEMON_OPTION,
     DAEMON_STEPPED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from patcher.messages import Text
 from patches import vllm_engine
 from patches.vllm_ascend import RELEASES
-from patches.weights import Weights
+from patches.weights_stage import Weights
 
 _WEIGHTS = Weights("vllm_ascend")
 _SINCE = RELEASES.since("0.22.1rc1")

@@ -7,7 +7,7 @@ from patcher.recipe import Probe
 from patches.package_stage import Site
 from patches.probes.sglang import NamedReplica
 from patches.sglang import RELEASES
-from patches.weights import Weights
+from patches.weights_stage import Weights
 
 _WEIGHTS = Weights("sglang")
 _MANAGERS = "srt/managers"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.switches import Switch
-from patches.switches import ENGINE_VARIABLE, TORCH_NPU
+from patches.shared_switches import ENGINE_VARIABLE, TORCH_NPU
 
 # With vllm_mode="colocate" vLLM's worker is an object in the process that trains, so its variable counts here, too.
 # What accelerate's Accelerator.profile() records is in no option: a script calls it, and the recorder sees it run.

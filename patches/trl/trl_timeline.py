@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from patcher.messages import Text
 from patcher.recipe import Recipe
-from patches.probes.timeline import TrainerTimeline
+from patches.probes.timeline_recorder import TrainerTimeline
 from patches.releases import Releases
-from patches.timeline import Timeline
+from patches.timeline_stage import Timeline
 from patches.trl import RELEASES
 
 _TIMELINE = Timeline("trl")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.switches import Switch
-from patches.switches import ENGINE_VARIABLE, TORCH_NPU
+from patches.shared_switches import ENGINE_VARIABLE, TORCH_NPU
 
 # vLLM's worker is an object in the process that trains, so its variable counts here, too.
 SWITCHES: tuple[Switch, ...] = (

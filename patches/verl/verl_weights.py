@@ -9,7 +9,7 @@ from patcher.recipe import Insertion, Recipe
 from patches.package_stage import Site
 from patches.releases import Releases
 from patches.verl import RELEASES
-from patches.weights import Weights
+from patches.weights_stage import Weights
 
 _WEIGHTS = Weights("verl")
 _MANAGERS = RELEASES.until("0.6.1")

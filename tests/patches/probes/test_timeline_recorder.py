@@ -11,7 +11,7 @@ from types import SimpleNamespace as Some
 
 import pytest
 
-from patches.probes.timeline import SglangTimeline, VllmTimeline
+from patches.probes.timeline_recorder import SglangTimeline, VllmTimeline
 from tests.matrix import CRASH, thinned
 from tests.patches.probes.timelines import files_of, left_by, start
 

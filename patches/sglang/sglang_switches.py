@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcher.messages import Text
 from patcher.switches import Form, State, Switch
-from patches.switches import ENGINE, TORCH_NPU
+from patches.shared_switches import ENGINE, TORCH_NPU
 
 _SGLANG_START = (
     (r"start_profile|(.*[/.])start_profile([?/#].*)?",),

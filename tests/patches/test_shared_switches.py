@@ -10,10 +10,10 @@ from packaging.version import Version
 
 from patcher.switches import Form, State, Switch
 from patches.projects import upstreams
-from patches.switches import MSPROF
-from patches.verl.switches import SWITCHES as VERL
-from patches.vllm.switches import SWITCHES as VLLM
-from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
+from patches.shared_switches import MSPROF
+from patches.verl.verl_switches import SWITCHES as VERL
+from patches.vllm.vllm_switches import SWITCHES as VLLM
+from patches.vllm_ascend.vllm_ascend_switches import SWITCHES as VLLM_ASCEND
 
 ALL = [
     pytest.param(one, id=f"{upstream.project.name} {one.name} {one.releases}")
