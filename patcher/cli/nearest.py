@@ -128,7 +128,10 @@ def _has_table(file: Path) -> bool:
 
 
 def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
-    """Return why others could have written an open file, and what to do about it; ("", "") if nobody could."""
+    """Return why others could write an open file or its folder, and a remedy; ("", "") if nobody could.
+
+    The remedy is a command or a phrase, and "" if another user owns the file or the folder.
+    """
     for path, number, foreign, writable in (
         (file, descriptor, Text("it belongs to another user"), Text("others may write it")),
         (file.parent, folder, Text("its folder belongs to another user"), Text("others may write its folder")),

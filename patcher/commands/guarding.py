@@ -79,10 +79,10 @@ def guard(
     target: Target | None = None,
     profiler: str = "",
 ) -> StepResult:
-    """Report a problem for each other profiler that is on (none with `force`), and a warning for each that may be.
+    """Report a problem for each other profiler that is on, and a warning for each that may be.
 
-    A patch may only set up the framework's own `profiler` and record nothing itself. Then no profiler that is on is a
-    problem, and `profiler` being on gets a note.
+    With `force`, or for a patch that only sets up the framework's own `profiler` and records nothing itself, one that
+    is on gets a warning instead; `profiler` itself, unless it is off, gets a note.
     """
     results, step = _look(upstream, version, target, launch, severe=True)
     doubtful = []

@@ -238,7 +238,10 @@ class _Reader:
             self.hide(Text("it cannot be split into commands"), str(self.path or ""))
 
     def inner(self, text: str, line: int) -> None:
-        """Read shell text of an expansion or an inner shell; nothing in it counts as plain."""
+        """Read shell text of an expansion or an inner shell; nothing in it counts as plain.
+
+        Text that is nested too deeply is not read but recorded as hidden.
+        """
         if self.nested < _NESTED:
             replace(self, nested=self.nested + 1, plain=False).script(text, line)
         else:

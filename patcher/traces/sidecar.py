@@ -290,7 +290,7 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
 
 
 def _range(units: Sequence[int]) -> str:
-    """Return ascending units in words: ``3 units, 5 to 7``, or ``2 of 5 to 9`` if some in between are missing."""
+    """Return ascending units in words: ``no unit``, ``unit 5``, ``3 units, 5 to 7``, or ``2 of 5 to 9`` with gaps."""
     if len(units) < 2:
         return Text("unit {number}", units[0]) if units else Text("no unit")
     whole = len(units) == units[-1] - units[0] + 1

@@ -92,7 +92,10 @@ class Tasks:
         return len(self.begin)
 
     def add(self, begin: int, end: int, kind: str, name: int, stream: int, key: int | None = None) -> None:
-        """Add a task without a link. Raises OverflowError for a ``key`` beyond 64 bits, and adds nothing then."""
+        """Add a task without a link; one with its end before its begin ends at its begin.
+
+        Raises OverflowError for a ``key`` beyond 64 bits, and adds nothing then. The other values must be valid.
+        """
         self.key.append(UNKNOWN if key is None else key)
         self.begin.append(begin)
         self.end.append(max(begin, end))

@@ -75,7 +75,7 @@ def _number(file: Path) -> int | None:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in the largest fitting unit: 12 s, 5 min, 3 h, 2 days."""
+    """Return a rounded duration in the largest unit that it holds twice: 90 s, 5 min, 3 h, 2 days."""
     for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

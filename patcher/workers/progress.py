@@ -79,8 +79,9 @@ def collect(
 ) -> RunProgress:
     """Return the progress, at ``now`` in seconds since 1970, of the workers for which ``wanted`` is true.
 
-    Workers on demand are measured by ``requested``, or else by the request in ``folder``. Raises OSError if the folder
-    cannot be read.
+    A worker that is gone or silent, with a newer one in its place, is of an earlier run and is only counted. Workers on
+    demand are measured by ``requested``, or else by the request in ``folder``. Raises OSError if the folder cannot be
+    read.
     """
     states = folder.read()
     living = [(worker, life.observe(worker, now)) for worker in states.workers if wanted(worker)]

@@ -200,7 +200,10 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
 
 
 def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Problem | None:
-    """Return the problem that the watch was stopped or not all have saved; None if all have, or none was asked to."""
+    """Return the problem that the watch was stopped, found no worker, or ended before all had saved, else None.
+
+    None, too, after a single look (``--once``) at workers that are all there and were asked for nothing.
+    """
     if data.ended == STOPPED:
         return Problem(Kind.INTERRUPTED, Text("stopped by the keyboard; the run goes on"))
     if not data.workers:

@@ -30,7 +30,10 @@ def kernel_text(path: str) -> str:
 
 
 def _mounts() -> Iterator[tuple[str, str, str, str]]:
-    """Yield id, mounted path within its file system, mount point and file system type of each mount."""
+    """Yield id, mounted path within its file system, mount point and type of each mount, with escapes decoded.
+
+    Yields nothing if the kernel's list cannot be read.
+    """
     for line in filter(None, kernel_text(_MOUNTS).split("\n")):
         # Blanks and backslashes within a field are escaped.
         fields = [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), field) for field in line.split(" ")]

@@ -72,8 +72,8 @@ def _listed(file: int | Path) -> list[str]:
 def give(descriptor: int, node: Node) -> None:
     """Give a new, private file the owner, mode and attributes of ``node``. Raises OSError if that is impossible.
 
-    A group that this process is not in is no error: the mode is then narrowed to what both group and others may do.
-    Inherited lists are removed first, then the owner changes, and the mode is set last.
+    If only the group cannot be given and ``node`` has no access list, the mode is narrowed to what both group and
+    others may do. Inherited lists go first, then come the owner, the access list, the mode, and the other attributes.
     """
     forget(descriptor, ACL)
     status, mode = os.fstat(descriptor), node.mode & _MODE

@@ -171,7 +171,10 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank], shar
 
 
 def _transit(collectives: Sequence[model.Collective]) -> str:
-    """Return the vendor's shares of transit, waiting and idle time in collectives, as a sentence; "" without any."""
+    """Return the vendor's shares of transit, waiting and idle time in collectives, as a sentence.
+
+    A time that the vendor does not give counts as 0. The sentence is "" only if there are no collectives.
+    """
     if not collectives:
         return ""
     whole = sum(collective.ns for collective in collectives) or 1

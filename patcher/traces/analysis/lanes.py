@@ -69,7 +69,7 @@ def lanes(
 
 
 def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[model.Span, ...]]:
-    """Return the spans of each stream in the window, and the spans of launches."""
+    """Return the spans of each stream in the window, and a span of 1 ns per launch in it; near ones are merged."""
     tasks, texts = window.trace.tasks, window.trace.names.texts
     streams: dict[str, list[model.Span | None]] = {}
     launched: list[tuple[int, bool]] = []

@@ -72,7 +72,10 @@ class DatabaseTrace(RankTrace):
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection to the database. Raises Problem (TRACE) if opening or reading fails."""
+        """Yield a connection to the database. Raises Problem (TRACE) if opening or reading fails.
+
+        TypeError, ValueError and OverflowError of the caller's block count as values of another type in a column.
+        """
         import sqlite3
 
         try:
