@@ -145,7 +145,7 @@ class Probe(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """Where a stage of a project is recorded, in which releases, and why there.
+    """Declaration of where a stage of a project is recorded, in which releases, and why there.
 
     `why`, `how`, `upstream` and `remove_when` are printed by `rlpatch explain`. `method` is the function whose
     fingerprint is checked. Without a `class_name` the lines go into functions of the module. `windows` are the units
