@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from patcher.changes.change import Change, Edit, PatchId, Record
 from patcher.store.filesystem import files, rights
-from patcher.store.filesystem.files import digest
+from patcher.store.filesystem.files import digest, observe
 from patcher.store.filesystem.opened import resolved
 from patcher.store.filesystem.rights import Node
 from patcher.store.folder import StoreFolder
-from patcher.store.preflight import current, lost_link
+from patcher.store.preflight import current, lost_link, not_as_planned
 from patcher.store.registry import LATEST_S, Entry, Journal, Move, Registry
 
 _SECOND = 1_000_000_000
@@ -73,6 +74,8 @@ def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tupl
         builder.add_change(change)
     applied = _registered(registry.records, edit)
     touched = {move.path for move in builder.moves}
+    if not applied:
+        _require_rest_unpatched(store, {k: entry for k, entry in builder.entries.items() if k not in touched})
     # Without any patch, an entry that remains is of a file that was upgraded under us.
     entries = builder.entries if applied else {k: entry for k, entry in builder.entries.items() if k in touched}
     # Keep a folder's original times while any file in it stays patched.
@@ -90,6 +93,18 @@ def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tupl
         empties=becomes == Registry(),
     )
     return Draft(store, journal, becomes, tuple(builder.backups))
+
+
+def _require_rest_unpatched(store: StoreFolder, entries: Mapping[str, Entry]) -> None:
+    """Raise Problem (FOREIGN_EDIT) if a file whose entry is about to go still has the bytes that rlpatch wrote.
+
+    That is so if the last patch is removed by a command that looked while another put it in: in some files only.
+    """
+    for key, entry in entries.items():
+        with suppress(OSError):  # a file that cannot be read is no longer ours to judge
+            present, _ = observe(store.root / key)
+            if present and entry.expected and present.digest == entry.expected.digest != entry.digest:
+                raise not_as_planned(store.root / key)
 
 
 class ChangeBuilder:

@@ -100,9 +100,14 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
         hint = Text("see why it cannot be read, and where its links lead")
         raise Problem(Kind.ENVIRONMENT, Text("cannot read it: {strerror}", error.strerror), str(path), hint) from error
     if node is None or file is None or content != change.before:
-        cause = Text("the file is not the one that was looked at a moment ago")
-        raise Problem(Kind.FOREIGN_EDIT, cause, str(path), Text("run the command again"))
+        raise not_as_planned(path)
     return node, file
+
+
+def not_as_planned(path: Path) -> Problem:
+    """Return the problem that a file is not as planning read it."""
+    cause = Text("the file is not the one that was looked at a moment ago")
+    return Problem(Kind.FOREIGN_EDIT, cause, str(path), Text("run the command again"))
 
 
 def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:

@@ -370,6 +370,19 @@ def test_a_record_without_its_file_can_be_removed(root: Path) -> None:
     assert not (root / ".rlpatch").exists()
 
 
+def test_a_revert_that_saw_a_patch_in_one_of_its_files_alone_forgets_none_of_them(root: Path) -> None:
+    """It looked while another command put the patch in, and found the marks of the file that was replaced first."""
+    before, v1 = picture(root), (root / V1).read_bytes()
+    changes = (Change(WORKER, PRISTINE, patched(), PRISTINE), Change(V1, v1, v1 + OURS, v1))
+    store.commit([Edit(root, changes, add=(record(ROLLOUT, str(WORKER), str(V1)),))])
+    fails(Kind.FOREIGN_EDIT, [reverting(root)], str(root / V1))
+    assert (root / WORKER).read_bytes() == patched()
+    store.commit(
+        [Edit(root, tuple(one._replace(before=one.after, after=one.before) for one in changes), remove=(ROLLOUT,))]
+    )
+    assert picture(root) == before
+
+
 def test_a_lost_store_is_made_again_by_the_next_apply(root: Path) -> None:
     import shutil
 
