@@ -74,10 +74,10 @@ def drafted(store: StoreFolder, edit: Edit, transaction: str, participants: tupl
         builder.add_change(change)
     applied = _registered(registry.records, edit)
     touched = {move.path for move in builder.moves}
-    if not applied:
-        _require_rest_unpatched(store, {k: entry for k, entry in builder.entries.items() if k not in touched})
-    # Without any patch, an entry that remains is of a file that was upgraded under us.
-    entries = builder.entries if applied else {k: entry for k, entry in builder.entries.items() if k in touched}
+    entries = builder.entries
+    if not applied:  # an entry that remains is of a file that was upgraded under us, or was not looked at
+        _require_rest_unpatched(store, {k: entry for k, entry in entries.items() if k not in touched})
+        entries = {k: entry for k, entry in entries.items() if k in touched}
     # Keep a folder's original times while any file in it stays patched.
     alive = _folders(registry.files.keys() - builder.pristine) & registry.folders.keys()
     present = {name: files.folder(store.root / name) for name in _folders(touched) | _folders(entries.keys())}

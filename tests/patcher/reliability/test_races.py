@@ -70,3 +70,29 @@ def test_a_file_that_was_pristine_for_a_moment_is_not_forgotten(
     assert (said.exit_code, "a moment ago" in said.stderr) == (4, True)
     assert package.rlpatch(site, "revert").exit_code == 0
     assert Picture(site) == original
+
+
+def test_a_revert_that_looked_before_the_second_file_was_replaced_forgets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It began before there was a store, and read the files while the first apply had replaced one of the two."""
+    site, store, v1 = package.install(tmp_path / "site"), tmp_path / "store", tmp_path / "v1"
+    original, unpatched = Picture(site), (site / V1).read_bytes()
+    assert package.rlpatch(site, *APPLY).exit_code == 0
+    (site / ".rlpatch").rename(store)
+    (site / V1).rename(v1)
+    (site / V1).write_bytes(unpatched)
+    real = edits.revert
+
+    def overtaken(root, read, records, patches, backups):
+        monkeypatch.undo()
+        assert [record.files for record in records] == [(V0,)]
+        store.rename(site / ".rlpatch")
+        v1.replace(site / V1)
+        return real(root, read, records, patches, backups)
+
+    monkeypatch.setattr(edits, "revert", overtaken)
+    said = package.rlpatch(site, "revert")
+    assert (said.exit_code, V1 in said.stderr, "run the command again" in said.stderr) == (4, True, True)
+    assert package.rlpatch(site, "revert").exit_code == 0
+    assert Picture(site) == original
