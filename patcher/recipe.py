@@ -50,7 +50,7 @@ class Around(NamedTuple):
 
 
 Anchor = Head | Before | Loop | Around
-"""Where in a method a line goes."""
+"""Position of an inserted line in a method."""
 
 
 class Insertion(NamedTuple):

@@ -54,7 +54,7 @@ OPTIONS: Mapping[str, OptionSpec] = {
 """Every option that says what to record, by its name, but for those of the windows."""
 BUILTIN, TIMELINE = BuiltinStage.NAMES[0], TimelineStage.NAMES[0]
 SHARED = frozenset({"ranks", "save_path"})
-"""What the timeline takes of the options that windows have, too."""
+"""Options of windows that the timeline takes, too."""
 DEFAULT_FOLDER = "rlpatch_traces"
 AllUpstreams = Callable[[], "Sequence[Upstream]"]
 """Gives every project there is: only an error has to know them."""

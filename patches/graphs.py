@@ -17,7 +17,7 @@ MANY_SIZES = Note(
     Text("every size that is captured is in the trace: fewer of them make it smaller"),
     Text("and so is its warm-up run; cudagraph_capture_sizes in --compilation-config says which sizes there are"),
 )
-"""What every engine has to say of the length of a trace."""
+"""Note on the length of a trace, the same for every engine."""
 
 
 def summary(config: ProfileConfig[WholeStage]) -> str:
@@ -56,7 +56,7 @@ def probe(*, logger: str) -> Probe:
 
 
 INHERITED = Probe(members=(Inherited,), summary=summary)
-"""For a worker whose base class has the rest."""
+"""Probe for a worker whose base class has the rest."""
 
 
 def around(method: str, runs: str, why: str, *, nested: bool = True) -> Insertion:

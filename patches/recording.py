@@ -14,7 +14,7 @@ from patches.probes.recorder import EveryRank, NumberedReplicas, ServingReplicas
 from patches.tools import WINDOWS, differing, tool
 
 INTERRUPT = "recorder.interrupt(why)"
-"""How a recorder of another stage, in the same process, ends a window."""
+"""Call by which a recorder of another stage, in the same process, ends a window."""
 
 
 def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:

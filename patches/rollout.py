@@ -24,7 +24,7 @@ BUSY_PERIOD = Text(
     " verl's asynchronous trainers aborts all requests. What goes on behind the sync comes back under a fresh id, with"
     " what it had as its prompt, so an engine cannot tell it from a new request: it counts as one, and prefills again"
 )
-"""How rollouts are counted (verl/checkpoint_engine/base.py ``update_weights``, verl/workers/rollout/llm_server.py)."""
+"""Definition of a rollout (verl/checkpoint_engine/base.py ``update_weights``, verl/workers/rollout/llm_server.py)."""
 
 Traits = Callable[[str], tuple[type, ...]]
 """The parts of a recorder for an engine in a published release, or for "" in one that is not known."""
@@ -41,7 +41,7 @@ DUMMIES = Insertion(
     optional=True,
     windows=("aligned",),
 )
-"""In a worker of vLLM's V1 engine; vllm/v1/engine/core.py ``DPEngineCoreProc.run_busy_loop`` runs one or the other.
+"""Line in a worker of vLLM's V1 engine; vllm/v1/engine/core.py ``DPEngineCoreProc.run_busy_loop`` runs it or a batch.
 
 vllm-ascend has none before 0.9.0rc1: its ranks did not run in step.
 """

@@ -135,4 +135,4 @@ def probe(
 
 
 FOREIGN_LOOPS = Probe(members=(ForeignLoops,), summary=summary)
-"""For a class whose loops are counted by another one of the same patch."""
+"""Probe for a class whose loops are counted by another class of the same patch."""

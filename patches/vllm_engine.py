@@ -47,7 +47,7 @@ PROFILE = Insertion(
     parameters=("is_start",),
     why=Text("two profilers at once lose data or crash: our window closes before the engine's own profiler starts"),
 )
-"""In the workers of the V1 engine, as ``SLEEP``."""
+"""Line in the workers of the V1 engine, as ``SLEEP`` is."""
 
 V1: dict[str, Any] = {
     "contexts": vllm.OutputContexts,
@@ -55,7 +55,7 @@ V1: dict[str, Any] = {
     "traits": traits,
     "warm_ups": warm_ups,
 }
-"""What ``patches.rollout.probe`` has to know of the V1 engine."""
+"""Settings of ``patches.rollout.probe`` for the V1 engine."""
 
 
 def _number(release: str) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ _TABLE = b"[tool.rlpatch"
 
 MOST_BYTES = 256 << 10
 _MOST_DOTS = 100
-"""In a line, outside of quotes: TOML libraries need memory by the square of the parts of a key, 5 GB for 60 kB."""
+"""Most dots of a line outside of quotes: TOML libraries need memory by the square of a key's parts, 5 GB for 60 kB."""
 
 
 NOWHERE = Text(

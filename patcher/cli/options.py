@@ -46,7 +46,7 @@ class Option(click.Option):
 
 
 COLORS = {"auto": None, "always": True, "never": False}
-"""What ``--color`` says → whether a report is coloured; None: on a terminal, unless NO_COLOR or TERM=dumb is set."""
+"""Value of ``--color`` → whether a report is coloured; None: on a terminal, unless NO_COLOR or TERM=dumb is set."""
 
 
 def switch(heading: str, about: str, *names: str) -> Option:

@@ -12,7 +12,7 @@ from patcher.cli.options import COLORS, OutputOptions, end
 from patcher.messages import CommandLine, CommandResult, Message, Problem, Text, Warned, failed, usage
 
 _OF_OTHERS = {"help": "--help", "version": "--version", "remove": "revert", "restore": "revert", "undo": "revert"}
-"""What other tools call a command of ours."""
+"""Names that other tools use for rlpatch's commands and options, and rlpatch's own."""
 
 
 def end_wrong(error: BaseException, ctx: click.Context, command: str) -> None:

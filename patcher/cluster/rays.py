@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _LIMIT_S = 120.0
-"""How long a node may take for one answer; it waits 20 s of them for a lock."""
+"""Seconds that a node may take for one answer; it waits 20 s of them for a lock."""
 _REPEAT_S = 30.0
 _CONNECT_S = 2.0
 _CALLED_ONCE = ("commit",)

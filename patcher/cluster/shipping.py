@@ -14,7 +14,7 @@ import patcher
 import patches
 
 _ROOMS_HERE = frozenset(("bundle", "cli", "hook", "page", "timeline", "traces", "workers"))
-"""What of ``patcher`` no node has a use for."""
+"""Packages and modules of ``patcher`` that no node needs."""
 _UNCHECKED = (0b01).to_bytes(4, "little")
 """The flags of bytecode that Python does not hold against its source (PEP 552)."""
 

@@ -15,7 +15,7 @@ from patcher.store import STORE
 from patcher.store.filesystem.opened import Opened, opened
 
 GONE_S = 30 * 86400
-"""How long a root that is not there, such as one on another disk, is remembered."""
+"""Seconds for which a missing root, such as one on another disk, is remembered."""
 
 LONGEST, MOST = 4096, 1000
 """Bytes of an entry, and entries that are read."""

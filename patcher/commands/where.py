@@ -27,7 +27,7 @@ from patcher.targets.target import Target
 Work = Sequence[tuple[Search, Edit]]
 """Edits, each with the search that has found its root."""
 PatchedTargets = Sequence[tuple[Search, Upstream, Path]]
-"""Where a project was changed: the search that has found it, the project, and its root."""
+"""Searches with a project that was changed and its root."""
 
 
 class Committed(NamedTuple):

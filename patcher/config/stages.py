@@ -14,7 +14,7 @@ from patcher.options.notations import Choice, Flag, Number, NumberList, ReplicaL
 
 ROLES = ("actor", "ref", "critic")
 SERVERS = ("prefill", "decode")
-"""What the servers of one replica may do for it, where it has several."""
+"""Tasks of a replica's servers, if it has several."""
 WHOLE_STAGE = Window(WHOLE, 0, 1)
 
 

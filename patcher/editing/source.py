@@ -18,7 +18,7 @@ from patcher.messages import Kind, Problem, Text
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Owner = ast.Module | ast.ClassDef
-"""What a block goes to the end of."""
+"""Syntax nodes at whose end a block is inserted."""
 
 
 class Piece(NamedTuple):

@@ -24,14 +24,14 @@ VARIABLE = "RLPATCH_RUN"
 """Names the package in the environment of every process of a run; Ray takes it as a module."""
 _PACKAGE, _ALIVE, _RECEIPTS = "sitecustomize", "alive", "receipts"
 _MARKER = b"the folder of a run of rlpatch: removed when its processes have ended\n"
-"""What `alive` holds; a folder without it was made by somebody else."""
+"""Contents of `alive`; a folder without it was not made by rlpatch."""
 _RECEIPT = re.compile(r"(\d+)-(\d+)-(patched|changed|elsewhere)")
 _FOLDERS = re.compile(f"{_PACKAGE}|{_RECEIPTS}|__pycache__")
 _FILES = re.compile(
     rf"{_ALIVE}(\.new)?|started|ray|plan|\d+\.(before|after)|__init__\.(py|\S+\.pyc[.\d]*)|{_RECEIPT.pattern}"
 )
 _BEGUN = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")
-"""As `tempfile` names it."""
+"""Folder name that `tempfile` makes."""
 _NEW_S, _PAUSE_S = 60.0, 0.1
 _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 

@@ -23,10 +23,10 @@ _OTHERS = frozenset(
     | {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
     | {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGURG}
 )
-"""What cannot be waited for, what the terminal stops by, faults of this process, and what Python or nobody minds."""
+"""Signals that are not forwarded: uncatchable ones, job control, faults of this process, and ignored ones."""
 _OURS = signal.valid_signals() - _OTHERS
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""What Python ignores from its start on, and a command does not expect to be ignored."""
+"""Signals that Python ignores from its start on, and that a command expects to have their default action."""
 
 
 def findable(program: str) -> None:

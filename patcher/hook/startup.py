@@ -50,7 +50,7 @@ packages: "list[str]" = []
 plans: "list[int]" = []
 """The open plans: by them the command finds who needs its folder, also who has written a title over its environment."""
 receipts: "set[tuple[str, int, str]]" = set()
-"""Of this process: the package, the number of a file in it, and the state."""
+"""Receipts that this process wrote: package, number of a file in it, and state."""
 
 
 def add(package: str) -> None:

@@ -8,7 +8,7 @@ import unicodedata
 
 _WIDE, _OPENING, _CLOSING = r"\u2e80-\u9fff\uff00-\uffef", r"[（“《\[(]*", r"[，。、；：）”》！？…\]),.;:]*"
 _WORDS = re.compile(rf"\s+|{_OPENING}(?:[{_WIDE}]|[^\s{_WIDE}]+){_CLOSING}")
-"""What a line may end behind: a blank, a word, or a Chinese character with the marks that belong to it."""
+"""Pieces behind which a line may break: a blank, a word, or a Chinese character with its punctuation."""
 
 
 def width(text: str) -> int:

@@ -19,7 +19,7 @@ from patcher.messages.notes import Message, Note, Warned, wrapped
 from patcher.messages.text import COMMA, Text, joined
 
 SCHEMA = 1
-"""Of the JSON envelope; it grows by fields, and the number changes when one goes or means something else."""
+"""Version of the JSON envelope; it grows by fields, and changes when a field goes or means something else."""
 
 OMIT_NONE = {"omit_none": True}
 """Metadata of a field that is left out of the JSON where it is None."""

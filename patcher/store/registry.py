@@ -92,7 +92,7 @@ def text_of(value: Registry | Journal) -> bytes:
 
 
 _ON_DISK = {"expected": "given", "position": "index"}
-"""How fields are called there that have another name by now."""
+"""Name of a field → its name on the disk, from earlier releases."""
 
 
 def _json(value: Any) -> Any:

@@ -30,19 +30,19 @@ FEWEST = 2
 """Steps to compare with, below which nothing can stand out."""
 
 SPREADS = 4
-"""How many times the usual spread something lies above the typical step where it stands out."""
+"""Multiple of the usual spread by which an activity must exceed the typical step to stand out."""
 
 SHARE = 0.05
-"""Of the typical step, which what stands out takes more at least."""
+"""Share of the typical step that an excess must have to stand out."""
 
 LEAST = 0.15
-"""Of an excess, by which a step has to be longer than the typical one: polling, for example, hides a part of it."""
+"""Share of an excess by which the step itself must be longer than the typical one: polling may hide a part of it."""
 
 MOSTLY = 0.5
-"""Of an excess, which one rank or replica has to account for where it is named."""
+"""Share of an excess that one rank or replica must account for to be named."""
 
 SINGLE = 0.3
-"""Of what a step takes longer than the typical one, which its cause has to account for."""
+"""Share of a step's extra time that a single cause must account for."""
 
 LARGEST = 3
 """Causes that are said of a run."""
@@ -269,7 +269,7 @@ ADVICE = {
     "engine": Text("record the decode steps that the proposed window names"),
     "replica": Text("look at this replica's host and at how requests are spread over the replicas"),
 }
-"""What to do next, by what costs time."""
+"""Advice on the next action, by cause."""
 
 
 def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[RunCause, ...]:

@@ -21,22 +21,22 @@ SLACK_US = 1_500_000
 """Records come at most so long after what they tell of."""
 
 STRIDE_US = 30_000_000
-"""As much is read at once where no step ends."""
+"""Microseconds that are read at once where no step ends."""
 
 MOST_PIECES = 200
-"""Of a critical path; beyond, the shortest are put to their neighbours."""
+"""Most pieces of a critical path; beyond, the shortest are joined to their neighbours."""
 
 MOST_SEGMENTS = 200_000
-"""Of all critical paths of a run, some 50 MB; beyond, each has half as many pieces."""
+"""Most segments of all critical paths of a run, some 50 MB; beyond, each path gets half as many pieces."""
 
 FEWEST_PIECES = 12
-"""Of a critical path, however long the run is."""
+"""Fewest pieces of a critical path, however long the run is."""
 
 POINTS = 240
-"""Of the curve of requests, in a step."""
+"""Points of the curve of requests in a step."""
 
 MOST_POINTS = 100_000
-"""Of the whole curve."""
+"""Most points of the whole curve."""
 
 MANY_LOST = 1_000
 """Ids that lack a record: fewer may be of spans that went on when the process was ended."""

@@ -19,7 +19,7 @@ neighbours among runs are put together.
 """
 
 LEAST = 200
-"""Of a lane, however many there are."""
+"""Fewest entries that a lane keeps, however many lanes there are."""
 
 
 class RunLanes:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from patcher.messages import Text
 
 TYPICAL, SEVERAL, NOT_KNOWN = Text("typical"), Text("several"), Text("not known")
-"""What is said of a step that nothing limits; of any other it is what limited it."""
+"""Verdicts on a step that no single cause limits; the verdict on any other step is the name of its cause."""
 
 NO_TAIL, BALANCE = Text("no tail"), Text("perfect balance")
 FREE_SYNC, OVERLAP = Text("free weight sync"), Text("overlap")
@@ -29,7 +29,7 @@ ROLES = {
     "other": Text("other"),
     "unrecorded": Text("not recorded"),
 }
-"""What a process does in a run, in the order of the lanes, as people read it; ``unrecorded`` has no lane."""
+"""Name of a process's role as people read it, in the order of the lanes; ``unrecorded`` has no lane."""
 
 
 class LaneSpan(NamedTuple):

@@ -32,7 +32,7 @@ GAP_US = 20_000
 GENERATING = (
     "gen", "generate", "generate_sequences", "generate_samples", "rollout", "generation", "wait_prev_gen", "gen_seq",
 )  # fmt: skip
-"""How frameworks call the phase in which the driver waits for trajectories, also for such as began before it."""
+"""Names in frameworks of the phase in which the driver waits for trajectories, even if these began before it."""
 
 LONGEST = 1 << 16
 """Points in the course of a rank that are compared with those of others."""

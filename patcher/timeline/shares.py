@@ -33,10 +33,10 @@ ROLLOUT = ("engine", "server", "agent", "reward")
 """The roles that make a rollout."""
 
 SYNC = ("update_weights", "sync_rollout_weights", "weight_sync", "sync_weights")
-"""How frameworks call the phase in which weights go from the trainer to the engines."""
+"""Names in frameworks of the phase in which weights go from the trainer to the engines."""
 
 REASONS = 3
-"""For how many others a role is said to have waited."""
+"""Most reasons to wait that are shown of a role."""
 
 
 def seconds(us: float) -> float:

@@ -30,7 +30,7 @@ SLOW = 2
 """So many times the median a decode step or a micro-batch takes that is slow."""
 
 TAIL_SHARE = 0.05
-"""Of its step, which a tail takes that is worth a look."""
+"""Share of its step from which on a tail is worth a window."""
 
 MOST_LENGTHS = 1_000_000
 """Micro-batches of a method whose lengths make its median."""

@@ -14,14 +14,14 @@ BUSY = 0.8
 """The share of its cycles from which on a pipe of an AI Core bounds a kernel: the limit of msprof-analyze's advisor."""
 
 _PIPES = {"mac": "cube", "vec": "vector"}
-"""How CANN names a pipe in its ratios, where people call it otherwise."""
+"""CANN's name of a pipe in its ratios → the usual name, where they differ."""
 
 TURNS, TOGETHER = ("aiv_vec", "aiv_mte2", "aiv_mte3"), 0.9
 """Pipes of a vector core that take turns on the same data, and the share of its cycles from which on they bound a
 kernel together: the advisor's limit, too."""
 
 IN_TURN, NOTHING = Text("pipes in turn"), Text("nothing")
-"""What bounds a kernel without a busy pipe: `NOTHING` where it is too small, or its pipes wait for others."""
+"""Limits of a kernel without a busy pipe: `NOTHING` if it is too small, or its pipes wait for others."""
 
 
 @dataclass(frozen=True, slots=True)

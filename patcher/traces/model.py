@@ -20,7 +20,7 @@ from patcher.traces.messages import LinkPiece
 from patcher.traces.sidecar import Metadata, UnitMetadata
 
 SCHEMA = 1
-"""Of the JSON of a report and of a comparison."""
+"""Version of the JSON of a report and of a comparison."""
 
 FREE: Mapping[str, str] = {
     "free_host_late_ns": Text("the host was late"),
@@ -52,10 +52,10 @@ FORMS: Mapping[str, str] = {form: ", ".join((profiler, *form.split("-")[1:])) fo
 
 COMPUTE, COMMUNICATION, COPY = Text("compute"), Text("communication"), Text("copy")
 KINDS = (COMPUTE, COMMUNICATION, COPY)
-"""What a task of the device does."""
+"""Kinds of a device task."""
 
 MARK, CALL, LAUNCH = "mark", "call", "launch"
-"""What is drawn of the host: the mark of a unit, long calls, and when tasks were launched."""
+"""Kinds of host spans that are drawn: the mark of a unit, long calls, and launches of tasks."""
 
 CPU = "CPU"
 """The device of a run that has none."""

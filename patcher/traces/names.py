@@ -15,7 +15,7 @@ JSON = (".json", ".json.gz")
 """The ends of names of files that may hold a trace in Chrome's format."""
 
 STAGES = ("compute_log_prob", "update_policy", "compute_values", "update_critic")
-"""Of training, as names of traces have them."""
+"""Training stages, as trace names contain them."""
 
 _ROLLOUT = re.compile(
     r"(?P<host>\w+?)(_(?P<stage>graph_capture))?(_replica(?P<replica>\d+))?_dp(?P<dp>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)(_\d+)?",
@@ -29,7 +29,7 @@ _SYNC = re.compile(
     r"(?P<host>\w+)_(?P<stage>weight_sync)_(?P<role>[a-z]+)_sync(?P<sync>\d+)(_replica(?P<replica>\d+))?_rank(?P<rank>\d+)_(?P<pid>\d+)(_\d+)?",
     re.ASCII,
 )
-"""Behind the process that a probe of ours writes stands that of torch_npu, but for its release 2.1."""
+"""Name of a weight sync's trace; after the probe's process id follows torch_npu's own, except in its release 2.1."""
 
 _NPU = re.compile(r"(?P<worker>.+?)_(?P<time>\d{14,17})_ascend_pt")
 _TORCH = re.compile(r"(?P<worker>.+?)(\.(?P<time>\d+))?\.pt\.trace\.json(\.gz)?(?P<tmp>\.tmp)?")

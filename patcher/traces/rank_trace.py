@@ -26,7 +26,7 @@ NN_MODULE = "nn.Module: "
 """Prefix of the name of a module in torch's profilers."""
 
 BACKWARD, OPTIMIZER = "autograd::engine::evaluate_function", "Optimizer.step#"
-"""How torch names what autograd runs, and the step of an optimizer."""
+"""Names in torch of ranges that autograd runs, and of the optimizer's step."""
 
 Thread = tuple[object, object]
 """The process and the thread of an event on the host, as the trace names them."""

@@ -21,7 +21,7 @@ from patcher.workers.worker import Worker
 
 NAME = ".rlpatch"
 FACTS = ".rlpatch.json"
-"""How the file of facts beside a trace ends."""
+"""Suffix of the step metadata's file beside a trace."""
 
 LARGEST = 1 << 26
 """Bytes of a file of ours: a state may tell of every unit of its last window."""

@@ -10,7 +10,7 @@ from typing import Any
 from patcher.messages import Text
 
 FORMAT = 1
-"""Of states and requests; a file of another one is not read."""
+"""Version of states and requests; a file of another version is not read."""
 LONGEST = 200
 """Characters of a text, but for a path and the words of a state."""
 MOST = 2**63 - 1

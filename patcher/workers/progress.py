@@ -16,7 +16,7 @@ from patcher.workers.request import FiledRequest
 from patcher.workers.worker import FAILED, INSTALLED, NOT_RECORDED, SAVED, SAVING, WAITING, Worker
 
 DONE, LOST, AT_WORK, IDLE = "done", "lost", "at work", "idle"
-"""What comes of a worker: its trace is saved, it leaves none, it is yet to, or nothing was requested of it."""
+"""Outcomes of a worker: its trace is saved, it will leave none, it is still to save, or nothing was requested of it."""
 
 
 class SavedTrace(NamedTuple):

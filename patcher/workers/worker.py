@@ -11,7 +11,7 @@ from patcher.workers import forms
 INSTALLED, WAITING, ARMED, RECORDING = Text("installed"), Text("waiting"), Text("armed"), Text("recording")
 SAVING, SAVED, NOT_RECORDED, FAILED = Text("saving"), Text("saved"), Text("not recorded"), Text("failed")
 STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVING, SAVED, NOT_RECORDED, FAILED)
-"""In the order in which a worker runs through them; it ends with one of the last three."""
+"""States in the order in which a worker runs through them; it ends in one of the last three."""
 
 STAGE = r"[a-z][a-z-]{0,60}"
 _MOST_WORDS = 300

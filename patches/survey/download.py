@@ -16,7 +16,7 @@ from pathlib import Path
 from patcher.messages import Kind, Problem
 
 Wanted = Callable[[str, int], bool]
-"""Whether the file of this path, relative to the root, and of this size is wanted."""
+"""Predicate that tells whether a file, by its path relative to the root and its size, is wanted."""
 
 # Wheels of any glibc do: the files are read, not run. Naming a platform lets a machine of another kind read them, too.
 _GLIBC = ("2_35", "2_34", "2_31", "2_28", "2_24", "2_17", "2014", "1")

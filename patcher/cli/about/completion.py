@@ -22,7 +22,7 @@ _rlpatch_with_releases() {
 }
 complete -o nosort -F _rlpatch_with_releases rlpatch
 """
-"""For bash, to which ``vllm-ascend==0.11.0rc1`` is three words, and what completes it stands behind the ``=`` alone."""
+"""Completion for bash, to which ``vllm-ascend==0.11.0rc1`` is three words: it completes what is behind the ``=``."""
 
 _MENDED = {
     # zsh would put the value in the place of the whole word `--stage=upd`
@@ -38,7 +38,7 @@ _MENDED = {
         "    end;\nend;": """    end | string replace -r -- '^' "$option";\nend;""",
     },
 }
-"""What click's script of a shell has, and what it needs."""
+"""Corrections of click's completion script, by shell: text of the script and its replacement."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patches.survey.download import download
 
 RELEASE = "vllm-ascend==0.11.0rc1"
-"""What is patched, unless the user has another release at hand: the one of the guides."""
+"""Target of the demo unless the user has another release at hand: the release of the guides."""
 
 WINDOW = ("--decode", "30:60")
 COPY = "site"

@@ -14,11 +14,10 @@ from patcher.page.markup import visible
 from patcher.table import Table
 
 FORMULA = ("=", "+", "-", "@")
-"""How a text begins that a spreadsheet would run: it gets an apostrophe, which spreadsheets do not show."""
-
+"""First characters of a text that a spreadsheet would run as a formula; an apostrophe, which it hides, is added."""
 
 Tables = Iterable[tuple[Mapping[str, Any], Table]]
-"""Tables, each with what all of its rows are of: columns that go before its own."""
+"""Tables, each with the values, by column name, that go before the columns in all of its rows: such as the rank."""
 
 
 def write_tables(result: CommandResult, folder: Path, tables: Tables) -> None:

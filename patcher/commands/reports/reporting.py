@@ -24,7 +24,7 @@ from patcher.traces.marks import WANTED
 T = TypeVar("T")
 
 CAPTURE = "capture"
-"""In the name of a trace, or of its folder, that was recorded while graphs were captured: by our probe, or by vLLM."""
+"""Part of the name of a trace, or of its folder, that rlpatch or vLLM recorded while graphs were captured."""
 
 Graphs = dict[int | None, tuple[analysis.CapturedSet, ...]]
 """Rank → the graphs that were captured on it, as far as its traces have been read."""

@@ -19,7 +19,7 @@ SHOWN = 40
 """Steps of the table; of more the newest."""
 
 PATH = 6
-"""What of the critical path of the run is shown."""
+"""Rows of the run's critical path that the terminal shows."""
 
 
 def report(timeline: model.RunTimeline, width: int | None) -> list[str]:

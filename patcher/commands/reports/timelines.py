@@ -19,7 +19,7 @@ from patcher.timeline import files, model, page, perfetto, runs, tables
 from patcher.timeline.join import join
 
 FOLLOW_S, QUIET_S = 2.0, 300.0
-"""How often a run is joined anew, and how long it may be silent: engines and trainers write all the time."""
+"""Seconds between two joins of a running run, and seconds of silence after which it counts as ended."""
 
 LISTED = 20
 """Runs that are listed for the choice."""

@@ -21,13 +21,13 @@ from patcher.workers.request import FiledRequest
 from patcher.workers.worker import Worker, WorkerState
 
 POLL_S = 1.0
-"""How often the folder is read. An entry that has not changed is not read again."""
+"""Seconds between two reads of the folder. An entry that has not changed is not read again."""
 
 MANY = 10
 """Workers that an error names."""
 
 SAVED, UNSAVED, TIMEOUT, NOW, STOPPED = "saved", "lost", "timeout", "at work", "interrupted"
-"""How it ended: all have saved; the others never will; the time is over; it looked only once; Ctrl-C."""
+"""Ends of a watch: all have saved; the others never will; the time is over; it looked only once; Ctrl-C."""
 
 
 class WatchOptions(NamedTuple):

@@ -21,7 +21,7 @@ from patcher.messages import Kind, Problem, Text
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _THROUGH = getattr(os, "O_PATH", os.O_RDONLY)
-"""What lies above needs to be passed only, not to be read."""
+"""Flag to pass through a parent folder, which need not be readable."""
 
 
 class Opened:

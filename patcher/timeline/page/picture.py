@@ -45,7 +45,7 @@ _HINT = Text(
 _DOT = " \N{MIDDLE DOT} "
 
 TICKS = 4_000_000
-"""Of the whole run: a tick is the least that is drawn, and 32 bits of a browser's numbers still keep them apart."""
+"""Ticks of the whole run, the smallest interval drawn; a browser's 32-bit numbers still tell them apart."""
 
 _HEAD = 36
 _CURVE = 44

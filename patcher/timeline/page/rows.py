@@ -17,7 +17,7 @@ from patcher.messages import Text
 from patcher.timeline.model import IterationRun, Lane, LaneSpan, RunTimeline
 
 ORDER = ("driver", "agent", "reward", "server", "engine", "trainer", "other")
-"""Of the roles, from the top: who asks before who is asked."""
+"""Roles from top to bottom: callers before those that they call."""
 
 AT_ONCE = ("trajectory", "request", "serve", "reward")
 """Kinds of which one lane has many at once."""
@@ -28,7 +28,7 @@ ALONE = 2
 
 HEIGHTS = (16, 12, 6)
 LOW = (12, 6, 4)
-"""Of the levels in pixels; ``LOW`` where there is more in the row than what nests."""
+"""Heights of the levels in pixels; ``LOW`` for a row that holds more than nested intervals."""
 
 _GAP = 5
 _LEAST = 13  # has the label of the row

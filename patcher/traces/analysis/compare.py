@@ -18,19 +18,19 @@ from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import uncounted_between
 
 RESAMPLES = 2000
-"""Of the bootstrap; fewer where a side has more units than a thousand, for then each is more certain."""
+"""Resamples of the bootstrap; fewer for a side with more than a thousand units, where each is more certain."""
 
 ALIKE = 0.05
 """A kernel with less than this share more or less calls, or time, counts as alike."""
 
 RELEASES = ("torch_npu", "CANN", "CUDA")
-"""Of the settings of a profile those that say in what it ran, and not what was recorded."""
+"""Settings of a profile that name the software it ran on, rather than what was recorded."""
 
 LOADED = 0.10
 """Units with more than this share more requests, say, do not do the same work."""
 
 UNNAMED = ("GPU", "Ascend NPU")
-"""What a device is called where its trace does not name it."""
+"""Names of a device whose trace does not name it."""
 
 CHANCE = 40
 """Ways to deal the steps to the sides: with fewer, chance puts the slower ones on one side in over 5 % of all cases."""

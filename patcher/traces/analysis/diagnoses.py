@@ -22,7 +22,7 @@ BLAMED = 1.5
 """The others wait so many times as long for the slow rank as for any other."""
 
 SEVERITIES = ("problem", "warning", "note")
-"""Of diagnoses, as they are ordered."""
+"""Severities of diagnoses, the most severe first."""
 
 _FASTER_LAUNCH = {
     "torch.profiler": Text("CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators"),

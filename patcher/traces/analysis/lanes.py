@@ -18,7 +18,7 @@ _PIXELS = 12_000  # Spans that are nearer to each other than this part of their 
 _THREADS = 2  # that are drawn of those with long calls: what launches, and what runs backward
 
 HostCalls = Mapping[str, Mapping[int, CallColumns]]
-"""What the rows of calls are called → the long ones of each thread."""
+"""Name of a row of calls → the long calls of each thread."""
 
 
 class _Window(NamedTuple):

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from patcher.traces.model import EqualLoad, RecordedUnit
 
 BY = ("requests", "tokens", "context")
-"""What the time of a step grows with."""
+"""Loads with which the time of a step may grow."""
 
 FREEDOM = 5
 """Steps more than unknowns, below which a fit says nothing."""
 
 APART = 0.05
-"""Where the loads explain all but this share of which side a step is of, nobody can tell the side from the load."""
+"""Share left unexplained: if the loads tell the side of a step but for less, side and load cannot be separated."""
 
 _LEAST = 1e-9
 _Column = list[float]

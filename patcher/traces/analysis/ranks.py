@@ -10,7 +10,7 @@ from patcher.messages import Text
 from patcher.traces.model import Collective, Rank, RankProfile
 
 Key = tuple[str, int, str, int]
-"""What names a collective within a report: the source of its profile, unit, group, and which one it is there."""
+"""Identity of a collective in a report: the source of its profile, unit, group, and number within the group."""
 
 
 def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool, dict[Key, int]]:

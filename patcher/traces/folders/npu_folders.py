@@ -19,7 +19,7 @@ from patcher.traces.names import OUTPUT
 from patcher.traces.sidecar import NEVER, Extent, UnitWindow
 
 BEFORE = f"{OUTPUT}.before"
-"""Where `analyse` keeps an older result until it has the new one."""
+"""Folder in which `analyse` keeps an older result until it has the new one."""
 LOCK = "analyse.lock"
 STORE = ".rlpatch"
 

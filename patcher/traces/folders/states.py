@@ -31,7 +31,7 @@ STATES: Mapping[str, Text] = {
     FOREIGN: Text("another tool recorded it"),
     WHOLE: Text("it has everything that a report needs"),
 }
-"""What each state means, worst first: a group is in the worst state of its traces."""
+"""Meaning of each state, worst first: a group has the worst state of its traces."""
 
 
 @dataclass(frozen=True)

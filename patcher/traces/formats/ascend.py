@@ -33,7 +33,7 @@ COLUMNS = {
 """Column of the vendor's step file, in text → its name in the promised JSON; db has this one without its unit."""
 
 LINKS = ("SDMA", "RDMA")
-"""Of the transports of a collective: the vendor sums those within a node up under SDMA."""
+"""Transports of a collective between chips; the vendor's sum for those within a node is called SDMA."""
 
 WITHIN = ("HCCS", "PCIE", "SIO")
 """The transports within a node: the vendor tells in pieces of which sizes they moved what they did."""

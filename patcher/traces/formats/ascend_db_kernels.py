@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PMU = "TASK_PMU_INFO"
 _COLUMNS = (("opType",), ("taskType",), ("inputShapes",), ("inputDataTypes",), ("opState",), ("blockNum", "blockDim"))
-"""What alike tasks have in common, by its names in newer and older releases; all but the last are numbers of texts."""
+"""Columns that alike tasks have in common, by their names in new and old releases; all but the last are text ids."""
 
 _SAMPLES, _RATED = 8, 2000
 """Tasks of a kind of which ratios are read, and kinds: those that take longest."""

@@ -29,7 +29,7 @@ COLLECTIVE = "hcom_"
 """Prefix of the names of collectives, which stand in tables of kernels, too."""
 
 _COMMUNICATING = ("HCCL", "COMMUNICATION")
-"""How releases of CANN call the core of a collective."""
+"""Names in releases of CANN of the core that a collective runs on."""
 
 _LONGEST = 1000
 """Number of characters of a cell that are kept: an optimizer's kernel has the shape of each parameter."""

@@ -36,7 +36,7 @@ LARGEST = 32 << 20
 """Bytes: no event is as large, so where none ends within them, something opens that nothing closes. Nor is a header."""
 
 _DEEPEST, _MOST_TOKENS, _MOST_HEADS = 1000, 1_000_000, 3
-"""How deep an event is nested, brackets and texts of it, and places that look like the begin of the list: likewise."""
+"""Limits of an event's nesting, of its brackets and texts, and of places that look like the start of the event list."""
 
 _SCAN = 1 << 20
 """Bytes that a scan takes at once."""

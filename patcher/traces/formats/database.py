@@ -37,7 +37,7 @@ _LONGEST = 1 << 20
 _SCHEMA = {"sqlite_master", "sqlite_schema", "pragma_table_xinfo"}
 
 NAMED = "ascend_pytorch_profiler*.db"
-"""How torch_npu calls the database of a rank."""
+"""File name pattern of torch_npu's database of a rank."""
 
 
 def parsed_into(output: Path) -> list[Path]:

@@ -57,7 +57,7 @@ _SETTINGS = {
     "with_modules": "modules", "cuda_runtime_version": "CUDA",
 }  # fmt: skip
 _OBJECT = re.compile(r"(?: of .*)? at 0x[0-9a-f]+")
-"""In the name of a built-in function: whose method it is, which differs from call to call."""
+"""Part of a built-in function's name that differs from call to call: its object and address."""
 
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)

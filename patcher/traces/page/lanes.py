@@ -20,7 +20,7 @@ from patcher.traces.page.svg import Scale, ticks
 from patcher.traces.words import cut, duration, tick
 
 TICKS = 100_000
-"""Of the whole picture: a tick is the least that is drawn."""
+"""Ticks of the whole picture, the smallest interval drawn."""
 
 LANE = 16
 """The height of a row, in pixels."""

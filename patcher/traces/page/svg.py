@@ -12,7 +12,7 @@ from typing import NamedTuple
 from patcher.page.markup import Content, Markup, tag
 
 WIDTH = 1000
-"""Of every drawing, in its own units."""
+"""Width of every drawing, in its own units."""
 
 
 class Scale(NamedTuple):
