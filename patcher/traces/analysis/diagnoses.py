@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
-from patcher.traces.analysis import collectives, pipelines
+from patcher.traces.analysis import collectives, host_bound, pipelines
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met, missing
 from patcher.traces.places import first_place
@@ -24,10 +24,6 @@ BLAMED = 1.5
 SEVERITIES = ("problem", "warning", "note")
 """Severities of diagnoses, the most severe first."""
 
-_FASTER_LAUNCH = {
-    "torch.profiler": Text("CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators"),
-    "torch_npu.profiler": Text("ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling"),
-}
 _EXACT = Text("exact; the saving is an upper bound")
 
 
@@ -96,6 +92,7 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
                 advice = Text("{advice}; the largest share is {first}", advice, first)
             saving //= len(profile.units)
             yield model.Diagnosis(name, "warning", evidence, saving, certainty, advice, profile.source)
+    yield from host_bound.diagnoses(profile)
     yield from filter(
         None,
         (
@@ -108,9 +105,6 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
 _WEIGHED = {
     "communication": "communication_ns",
     "collective-idle": "communication_ns",
-    "dispatch": "free_host_late_ns",
-    "waiting": "free_waiting_ns",
-    "lead-in": "lead_in_ns",
     "copies": "copy_ns",
 }
 """Diagnosis → the part of the time that it is of."""
@@ -130,16 +124,6 @@ def _said_of(name: str, profile: model.RankProfile, ranks: Sequence[model.Rank],
             Text("the network is not what takes the time: look at what the device and the other ranks do meanwhile"),
             Text("upper bound; the vendor's own parts"),
         )
-    if name == "dispatch":
-        return _dispatch(profile, share)
-    if name == "waiting":
-        return (
-            Text("For {share} of the time the device was free although its next kernel had been launched.", share),
-            Text("look at what streams wait for: events between them, copies, the start of a graph, synchronisation"),
-            Text("upper bound"),
-        )
-    if name == "lead-in":
-        return (*_lead_in(profile, share), Text("upper bound; what ran before the recording is not in it"))
     return (
         Text("{share} of the time is copies that neither computing nor communication hides.", share),
         Text("pinned memory, copies that do not block, a stream of their own, fewer transfers of tensors to the host"),
@@ -204,33 +188,11 @@ def _bounds(profile: model.RankProfile) -> dict[str, int]:
     return bounds
 
 
-def _dispatch(profile: model.RankProfile, share: str) -> tuple[Text, Text, Text]:
-    """Return evidence, advice and certainty for host-bound time: the next kernel was not launched yet."""
-    evidence = Text("For {share} of the time the device was free and its next kernel had not been launched.", share)
-    if profile.prompt_share is not None:
-        prompt = Text("{share} of the kernels start within 20 µs of their launch.", percent(profile.prompt_share, 0))
-        evidence = sentences(evidence, prompt)
-    advice = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
-    return evidence, advice, Text("upper bound; the profiler's own cost is in it")
-
-
-def _lead_in(profile: model.RankProfile, share: str) -> tuple[Text, Text]:
-    """Return evidence and advice for the time before the first kernel."""
-    evidence = Text("{share} of the time lies before the first kernel of the first unit.", share)
-    longest = max(profile.operators, key=lambda operator: operator.host_ns, default=None)
-    if longest and len(profile.units) == 1:
-        on_host = Text("On the host {name} took {time}.", short(longest.name), in_ms(longest.host_ns))
-        evidence = sentences(evidence, on_host)
-    return evidence, Text(
-        "look at what the host waits for there: a copy that blocks, a synchronisation, another process"
-    )
-
-
 def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the slowest unit if it took over 1.3 times the median, without lead-in; else, or under 3 units, None."""
     if len(profile.units) < 3:
         return None
-    time = operator.attrgetter("host_ns" if profile.on_host else "stage_ns")
+    time = operator.attrgetter("host_ns" if profile.on_host else "device_ns")
     units = [unit for unit in profile.units if not unit.profiler_start]  # rlpatch itself makes that one longer
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.timed(profile.units), time)
     if slowest is None:
@@ -253,9 +215,9 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
     """Return by which part and kernels the slowest unit exceeds the usual one, in sentences; "" without a device."""
     if profile.on_host:
         return ""
-    more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS if part != "lead_in_ns"}
+    more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS}
     part = max(more, key=lambda name: more[name])
-    excess = slowest.stage_ns - usual.stage_ns
+    excess = slowest.device_ns - usual.device_ns
     most = Text("{share} of the difference is {part}.", percent(min(more[part] / excess, 1), 0), model.PARTS[part])
     if slowest.kernels == usual.kernels:
         return most
