@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
-from patcher.traces.analysis import collectives, host_bound, pipelines
+from patcher.traces.analysis import collectives, host_bound, host_only, pipelines
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met, missing
 from patcher.traces.places import first_place
-from patcher.traces.words import apart, cold_units, in_ms, listed, percent, short
+from patcher.traces.words import apart, cold_units, in_ms, listed, percent
 
 COPIES = 0.05
 SLOW = 1.3
@@ -93,11 +93,11 @@ def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Itera
             saving //= len(profile.units)
             yield model.Diagnosis(name, "warning", evidence, saving, certainty, advice, profile.source)
     yield from host_bound.diagnoses(profile)
+    yield from host_only.diagnoses(profile)
     yield from filter(
         None,
         (
             collectives.outlier(profile), collectives.unaligned(profile), _outlier(profile), _compute(profile),
-            _host_operators(profile),
         ),
     )  # fmt: skip
 
@@ -214,7 +214,7 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
 def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
     """Return by which part and kernels the slowest unit exceeds the usual one, in sentences; "" without a device."""
     if profile.on_host:
-        return ""
+        return host_only.excess(profile, slowest.number, usual.number)
     more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS}
     part = max(more, key=lambda name: more[name])
     excess = slowest.device_ns - usual.device_ns
@@ -223,21 +223,6 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
         return most
     kernels = Text("It launched {count:,} kernels, the median unit {median:,}.", slowest.kernels, usual.kernels)
     return sentences(most, kernels)
-
-
-def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose the operators that take most host time if nothing ran on a device; else, or without operators, None."""
-    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
-    if not profile.on_host or not calls:
-        return None
-    whole = sum(call.host_ns for call in calls) or 1
-    longest = ", ".join(f"{short(call.name)} ({percent(call.host_ns / whole, 0)})" for call in calls[:3])
-    spent = Text("{whole} of a unit are operators' own time, on all threads", in_ms(whole // len(profile.units)))
-    evidence = Text(
-        "Nothing ran on a device, so this is the host's time: {spent}. The longest: {longest}.", spent, longest
-    )
-    advice = Text("more threads (OMP_NUM_THREADS), cores of their own, fewer and larger operators, another precision")
-    return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source)
 
 
 def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
