@@ -11,7 +11,7 @@ from patcher.traces import model
 from patcher.traces.analysis import collectives, host_bound, host_only, pipelines
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met, missing
-from patcher.traces.places import first_place
+from patcher.traces.places import first_place, place_in_words
 from patcher.traces.words import apart, cold_units, in_ms, listed, percent
 
 COPIES = 0.05
@@ -219,6 +219,9 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
     part = max(more, key=lambda name: more[name])
     excess = slowest.device_ns - usual.device_ns
     most = Text("{share} of the difference is {part}.", percent(min(more[part] / excess, 1), 0), model.PARTS[part])
+    gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
+    if gap is not None and 2 * gap.unit_ns > more[part]:
+        most = sentences(most, Text("Most of that: {place}.", place_in_words(gap)))
     if slowest.kernels == usual.kernels:
         return most
     kernels = Text("It launched {count:,} kernels, the median unit {median:,}.", slowest.kernels, usual.kernels)
