@@ -365,6 +365,8 @@ def viewed(place: Path, kernels: int, *, computing: int) -> Path:
             flow = {"cat": cat, "name": "flow", "id": str(number)}
             rows.append({"ph": "s", "pid": pid, "tid": pid, "ts": f"{200 * number + 100 - before}.000", **flow})
             rows.append({"ph": "f", "pid": 2, "tid": 3, "ts": begin, **flow})
+    order = {"Task Type": "Other", "connection_id": 99}
+    rows.append({"ph": "X", "name": "EVENT_WAIT", "pid": 2, "tid": 3, "ts": "100.000", "dur": 1700.0, "args": order})
     rows += [{"ph": "X", "name": "Computing", "pid": 9, "tid": 0, "ts": "0.0", "dur": 100.0} for _ in range(computing)]
     place.write_text(json.dumps(rows))
     return place
