@@ -8,13 +8,14 @@ hints) is in fields that are no keys.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from patcher.messages import Text
-from patcher.traces import names
+from patcher.traces import families, names
 from patcher.traces.measured import KernelUse, OperatorRate
 from patcher.traces.messages import LinkPiece
 from patcher.traces.sidecar import Metadata, UnitMetadata
@@ -146,13 +147,18 @@ def median_unit(units: Sequence[RecordedUnit]) -> RecordedUnit | None:
 class Kernel(Payload):
     """All tasks of one name that the units launched: ``ns`` is the sum of their times, ``longest_ns`` the longest."""
 
-    KEYS = ("name", "kind", "calls", "ns")
+    KEYS = ("name", "kind", "family", "calls", "ns")
 
     name: str
     kind: str
     calls: int
     ns: int
     longest_ns: int = 0
+
+    @property
+    def family(self) -> str:
+        """Family of the kernel, a key of `families.FAMILIES`."""
+        return families.family_of(self.name, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +335,7 @@ class RankProfile(Payload):
     """
 
     KEYS = (
-        "source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules",
+        "source", "form", "rank", "device", "facts", "checks", "units", "families", "kernels", "operators", "modules",
         "collectives", "kernel_uses", "rates", "vendor", "gaps", "replays", "pieces",
     )  # fmt: skip
 
@@ -459,6 +465,24 @@ class RankProfile(Payload):
         return {phase: sum(unit.phases.get(phase, 0) for unit in self.units) for phase in names}
 
     @property
+    def families(self) -> dict[str, int]:
+        """Family → ns in all units, the largest first: the time of its kernels, and of two the device's idle time.
+
+        Host-bound is idle time in which the next kernel was not launched yet. If the trace has modules and the host was
+        in none of them at a place of `gaps`, that is outside the forward pass, as is the time before the first kernel.
+        """
+        sums = Counter[str]()
+        for kernel in self.kernels:
+            sums[kernel.family] += kernel.ns
+        outside = sum(
+            gap.ns for gap in self.gaps
+            if self.modules and gap.kind == "place" and gap.part == "free_host_late_ns" and not gap.module
+        )  # fmt: skip
+        sums[families.HOST_BOUND] += max(self.sum_ns("free_host_late_ns") - outside, 0)
+        sums[families.OUTSIDE_FORWARD] += outside + self.sum_ns("lead_in_ns")
+        return {family: ns for family, ns in sums.most_common() if ns}
+
+    @property
     def free_share(self) -> float:
         """Share of the vendor's Free in its Stage, 0 to 1: copies are free time, the lead-in is in neither."""
         return self.sum_ns(*FREE, "copy_ns") / (sum(unit.stage_ns for unit in self.units) or 1)
@@ -474,15 +498,15 @@ class RankProfile(Payload):
 
 
 TITLES = {
-    "communication": Text("Communication that nothing hides"),
+    "communication": Text("Exposed communication"),
     "collective-idle": Text("The device is idle within collectives"),
     "collective-outlier": Text("A collective takes much longer than its neighbours"),
     "collective-unaligned": Text("Collectives move pieces of odd sizes"),
-    "pipeline-bubble": Text("The bubble of the pipeline: a stage waits for another"),
+    "pipeline-bubble": Text("Pipeline bubble: a stage waits for another"),
     "dispatch": Text("Dispatch: the device waits for the host"),
     "lead-in": Text("The device waits for the first kernel"),
     "waiting": Text("Launched, but not started"),
-    "copies": Text("Copies that nothing hides"),
+    "copies": Text("Exposed copies"),
     "outlier": Text("One unit takes much longer than the others"),
     "slow-rank": Text("Ranks wait for each other"),
     "missing-ranks": Text("Not all ranks were reported"),
@@ -498,10 +522,24 @@ class Diagnosis(Payload):
 
     ``severity`` is problem, warning or note. ``saving_ns`` bounds from above what can be gained per unit, None where
     nothing can be. ``certainty`` says what the number rests on: exact, upper bound, heuristic. ``advice`` is what to
-    try.
+    try. ``parts`` is what of exposed communication is what, in ns per unit. Savings of one report are of different
+    times, but for those with ``same_as``, the id of the finding that is about the same time. ``headline`` takes the
+    place of the usual title, ``culprit`` names the rank, stage, call or place.
     """
 
-    KEYS = ("id", "severity", "evidence", "saving_ns", "certainty")
+    KEYS = (
+        "id",
+        "severity",
+        "title",
+        "evidence",
+        "saving_ns",
+        "certainty",
+        "advice",
+        "source",
+        "parts",
+        "same_as",
+        "culprit",
+    )
 
     id: str
     severity: str
@@ -510,11 +548,15 @@ class Diagnosis(Payload):
     certainty: str
     advice: str = ""
     source: str = ""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    same_as: str = ""
+    headline: str = ""
+    culprit: str = ""
 
     @property
     def title(self) -> str:
         """Title of the diagnosis."""
-        return TITLES.get(self.id, self.id)
+        return self.headline or TITLES.get(self.id, self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,7 +564,8 @@ class Rank:
     """Sums of one rank's meetings with the others, in the collectives that all of them recorded.
 
     ``waits_ns`` is how much longer its collectives took than those of the last rank; ``awaited_ns`` how long the others
-    waited for this rank where it alone came last, ``last`` how often. No common clock is needed.
+    waited for this rank where it alone came last, in sum, ``last`` how often, and ``at_first_ns`` the part of that at
+    the first collective of the first unit, in which the skew of the profilers' start lies. No common clock is needed.
     """
 
     rank: int | None
@@ -533,6 +576,7 @@ class Rank:
     waits_ns: int
     awaited_ns: int
     last: int
+    at_first_ns: int = 0
 
     @property
     def waits_per_unit(self) -> int:
