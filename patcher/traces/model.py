@@ -32,8 +32,8 @@ FREE: Mapping[str, str] = {
 
 PARTS: Mapping[str, str] = {
     "compute_ns": Text("computing"),
-    "overlap_ns": Text("computing and communicating at once"),
-    "communication_ns": Text("communicating, not hidden"),
+    "overlap_ns": Text("computing and communicating"),
+    "communication_ns": Text("exposed communication"),
     "copy_ns": Text("copying"),
     **{part: Text("free: {reason}", reason) for part, reason in FREE.items()},
     "lead_in_ns": Text("lead-in, before its first kernel"),
@@ -332,6 +332,8 @@ class RankProfile(Payload):
     the profiles of one report apart. ``prompt_share`` is the share of kernels that start within 20 µs of their launch:
     near-vertical lines in a timeline. ``replays`` is None where no graph was replayed, or none was recorded while it
     was captured. ``pieces`` are the traces of a window that was saved in several, ``source`` is the first of them.
+    ``graph_share`` is the share of kernels that one launch started together, as the replay of a graph does; None where
+    launches do not tell.
     """
 
     KEYS = (
@@ -362,6 +364,7 @@ class RankProfile(Payload):
     gaps: tuple[FreeGap, ...] = ()
     replays: ReplayJoin | None = None
     pieces: tuple[str, ...] = ()
+    graph_share: float | None = None
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""

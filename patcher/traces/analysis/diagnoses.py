@@ -69,7 +69,7 @@ def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
         if share >= NOTABLE:
             evidence, advice, certainty = _said_of(name, profile, percent(share))
             if first := first_place(profile, part):
-                advice = Text("{advice}; the largest share is {first}", advice, first)
+                evidence = sentences(evidence, Text("The largest place: {first}.", first))
             saving //= len(profile.units)
             yield model.Diagnosis(name, "warning", evidence, saving, certainty, advice, profile.source)
     yield from filter(

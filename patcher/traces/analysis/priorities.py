@@ -35,7 +35,9 @@ def at_one_place(diagnosis: model.Diagnosis, profile: model.RankProfile) -> mode
     return dataclasses.replace(
         diagnosis,
         headline=Text(
-            "{title}, most of it at one place: {what}", model.TITLES[diagnosis.id], host_of(gap) or place_of(gap)
+            "{title}, most of it at one place: {what}",
+            model.TITLES[diagnosis.id],
+            host_of(gap) if gap.call or gap.within else place_of(gap),
         ),
         saving_ns=min(diagnosis.saving_ns, gap.ns // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),

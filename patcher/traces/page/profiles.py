@@ -33,6 +33,7 @@ def described(
         len(profile.units) == 1 and profile.total_ns and table_section(tables.parts(profile)),
         device_lanes(profile, limits),
         free_places(profile, limits),
+        table_section(tables.families(profile)),
         table_section(tables.phases(profile)),
         load_charts(profile),
         [table_section(table, limits.rows) for table in _of_calls(profile)],
