@@ -10,6 +10,7 @@ from patcher.traces.families import FAMILIES
 from patcher.traces.measured import BUSY, TOGETHER, KernelUse, OperatorRate, pipe_name
 from patcher.traces.model import (
     KINDS,
+    LEAD_IN,
     PARTS,
     CallSums,
     Collective,
@@ -93,13 +94,22 @@ def units(profile: RankProfile) -> Table:
         Column("kernels", Text("kernels"), COUNT, TERMINAL),
         *(Column(name, name, COUNT, TERMINAL, optional=True) for name in counted),
         Column("padded", Text("padded to"), LABEL, optional=True),
-        *(Column(part, shown=CSV) for part in PARTS),
+        *(Column(part, shown=CSV) for part in (*PARTS, LEAD_IN)),
     )
 
     def row(unit: RecordedUnit) -> tuple[object, ...]:
         counts = (getattr(unit, name) for name in counted)
         padded = " \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ()))
-        return (unit.number, unit.device_ns, unit.host_ns, unit.kernels, *counts, padded, *unit.parts.values())
+        return (
+            unit.number,
+            unit.device_ns,
+            unit.host_ns,
+            unit.kernels,
+            *counts,
+            padded,
+            *unit.parts.values(),
+            unit.lead_in_ns,
+        )
 
     about = Text("{sentence}.", uncounted_between(profile.uncounted)) if profile.uncounted else ""
     return Table("units", Text("Units one by one"), columns, [*map(row, profile.units)], about)
@@ -139,7 +149,7 @@ def phases(profile: RankProfile) -> Table:
 def gaps(profile: RankProfile) -> Table:
     """Return the table of the places at which the device was free, longest first."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
-    plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns")
+    plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns", "at_ns")
     columns = (
         Column("", Text("place"), NAME, TERMINAL),
         Column("", Text("why"), NAME),
@@ -155,7 +165,8 @@ def gaps(profile: RankProfile) -> Table:
     )
     rows = [
         (
-            place_of(gap), host_of(gap) or reason_of(gap), gap.ns / count, gap.ns / total, gap.units, gap.unit,
+            place_of(gap), host_of(gap) or reason_of(gap), gap.ns / count,
+            None if gap.part == LEAD_IN else gap.ns / total, gap.units, gap.unit,
             gap.count, gap.longest_ns, reason_of(gap), behind(gap), *(getattr(gap, name) for name in plain),
         )
         for gap in profile.gaps

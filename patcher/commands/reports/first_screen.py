@@ -206,8 +206,8 @@ def _breakdown(profile: model.RankProfile, name: str) -> str:
     line = Text("time: {parts}", parts)
     if name:
         line = Text("time of {profile}, {median}: {parts}", name, in_ms(profile.median_ns), parts)
-    before = profile.sum_ns("lead_in_ns")
-    if before and "lead_in_ns" not in model.PARTS:
+    before = profile.sum_ns(model.LEAD_IN)
+    if before >= NOTABLE * profile.total_ns:
         return Text("{line}; {time} before its first kernel", line, in_ms(before))
     return line
 

@@ -10,7 +10,7 @@ from patcher.messages import AND, COMMA, SEMICOLON, Detail, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model, tables
 from patcher.traces.measured import bounds, rate_words, states
-from patcher.traces.places import behind, why
+from patcher.traces.places import begin_of, behind, why
 from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.tables import CHANGE
 from patcher.traces.words import (
@@ -142,6 +142,8 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
 def _parts(profile: model.RankProfile) -> Iterator[str]:
     """Yield the breakdown of a profile, and the shares of kernel time by bound, compiled shapes and phase."""
     yield from lines(tables.parts(profile))
+    if lead_in := profile.sum_ns(model.LEAD_IN):
+        yield from _indented(Text("time before the first kernel: {time}, not part of the step", in_ms(lead_in)))
     if shares := _shares(bounds(profile.kernel_uses)):
         yield from _indented(Text("kernel time by what bounds it: {shares}", shares))
     if shares := _shares(states(profile.kernel_uses)):
@@ -189,7 +191,14 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
         # Where not every unit has as much of it, that which has most.
         most: str = Text("most in #{unit}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
         most = f"#{gap.unit}" if gap.units == 1 else most
-        entry = [row, *wrapped(joined(SEMICOLON, (behind(gap), why(gap), most)), "    ", "    ")]
+        entry = [
+            row,
+            *wrapped(
+                joined(SEMICOLON, (behind(gap), why(gap), most, begin_of(gap) if gap.kind == "place" else "")),
+                "    ",
+                "    ",
+            ),
+        ]
         yield from entry if at < len(worth) else map(Detail, entry)
     if len(profile.gaps) > len(worth):
         yield Text("  {count:,} places in all: -o FILE.html and --json have them", len(profile.gaps))

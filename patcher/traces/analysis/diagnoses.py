@@ -8,19 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
-from patcher.traces.analysis import collectives, copying, exposed, priorities
+from patcher.traces.analysis import collectives, copying, exposed, host_bound, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met, missing
-from patcher.traces.places import first_place
 from patcher.traces.words import apart, cold_units, in_ms, listed, percent, short
 
 SLOW = 1.3
 """A unit that takes so many times the median is an outlier."""
 
-_FASTER_LAUNCH = {
-    "torch.profiler": Text("CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators"),
-    "torch_npu.profiler": Text("ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling"),
-}
+LOSS = 0.05
+"""The share of the time of all units that slow ones have to lose to be worth a verdict."""
+
 _EXACT = Text("exact; the saving is an upper bound")
 
 
@@ -63,15 +61,7 @@ def _of(profile: str | None, evidence: str) -> str:
 
 def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses of one profile: of idle time, copies, pieces of collectives, outlier and computing."""
-    for name, part in _WEIGHED.items():
-        saving = profile.sum_ns(part)
-        share = saving / (profile.total_ns or 1)
-        if share >= NOTABLE:
-            evidence, advice, certainty = _said_of(name, profile, percent(share))
-            if first := first_place(profile, part):
-                evidence = sentences(evidence, Text("The largest place: {first}.", first))
-            saving //= len(profile.units)
-            yield model.Diagnosis(name, "warning", evidence, saving, certainty, advice, profile.source)
+    yield from host_bound.diagnoses(profile)
     yield from filter(
         None,
         (
@@ -81,54 +71,11 @@ def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     )  # fmt: skip
 
 
-_WEIGHED = {
-    "dispatch": "free_host_late_ns",
-    "waiting": "free_waiting_ns",
-    "lead-in": "lead_in_ns",
-}
-"""Diagnosis → the part of the time that it is of."""
-
-
-def _said_of(name: str, profile: model.RankProfile, share: str) -> tuple[Text, Text, Text]:
-    """Return evidence, advice and certainty of the diagnosis ``name``; ``share`` is its share of the time, as text."""
-    if name == "dispatch":
-        return _dispatch(profile, share)
-    if name == "waiting":
-        return (
-            Text("For {share} of the time the device was free although its next kernel had been launched.", share),
-            Text("look at what streams wait for: events between them, copies, the start of a graph, synchronisation"),
-            Text("upper bound"),
-        )
-    return (*_lead_in(profile, share), Text("upper bound; what ran before the recording is not in it"))
-
-
-def _dispatch(profile: model.RankProfile, share: str) -> tuple[Text, Text, Text]:
-    """Return evidence, advice and certainty for host-bound time: the next kernel was not launched yet."""
-    evidence = Text("For {share} of the time the device was free and its next kernel had not been launched.", share)
-    if profile.prompt_share is not None:
-        prompt = Text("{share} of the kernels start within 20 µs of their launch.", percent(profile.prompt_share, 0))
-        evidence = sentences(evidence, prompt)
-    advice = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
-    return evidence, advice, Text("upper bound; the profiler's own cost is in it")
-
-
-def _lead_in(profile: model.RankProfile, share: str) -> tuple[Text, Text]:
-    """Return evidence and advice for the time before the first kernel."""
-    evidence = Text("{share} of the time lies before the first kernel of the first unit.", share)
-    longest = max(profile.operators, key=lambda operator: operator.host_ns, default=None)
-    if longest and len(profile.units) == 1:
-        on_host = Text("On the host {name} took {time}.", short(longest.name), in_ms(longest.host_ns))
-        evidence = sentences(evidence, on_host)
-    return evidence, Text(
-        "look at what the host waits for there: a copy that blocks, a synchronisation, another process"
-    )
-
-
 def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the slowest unit if it took over 1.3 times the median, without lead-in; else, or under 3 units, None."""
     if len(profile.units) < 3:
         return None
-    time = operator.attrgetter("host_ns" if profile.on_host else "stage_ns")
+    time = operator.attrgetter("host_ns" if profile.on_host else "device_ns")
     units = [unit for unit in profile.units if not unit.profiler_start]  # rlpatch itself makes that one longer
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.timed(profile.units), time)
     if slowest is None:
@@ -144,21 +91,28 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
     advice = Text("look at what this unit held: its requests, a copy, a garbage collection, another process")
     saving = sum(late) // len(profile.units)
-    return model.Diagnosis("outlier", "warning", evidence, saving, _EXACT, advice, profile.source)
+    # A few slow units among many lose little: that is worth knowing, and no verdict.
+    severity = "warning" if sum(late) >= LOSS * sum(map(time, units)) else "note"
+    longer = {} if profile.on_host else {_longer_part(slowest, usual): saving}
+    return model.Diagnosis("outlier", severity, evidence, saving, _EXACT, advice, profile.source, parts=longer)
 
 
 def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
     """Return by which part and kernels the slowest unit exceeds the usual one, in sentences; "" without a device."""
     if profile.on_host:
         return ""
-    more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS if part != "lead_in_ns"}
-    part = max(more, key=lambda name: more[name])
-    excess = slowest.stage_ns - usual.stage_ns
-    most = Text("{share} of the difference is {part}.", percent(min(more[part] / excess, 1), 0), model.PARTS[part])
+    part = _longer_part(slowest, usual)
+    share = min((slowest.parts[part] - usual.parts[part]) / (slowest.device_ns - usual.device_ns), 1)
+    most = Text("{share} of the difference is {part}.", percent(share, 0), model.PARTS[part])
     if slowest.kernels == usual.kernels:
         return most
     kernels = Text("It launched {count:,} kernels, the median unit {median:,}.", slowest.kernels, usual.kernels)
     return sentences(most, kernels)
+
+
+def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
+    """Return the part by which a unit exceeds another one most."""
+    return max(model.PARTS, key=lambda part: slowest.parts[part] - usual.parts[part])
 
 
 def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:

@@ -6,7 +6,7 @@ import operator
 import re
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -93,6 +93,7 @@ class HostSums:
         self.phases = {segment: [0] * len(PHASES) for segment in chosen}
         self.operator_calls: CallTable = defaultdict(lambda: [0, 0, 0, 0])
         self.module_calls: CallTable = defaultdict(lambda: [0, 0, 0, 0])
+        self.nested = Counter[tuple[int, int]]()  # ns on the host, by the module around and the module
         texts = trace.names.texts
         phase_names = {number: 1 for number, text in enumerate(texts) if _BACKWARD.match(text)}
         phase_names |= {number: 2 for number, text in enumerate(texts) if text.startswith(OPTIMIZER)}
@@ -106,6 +107,11 @@ class HostSums:
         _add_joined(self.module_calls, replays.modules)
         self.operators = _rows(self.operator_calls, texts)
         self.modules = _rows(self.module_calls, texts)
+        host = {row.name: row.host_ns for row in self.modules}
+        around = {
+            ("" if outer == UNKNOWN else texts[outer], texts[name]): ns for (outer, name), ns in self.nested.items()
+        }
+        self.late_modules = tuple(late_modules(around, host))
         trains = any(backward or optimizer for _, backward, optimizer, _ in self.phases.values())
         self.times = {segment: _named_phases(sums) if trains else {} for segment, sums in self.phases.items()}
 
@@ -181,6 +187,8 @@ class HostSums:
         for index, (begin, end, name) in enumerate(zip(modules.begin, modules.end, modules.name, strict=True)):
             row = self.module_calls[name]
             row[0] += counted[index]
+            parent = modules.parent[index]
+            self.nested[UNKNOWN if parent == UNKNOWN else modules.name[parent], name] += (end - begin) * counted[index]
             if open_until.get(name, begin) <= begin:
                 open_until[name] = end
                 row[1] += count[index]
@@ -225,3 +233,27 @@ def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
             by_name[texts[number]] = list(map(operator.add, by_name.get(texts[number], (0, 0, 0, 0)), values))
     rows = [CallSums(name, *values) for name, values in by_name.items()]
     return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))
+
+
+def late_modules(children: Mapping[tuple[str, str], int], host: Mapping[str, int]) -> Sequence[str]:
+    """Return the classes of modules that tell best where the host's time goes; no one of them lies within another.
+
+    ``children`` is (class around, class) → ns on the host, with "" around the outermost; ``host`` is class → ns. A
+    class gives way to those within it where the two largest of these have three quarters of its time.
+    """
+    within: dict[str, dict[str, int]] = {}
+    for (around, name), ns in children.items():
+        if around != name:
+            within.setdefault(around, {})[name] = ns
+    chosen, open_names, seen = [], [*within.get("", {})], set[str]()
+    while open_names:
+        name = open_names.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        largest = sorted(within.get(name, {}).values(), reverse=True)[:2]
+        if largest and 4 * sum(largest) >= 3 * host.get(name, 0):
+            open_names += within[name]
+        else:
+            chosen.append(name)
+    return chosen

@@ -105,7 +105,7 @@ def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -
 
     Communication is left out: in it a rank waits. Time before the first kernel counts.
     """
-    parts = [part for part in dict.fromkeys((*model.PARTS, "lead_in_ns")) if part != "communication_ns"]
+    parts = [part for part in (*model.PARTS, model.LEAD_IN) if part != "communication_ns"]
     parts.remove("overlap_ns")
     best = None
     for part in parts:

@@ -21,7 +21,7 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
     "launch-blocked": ("free_blocked_ns",),
     "waiting": ("free_waiting_ns",),
     "copies": ("copy_ns",),
-    "lead-in": ("lead_in_ns",),
+    "lead-in": (model.LEAD_IN,),
 }
 """Id of a diagnosis → the parts of the time that it is of."""
 
@@ -68,7 +68,18 @@ def ordered(
         source = heaviest.source if heaviest else ""
         remaining = _of_source(remaining, source)
         communication = next((diagnosis for diagnosis in about_communication if diagnosis.source == source), None)
-    return _by_severity([*([communication] if communication else []), *_worst(remaining)])
+    chosen = [*([communication] if communication else []), *_worst(remaining)]
+    return _by_severity([_same_part(diagnosis, chosen) for diagnosis in chosen])
+
+
+def _same_part(diagnosis: model.Diagnosis, chosen: Sequence[model.Diagnosis]) -> model.Diagnosis:
+    """Mark a slow unit as the same time as the finding on the part by which it is longer."""
+    part = next(iter(diagnosis.parts), "") if diagnosis.id == "outlier" else ""
+    for finding in chosen:
+        about = ("communication_ns",) if finding.id in exposed.IDS else _parts_of(finding)
+        if part in about and finding.source == diagnosis.source:
+            return dataclasses.replace(diagnosis, same_as=finding.id)
+    return diagnosis
 
 
 def _exposed_and_waiting(diagnosis: model.Diagnosis) -> tuple[int, int]:

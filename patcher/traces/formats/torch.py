@@ -2,9 +2,9 @@
 
 The names of categories and arguments are kineto's (``libkineto/src/output_json.cpp``): kernels and copies of the
 device, ``…_runtime`` and ``…_driver`` for the calls that launch them, which share their ``correlation`` with what
-they launched: all kernels of a replayed graph with the one call. Of other such calls, and of
-built-in functions of Python, the long ones are kept. A file into which SGLang merged those of several ranks has the
-rank of an event before its process: ``[TP00] 4711``.
+they launched: all kernels of a replayed graph with the one call. Of other such calls, and of frames and built-in
+functions of Python, the long ones are kept. A file into which SGLang merged those of several ranks has the rank of an
+event before its process: ``[TP00] 4711``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_SHAPES, LONGEST = 20_000, 2000
 """Operators with shapes of their own that are told apart, and bytes of such shapes: what is beyond goes by its name."""
 
 Append = Callable[[int], None]
-_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE = range(9)
+_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE, _FRAME = range(10)
 _CATEGORIES = {
     "cpu_op": _OPERATOR,
     "operator": _OPERATOR,
@@ -110,6 +110,7 @@ class _Reader:
             _CALL: self._add_call,
             _BUILT_IN: self._add_built_in,
             _CAPTURE: self._add_capture,
+            _FRAME: self._add_frame,
         }
 
     def take(self, events: Iterator[Event]) -> None:
@@ -257,6 +258,11 @@ class _Reader:
         else:  # a class is what --module-ranges leaves in a trace of torch.profiler
             trace.add_range(event.name, *span, thread, module=_CLASS.fullmatch(event.name) is not None)
 
+    def _add_frame(self, event: Event) -> None:
+        if event.dur * 1000 >= LONG_CALL:
+            thread = self._thread(event)
+            thread.rank.trace.add_frame(event.name, *times(event), thread.number)
+
     def traces(self) -> Iterator[RankTrace]:
         """Link the tasks when all events have been added, and yield each rank's trace. Raises Problem (TRACE)."""
         header = self.source.header
@@ -296,7 +302,7 @@ def _category(text: str, name: str) -> int:
     if category == _LAUNCH and not _LAUNCHES.search(name):
         return _CAPTURE if _CAPTURES.search(name) else _CALL
     if category == _MODULE and not name.startswith(NN_MODULE):
-        return _BUILT_IN if name.startswith("<built-in ") else UNKNOWN
+        return _BUILT_IN if name.startswith("<built-in ") else _FRAME
     return category
 
 

@@ -142,7 +142,7 @@ def test_a_failed_check_withdraws_what_rests_on_it(
 VERDICTS: dict[str, tuple[dict[str, int], str, int, str]] = {
     "the host is late": ({"compute": 60, "free_host_late": 30, "copy": 1, "free_waiting": 9}, "dispatch", 30, ""),
     "the network": ({"compute": 30, "overlap": 5, "communication": 60, "free_waiting": 5}, "communication", 60, ""),
-    "launched, not started": ({"compute": 70, "free_waiting": 30}, "waiting", 30, "30.0 % launched, not started"),
+    "a stream waits": ({"compute": 70, "free_waiting": 30}, "waiting", 30, "30.0 % stream wait"),
     "copies": ({"compute": 80, "copy": 20}, "copies", 20, "20.0 % copying"),
 }
 
@@ -172,9 +172,9 @@ def test_the_guide_says_dispatch_where_the_host_was_not_late() -> None:
     found = report(capture(unit(compute=50, free_waiting=40, copy=10)))
     assert found.verdict.guide == "The guide's rule: Free is 50.0 %, above 10 %: dispatch."
     assert found.verdict.difference.startswith(
-        "That Free counts copies and every wait: 40.0 % launched, not started, 10.0 % copying."
+        "That Free counts copies and every wait: 40.0 % stream wait, 10.0 % copying."
     )
-    assert found.verdict.title == "Launched, but not started"
+    assert found.verdict.title == TITLES["waiting"]
 
 
 def test_the_slowest_unit_is_told_with_its_reason() -> None:
@@ -182,8 +182,7 @@ def test_the_slowest_unit_is_told_with_its_reason() -> None:
     found = report(capture(*units, unit(9, compute=10, free_host_late=20)))
     (outlier,) = (finding for finding in found.findings if finding.id == "outlier")
     assert (
-        outlier.evidence
-        == "Unit 9 took 30.00 ms, 3.0 times the median. 100 % of the difference is free: the host was late."
+        outlier.evidence == "Unit 9 took 30.00 ms, 3.0 times the median. 100 % of the difference is free: host-bound."
     )
     assert outlier.saving_ns == 2 * MS
 
@@ -207,8 +206,9 @@ def test_transit_waiting_and_idle_are_told_apart_before_the_network_is_blamed() 
 def test_what_lies_before_the_first_kernel_is_no_slow_unit() -> None:
     units = (unit(0, compute=10, lead_in=60), *(unit(number, compute=10) for number in range(1, 6)))
     found = report(capture(*units))
-    assert [(one.id, one.saving_ns) for one in found.findings] == [("lead-in", 10 * MS)]
-    assert found.verdict.title == "The device waits for the first kernel"
+    assert [(one.id, one.saving_ns) for one in found.findings] == [("lead-in", 10 * MS), ("compute", None)]
+    assert found.captures[0].median_ns == found.captures[0].units[0].device_ns == 10 * MS
+    assert found.verdict.title == TITLES["lead-in"]
     assert found.verdict.guide.startswith("The guide's rule: Free is 0.0 %")
 
 
@@ -445,6 +445,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "device_ns",
         "kernels",
         *PARTS,
+        "lead_in_ns",
         "phases",
         "requests",
         "tokens",
@@ -455,6 +456,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "padded",
         "uncounted",
         "profiler_start",
+        "begin_ns",
     ]
     assert all(row["device_ns"] == sum(row[part] for part in PARTS) for row in one["units"])
     assert list(one["kernels"][0]) == ["name", "kind", "family", "calls", "ns"]
