@@ -38,7 +38,7 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
     meetings = met(profiles)
     profiles = collectives.sized(profiles, meetings.waits)
     diagnoses = [
-        priorities.at_one_place(diagnosis, profile) for profile in profiles
+        diagnosis for profile in profiles
         for diagnosis in (*_diagnoses(profile), exposed.finding(profile, profiles, meetings))
         if diagnosis is not None and diagnosis.id not in profile.withdrawn
     ]  # fmt: skip

@@ -26,11 +26,13 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 """Id of a diagnosis → the parts of the time that it is of."""
 
 
-def at_one_place(diagnosis: model.Diagnosis, profile: model.RankProfile) -> model.Diagnosis:
+def _at_one_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None) -> model.Diagnosis:
     """Return a diagnosis of idle time with the place that holds over half of it in its headline, and as its bound."""
     parts = _parts_of(diagnosis)
+    if profile is None or diagnosis.saving_ns is None:
+        return diagnosis
     gap = next((gap for gap in profile.gaps if gap.part in parts and gap.kind == "place"), None)
-    if gap is None or diagnosis.saving_ns is None or 2 * gap.ns <= profile.sum_ns(*parts):
+    if gap is None or 2 * gap.ns <= profile.sum_ns(*parts):
         return diagnosis
     return dataclasses.replace(
         diagnosis,
@@ -68,7 +70,9 @@ def ordered(
         source = heaviest.source if heaviest else ""
         remaining = _of_source(remaining, source)
         communication = next((diagnosis for diagnosis in about_communication if diagnosis.source == source), None)
+    by_source = {profile.source: profile for profile in profiles}
     chosen = [*([communication] if communication else []), *_worst(remaining)]
+    chosen = [_at_one_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in chosen]
     return _by_severity([_same_part(diagnosis, chosen) for diagnosis in chosen])
 
 
