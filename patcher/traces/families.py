@@ -160,6 +160,42 @@ def function_of(name: str) -> str:
     return re.split(r"[<(]", text, maxsplit=1)[0].strip().rpartition(" ")[2] or name[:_LONGEST]
 
 
+_FUNCTOR = re.compile(r"\w*(?:[fF]unctor\w*|Ops|_kernel_cuda|_kernel_impl|CUDAKernelImpl|FlashAttn\w+)\b")
+_GENERIC = re.compile(r"[AB]?(?:Unary|Binary)Functor|gpu_(?:index_)?kernel\w*")
+"""Functors around the one that tells kernels apart: taken only where no other is there."""
+
+_QUALIFIERS = re.compile(r"(?:\w+::)+(?=\w+::)|(?:native|c10|std|detail|binary_internal|cutlass|flash|cute)::")
+_ROOM = 36
+
+
+def kernel_label(name: str) -> str:
+    """Return the name of a kernel without namespaces and parameters, with its short template arguments or its functor.
+
+    ``void at::native::elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(…)`` gives
+    ``elementwise_kernel<CUDAFunctor_add>``. A name that is none of C++ stays as it is.
+    """
+    text = name[:_LONGEST].replace("(anonymous namespace)::", "")
+    function = function_of(text)
+    if function == text or not function or text.startswith("_Z"):
+        return name
+    label = "::".join(function.split("::")[-2:]).removeprefix("native::")
+    template = text[text.index(function) + len(function) :]
+    if not template.startswith("<"):
+        return label if template.startswith("(") else name
+    depth = 0
+    for at, character in enumerate(template):
+        depth += (character == "<") - (character == ">" and template[at - 1] != "-")
+        if not depth:
+            template = template[: at + 1]
+            break
+    plain = _QUALIFIERS.sub("", template)
+    if len(plain) <= _ROOM:
+        return f"{label}{plain}"
+    functors = _FUNCTOR.findall(plain)
+    telling = [functor for functor in functors if not _GENERIC.fullmatch(functor)] or functors
+    return f"{label}<{telling[0]}>" if telling else f"{label}{plain[:_ROOM]}…>"
+
+
 @functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
 def is_collective(name: str) -> bool:
     """Tell whether the name of a kernel is that of one that communicates with other devices."""

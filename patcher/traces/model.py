@@ -482,6 +482,11 @@ class RankProfile(Payload):
         return {phase: sum(unit.phases.get(phase, 0) for unit in self.units) for phase in names}
 
     @property
+    def computing_ns(self) -> int:
+        """Sum of the times of the kernels that compute, in ns."""
+        return sum(kernel.ns for kernel in self.kernels if kernel.kind == COMPUTE)
+
+    @property
     def families(self) -> dict[str, int]:
         """Family → ns in all units, the largest first: the time of its kernels, and of two the device's idle time.
 

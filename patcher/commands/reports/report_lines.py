@@ -9,7 +9,7 @@ from patcher.commands.reports.table_lines import SHOWN, lines, titled
 from patcher.messages import AND, COMMA, SEMICOLON, Detail, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model, tables
-from patcher.traces.measured import bounds, rate_words, states
+from patcher.traces.measured import COVERED, bounds, rate_words, states
 from patcher.traces.places import begin_of, behind, why
 from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.tables import CHANGE
@@ -148,7 +148,7 @@ def _parts(profile: model.RankProfile) -> Iterator[str]:
         yield from _indented(Text("kernel time by what bounds it: {shares}", shares))
     if shares := _shares(states(profile.kernel_uses)):
         yield from _indented(Text("kernel time by how its shapes were compiled: {shares}", shares))
-    yield from _indented(*rate_words(profile.rates, profile.device))
+    yield from _indented(*rate_words(profile.rates, profile.device, profile.computing_ns, COVERED))
     whole = sum(profile.phases.values())
     if whole:
         shares = _shares({phase: ns / whole for phase, ns in profile.phases.items()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patcher.traces.families import COLLECTIVES, FAMILIES, family_of, function_of, is_collective
+from patcher.traces.families import COLLECTIVES, FAMILIES, family_of, function_of, is_collective, kernel_label
 
 COMMUNICATE = """\
 ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)
@@ -124,3 +124,30 @@ def test_every_family_has_a_label_and_every_library_a_pattern() -> None:
 )  # fmt: skip
 def test_the_function_of_a_kernel(name: str, function: str) -> None:
     assert function_of(name) == function
+
+
+NATIVE = "at::native::"
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        (
+            f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}CUDAFunctor_add<float>, std::array<char*, 3ul> >(int)",
+            "vectorized_elementwise_kernel<CUDAFunctor_add>",
+        ),
+        (
+            f"void {NATIVE}elementwise_kernel<128, 2, {NATIVE}gpu_kernel_impl<{NATIVE}BinaryFunctor<{NATIVE}MulFunctor<f> > > >(x)",
+            "elementwise_kernel<MulFunctor>",
+        ),
+        ("void deep_ep::internode::dispatch<false, 8, true, 8>(int4*, float*)", "internode::dispatch<false, 8, true, 8>"),
+        (
+            "void cutlass::device_kernel<dpsk::grouped_gemm::cuda::fp8_ptp128c::GemmKernel>(Params)",
+            "cutlass::device_kernel<fp8_ptp128c::GemmKernel>",
+        ),
+        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"), ("MatMulV3", "MatMulV3"), ("", ""),
+        ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16b", "_ZN5aiter24add_rmsnorm_quant_kernelIDF16b"),
+    ],
+)  # fmt: skip
+def test_a_kernel_keeps_what_tells_it_apart(name: str, label: str) -> None:
+    assert kernel_label(name) == label
