@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ def pipeline(*computes: int, late: int = 0, ranks: int = 1) -> list[RankProfile]
     for number, ms in enumerate(computes):
         for replica in range(ranks):
             rank, last = number * ranks + replica, number == len(computes) - 1
-            parts = {"compute_ns": ms * MS, "free_host_late_ns": late * MS if last else 0}
+            parts: dict[str, Any] = {"compute_ns": ms * MS, "free_host_late_ns": late * MS if last else 0}
             waits = 200 * MS - sum(parts.values())
             unit = RecordedUnit(number=1, host_ns=MS, kernels=9, communication_ns=waits, **parts)
             profiles.append(
