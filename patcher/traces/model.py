@@ -613,12 +613,14 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Payload):
     """The verdict of the diagnoses, in a few words.
 
     ``guide`` is the verdict by the guide's rule for the same numbers, ``difference`` why it differs. ``withdrawn`` has
     the evidence of failed checks and the diagnoses that these withdraw.
     """
+
+    KEYS = ("title", "withdrawn")
 
     title: str
     guide: str = ""
@@ -630,7 +632,7 @@ class Verdict:
 class TraceReport(Payload):
     """The report on one profile, or on several ranks of one run; ``stages`` are reports of their own, if several."""
 
-    KEYS = ("schema", "captures", "findings")
+    KEYS = ("schema", "verdict", "captures", "findings")
 
     captures: tuple[RankProfile, ...]
     findings: tuple[Diagnosis, ...] = ()

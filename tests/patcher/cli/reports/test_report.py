@@ -72,7 +72,7 @@ def test_details_have_each_unit_and_each_check(trace: Path) -> None:
 
 def test_json_is_the_promise_within_the_envelope_of_every_command(trace: Path) -> None:
     result = typed("report", trace, "--json")
-    assert list(data(result)) == ["schema", "captures", "findings"]
+    assert list(data(result)) == ["schema", "verdict", "captures", "findings"]
     assert data(result)["captures"][0]["form"] == "torch"
 
 

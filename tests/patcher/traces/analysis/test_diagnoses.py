@@ -416,7 +416,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
     )
     found = timeline(run)
     told = json_of(analysis.reported([analysis.checked(found, analysis.attributed(found))]))
-    assert list(told) == ["schema", "captures", "findings"]
+    assert list(told) == ["schema", "verdict", "captures", "findings"]
     (one,) = told["captures"]
     assert list(one) == [
         "source",
