@@ -127,7 +127,8 @@ def readable(path: Path) -> list[Path]:
         return [path] if trace == path else readable(trace)
     if export := _export(path) or _msprof(path):
         return [export]
-    everything = [(path, NPU)] if names.is_npu(path) else sorted(walk(path, _raised))
+    trace_kind = NPU if names.is_npu(path) else CANN if _folder_kind(path) == CANN else ""
+    everything = [(path, trace_kind)] if trace_kind else sorted(walk(path, _raised))
     exports = {place: _EXPORTS[kind](place) for place, kind in everything if kind in _EXPORTS}
     if there := list(filter(None, exports.values())):
         return there

@@ -22,6 +22,9 @@ from patcher.traces.messages import message
 from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, several
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns, StringTable
 
+_COMPUTING = "Computing"
+"""Name of the rows of the vendor's Overlap Analysis in which the device computes; they overlap no other of them."""
+
 
 def read(file: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> RankTrace:
     """Return the trace of a rank from its ``trace_view.json``. Raises Problem (TRACE) for a file that is no trace."""
@@ -69,10 +72,16 @@ class _Reader:
                     backward = event.args is not None and bool(event.args.forward)
                     trace.add_operator(event.name, *times(event), trace.thread(event.pid, event.tid), backward=backward)
                 elif event.cat == "python_function":
+                    thread = trace.thread(event.pid, event.tid)
                     if event.name.startswith(NN_MODULE):
-                        trace.add_module(event.name, *times(event), trace.thread(event.pid, event.tid))
+                        trace.add_module(event.name, *times(event), thread)
+                    else:
+                        trace.add_frame(event.name, *times(event), thread)
                 elif event.args is not None:
                     self._add_other(event, event.args)
+                elif event.name == _COMPUTING and not event.cat:
+                    begin, end = times(event)
+                    trace.vendor_computing_ns = (trace.vendor_computing_ns or 0) + end - begin
             elif event.cat == "async_npu":
                 time, flow = nanoseconds(event.ts), self._id(event.id)
                 if event.ph == "s":
@@ -96,7 +105,7 @@ class _Reader:
 
     def _add_task(self, event: Event, args: Args, task_type: str) -> None:
         """Add a task of the device under the type of its kernel; a type that only orders others is skipped."""
-        kind = ascend.kind_of(task_type)
+        kind = ascend.kind_of_task(task_type, event.name)
         if kind is not None:
             name = self.trace.table.types.get(event.name) or _type(event.name)
             self.devices.add(event.pid)
@@ -139,4 +148,5 @@ class _Reader:
 
 def _type(name: str) -> str:
     """Return the type of a kernel without a table: ``aclnnMuls_MulAiCore_Mul`` is a Mul; any other name stays."""
-    return name.rpartition("_")[2] if name.startswith("aclnn") and "_" in name else name
+    kernel = name.rpartition("_")[2]
+    return kernel if name.startswith("aclnn") and "_" in name and not kernel.isdigit() else name
