@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from patcher.messages import Text
 from patcher.traces import families, names
@@ -227,6 +227,41 @@ class FreeGap(Payload):
     spots: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
+class HostPlace(NamedTuple):
+    """A place of a unit at which no operator runs: ``inside`` a frame or range, ``around`` it a range.
+
+    Where nothing that was recorded covers half of it, ``before`` and ``after`` are the operators next to it.
+    """
+
+    inside: str
+    around: str = ""
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStep:
+    """Where the ``ns`` of a unit go on the host, in a trace without a device.
+
+    ``operators`` and ``calls`` are ns and number of the outermost operators by name, ``places`` the ns of stretches of
+    20 µs and more without one. ``small_ns`` is the time of operators and stretches below 0.1 ms, ``compiling_ns`` that
+    in which torch.compile worked.
+    """
+
+    number: int
+    ns: int
+    operators: Mapping[str, int]
+    calls: Mapping[str, int]
+    places: Mapping[HostPlace, int]
+    small_ns: int
+    compiling_ns: int
+
+    @property
+    def idle_ns(self) -> int:
+        """Time in ns in which no operator ran on any thread."""
+        return self.ns - sum(self.operators.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Check(Payload):
     """One test of whether the data can be trusted; if not ``ok``, the diagnoses in ``withdraws`` do not hold."""
@@ -347,6 +382,7 @@ class RankProfile(Payload):
     ``graph_share`` is the share of kernels that one launch started together, as the replay of a graph does; None where
     launches do not tell.
     ``late_modules`` are the classes of modules, none within another, that tell best where the host's time goes.
+    ``host_steps`` say where the time goes in a trace without a device.
     """
 
     KEYS = (
@@ -379,6 +415,7 @@ class RankProfile(Payload):
     pieces: tuple[str, ...] = ()
     graph_share: float | None = None
     late_modules: tuple[str, ...] = ()
+    host_steps: tuple[HostStep, ...] = ()
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""
@@ -534,6 +571,9 @@ TITLES = {
     "slow-rank": Text("Ranks wait for each other"),
     "missing-ranks": Text("Not all ranks were reported"),
     "compute": Text("The device computes nearly all the time"),
+    "host-compile": Text("No device: torch.compile takes the time"),
+    "host-idle": Text("No device: the host spends the time outside of operators"),
+    "host-small": Text("No device: many small operators take the time"),
     "host-operators": Text("No device: the operators on the host take the time"),
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""

@@ -59,6 +59,9 @@ def host_of(gap: FreeGap) -> str:
     around = operator or module
     if operator and module:
         around = Text("{operator} in {module}", operator, module)
+    if gap.part == "free_waiting_ns":
+        launched = around and Text("launched by {around}", around)
+        return joined(COMMA, (launched, gap.call and Text("meanwhile the host was in {call}", short(gap.call))))
     if gap.call:
         call = short(gap.call)
         if around:
@@ -80,13 +83,17 @@ def first_place(profile: RankProfile, *parts: str) -> str:
     gap = next((gap for gap in profile.gaps if gap.part in parts), None)
     if gap is None:
         return ""
-    count = len(profile.units)
-    place = joined(COMMA, (place_of(gap), behind(gap), host_of(gap)))
+    count, place = len(profile.units), place_in_words(gap)
     if count == 1:
         return Text("{place}: {time}", place, in_ms(gap.ns))
     return Text(
         "{place}: {time} per unit, in {units:,} of {count:,} units", place, in_ms(gap.ns / count), gap.units, count
     )
+
+
+def place_in_words(gap: FreeGap) -> str:
+    """Return where a gap lies and what the host did meanwhile, in words."""
+    return joined(COMMA, (place_of(gap), behind(gap), host_of(gap)))
 
 
 def begin_of(gap: FreeGap) -> str:

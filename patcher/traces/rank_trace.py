@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -51,7 +52,8 @@ class RankTrace:
     values of the inputs of its operators, in JSON. ``groups``,
     ``messages`` and ``transits`` map a task to the group of the collective that it is, to what that carries, and to
     how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing, ``lost`` counts what
-    could not be read, ``unknown`` has the types of tasks that no table knows. ``vendor_computing_ns`` is how long the
+    could not be read, ``unknown`` has the types of tasks that no table knows, ``unread`` counts the
+    events of each category that the reader does not know. ``vendor_computing_ns`` is how long the
     device computes by the vendor's analysis within the trace, None without one. ``doubts`` are the contradictions
     between the trace and the ``metadata`` that a probe wrote beside it.
     """
@@ -84,6 +86,7 @@ class RankTrace:
         self.cut = ""
         self.lost = 0
         self.unknown: set[str] = set()
+        self.unread = Counter[str]()
 
     def thread(self, process: object, thread: object) -> int:
         """Return the number of a host thread, which is new if not seen before. Raises Problem (TRACE) for too many."""

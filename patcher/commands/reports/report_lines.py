@@ -98,7 +98,7 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
     if profile.total_ns:
         yield from _parts(profile)
     else:
-        yield Text("  nothing ran on a device; median on the host {time}", in_ms(profile.host_median_ns))
+        yield Text("  no event of a known device; median on the host {time}", in_ms(profile.host_median_ns))
     yield from map(Detail, _units(profile))
     for check in profile.checks:
         if check.ok:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from patcher.traces import model
 from patcher.traces.analysis.gaps import GapSums
+from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.idle import idle_parts
 from patcher.traces.analysis.lanes import lanes
@@ -85,7 +86,7 @@ def attributed(trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequ
     profile = model.RankProfile(
         source=trace.source, form=trace.form, rank=trace.rank, device=trace.device, units=tuple(units.values()),
         kernels=kernels, operators=hosts.operators, modules=hosts.modules, metadata=trace.metadata, world=trace.world,
-        late_modules=hosts.late_modules,
+        late_modules=hosts.late_modules, host_steps=host_steps(trace, cuts, chosen, threads),
         settings=trace.settings, vendor=trace.vendor, marks=cuts.family, lanes=drawn,
         collectives=tuple(_collectives(trace, units, cuts)), prompt_share=prompt_share,
         gaps=gaps.gaps(units, {picture.number for picture in drawn}), rates=rated(shaped, trace.device),

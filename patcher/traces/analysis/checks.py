@@ -76,6 +76,7 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     yield _exposed_check(profile)
     yield _overlap_check(attribution.segments)
     yield from _computing_check(trace)
+    yield from _events_check(trace)
     if profile.facts or trace.doubts:
         yield _check("facts", joined(SEMICOLON, trace.doubts), Text("they agree with the trace"))
     if trace.unknown:
@@ -207,6 +208,21 @@ def _exposed_check(profile: RankProfile) -> Check:
     if not profile.vendor:
         fine = Text("exposed communication is not above communication: the vendor does not say")
     return Check("exposed", True, fine, ("communication",))
+
+
+def _events_check(trace: RankTrace) -> Iterator[Check]:
+    """Yield a failed check if the trace has events of categories that the reader does not know."""
+    if not trace.unread:
+        return
+    counts = ", ".join(f"{short(category)} ({count:,})" for category, count in trace.unread.most_common(3))
+    if len(trace.tasks):
+        evidence = Text("events of categories that rlpatch does not know are left out: {categories}", counts)
+        yield Check("events", False, evidence, ())
+        return
+    evidence = Text(
+        "all that a device may have done is in events of categories that rlpatch does not know: {categories}", counts
+    )
+    yield Check("events", False, evidence, EVERY)
 
 
 def _computing_check(trace: RankTrace) -> Iterator[Check]:

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
-from patcher.traces.analysis import collectives, copying, exposed, host_bound, priorities
+from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met, missing
-from patcher.traces.words import apart, cold_units, in_ms, listed, percent, short
+from patcher.traces.places import place_in_words
+from patcher.traces.words import apart, cold_units, in_ms, listed, percent
 
 SLOW = 1.3
 """A unit that takes so many times the median is an outlier."""
@@ -62,11 +63,11 @@ def _of(profile: str | None, evidence: str) -> str:
 def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses of one profile: of idle time, copies, pieces of collectives, outlier and computing."""
     yield from host_bound.diagnoses(profile)
+    yield from host_only.diagnoses(profile)
     yield from filter(
         None,
         (
             copying.finding(profile), collectives.unaligned(profile), _outlier(profile), _compute(profile),
-            _host_operators(profile),
         ),
     )  # fmt: skip
 
@@ -100,10 +101,14 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
 def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
     """Return by which part and kernels the slowest unit exceeds the usual one, in sentences; "" without a device."""
     if profile.on_host:
-        return ""
+        return host_only.excess(profile, slowest.number, usual.number)
     part = _longer_part(slowest, usual)
-    share = min((slowest.parts[part] - usual.parts[part]) / (slowest.device_ns - usual.device_ns), 1)
+    excess = slowest.parts[part] - usual.parts[part]
+    share = min(excess / (slowest.device_ns - usual.device_ns), 1)
     most = Text("{share} of the difference is {part}.", percent(share, 0), model.PARTS[part])
+    gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
+    if gap is not None and 2 * gap.unit_ns > excess:
+        most = sentences(most, Text("Most of that: {place}.", place_in_words(gap)))
     if slowest.kernels == usual.kernels:
         return most
     kernels = Text("It launched {count:,} kernels, the median unit {median:,}.", slowest.kernels, usual.kernels)
@@ -113,21 +118,6 @@ def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: mode
 def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
     """Return the part by which a unit exceeds another one most."""
     return max(model.PARTS, key=lambda part: slowest.parts[part] - usual.parts[part])
-
-
-def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose the operators that take most host time if nothing ran on a device; else, or without operators, None."""
-    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
-    if not profile.on_host or not calls:
-        return None
-    whole = sum(call.host_ns for call in calls) or 1
-    longest = ", ".join(f"{short(call.name)} ({percent(call.host_ns / whole, 0)})" for call in calls[:3])
-    spent = Text("{whole} of a unit are operators' own time, on all threads", in_ms(whole // len(profile.units)))
-    evidence = Text(
-        "Nothing ran on a device, so this is the host's time: {spent}. The longest: {longest}.", spent, longest
-    )
-    advice = Text("more threads (OMP_NUM_THREADS), cores of their own, fewer and larger operators, another precision")
-    return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source)
 
 
 def _compute(profile: model.RankProfile) -> model.Diagnosis | None:

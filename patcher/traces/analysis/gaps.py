@@ -80,7 +80,9 @@ class GapSums:
         if gap.ns < LATE_NS and not waits and self.holds.call_in(gap) is None:
             self._add_short(gap)
             return
-        held = self.holds.call_in(gap) if waits else self.holds.held_in(gap)
+        held = None
+        if gap.part != "free_latency_ns":  # then the host waits for the device, if for anything
+            held = self.holds.call_in(gap) if waits else self.holds.held_in(gap)
         self.places.append((gap, held))
         if len(self.places) > 2 * KEPT:
             longest = sorted(self.places, key=lambda place: -place[0].ns)
@@ -196,10 +198,10 @@ class GapSums:
         texts = self.trace.names.texts
         place, host, call, within = key
         (call, around), held = max(gap_sum.held.items(), key=lambda item: item[1], default=((call, host), 0))
-        if 2 * held >= gap_sum.ns:
-            host = around
-        else:
+        if 2 * held < gap_sum.ns:
             call, held = UNKNOWN, 0
+        elif place.part != "free_waiting_ns":
+            host = around
         (returned, _) = max(gap_sum.returned.items(), key=itemgetter(1), default=(UNKNOWN, 0))
         numbers = {"before": place.before, "after": place.after, "stream": place.stream, "call": call,
                    "returned_from": returned, "operator": host.operator, "module": host.module}  # fmt: skip

@@ -8,7 +8,7 @@ from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.holds import WAITS
-from patcher.traces.places import first_place
+from patcher.traces.places import begin_of, first_place, place_in_words
 from patcher.traces.words import in_ms, percent, short
 
 HOST_PARTS = ("free_host_late_ns", "free_latency_ns")
@@ -58,7 +58,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     longest = _largest(profile, *HOST_PARTS)
     if longest and 2 * longest.ns > profile.sum_ns(*HOST_PARTS):
         evidence = sentences(evidence, Text("Most of it is one place: {place}.", place))
-        advice = _about_place(longest)
+        advice = _about_place(profile, longest)
     else:
         evidence = sentences(evidence, _lateness(profile))
         if place:
@@ -68,8 +68,13 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     return model.Diagnosis("dispatch", "warning", evidence, saving, certainty, advice, profile.source)
 
 
-def _about_place(gap: model.FreeGap) -> str:
+def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
     """Return what to do about one place that takes most of the host-bound time."""
+    if gap.part == "free_latency_ns":
+        return Text(
+            "look at why {kernel} starts late after its launch: its first use, another process on the device, clocks",
+            short(gap.after),
+        )
     if gap.call and WAITS.search(gap.call):
         return Text(
             "{call} blocks the host while the device is empty: remove it, or launch more before it", short(gap.call)
@@ -79,6 +84,8 @@ def _about_place(gap: model.FreeGap) -> str:
             "look at what the host does in {name}: make it faster, or run it before or beside the step",
             short(gap.call or gap.operator),
         )
+    if profile.setting("stacks").lower() in ("1", "true"):
+        return Text("several functions share that place: look at it in a viewer, {begin}", begin_of(gap))
     return Text("nothing recorded covers that place: {command} also records the frames of Python", _STACKS)
 
 
@@ -132,21 +139,29 @@ def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
 
 
 def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diagnosis:
-    """Diagnose the time before the first kernel: a note where the host waits from the start, for work before it."""
-    before = Text("{time} lie before the first kernel of the first unit. They are no part of a unit.", in_ms(lead_in))
+    """Diagnose the time before the first kernel.
+
+    A note if the host waits there for work of before, or if other units show that it does not come back with each.
+    """
+    evidence: Text | str = Text(
+        "{time} lie before the first kernel of the first unit. They are no part of a unit.", in_ms(lead_in)
+    )
     longest = _largest(profile, model.LEAD_IN)
-    place = longest and first_place(profile, model.LEAD_IN)
-    evidence = sentences(before, Text("Most of it: {place}.", place)) if place else before
     certainty = Text("upper bound; what ran before the recording is not in it")
     if longest and longest.call and WAITS.search(longest.call):
         waits = Text(
-            "The host waits in {call} from the start, for work that was launched before the recording.",
+            "For {share} of that the host waits in {call}, presumably for work that was launched before the recording.",
+            percent(longest.call_ns / lead_in, 0),
             short(longest.call),
         )
-        return model.Diagnosis("lead-in", "note", sentences(before, waits), None, certainty, "", profile.source)
-    advice = _about_place(longest) if longest else Text("look at what the host does there")
-    saving = lead_in // len(profile.units)
-    return model.Diagnosis("lead-in", "warning", evidence, saving, certainty, advice, profile.source)
+        return model.Diagnosis("lead-in", "note", sentences(evidence, waits), None, certainty, "", profile.source)
+    if longest:
+        place = Text("The longest place: {place}, {time}.", place_in_words(longest), in_ms(longest.ns))
+        evidence = sentences(evidence, place)
+    if len(profile.units) > 1:
+        return model.Diagnosis("lead-in", "note", evidence, None, certainty, "", profile.source)
+    advice = _about_place(profile, longest) if longest else Text("look at what the host does there")
+    return model.Diagnosis("lead-in", "warning", evidence, lead_in, certainty, advice, profile.source)
 
 
 def _largest(profile: model.RankProfile, *parts: str) -> model.FreeGap | None:

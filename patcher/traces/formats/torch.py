@@ -29,7 +29,7 @@ MOST_SHAPES, LONGEST = 20_000, 2000
 """Operators with shapes of their own that are told apart, and bytes of such shapes: what is beyond goes by its name."""
 
 Append = Callable[[int], None]
-_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE, _FRAME = range(10)
+_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE, _FRAME, _UNREAD = range(11)
 _CATEGORIES = {
     "cpu_op": _OPERATOR,
     "operator": _OPERATOR,
@@ -43,6 +43,15 @@ _CATEGORIES = {
     "python_function": _MODULE,
     "runtime": _LAUNCH,
 }
+_LEFT_OUT = frozenset(
+    (
+        "", "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "forward_backward", "trace", "overhead",
+        "gpu_user_annotation", "cpu_instant_event", "cuda_sync", "cuda_event", "collective_comm",
+        "external_correlation", "cuda_profiler_range", "gpu_pm_counter", "mtia_counters", "python_function",
+    )
+)  # fmt: skip
+"""Categories of kineto (``libkineto/src/ActivityType.cpp``) of which a report needs nothing."""
+
 _LAUNCHES = re.compile(r"launch|memcpy|memset|prefetch|graph|enqueue|exec", re.IGNORECASE)
 _CAPTURES = re.compile(r"Stream(Begin|End)Capture")
 _COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
@@ -111,6 +120,7 @@ class _Reader:
             _BUILT_IN: self._add_built_in,
             _CAPTURE: self._add_capture,
             _FRAME: self._add_frame,
+            _UNREAD: self._add_unread,
         }
 
     def take(self, events: Iterator[Event]) -> None:
@@ -228,6 +238,9 @@ class _Reader:
             name = self.names[_OBJECT.sub("", event.name[:1000]).strip("<>")]
             thread.rank.trace.functions.setdefault(thread.number, RangeColumns()).add(*times(event), name)
 
+    def _add_unread(self, event: Event) -> None:
+        self._rank(event.pid).trace.unread[event.cat] += 1
+
     def _add_kernel(self, event: Event) -> None:
         args = event.args or _NO_ARGS
         self._add_task(event, COMMUNICATION if is_collective(event.name) else COMPUTE)
@@ -281,6 +294,8 @@ class _Reader:
             trace.rank = numbers.get(label) if label else own_rank
             trace.world = world
             trace.device = _device(header, next(iter(rank.devices), None))
+            if trace.device == CPU and trace.unread:
+                trace.device = Text("unknown device")
             trace.tasks.link(rank.launches, trace.tasks.key)
             yield trace
 
@@ -303,7 +318,7 @@ def _category(text: str, name: str) -> int:
         return _CAPTURE if _CAPTURES.search(name) else _CALL
     if category == _MODULE and not name.startswith(NN_MODULE):
         return _BUILT_IN if name.startswith("<built-in ") else _FRAME
-    return category
+    return _UNREAD if category == UNKNOWN and text.lower() not in _LEFT_OUT else category
 
 
 def _device(header: Mapping[str, Any], number: object) -> str:
