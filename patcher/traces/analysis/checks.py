@@ -21,12 +21,17 @@ LINKED, ALONE, FEW, MANY, EARLY, LONGER, APART = 0.95, 0.90, 0.5, 2.0, 0.01, 2.0
 """Limits of the checks: kernels with a launch, one task in its unit, kernels of a unit to the median, early kernels,
 a unit's time on the host to that on the device, and the computing time to the vendor's."""
 
-HOST = ("dispatch", "launch-blocked", "waiting")
+HOST = {
+    "dispatch": ("free_host_late_ns", "free_latency_ns"),
+    "launch-blocked": ("free_blocked_ns",),
+    "waiting": ("free_waiting_ns",),
+}
 _COMMUNICATION = ("communication", "collective-idle", "collective-outlier", "pipeline-bubble", "slow-rank")
 DEVICE = (*_COMMUNICATION, "copies", "compute", "waiting")
 EVERY = ("dispatch", "launch-blocked", "outlier", "lead-in", *DEVICE)
 ON_DEVICE = tuple(name for name in EVERY if name != "outlier")
-"""The diagnoses that rest on the host's times, on a device's, all that a check withdraws, and of it what needs one."""
+"""The diagnoses that rest on the host's times, with their parts of a unit, those on a device's, all that a check
+withdraws, and of it what needs one."""
 
 
 def checked(trace: RankTrace, attribution: Attribution) -> RankProfile:
@@ -43,7 +48,7 @@ def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | 
     if len(chosen) < len(profile.units):
         chosen_profile = dataclasses.replace(chosen_profile, kernels=(), kernel_uses=())
     unknown = Text("the tables hold no launch, and their Free counts copies: why the device was free is unknown")
-    checks = [Check("launches", False, unknown, HOST), _exposed_check(chosen_profile)]
+    checks = [Check("launches", False, unknown, tuple(HOST)), _exposed_check(chosen_profile)]
     if chosen_profile.facts or doubts:
         checks.append(_check("facts", joined(SEMICOLON, doubts), Text("they agree with the trace")))
     return dataclasses.replace(chosen_profile, checks=tuple(checks))
@@ -118,7 +123,7 @@ def _launches_check(launches: Launches) -> Check:
     share = launches.linked / launches.tasks if launches.tasks else 1.0
     evidence = Text("{share} of {tasks:,} kernels and copies have a launch", percent(share), launches.tasks)
     return Check(
-        "launches", share >= LINKED, evidence if launches.tasks else Text("there is no kernel and no copy"), HOST
+        "launches", share >= LINKED, evidence if launches.tasks else Text("there is no kernel and no copy"), tuple(HOST)
     )
 
 
@@ -126,12 +131,15 @@ def _clock_check(attribution: Attribution) -> Check:
     """Check that few kernels begin over 10 µs before their launch, or that the clock skew moves little time.
 
     Fails if at least 1 % of the tasks begin early, and their mean lead times the number of tasks is at least 5 % of the
-    units' time. Some µs are normal on NPUs.
+    units' time. Some µs are normal on NPUs. It withdraws what takes less than twice the time that may be moved.
     """
     tasks, _, early, lead = attribution.launches
     if not early:
         return Check(
-            "clocks", True, Text("no kernel begins more than {limit} µs before its launch", EARLY_NS // 1000), HOST
+            "clocks",
+            True,
+            Text("no kernel begins more than {limit} µs before its launch", EARLY_NS // 1000),
+            tuple(HOST),
         )
     moved = lead / early * tasks / max(attribution.profile.total_ns, 1)
     evidence = Text(
@@ -144,7 +152,8 @@ def _clock_check(attribution: Attribution) -> Check:
         lead / early / 1000,
         percent(min(moved, 1)),
     )
-    return Check("clocks", early < EARLY * tasks or moved < NOTABLE / 2, evidence, HOST)
+    withdraws = tuple(name for name, parts in HOST.items() if attribution.profile.share(*parts) < 2 * moved)
+    return Check("clocks", early < EARLY * tasks or moved < NOTABLE / 2, evidence, withdraws)
 
 
 def _alone_check(attribution: Attribution) -> Check:

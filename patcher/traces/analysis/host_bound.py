@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
-from patcher.traces.analysis.checks import NOTABLE
+from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.analysis.holds import WAITS
 from patcher.traces.places import begin_of, first_place, place_in_words
 from patcher.traces.words import in_ms, percent, short
 
-HOST_PARTS = ("free_host_late_ns", "free_latency_ns")
+HOST_PARTS = HOST["dispatch"]
 """The parts of a unit that a host which launches earlier would hide."""
 
 _NAMED = 2  # modules or operators that a sentence names

@@ -72,4 +72,4 @@ def idle_parts(begin: int, end: int, launched: int, blocked: Mapping[int, int]) 
     call = min(max(launched, begin), end)
     held = min(max(blocked.get(launched, 0), call), end)
     late, within, after = call - begin, held - call, end - held
-    return (late, 0, within, after, 0) if launched <= begin else (late, after, within, 0, 0)
+    return (late, 0, within, after, 0) if launched < begin else (late, after, within, 0, 0)

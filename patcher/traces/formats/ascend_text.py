@@ -1,15 +1,16 @@
 """The export of torch_npu.profiler as text: ``trace_view.json`` and the tables beside it.
 
 Its rows are distinguished by their arguments, for the names of their processes may stand behind them. A task of the
-device carries the ``connection_id`` of the call of CANN that launched it; the flow ``async_npu`` leads to the operator
-of the framework that called for it, which with the task queue lies earlier, on another thread.
+device carries the ``connection_id`` of the call of CANN that launched it; where no call has it, the flow
+``HostToDevice`` says when that was. The flow ``async_npu`` leads to the operator of the framework that called for it,
+which with the task queue lies earlier, on another thread.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from patcher.progress import Progress, ignore
@@ -46,6 +47,29 @@ class TextTrace(RankTrace):
         return self.table.uses(units.values() if families == {NUMBERED} else None)
 
 
+class _Flows:
+    """Flows of one kind from the host to the device: where each begins, and the time at which it ends."""
+
+    def __init__(self) -> None:
+        self.begins = HostCalls()
+        self.ends, self.ids = array("q"), array("q")
+
+    def add(self, event: Event, flow: int, thread: Callable[[Event], int]) -> None:
+        """Add the begin or the end of a flow; ``thread`` returns the number of the thread of an event."""
+        if event.ph == "s":
+            self.begins.add(flow, nanoseconds(event.ts), thread(event))
+        elif event.ph == "f":
+            self.ends.append(nanoseconds(event.ts))
+            self.ids.append(flow)
+
+    def by_end(self) -> HostCalls:
+        """Return the begins of the flows, keyed by the time at which the flow ends: the begin of a task."""
+        calls = HostCalls()
+        for place, time, thread in self.begins.earliest(self.ids):
+            calls.add(self.ends[place], time, thread)
+        return calls
+
+
 class _Reader:
     """Reader that fills a trace block by block; links wait in columns until all tasks are read."""
 
@@ -58,8 +82,7 @@ class _Reader:
         self.transits = ascend.transits(file.parent)
         self.calls = HostCalls()  # of CANN, with threads numbered as in ``cann_threads``
         self.long: dict[int, RangeColumns] = {}  # the long ones, likewise
-        self.operators = HostCalls()  # where a flow begins on the host
-        self.begins, self.flows = array("q"), array("q")  # where it ends on the device
+        self.enqueued, self.handed = _Flows(), _Flows()  # from operators, and from CANN
         self.ids, self.cann_threads = StringTable(), StringTable()
         self.devices: set[object] = set()
 
@@ -83,12 +106,9 @@ class _Reader:
                     begin, end = times(event)
                     trace.vendor_computing_ns = (trace.vendor_computing_ns or 0) + end - begin
             elif event.cat == "async_npu":
-                time, flow = nanoseconds(event.ts), self._id(event.id)
-                if event.ph == "s":
-                    self.operators.add(flow, time, trace.thread(event.pid, event.tid))
-                elif event.ph == "f":
-                    self.begins.append(time)
-                    self.flows.append(flow)
+                self.enqueued.add(event, self._id(event.id), lambda event: trace.thread(event.pid, event.tid))
+            elif event.cat == "HostToDevice":
+                self.handed.add(event, self._id(event.id), lambda event: self.cann_threads[str(event.tid)])
 
     def _add_other(self, event: Event, args: Args) -> None:
         """Add a task of the device, a call of CANN, a collective, or a range of mstx, by the event's arguments."""
@@ -135,14 +155,17 @@ class _Reader:
         trace.cut, trace.lost = self.source.cut, self.source.lost
         numbers = {str(tid): number for (_, tid), number in trace.threads.items()}
         callers = [numbers.get(tid, UNKNOWN) for tid in self.cann_threads.texts]
-        self.calls.thread = array("i", map(callers.__getitem__, self.calls.thread))
+        for calls in (self.calls, self.handed.begins):
+            calls.thread = array("i", map(callers.__getitem__, calls.thread))
         for thread, ranges in self.long.items():
             trace.calls.setdefault(callers[thread], RangeColumns()).extend(ranges)
         tasks.link(self.calls, tasks.key)
-        flows = HostCalls()  # by the begin of the task at which they end
-        for place, time, thread in self.operators.earliest(self.flows):
-            flows.add(self.begins[place], time, thread)
-        tasks.link(flows, tasks.begin)
+        without = (
+            begin if launched == UNKNOWN else UNKNOWN
+            for begin, launched in zip(tasks.begin, tasks.launched, strict=True)
+        )
+        tasks.link(self.handed.by_end(), array("q", without))
+        tasks.link(self.enqueued.by_end(), tasks.begin)
         return trace
 
 

@@ -119,7 +119,7 @@ def _part(run: Run, now: int) -> str:
         return "free_unknown_ns"
     if now < following.launch:
         return "free_host_late_ns"
-    busy_at_launch = max((task.end for task in run.tasks if task.begin <= now), default=-1) >= following.launch
+    busy_at_launch = max((task.end for task in run.tasks if task.begin <= now), default=-1) > following.launch
     return "free_waiting_ns" if busy_at_launch else "free_latency_ns"
 
 

@@ -361,9 +361,10 @@ def viewed(place: Path, kernels: int, *, computing: int) -> Path:
         rows.append(
             {"ph": "X", "name": f"aclnnMm_{number}", "pid": 2, "tid": 3, "ts": begin, "dur": 100.0, "args": args}
         )
-        flow = {"cat": "async_npu", "name": "torch_to_npu", "id": number}
-        rows.append({"ph": "s", "pid": 1, "tid": 1, "ts": f"{200 * number + 50}.000", **flow})
-        rows.append({"ph": "f", "pid": 2, "tid": 3, "ts": begin, **flow})
+        for pid, cat, before in ((1, "async_npu", 90), (4, "HostToDevice", 10)):
+            flow = {"cat": cat, "name": "flow", "id": str(number)}
+            rows.append({"ph": "s", "pid": pid, "tid": pid, "ts": f"{200 * number + 100 - before}.000", **flow})
+            rows.append({"ph": "f", "pid": 2, "tid": 3, "ts": begin, **flow})
     rows += [{"ph": "X", "name": "Computing", "pid": 9, "tid": 0, "ts": "0.0", "dur": 100.0} for _ in range(computing)]
     place.write_text(json.dumps(rows))
     return place
@@ -376,7 +377,8 @@ def test_a_folder_with_nothing_but_a_view_is_a_trace(tmp_path: Path, name: str, 
     found = read(tmp_path)
     profile = analysis.checked(found, analysis.attributed(found))
     assert (profile.form, [unit.kernels for unit in profile.units]) == ("ascend-text", [9])
-    assert profile.units[0].compute_ns == 9 * 100_000
+    (unit,) = profile.units
+    assert (unit.compute_ns, unit.free_host_late_ns, unit.free_latency_ns) == (9 * 100_000, 8 * 90_000, 8 * 10_000)
     assert {kernel.name for kernel in profile.kernels} == {f"aclnnMm_{number}" for number in range(9)}
     assert [check.id for check in profile.failed if check.id == "computing"] == ([] if agrees else ["computing"])
     assert bool(analysis.reported([profile]).findings) == agrees
