@@ -165,6 +165,9 @@ _GENERIC = re.compile(r"[AB]?(?:Unary|Binary)Functor|gpu_(?:index_)?kernel\w*")
 """Functors around the one that tells kernels apart: taken only where no other is there."""
 
 _QUALIFIERS = re.compile(r"(?:\w+::)+(?=\w+::)|(?:native|c10|std|detail|binary_internal|cutlass|flash|cute)::")
+_CPP = re.compile(r"void |[\w:]+<.*>|(?:\w+::)+\w+\(")
+"""Names of functions of C++; a range of Python, as ``enumerate(DataLoader)#…``, is none."""
+
 _ROOM = 36
 
 
@@ -176,7 +179,7 @@ def kernel_label(name: str) -> str:
     """
     text = name[:_LONGEST].replace("(anonymous namespace)::", "")
     function = function_of(text)
-    if function == text or not function or text.startswith("_Z"):
+    if not _CPP.match(text) or function == text or not function:
         return name
     label = "::".join(function.split("::")[-2:]).removeprefix("native::")
     template = text[text.index(function) + len(function) :]

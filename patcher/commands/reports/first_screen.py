@@ -68,13 +68,16 @@ def first_screen(report: model.TraceReport, again: str = "") -> Iterator[str]:
     """
     focus = focus_of(report)
     first = _leading(report)
-    yield from _withdrawn(report.verdict)
+    yield from _withdrawn(report)
     yield from wrapped(_title(report, focus, first), "", "  ")
     yield from _labelled(_about(report, focus))
     names = len(report.captures) > 1
-    for profile in _shown(report, focus, first):
-        yield from _labelled(_breakdown(profile, profile.label if names else ""))
-    yield from _labelled(_families(focus), _idle(focus), _to_do(first), _not_worth(focus, first), _sure(focus, first))
+    shown = _shown(report, focus, first)
+    for profile in shown:
+        yield from _labelled(_breakdown(profile, profile.label if names else "", _MOST if len(shown) == 1 else _FEW))
+    at_one_place = first is not None and first.headline and first.id != "slow-rank"
+    yield from _labelled(_families(focus), "" if at_one_place else _idle(focus), _to_do(first))
+    yield from _labelled(_not_worth(focus, first), _sure(focus, first))
     yield from _labelled(_next(report, focus, again))
 
 
@@ -101,14 +104,17 @@ def _labelled(*lines: str) -> Iterator[str]:
         yield from wrapped(line, "  ", "    ")
 
 
-def _withdrawn(verdict: model.Verdict) -> Iterator[str]:
-    """Yield one line on failed checks; what they withdraw is a detail."""
-    if verdict.withdrawn:
-        first, *more = verdict.withdrawn
-        line = Text("warning: {check}", first)
-        if more:
-            line = Text("warning: {check}, and {count} more failed checks", first, len(more))
-        yield from wrapped(line)
+def _withdrawn(report: model.TraceReport) -> Iterator[str]:
+    """Yield the first failed checks; what they withdraw is a detail."""
+    failed = (check for profile in report.captures for check in profile.failed) if report.verdict.withdrawn else ()
+    evidence = list(dict.fromkeys(check.evidence for check in failed))
+    shown = evidence[: _FEW if _leading(report) is None else 2]
+    for at, text in enumerate(shown):
+        more = len(evidence) - len(shown) if at == len(shown) - 1 else 0
+        line = Text("warning: {check}", text)
+        yield from wrapped(
+            Text("warning: {check} (failed checks beside it: {count})", text, more) if more > 0 else line
+        )
 
 
 def _title(report: model.TraceReport, focus: model.RankProfile, first: model.Diagnosis | None) -> str:
@@ -195,13 +201,14 @@ def _shown(
     return list({profile.source: profile for profile in (focus, *waiting)}.values())
 
 
-def _breakdown(profile: model.RankProfile, name: str) -> str:
-    """Return the parts of a unit from 1 % on, in order of their share."""
+def _breakdown(profile: model.RankProfile, name: str, most: int) -> str:
+    """Return the ``most`` largest parts of a unit from 1 % on, in order of their share."""
     if not profile.total_ns:
         return Text("nothing ran on a device; median on the host {time}", in_ms(profile.host_median_ns))
-    shares = sorted(((profile.share(part), label) for part, label in model.PARTS.items()), key=lambda pair: -pair[0])
+    labels = {**model.PARTS, **model.FREE}
+    shares = sorted(((profile.share(part), labels[part]) for part in model.PARTS), key=lambda pair: -pair[0])
     parts = joined(
-        COMMA, (Text("{label} {share}", label, percent(share)) for share, label in shares if share >= NOTABLE)
+        COMMA, (Text("{label} {share}", label, percent(share)) for share, label in shares[:most] if share >= NOTABLE)
     )
     line = Text("time: {parts}", parts)
     if name:
@@ -216,7 +223,7 @@ def _families(profile: model.RankProfile) -> str:
     """Return the largest families of kernels with their shares of the kernel time."""
     kernels = {name: ns for name, ns in profile.families.items() if name not in (HOST_BOUND, OUTSIDE_FORWARD)}
     whole = sum(kernels.values())
-    if not whole:
+    if not whole or not (profile.computing_ns or not profile.share("compute_ns")):  # tables need not have all kernels
         return ""
     largest = [(name, ns) for name, ns in kernels.items() if ns >= NOTABLE * whole][:_MOST]
     return Text(
@@ -227,7 +234,7 @@ def _families(profile: model.RankProfile) -> str:
 
 def _idle(profile: model.RankProfile) -> str:
     """Return the place with the most idle time, from 1 % on."""
-    gap = next(iter(profile.gaps), None)
+    gap = next((gap for gap in profile.gaps if gap.part != model.LEAD_IN), None)
     if gap is None or gap.ns < NOTABLE * profile.total_ns:
         return ""
     place = joined(COMMA, (place_of(gap), host_of(gap)))

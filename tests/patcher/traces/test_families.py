@@ -146,6 +146,7 @@ NATIVE = "at::native::"
             "cutlass::device_kernel<fp8_ptp128c::GemmKernel>",
         ),
         ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"), ("MatMulV3", "MatMulV3"), ("", ""),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
         ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16b", "_ZN5aiter24add_rmsnorm_quant_kernelIDF16b"),
     ],
 )  # fmt: skip
