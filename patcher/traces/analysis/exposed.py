@@ -11,7 +11,7 @@ from patcher.traces import model
 from patcher.traces.analysis import collectives
 from patcher.traces.analysis.pipelines import (
     UNEQUAL,
-    Stage,
+    PipelineStage,
     between_two,
     excess,
     excess_words,
@@ -195,7 +195,7 @@ def _bubble(profile: model.RankProfile, meetings: Meetings) -> Said:
     return Said(evidence, advice, certainty, slowest.name, headline)
 
 
-def _stages(meetings: Meetings) -> tuple[Stage | None, Stage | None]:
+def _stages(meetings: Meetings) -> tuple[PipelineStage | None, PipelineStage | None]:
     """Return the stages that take longest and shortest without the bubble; None twice if they are about equal."""
     pipeline = meetings.pipeline
     times = {
@@ -259,7 +259,7 @@ def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], 
         evidence = sentences(evidence, start)
         certainty = Text("{certainty}; unknown how much is the start of the profilers: record several units", certainty)
     advice = Text("look at what {last} does before: its load, its host, its cores", last)
-    blamed = [one for one in profiles if one.source == slow.source]
+    blamed = [candidate for candidate in profiles if candidate.source == slow.source]
     more = excess(blamed, others) if blamed and others else None
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:
         evidence = sentences(

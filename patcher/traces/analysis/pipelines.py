@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from patcher.messages import Text
@@ -30,7 +30,7 @@ class Excess(NamedTuple):
     ns: int
 
 
-class Stage(NamedTuple):
+class PipelineStage(NamedTuple):
     """One stage of a pipeline: its number from 0, and its profiles."""
 
     number: int
@@ -60,11 +60,25 @@ def per_unit(profile: RankProfile, *parts: str) -> int:
     return profile.sum_ns(*parts) // (len(profile.units) or 1)
 
 
-def stages(profiles: Sequence[RankProfile]) -> tuple[Stage, ...]:
+def stages(profiles: Sequence[RankProfile]) -> tuple[PipelineStage, ...]:
     """Return the stages of a pipeline, in order; empty if the groups of its sends and receives don't tell them.
 
     Ranks that send in one group are one pipeline, and the n-th of them is stage n, as Megatron and torch number ranks.
     """
+    pipelines = _pipelines(profiles)
+    lengths = {len(pipeline) for pipeline in pipelines}
+    if len(lengths) != 1 or lengths == {1} or sum(map(len, pipelines)) != len(profiles):
+        return ()
+    if any(profile.rank is None for profile in profiles):
+        return ()
+    columns = ([profile for profile in _by_rank(profiles) if profile.source in pipeline] for pipeline in pipelines)
+    return tuple(
+        PipelineStage(number, tuple(_by_rank(ranks))) for number, ranks in enumerate(zip(*columns, strict=True))
+    )
+
+
+def _pipelines(profiles: Sequence[RankProfile]) -> list[set[str]]:
+    """Return sets of sources: profiles that send in one group, or in groups with a common profile, are together."""
     linked: dict[str, set[str]] = defaultdict(set)
     for profile in profiles:
         for collective in profile.collectives:
@@ -74,19 +88,14 @@ def stages(profiles: Sequence[RankProfile]) -> tuple[Stage, ...]:
     for members in linked.values():
         touching = [pipeline for pipeline in pipelines if pipeline & members]
         pipelines = [pipeline for pipeline in pipelines if pipeline not in touching] + [members.union(*touching)]
-    lengths = {len(pipeline) for pipeline in pipelines}
-    known = all(profile.rank is not None for profile in profiles)
-    if len(lengths) != 1 or lengths == {1} or not known or sum(map(len, pipelines)) != len(profiles):
-        return ()
-    ordered = sorted(profiles, key=lambda profile: profile.rank or 0)
-    columns = ([profile for profile in ordered if profile.source in pipeline] for pipeline in pipelines)
-    return tuple(
-        Stage(number, tuple(sorted(ranks, key=lambda profile: profile.rank or 0)))
-        for number, ranks in enumerate(zip(*columns, strict=True))
-    )
+    return pipelines
 
 
-def stage_of(pipeline: Sequence[Stage]) -> Mapping[str, int]:
+def _by_rank(profiles: Iterable[RankProfile]) -> list[RankProfile]:
+    return sorted(profiles, key=lambda profile: profile.rank or 0)
+
+
+def stage_of(pipeline: Sequence[PipelineStage]) -> Mapping[str, int]:
     """Return the source of a profile → the number of its stage."""
     return {profile.source: stage.number for stage in pipeline for profile in stage.profiles}
 

@@ -59,21 +59,24 @@ def ordered(
     Ranks that meet have one time: findings are those of a single rank, and of a straggler beside what the others wait.
     The heaviest warning becomes a problem.
     """
-    about_communication = [diagnosis for diagnosis in diagnoses if diagnosis.id in exposed.IDS]
-    remaining = [diagnosis for diagnosis in diagnoses if diagnosis.id not in exposed.IDS]
-    communication = max(about_communication, key=_exposed_and_waiting, default=None)
+    communication = max(_about_communication(diagnoses), key=_exposed_and_waiting, default=None)
     slow = exposed.straggler(meetings) if communication is not None and communication.id == "slow-rank" else None
+    remaining = [diagnosis for diagnosis in diagnoses if diagnosis.id not in exposed.IDS]
     if slow is not None:
         remaining = [_same(diagnosis, profiles, slow.source) for diagnosis in _of_source(remaining, slow.source)]
-    elif meetings.ranks or meetings.pipeline:
-        heaviest = max(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0, default=None)
-        source = heaviest.source if heaviest else ""
+    elif diagnoses and (meetings.ranks or meetings.pipeline):
+        source = max(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0).source
         remaining = _of_source(remaining, source)
-        communication = next((diagnosis for diagnosis in about_communication if diagnosis.source == source), None)
+        communication = next(iter(_of_source(_about_communication(diagnoses), source)), None)
     by_source = {profile.source: profile for profile in profiles}
     chosen = [*([communication] if communication else []), *_worst(remaining)]
     chosen = [_at_one_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in chosen]
     return _by_severity([_same_part(diagnosis, chosen) for diagnosis in chosen])
+
+
+def _about_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
+    """Return the diagnoses of exposed communication, one of each profile that has some."""
+    return [diagnosis for diagnosis in diagnoses if diagnosis.id in exposed.IDS]
 
 
 def _same_part(diagnosis: model.Diagnosis, chosen: Sequence[model.Diagnosis]) -> model.Diagnosis:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from patcher.messages import Text
-from patcher.traces.analysis.pipelines import Stage, between_two, stage_of, stages
+from patcher.traces.analysis.pipelines import PipelineStage, between_two, stage_of, stages
 from patcher.traces.model import Collective, Rank, RankProfile
 
 Key = tuple[str, int, str, int]
@@ -28,7 +28,7 @@ class Meetings(NamedTuple):
     exact: bool
     waits: Mapping[Key, int]
     across: frozenset[Key]
-    pipeline: tuple[Stage, ...]
+    pipeline: tuple[PipelineStage, ...]
 
 
 class _Meeting(NamedTuple):
@@ -49,24 +49,36 @@ def met(profiles: Sequence[RankProfile]) -> Meetings:
 
     The n-th collective of each group and unit is one meeting of all its ranks, but for sends and receives. All end
     together, so a rank waited by as much as its collective took longer than the shortest one. A unit in which the ranks
-    differ in the collectives of a group is left out. The first meeting of the first of several units counts at most as
-    much as that of another unit: in it lies the skew of the profilers' start.
+    differ in the collectives of a group is left out.
     """
     together = _together(profiles)
     pipeline = stages(profiles)
     stage = stage_of(pipeline)
-    meetings = list(_meetings(together, profiles))
-    usual = _usual_first(meetings, profiles)
     waits: dict[Key, int] = {}
     across: set[Key] = set()
+    within: list[_Meeting] = []
+    for meeting in _meetings(together, profiles):
+        keys = {source: (source, *_place(collective)) for source, collective in meeting.members.items()}
+        waits.update((keys[source], ns) for source, ns in meeting.waits.items())
+        if len({stage.get(source) for source in keys}) > 1:
+            across.update(keys.values())
+        else:
+            within.append(meeting)
+    exact = all(group for (_, group), members in together.items() if _alike(members))
+    ranks = _summed(within, profiles) if within else ()
+    return Meetings(ranks, exact, waits, frozenset(across), pipeline)
+
+
+def _summed(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) -> tuple[Rank, ...]:
+    """Return the sums of each rank over meetings.
+
+    The first meeting of the first of several units counts at most as much as that of another unit: in it lies the skew
+    of the profilers' start.
+    """
+    usual = _usual_first(meetings, profiles)
     sums = count, waited, awaited, last, at_first = tuple(Counter[str]() for _ in range(5))
     for meeting in meetings:
         more = meeting.waits
-        keys = {source: (source, *_place(collective)) for source, collective in meeting.members.items()}
-        waits.update((keys[source], ns) for source, ns in more.items())
-        if len({stage.get(source) for source in more}) > 1:
-            across.update(keys.values())
-            continue
         starts = meeting.first and any(_starts(profiles, source, meeting.members[source]) for source in more)
         if starts and usual:
             more = {source: min(ns, usual.get(source, ns)) for source, ns in more.items()}
@@ -77,9 +89,6 @@ def met(profiles: Sequence[RankProfile]) -> Meetings:
             last[came_last[0]] += 1
             awaited[came_last[0]] += sum(more.values())
             at_first[came_last[0]] += sum(more.values()) if starts else 0
-    exact = all(group for (_, group), members in together.items() if _alike(members))
-    if not count:
-        return Meetings((), exact, waits, frozenset(across), pipeline)
     rows = (
         Rank(
             profile.rank,
@@ -90,8 +99,7 @@ def met(profiles: Sequence[RankProfile]) -> Meetings:
         )
         for profile in profiles
     )
-    ordered = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.source))
-    return Meetings(tuple(ordered), exact, waits, frozenset(across), pipeline)
+    return tuple(sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.source)))
 
 
 def _place(collective: Collective) -> tuple[int, str, int]:
