@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcher.messages import COMMA, Text, joined
 from patcher.traces.model import FREE, LEAD_IN, PARTS, FreeGap, RankProfile
-from patcher.traces.words import apart, duration, in_ms, percent, short
+from patcher.traces.words import apart, duration, host_name, in_ms, percent, short
 
 _SHORT = {
     "free_host_late_ns": Text("between kernels launched one by one"),
@@ -55,15 +55,15 @@ def reason_of(gap: FreeGap) -> str:
 
 def host_of(gap: FreeGap) -> str:
     """Return what covers most of a gap on the host, else what launched the next task, in words; "" if unknown."""
-    operator, module = (short(name) for name in (gap.operator, gap.module))
+    operator, module = (host_name(name) for name in (gap.operator, gap.module))
     around = operator or module
     if operator and module:
         around = Text("{operator} in {module}", operator, module)
     if gap.part == "free_waiting_ns":
         launched = around and Text("launched by {around}", around)
-        return joined(COMMA, (launched, gap.call and Text("meanwhile the host was in {call}", short(gap.call))))
+        return joined(COMMA, (launched, gap.call and Text("meanwhile the host was in {call}", host_name(gap.call))))
     if gap.call:
-        call = short(gap.call)
+        call = host_name(gap.call)
         if around:
             call = Text("{call} ({around})", call, around)
         return Text("the host was in {call} for {share} of it", call, percent(gap.call_ns / gap.ns, 0))
@@ -74,7 +74,7 @@ def host_of(gap: FreeGap) -> str:
         return launched
     nothing: str = Text("no operator, call or frame that was recorded covers half of it")
     if gap.returned_from:
-        nothing = Text("after the host returned from {call} {nothing}", short(gap.returned_from), nothing)
+        nothing = Text("after the host returned from {call} {nothing}", host_name(gap.returned_from), nothing)
     return joined(COMMA, (nothing, launched))
 
 

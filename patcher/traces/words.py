@@ -10,6 +10,7 @@ from patcher.traces.families import kernel_label
 
 _LISTED = 6  # units by name
 _ROOM = 40  # characters of a name in a line
+_HOST_ROOM = 60  # characters of a name of the host: a file and a function
 _NAME = 300  # characters of a name: a template's instance can have thousands
 
 
@@ -148,3 +149,8 @@ def joined_replays(count: int, complete: int, why: Sequence[str]) -> str:
         count,
     )
     return Text("{replays}; not joined: {why}", text, joined(SEMICOLON, why)) if why else text
+
+
+def host_name(name: str) -> str:
+    """Return the name of a call, frame, range, operator or module, cut to 60 characters in its middle."""
+    return "".join(character if character.isprintable() else "?" for character in cut(name, _HOST_ROOM))

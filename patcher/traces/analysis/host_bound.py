@@ -9,7 +9,7 @@ from patcher.traces import model
 from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.analysis.holds import WAITS
 from patcher.traces.places import begin_of, first_place, place_in_words
-from patcher.traces.words import in_ms, percent, short
+from patcher.traces.words import host_name, in_ms, percent
 
 HOST_PARTS = HOST["dispatch"]
 """The parts of a unit that a host which launches earlier would hide."""
@@ -73,16 +73,16 @@ def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
     if gap.part == "free_latency_ns":
         return Text(
             "look at why {kernel} starts late after its launch: its first use, another process on the device, clocks",
-            short(gap.after),
+            host_name(gap.after),
         )
     if gap.call and WAITS.search(gap.call):
         return Text(
-            "{call} blocks the host while the device is empty: remove it, or launch more before it", short(gap.call)
+            "{call} blocks the host while the device is empty: remove it, or launch more before it", host_name(gap.call)
         )
     if gap.call or gap.within:
         return Text(
             "look at what the host does in {name}: make it faster, or run it before or beside the step",
-            short(gap.call or gap.operator),
+            host_name(gap.call or gap.operator),
         )
     if profile.setting("stacks").lower() in ("1", "true"):
         return Text("several functions share that place: look at it in a viewer, {begin}", begin_of(gap))
@@ -97,7 +97,7 @@ def _lateness(profile: model.RankProfile) -> str:
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(
-            "{name} takes {host} of the host for {kernels} of kernels", short(row.name), in_ms(row.host_ns / count),
+            "{name} takes {host} of the host for {kernels} of kernels", host_name(row.name), in_ms(row.host_ns / count),
             in_ms(row.ns / count),
         )
         for row in rows
@@ -116,8 +116,8 @@ def _blocked(profile: model.RankProfile) -> model.Diagnosis:
     advice = next(about for part, about in _ABOUT_CALL.items() if part in call.lower())
     if longest:
         in_call = Text(
-            "The longest: {call}, {time}, {place}.", short(call) or Text("a launch call"), in_ms(longest.longest_ns),
-            first_place(profile, "free_blocked_ns"),
+            "The longest: {call}, {time}, {place}.", host_name(call) or Text("a launch call"),
+            in_ms(longest.longest_ns), first_place(profile, "free_blocked_ns"),
         )  # fmt: skip
         evidence = sentences(evidence, in_call)
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
@@ -152,7 +152,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         waits = Text(
             "For {share} of that the host waits in {call}, presumably for work that was launched before the recording.",
             percent(longest.call_ns / lead_in, 0),
-            short(longest.call),
+            host_name(longest.call),
         )
         return model.Diagnosis("lead-in", "note", sentences(evidence, waits), None, certainty, "", profile.source)
     if longest:

@@ -9,7 +9,7 @@ from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.host_steps import SMALL_NS
-from patcher.traces.words import in_ms, percent, short
+from patcher.traces.words import host_name, in_ms, percent
 
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
 _NAMED = 3  # operators or places that a sentence names
@@ -36,7 +36,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> str:
         return ""
     slow, typical = steps[slowest], steps[usual]
     outside = {_said(place): ns - typical.places.get(place, 0) for place, ns in slow.places.items()}
-    inside = {short(name): ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()}
+    inside = {host_name(name): ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()}
     most = Counter({**inside, **outside}).most_common(_NAMED)
     whole = slow.ns - typical.ns
     named = [Text("{name} {time}", name, in_ms(ns)) for name, ns in most if ns >= NOTABLE * whole]
@@ -64,44 +64,56 @@ def _typical(values: Sequence[int]) -> int:
 def _said(place: model.HostPlace) -> str:
     """Return a place without an operator in words."""
     if place.inside and place.around:
-        return Text("in {inside} (within {around})", short(place.inside), short(place.around))
+        return Text("in {inside} (within {around})", host_name(place.inside), host_name(place.around))
     if place.inside:
-        return Text("in {inside}", short(place.inside))
+        return Text("in {inside}", host_name(place.inside))
     if place.before and place.after:
-        return Text("between {before} and {after}", short(place.before), short(place.after))
+        return Text("between {before} and {after}", host_name(place.before), host_name(place.after))
     if place.before:
-        return Text("after {before}, the last operator", short(place.before))
-    return Text("before {after}, the first operator", short(place.after))
+        return Text("after {before}, the last operator", host_name(place.before))
+    return Text("before {after}, the first operator", host_name(place.after))
 
 
 def _idle(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the place without an operator that most units have and that takes at least 10 % of them; else None."""
     steps = profile.host_steps
-    whole = _typical([step.ns for step in steps])
-    times = {
-        place: _typical([step.places.get(place, 0) for step in steps])
-        for place in dict.fromkeys(place for step in steps for place in step.places)
-    }
-    places = sorted((item for item in times.items() if item[1]), key=lambda item: -item[1])
-    if not places or places[0][1] < NOTABLE * whole:
+    whole, idle = (_typical(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
+    places = [(place, ns) for place, ns in _typical_places(steps) if ns >= NOTABLE * whole]
+    if not places:
         return None
-    idle = _typical([step.idle_ns for step in steps])
+    (first, longest), *further = places
     evidence = Text(
         "In {time} of {whole}, {share} of a unit, no operator ran on the host. The longest place: {place}, {longest}.",
-        in_ms(idle), in_ms(whole), percent(idle / whole, 0), _said(places[0][0]), in_ms(places[0][1]),
+        in_ms(idle), in_ms(whole), percent(idle / (whole or 1), 0), _said(first), in_ms(longest),
     )  # fmt: skip
-    further = [(place, ns) for place, ns in places[1:_NAMED] if ns >= NOTABLE * whole]
     if further:
-        names = joined(COMMA, (Text("{place} {time}", _said(place), in_ms(ns)) for place, ns in further))
-        evidence = sentences(evidence, Text("Others: {places}.", names))
-    advice: str = Text("look at what Python does there; {command} also records its frames", _STACKS)
-    if places[0][0].inside:
-        advice = Text("make that shorter, or run it in another process or thread beside the step")
-    if "DataLoader" in f"{places[0][0].inside} {places[0][0].around}":
-        advice = Text("more workers of the data loader (num_workers, prefetch_factor), or less work for each sample")
+        names = (Text("{place} {time}", _said(place), in_ms(ns)) for place, ns in further[: _NAMED - 1])
+        evidence = sentences(evidence, Text("Others: {places}.", joined(COMMA, names)))
     certainty = Text("upper bound; exact for operators that the profiler recorded")
-    severity = "warning" if 2 * places[0][1] >= whole else "note"
-    return model.Diagnosis("host-idle", severity, evidence, places[0][1], certainty, advice, profile.source)
+    severity = "warning" if 2 * longest >= whole else "note"
+    return model.Diagnosis(
+        "host-idle", severity, evidence, longest, certainty, _shorten(first), profile.source
+    )  # fmt: skip
+
+
+def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPlace, int]]:
+    """Return the places without an operator with the lower median of their ns over the units, longest first."""
+    times = Counter(
+        {
+            place: _typical([step.places.get(place, 0) for step in steps])
+            for place in dict.fromkeys(place for step in steps for place in step.places)
+        }
+    )
+    return times.most_common()
+
+
+def _shorten(place: model.HostPlace) -> str:
+    """Return what to do about a place without an operator."""
+    if "DataLoader" in f"{place.inside} {place.around}":
+        return Text("more workers of the data loader (num_workers, prefetch_factor), or less work for each sample")
+    if place.inside:
+        return Text("make that shorter, or run it in another process or thread beside the step")
+    return Text("look at what Python does there; {command} also records its frames", _STACKS)
 
 
 def _small(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -111,7 +123,7 @@ def _small(profile: model.RankProfile) -> model.Diagnosis | None:
     if whole > SMALL_NS * _typical([sum(step.calls.values()) for step in steps]):
         return None
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
-    most = ", ".join(f"{short(name)} ({count / len(steps):,.0f})" for name, count in calls.most_common(_NAMED))
+    most = ", ".join(f"{host_name(name)} ({count / len(steps):,.0f})" for name, count in calls.most_common(_NAMED))
     evidence = Text(
         "A unit of {whole} runs {count:,.0f} operators; those and the pauses below 0.1 ms take {time}. The most"
         " frequent: {names}.",
@@ -141,7 +153,7 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose the operators that take most time on the host, as a note."""
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own = sum(call.host_ns for call in calls) or 1
-    longest = ", ".join(f"{short(call.name)} ({percent(call.host_ns / own, 0)})" for call in calls[:_NAMED])
+    longest = ", ".join(f"{host_name(call.name)} ({percent(call.host_ns / own, 0)})" for call in calls[:_NAMED])
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     evidence = Text(

@@ -107,13 +107,15 @@ class HostSums:
         _add_joined(self.module_calls, replays.modules)
         self.operators = _rows(self.operator_calls, texts)
         self.modules = _rows(self.module_calls, texts)
-        host = {row.name: row.host_ns for row in self.modules}
-        around = {
-            ("" if outer == UNKNOWN else texts[outer], texts[name]): ns for (outer, name), ns in self.nested.items()
-        }
-        self.late_modules = tuple(late_modules(around, host))
+        self.late_modules = tuple(late_modules(self._nested_modules(texts), self.modules))
         trains = any(backward or optimizer for _, backward, optimizer, _ in self.phases.values())
         self.times = {segment: _named_phases(sums) if trains else {} for segment, sums in self.phases.items()}
+
+    def _nested_modules(self, texts: Sequence[str]) -> dict[tuple[str, str], int]:
+        """Return the ns on the host by class around, "" for none, and class."""
+        return {
+            ("" if outer == UNKNOWN else texts[outer], texts[name]): ns for (outer, name), ns in self.nested.items()
+        }
 
     def _enqueued(self) -> list[array[int]]:
         """Return for each thread the tasks that it enqueued in the chosen segments, by time."""
@@ -235,12 +237,13 @@ def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))
 
 
-def late_modules(children: Mapping[tuple[str, str], int], host: Mapping[str, int]) -> Sequence[str]:
+def late_modules(children: Mapping[tuple[str, str], int], modules: Iterable[CallSums]) -> Sequence[str]:
     """Return the classes of modules that tell best where the host's time goes; no one of them lies within another.
 
-    ``children`` is (class around, class) → ns on the host, with "" around the outermost; ``host`` is class → ns. A
-    class gives way to those within it where the two largest of these have three quarters of its time.
+    ``children`` is (class around, class) → ns on the host, with "" around the outermost. A class gives way to those
+    within it where the two largest of these have three quarters of its time.
     """
+    host = {module.name: module.host_ns for module in modules}
     within: dict[str, dict[str, int]] = {}
     for (around, name), ns in children.items():
         if around != name:

@@ -50,11 +50,11 @@ def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float
     if not content.events and not is_torch and b'"traceEvents"' not in content.head:
         return FOREIGN, _NOT_READ
     if content.cut:
-        recent = time.time() - written < _RECENT_S
-        writes = trace.pid and name.here and alive(trace.pid, written)
-        if (name.temporary and writes) or (recent and (writes or (trace.pid and not name.here))):
-            return WRITING, Text("process {pid} writes it", trace.pid)
-        return CUT, content.cut
+        return (
+            (WRITING, Text("process {pid} writes it", trace.pid))
+            if _is_writing(trace, name, written)
+            else (CUT, content.cut)
+        )
     if not content.events:
         return EMPTY, Text("it holds no event")
     if trace.ours:
@@ -62,3 +62,10 @@ def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float
     if is_torch or _KINETO.search(content.head):
         return FOREIGN, Text("torch.profiler recorded it, not a probe of rlpatch")
     return FOREIGN, Text("a trace in Chrome's format, by its begin not of torch.profiler")
+
+
+def _is_writing(trace: RecordedTrace, name: names.Name, written: float) -> bool:
+    """Tell whether the process that a trace is named after is at work on it, or may be, on another host."""
+    recent = time.time() - written < _RECENT_S
+    writes = bool(trace.pid and name.here and alive(trace.pid, written))
+    return (name.temporary and writes) or (recent and (writes or bool(trace.pid and not name.here)))
