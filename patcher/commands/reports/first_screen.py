@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from patcher.messages import COMMA, Text, joined
+from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
@@ -25,17 +25,17 @@ _UNITS: Mapping[str, str] = {
     )
 }  # fmt: skip
 _SEVERAL: Mapping[str, str] = {
-    "decode step": Text("{count} decode steps"),
-    "prefill step": Text("{count} prefill steps"),
-    "engine step": Text("{count} engine steps"),
-    "iteration": Text("{count} iterations"),
-    "micro-batch": Text("{count} micro-batches"),
-    "mini-batch": Text("{count} mini-batches"),
-    "call": Text("{count} calls"),
-    "step": Text("{count} steps"),
-    "trace": Text("{count} traces"),
+    "decode step": Text("decode steps"),
+    "prefill step": Text("prefill steps"),
+    "engine step": Text("engine steps"),
+    "iteration": Text("iterations"),
+    "micro-batch": Text("micro-batches"),
+    "mini-batch": Text("mini-batches"),
+    "call": Text("calls"),
+    "step": Text("steps"),
+    "trace": Text("traces"),
 }
-"""What a unit is → a template for several of them."""
+"""What a unit is → the word for several of them."""
 
 _ON = ("1", "true")
 
@@ -140,7 +140,7 @@ def _about(report: model.TraceReport, focus: model.RankProfile) -> str:
     count, word = len(focus.units), unit_word(focus)
     units = Text("1 {unit}, {numbers}", word, focus.span)
     if count != 1:
-        units = Text("{units}, {numbers}", Text(_SEVERAL[word], count), focus.span)
+        units = Text("{count} {units}, {numbers}", count, _SEVERAL[word], focus.span)
     contents = unit_contents(focus.units)
     held = joined(COMMA, (_held(name, min(values), max(values)) for name, values in contents.items()))
     if held:
@@ -226,10 +226,8 @@ def _families(profile: model.RankProfile) -> str:
     if not whole or not (profile.computing_ns or not profile.share("compute_ns")):  # tables need not have all kernels
         return ""
     largest = [(name, ns) for name, ns in kernels.items() if ns >= NOTABLE * whole][:_MOST]
-    return Text(
-        "kernels: {families}",
-        joined(COMMA, (Text("{label} {share}", FAMILIES[name], percent(ns / whole, 0)) for name, ns in largest)),
-    )
+    families = joined(COMMA, (Text("{label} {share}", FAMILIES[name], percent(ns / whole, 0)) for name, ns in largest))
+    return Text("kernels: {families}", families)
 
 
 def _idle(profile: model.RankProfile) -> str:
@@ -259,10 +257,8 @@ def _not_worth(profile: model.RankProfile, first: model.Diagnosis | None) -> str
     small = [(_DOING[part], share) for part, share in shares.items() if 0.0005 <= share < LITTLE]
     if not small:
         return ""
-    return Text(
-        "not worth it: {things}",
-        joined(COMMA, (Text("{thing} (at most {share})", thing, percent(share)) for thing, share in small)),
-    )
+    things = joined(COMMA, (Text("{thing} (at most {share})", thing, percent(share)) for thing, share in small))
+    return Text("not worth it: {things}", things)
 
 
 def _sure(profile: model.RankProfile, first: model.Diagnosis | None) -> str:
@@ -275,7 +271,7 @@ def _sure(profile: model.RankProfile, first: model.Diagnosis | None) -> str:
         low, high = in_ms(times[0]), in_ms(times[-1])
         units = Text("{count} units from {low} to {high}, median {median}", count, low, high, in_ms(profile.median_ns))
     covered = next((check.evidence for check in profile.checks if check.id == "launches" and check.ok), "")
-    return Text("how sure: {parts}", joined("; ", (units, covered, first.certainty if first else "")))
+    return Text("how sure: {parts}", joined(SEMICOLON, (units, covered, first.certainty if first else "")))
 
 
 def _next(report: model.TraceReport, focus: model.RankProfile, again: str) -> str:

@@ -30,15 +30,15 @@ BLAMED = 1.5
 """The others wait so many times as long for the straggler as for any other rank."""
 
 PIPELINE, WAITING, IDLE, TRANSFER = "pipeline", "waiting", "idle", "transfer"
-PARTS: Mapping[str, tuple[str, str]] = {
-    PIPELINE: (Text("{time} between stages"), "pipeline-bubble"),
-    WAITING: (Text("{time} waiting for ranks"), "slow-rank"),
-    IDLE: (Text("{time} idle"), "collective-idle"),
-    TRANSFER: (Text("{time} transfer"), "communication"),
+PARTS: Mapping[str, str] = {
+    PIPELINE: "pipeline-bubble",
+    WAITING: "slow-rank",
+    IDLE: "collective-idle",
+    TRANSFER: "communication",
 }
-"""Part of exposed communication → its label with the time, and the id of the finding if it is the largest."""
+"""Part of exposed communication → the id of the finding if it is the largest."""
 
-IDS = ("collective-outlier", *(name for _, name in PARTS.values()))
+IDS = ("collective-outlier", *PARTS.values())
 """Ids of the findings that are about exposed communication: a report has one of them."""
 
 _UPPER = Text("upper bound")
@@ -106,7 +106,7 @@ def finding(
     if exposed < NOTABLE * total and sums[WAITING] >= WAITS * total:
         largest = WAITING
     count = len(profile.units)
-    saving, name = sums[largest] // count, PARTS[largest][1]
+    saving, name = sums[largest] // count, PARTS[largest]
     said = _said(largest, profile, profiles, meetings)
     by_outlier = ""
     if outlier is not None:
@@ -128,16 +128,25 @@ def finding(
 def _whole(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
     """Return the share of exposed and of hidden communication, with its parts, as a sentence."""
     count = len(profile.units)
-    labels = {part: label for part, (label, _) in PARTS.items()}
-    if not _tells_waiting(profile):
-        labels[TRANSFER] = Text("{time} transfer or waiting")
-    times = joined(COMMA, (Text(labels[part], in_ms(ns / count)) for part, ns in sums.items() if ns))
+    told = _tells_waiting(profile)
+    times = joined(COMMA, (_part_words(part, in_ms(ns / count), told) for part, ns in sums.items() if ns))
     return Text(
         "{share} of the time is exposed communication ({parts}), {hidden} is hidden behind computing.",
         percent(sum(sums.values()) / (profile.total_ns or 1)),
         times,
         percent(profile.share("overlap_ns")),
     )
+
+
+def _part_words(part: str, time: str, told: bool) -> Text:
+    """Return a part of exposed communication with its time; ``told`` is whether waiting is known."""
+    if part == PIPELINE:
+        return Text("{time} between stages", time)
+    if part == WAITING:
+        return Text("{time} waiting for ranks", time)
+    if part == IDLE:
+        return Text("{time} idle", time)
+    return Text("{time} transfer", time) if told else Text("{time} transfer or waiting", time)
 
 
 def _tells_waiting(profile: model.RankProfile) -> bool:
