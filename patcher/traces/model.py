@@ -8,13 +8,14 @@ launch, and time before the first kernel that begins with a mark, mix them. The 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from patcher.messages import Text
-from patcher.traces import names
+from patcher.traces import families, names
 from patcher.traces.measured import KernelUse, OperatorRate
 from patcher.traces.messages import LinkPiece
 from patcher.traces.sidecar import Metadata, UnitMetadata
@@ -40,8 +41,8 @@ LEAD_IN = "lead_in_ns"
 
 PARTS: Mapping[str, str] = {
     "compute_ns": Text("computing"),
-    "overlap_ns": Text("computing and communicating at once"),
-    "communication_ns": Text("communicating, not hidden"),
+    "overlap_ns": Text("computing and communicating"),
+    "communication_ns": Text("exposed communication"),
     "copy_ns": Text("copying"),
     **{part: Text("free: {reason}", reason) for part, reason in FREE.items()},
 }
@@ -153,13 +154,18 @@ def median_unit(units: Sequence[RecordedUnit]) -> RecordedUnit | None:
 class Kernel(Payload):
     """All tasks of one name that the units launched: ``ns`` is the sum of their times, ``longest_ns`` the longest."""
 
-    KEYS = ("name", "kind", "calls", "ns")
+    KEYS = ("name", "kind", "family", "calls", "ns")
 
     name: str
     kind: str
     calls: int
     ns: int
     longest_ns: int = 0
+
+    @property
+    def family(self) -> str:
+        """Family of the kernel, a key of `families.FAMILIES`."""
+        return families.family_of(self.name, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,12 +379,14 @@ class RankProfile(Payload):
     the profiles of one report apart. ``prompt_share`` is the share of kernels that start within 20 µs of their launch:
     near-vertical lines in a timeline. ``replays`` is None where no graph was replayed, or none was recorded while it
     was captured. ``pieces`` are the traces of a window that was saved in several, ``source`` is the first of them.
+    ``graph_share`` is the share of kernels that one launch started together, as the replay of a graph does; None where
+    launches do not tell.
     ``late_modules`` are the classes of modules, none within another, that tell best where the host's time goes.
     ``host_steps`` say where the time goes in a trace without a device.
     """
 
     KEYS = (
-        "source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules",
+        "source", "form", "rank", "device", "facts", "checks", "units", "families", "kernels", "operators", "modules",
         "collectives", "kernel_uses", "rates", "vendor", "gaps", "replays", "pieces",
     )  # fmt: skip
 
@@ -405,6 +413,7 @@ class RankProfile(Payload):
     gaps: tuple[FreeGap, ...] = ()
     replays: ReplayJoin | None = None
     pieces: tuple[str, ...] = ()
+    graph_share: float | None = None
     late_modules: tuple[str, ...] = ()
     host_steps: tuple[HostStep, ...] = ()
 
@@ -510,6 +519,29 @@ class RankProfile(Payload):
         return {phase: sum(unit.phases.get(phase, 0) for unit in self.units) for phase in names}
 
     @property
+    def computing_ns(self) -> int:
+        """Sum of the times of the kernels that compute, in ns."""
+        return sum(kernel.ns for kernel in self.kernels if kernel.kind == COMPUTE)
+
+    @property
+    def families(self) -> dict[str, int]:
+        """Family → ns in all units, the largest first: the time of its kernels, and of two the device's idle time.
+
+        Host-bound is idle time in which the next kernel was not launched yet. If the trace has modules and the host was
+        in none of them at a place of `gaps`, that is outside the forward pass, as is the time before the first kernel.
+        """
+        sums = Counter[str]()
+        for kernel in self.kernels:
+            sums[kernel.family] += kernel.ns
+        outside = sum(
+            gap.ns for gap in self.gaps
+            if self.modules and gap.kind == "place" and gap.part == "free_host_late_ns" and not gap.module
+        )  # fmt: skip
+        sums[families.HOST_BOUND] += max(self.sum_ns("free_host_late_ns") - outside, 0)
+        sums[families.OUTSIDE_FORWARD] += outside + self.sum_ns(LEAD_IN)
+        return {family: ns for family, ns in sums.most_common() if ns}
+
+    @property
     def free_share(self) -> float:
         """Share of the vendor's Free in its Stage, 0 to 1: there copies are free time."""
         return self.share(*FREE, "copy_ns")
@@ -525,16 +557,16 @@ class RankProfile(Payload):
 
 
 TITLES = {
-    "communication": Text("Communication that nothing hides"),
+    "communication": Text("Exposed communication"),
     "collective-idle": Text("The device is idle within collectives"),
     "collective-outlier": Text("A collective takes much longer than its neighbours"),
     "collective-unaligned": Text("Collectives move pieces of odd sizes"),
-    "pipeline-bubble": Text("The bubble of the pipeline: a stage waits for another"),
+    "pipeline-bubble": Text("Pipeline bubble: a stage waits for another"),
     "dispatch": Text("Host-bound: the device waits for the next launch"),
     "launch-blocked": Text("A launch call blocks while the device is empty"),
     "lead-in": Text("Time before the first kernel"),
     "waiting": Text("Stream wait: launched in time, but not started"),
-    "copies": Text("Copies that nothing hides"),
+    "copies": Text("Exposed copies"),
     "outlier": Text("One unit takes much longer than the others"),
     "slow-rank": Text("Ranks wait for each other"),
     "missing-ranks": Text("Not all ranks were reported"),
@@ -553,10 +585,24 @@ class Diagnosis(Payload):
 
     ``severity`` is problem, warning or note. ``saving_ns`` bounds from above what can be gained per unit, None where
     nothing can be. ``certainty`` says what the number rests on: exact, upper bound, heuristic. ``advice`` is what to
-    try.
+    try. ``parts`` is what of exposed communication is what, in ns per unit. Savings of one report are of different
+    times, but for those with ``same_as``, the id of the finding that is about the same time. ``headline`` takes the
+    place of the usual title, ``culprit`` names the rank, stage, call or place.
     """
 
-    KEYS = ("id", "severity", "evidence", "saving_ns", "certainty")
+    KEYS = (
+        "id",
+        "severity",
+        "title",
+        "evidence",
+        "saving_ns",
+        "certainty",
+        "advice",
+        "source",
+        "parts",
+        "same_as",
+        "culprit",
+    )
 
     id: str
     severity: str
@@ -565,11 +611,15 @@ class Diagnosis(Payload):
     certainty: str
     advice: str = ""
     source: str = ""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    same_as: str = ""
+    headline: str = ""
+    culprit: str = ""
 
     @property
     def title(self) -> str:
         """Title of the diagnosis."""
-        return TITLES.get(self.id, self.id)
+        return self.headline or TITLES.get(self.id, self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -577,7 +627,8 @@ class Rank:
     """Sums of one rank's meetings with the others, in the collectives that all of them recorded.
 
     ``waits_ns`` is how much longer its collectives took than those of the last rank; ``awaited_ns`` how long the others
-    waited for this rank where it alone came last, ``last`` how often. No common clock is needed.
+    waited for this rank where it alone came last, in sum, ``last`` how often, and ``at_first_ns`` the part of that at
+    the first collective of the first unit, in which the skew of the profilers' start lies. No common clock is needed.
     """
 
     rank: int | None
@@ -588,6 +639,7 @@ class Rank:
     waits_ns: int
     awaited_ns: int
     last: int
+    at_first_ns: int = 0
 
     @property
     def waits_per_unit(self) -> int:
@@ -601,12 +653,14 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Payload):
     """The verdict of the diagnoses, in a few words.
 
     ``guide`` is the verdict by the guide's rule for the same numbers, ``difference`` why it differs. ``withdrawn`` has
     the evidence of failed checks and the diagnoses that these withdraw.
     """
+
+    KEYS = ("title", "withdrawn")
 
     title: str
     guide: str = ""
@@ -618,7 +672,7 @@ class Verdict:
 class TraceReport(Payload):
     """The report on one profile, or on several ranks of one run; ``stages`` are reports of their own, if several."""
 
-    KEYS = ("schema", "captures", "findings")
+    KEYS = ("schema", "verdict", "captures", "findings")
 
     captures: tuple[RankProfile, ...]
     findings: tuple[Diagnosis, ...] = ()

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from patcher.messages import Kind, Problem, Text
+from patcher.traces.families import is_collective
 from patcher.traces.marks import RANGE, Mark, mark_named
 from patcher.traces.measured import KernelUse
 from patcher.traces.messages import CollectiveMessage
+from patcher.traces.model import COMMUNICATION, COMPUTE
 from patcher.traces.sidecar import Metadata
 from patcher.traces.trace_columns import CapturedLaunches, RangeColumns, StringTable, Tasks
 
@@ -102,7 +104,9 @@ class RankTrace:
         return number
 
     def add_task(self, begin: int, end: int, kind: str, name: str, stream: str, key: int | None) -> None:
-        """Add a task, with the texts of its name and its stream."""
+        """Add a task, with the texts of its name and its stream; a compute kernel that communicates counts as that."""
+        if kind == COMPUTE and is_collective(name):
+            kind = COMMUNICATION
         self.tasks.add(begin, end, kind, self.names[name], self.names[stream], key)
 
     def add_call(self, name: str, begin: int, end: int, thread: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.messages import Text, sentences
 from patcher.table import COUNT, LABEL, NUMBER, Column, NameUnit, Shown, Table, Unit
+from patcher.traces.families import FAMILIES
 from patcher.traces.measured import BUSY, TOGETHER, KernelUse, OperatorRate, pipe_name
 from patcher.traces.model import (
     KINDS,
@@ -48,7 +49,7 @@ def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table
         yield name, meetings(stage.captures)
         for profile in stage.captures:
             origin = {**name, "source": profile.source, "rank": profile.rank}
-            for table in (units, parts, phases, gaps, kernels, kernel_uses, rates, collectives, vendor):
+            for table in (units, parts, families, phases, gaps, kernels, kernel_uses, rates, collectives, vendor):
                 yield origin, table(profile)
             yield from ((origin, table) for table in callers(profile))
 
@@ -112,6 +113,23 @@ def units(profile: RankProfile) -> Table:
 
     about = Text("{sentence}.", uncounted_between(profile.uncounted)) if profile.uncounted else ""
     return Table("units", Text("Units one by one"), columns, [*map(row, profile.units)], about)
+
+
+def families(profile: RankProfile) -> Table:
+    """Return the table of the families of kernels, with the idle time that is the host's, largest first."""
+    count, total = len(profile.units) or 1, profile.total_ns or 1
+    columns = (
+        Column("family", shown=CSV),
+        Column("", Text("what"), LABEL, TERMINAL),
+        Column("ns_per_unit", Text("ms/unit"), MS, TERMINAL, bar=True),
+        Column("share", Text("share of unit time"), SHARE, TERMINAL),
+    )
+    rows = [(name, FAMILIES[name], ns / count, ns / total) for name, ns in profile.families.items()]
+    about = Text(
+        "By the names of kernels; kernels at the same time count each by itself. Host-bound and outside the forward"
+        " pass are idle times of the device."
+    )
+    return Table("families", Text("Families of kernels"), columns, rows, about)
 
 
 def phases(profile: RankProfile) -> Table:

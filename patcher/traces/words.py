@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from patcher.messages import SEMICOLON, Text, joined
+from patcher.traces.families import kernel_label
 
 _LISTED = 6  # units by name
 _ROOM = 40  # characters of a name in a line
@@ -73,12 +75,18 @@ def in_ms(ns: float) -> str:
 
 
 def short(name: str, room: int = _ROOM) -> str:
-    """Return a name cut to ``room`` characters, with unprintable ones replaced by a question mark."""
-    return "".join(character if character.isprintable() else "?" for character in cut(name, room))
+    """Return a name cut to ``room`` characters, with unprintable ones replaced by a question mark.
+
+    The name of a kernel in C++ first loses namespaces and parameters.
+    """
+    text = cut(kernel_label(name), room) if len(name) > room else name
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def apart(names: Sequence[str], room: int = _ROOM) -> list[str]:
     """Return names shortened by `short`; names that would look alike are cut around the place that differs."""
+    labels = Counter(kernel_label(name) for name in dict.fromkeys(names))
+    names = [kernel_label(name) if len(name) > room and labels[kernel_label(name)] == 1 else name for name in names]
     shortened = [short(name, room) for name in names]
     by_text: dict[str, dict[str, int]] = {}
     for name, text in zip(names, shortened, strict=True):

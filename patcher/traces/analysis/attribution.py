@@ -91,7 +91,7 @@ def attributed(trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequ
         collectives=tuple(_collectives(trace, units, cuts)), prompt_share=prompt_share,
         gaps=gaps.gaps(units, {picture.number for picture in drawn}), rates=rated(shaped, trace.device),
         kernel_uses=trace.kernel_uses(cuts.owner, {segment: unit.number for segment, unit in units.items()}),
-        replays=replays.result,
+        replays=replays.result, graph_share=_graph_share(trace, cuts.owner, units),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)
 
@@ -220,6 +220,22 @@ def _kernels(
     ]
     kernels.sort(key=lambda kernel: (-kernel.ns, kernel.name, kernel.kind))
     return tuple(kernels), Launches(count, linked, early, lead), prompt / computing if computing else None
+
+
+def _graph_share(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:
+    """Return the share of kernels in the ``chosen`` segments that share their launch with others; None if none has one.
+
+    Only torch's traces tell: all kernels of a replayed graph have the correlation of its launch.
+    """
+    if trace.form != "torch":
+        return None
+    tasks = trace.tasks
+    counts = Counter(
+        key for segment, key, launched in zip(owner, tasks.key, tasks.launched, strict=True)
+        if segment in chosen and launched != UNKNOWN
+    )  # fmt: skip
+    together = sum(count for count in counts.values() if count > 1)
+    return together / counts.total() if counts else None
 
 
 def _collectives(trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Collective]:

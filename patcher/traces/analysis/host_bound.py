@@ -62,7 +62,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     else:
         evidence = sentences(evidence, _lateness(profile))
         if place:
-            advice = Text("{advice}; the largest place is {place}", advice, place)
+            evidence = sentences(evidence, Text("The largest place: {first}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
     certainty = Text("upper bound; the profiler's own cost is in it")
     return model.Diagnosis("dispatch", "warning", evidence, saving, certainty, advice, profile.source)
@@ -133,7 +133,7 @@ def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     )
     advice = Text("look at what streams wait for: events between them, copies, the start of a graph, synchronisation")
     if place := first_place(profile, "free_waiting_ns"):
-        advice = Text("{advice}; the largest place is {place}", advice, place)
+        evidence = sentences(evidence, Text("The largest place: {first}.", place))
     saving = profile.sum_ns("free_waiting_ns") // len(profile.units)
     return model.Diagnosis("waiting", "warning", evidence, saving, Text("upper bound"), advice, profile.source)
 

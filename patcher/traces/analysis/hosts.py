@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -16,8 +17,15 @@ from patcher.traces.model import CallSums
 from patcher.traces.rank_trace import BACKWARD, OPTIMIZER, RankTrace
 from patcher.traces.trace_columns import UNKNOWN
 
-PHASES = ("forward", "backward", "optimizer")
-"""Phases of training; where operators of several are around a task, the last of these counts."""
+PHASES = ("forward", "backward", "optimizer", "unknown")
+"""Phases of training; where operators of several are around a task, the latest of these counts.
+
+Forward is what an operator launched that is none of the others; a kernel without an operator has an unknown phase.
+"""
+
+_UNKNOWN_PHASE = PHASES.index("unknown")
+_BACKWARD = re.compile(rf"{re.escape(BACKWARD)}|\w+Backward\d*$")
+"""Names of operators of the backward pass: autograd's own, and those of functions that a framework calls by itself."""
 
 CallTable = dict[int, list[int]]
 """Name → its calls, the kernels launched within, the time of these, and the time on the host."""
@@ -87,7 +95,7 @@ class HostSums:
         self.module_calls: CallTable = defaultdict(lambda: [0, 0, 0, 0])
         self.nested = Counter[tuple[int, int]]()  # ns on the host, by the module around and the module
         texts = trace.names.texts
-        phase_names = {number: 1 for number, text in enumerate(texts) if text.startswith(BACKWARD)}
+        phase_names = {number: 1 for number, text in enumerate(texts) if _BACKWARD.match(text)}
         phase_names |= {number: 2 for number, text in enumerate(texts) if text.startswith(OPTIMIZER)}
         backward = trace.backward - {thread for thread, _ in trace.marks}
         for thread, tasks in enumerate(self._enqueued()):
@@ -100,10 +108,8 @@ class HostSums:
         self.operators = _rows(self.operator_calls, texts)
         self.modules = _rows(self.module_calls, texts)
         self.late_modules = tuple(late_modules(self._nested_modules(texts), self.modules))
-        trains = any(backward or optimizer for _, backward, optimizer in self.phases.values())
-        self.times = {
-            segment: dict(zip(PHASES, sums, strict=True)) if trains else {} for segment, sums in self.phases.items()
-        }
+        trains = any(backward or optimizer for _, backward, optimizer, _ in self.phases.values())
+        self.times = {segment: _named_phases(sums) if trains else {} for segment, sums in self.phases.items()}
 
     def _nested_modules(self, texts: Sequence[str]) -> dict[tuple[str, str], int]:
         """Return the ns on the host by class around, "" for none, and class."""
@@ -134,14 +140,14 @@ class HostSums:
         """Add each task to the innermost operator around it, and to each operator its host time without nested ones.
 
         The time of a task is also added to its phase: the latest in ``phase_names`` (name → phase) of the operators
-        around it, else ``thread_phase``.
+        around it, else that of the thread. Without an operator around it, only autograd's thread tells its phase.
         """
         sums, counted = self.operator_calls, self._counted(operators)
         phases = _phases(operators, phase_names, thread_phase)
         columns = self.trace.tasks
         for task, index in zip(tasks, operators.innermost(map(columns.enqueued.__getitem__, tasks)), strict=True):
             ns = columns.end[task] - columns.begin[task]
-            phase = thread_phase
+            phase = thread_phase or _UNKNOWN_PHASE
             if index != UNKNOWN:
                 phase = phases[index] if phases else thread_phase
                 row = sums[operators.name[index]]
@@ -207,6 +213,11 @@ def _phases(operators: NestedRanges, phase_names: Mapping[int, int], thread_phas
             phase = phase_names[name]
         phases[index] = phase
     return phases
+
+
+def _named_phases(sums: Sequence[int]) -> dict[str, int]:
+    """Return phase → ns; without the unknown phase if nothing is in it."""
+    return {phase: ns for phase, ns in zip(PHASES, sums, strict=True) if ns or phase != "unknown"}
 
 
 def _add_joined(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:

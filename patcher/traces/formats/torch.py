@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from patcher.messages import Text
 from patcher.progress import Progress, ignore
+from patcher.traces.families import is_collective
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.messages import message
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, CPU
@@ -54,10 +55,6 @@ _LEFT_OUT = frozenset(
 _LAUNCHES = re.compile(r"launch|memcpy|memset|prefetch|graph|enqueue|exec", re.IGNORECASE)
 _CAPTURES = re.compile(r"Stream(Begin|End)Capture")
 _COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
-_COLLECTIVE = re.compile(
-    r"nccl|rccl|hccl|hcom|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|nvshmem|deep_?ep|mscclpp",
-    re.IGNORECASE,
-)
 _STEP = "ProfilerStep#"
 """The mark of torch itself, which kineto wrote as an operator until 2021."""
 _NO_ARGS = Args()
@@ -246,7 +243,7 @@ class _Reader:
 
     def _add_kernel(self, event: Event) -> None:
         args = event.args or _NO_ARGS
-        self._add_task(event, _kind_of(event.name))
+        self._add_task(event, COMMUNICATION if is_collective(event.name) else COMPUTE)
         self._rank(event.pid).devices.add(event.pid if args.device is None else args.device)
 
     def _add_task(self, event: Event, kind: str = COPY) -> None:
@@ -309,12 +306,6 @@ def _numbers(labels: Collection[str]) -> dict[str, int]:
     size = 1 + max((place.get("TP", 0) for place in places), default=0)
     ranks = [place.get("PP", 0) * size + place.get("TP", 0) for place in places]
     return dict(zip(labels, ranks, strict=True)) if len(set(ranks)) == len(ranks) else {}
-
-
-@functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
-def _kind_of(name: str) -> str:
-    """Return COMMUNICATION if a GPU kernel's name is that of a known collective library, else COMPUTE."""
-    return COMMUNICATION if _COLLECTIVE.search(name, 0, 1000) else COMPUTE  # a damaged name can have millions
 
 
 @functools.cache

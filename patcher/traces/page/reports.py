@@ -79,7 +79,7 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
     tiles = [count, (duration(profile.median_ns), median), *_spread(profile)]
     tiles += [
         (percent(profile.share("compute_ns", "overlap_ns")), Text("computing")),
-        (percent(profile.share("communication_ns")), Text("communication, not hidden")),
+        (percent(profile.share("communication_ns")), Text("exposed communication")),
         (percent(profile.free_share), Text("free (copies counted in, as in step_trace_time)")),
         (percent(profile.share("free_host_late_ns")), Text("host-bound")),
     ]

@@ -408,9 +408,9 @@ def test_a_place_in_words(tmp_path: Path, name: str, says: tuple[str, str, str])
     assert (place_of(first), behind(first), why(first)) == says
 
 
-def test_the_advice_names_the_first_place_of_its_kind(tmp_path: Path) -> None:
+def test_the_evidence_names_the_first_place_of_its_kind(tmp_path: Path) -> None:
     found = profile(recorded(CASES["a kernel that waits for another stream"][0]), "torch", tmp_path)
-    findings = {one.id: one.advice for one in analysis.reported([found]).findings}
+    findings = {one.id: one.evidence for one in analysis.reported([found]).findings}
     assert "before gather on stream 9" in findings["waiting"]
     assert first_place(found, "free_unknown_ns") == ""
 
