@@ -127,17 +127,30 @@ def _shares(times: Iterable[tuple[str | None, int]]) -> dict[str, float]:
     return {name: ns / whole for name, ns in sums.most_common()}
 
 
-def rate_words(rates: Iterable[OperatorRate], device: str) -> Iterator[str]:
-    """Yield how fast matmuls (TFLOPS) and other operators (TB/s) ran, with their share of the roofline, in words."""
+COVERED = 0.5
+"""The share of the kernel time that a rate has to cover to be shown beside the verdict."""
+
+
+def rate_words(rates: Iterable[OperatorRate], device: str, kernel_ns: int, least_covered: float = 0.0) -> Iterator[str]:
+    """Yield how fast matmuls (TFLOPS) and other operators (TB/s) ran, with their share of the roofline, in words.
+
+    Each says which share of ``kernel_ns``, the time of all kernels that compute, it covers; those that cover less than
+    ``least_covered`` are left out.
+    """
     every = list(rates)
     for what, unit, group in (
         (Text("matmuls and attention"), "TFLOPS", [rate for rate in every if rate.flops]),
-        (Text("element by element, sums and norms"), "TB/s", [rate for rate in every if not rate.flops]),
+        (Text("elementwise and normalization"), "TB/s", [rate for rate in every if not rate.flops]),
     ):
-        if ns := sum(rate.ns for rate in group):
+        ns = sum(rate.ns for rate in group)
+        covered = min(ns / (kernel_ns or 1), 1.0)
+        if ns and covered >= least_covered:
             done = sum((rate.flops or rate.bytes) * rate.calls for rate in group) / ns / 1e3
             rate = f"{done:,.{1 if done < 100 else 0}f} {unit}"
-            yield Text("{operators}: {rate}, {roofline}", what, rate, _roofline(group, device))
+            yield Text(
+                "{operators}, {share} of the kernel time: {rate}, {roofline}", what, percent(covered), rate,
+                _roofline(group, device),
+            )  # fmt: skip
 
 
 def _roofline(rates: Iterable[OperatorRate], device: str) -> str:

@@ -1,43 +1,52 @@
 """The report and the comparison: values of whole nanoseconds, and the JSON that is promised of them.
 
-The times of the device come from the device's clock, those of the host from the host's; only what is free until a
-launch, and a lead-in that begins with a mark, mix them. The keys of ``as_json`` are documented in ``docs/traces.md``
-and only grow; ``SCHEMA`` changes when one goes or changes its meaning. What a page needs beside them (lanes, titles,
-hints) is in fields that are no keys.
+The times of the device come from the device's clock, those of the host from the host's; only free time around a
+launch, and time before the first kernel that begins with a mark, mix them. The keys of ``as_json`` are documented in
+``docs/traces.md`` and only grow; ``SCHEMA`` changes when one goes or changes its meaning. What a page needs beside them
+(lanes, titles, hints) is in fields that are no keys.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from patcher.messages import Text
-from patcher.traces import names
+from patcher.traces import families, names
 from patcher.traces.measured import KernelUse, OperatorRate
 from patcher.traces.messages import LinkPiece
 from patcher.traces.sidecar import Metadata, UnitMetadata
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the JSON of a report and of a comparison."""
 
 FREE: Mapping[str, str] = {
-    "free_host_late_ns": Text("the host was late"),
-    "free_waiting_ns": Text("launched, not started"),
+    "free_host_late_ns": Text("host-bound"),
+    "free_latency_ns": Text("launch latency"),
+    "free_blocked_ns": Text("a launch call blocks"),
+    "free_waiting_ns": Text("stream wait"),
     "free_unknown_ns": Text("launch unknown"),
 }
-"""The parts of a unit in which nothing runs on the device, with the reason."""
+"""The parts of a unit in which nothing runs on the device, with the reason.
+
+Before the launch call of the next task begins the unit is host-bound. From the call to the task's start it is launch
+latency if the device was empty at the call, a stream wait if it was busy; the time within a long call is its own.
+"""
+
+LEAD_IN = "lead_in_ns"
+"""The time before the first kernel of the first unit, which is no part of a unit."""
 
 PARTS: Mapping[str, str] = {
     "compute_ns": Text("computing"),
-    "overlap_ns": Text("computing and communicating at once"),
-    "communication_ns": Text("communicating, not hidden"),
+    "overlap_ns": Text("computing and communicating"),
+    "communication_ns": Text("exposed communication"),
     "copy_ns": Text("copying"),
     **{part: Text("free: {reason}", reason) for part, reason in FREE.items()},
-    "lead_in_ns": Text("lead-in, before its first kernel"),
 }
-"""The eight parts of a unit, in the order in which they are drawn, with their labels."""
+"""The nine parts of a unit, in the order in which they are drawn, with their labels."""
 
 PROFILERS: Mapping[str, str] = {
     "torch": "torch.profiler",
@@ -76,19 +85,21 @@ class Payload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedUnit(UnitMetadata, Payload):
-    """One recorded step, micro-batch or iteration: its time on the device in eight parts that add up to it.
+    """One recorded step, micro-batch or iteration: its time on the device in nine parts that add up to it.
 
     On the device it reaches from its first kernel on the busiest compute stream to the first kernel of the next unit;
-    the last one ends with its last kernel, and the first one begins with its mark or its first task (``lead_in_ns``).
-    ``begin_ns`` is where it begins on the trace's clock. ``host_ns`` is how long its mark is
+    the last one ends with its last kernel. The first one also has a time before that, ``lead_in_ns``, from its mark or
+    its first task on; that is no part of ``device_ns``. ``begin_ns`` is where it begins on the trace's clock, that
+    time included. ``host_ns`` is how long its mark is
     on the host, up to uncounted iterations within it. ``kernels`` counts the tasks that it launched, wherever they
     ran. ``phases`` is the time of these in forward, backward and optimizer, if it trains. ``requests``, ``tokens`` and
     ``context`` may be from its mark, where there is no metadata beside the trace.
     """
 
     KEYS = (
-        "number", "host_ns", "device_ns", "kernels", *PARTS, "phases",
+        "number", "host_ns", "device_ns", "kernels", *PARTS, LEAD_IN, "phases",
         "requests", "tokens", "context", "drafts", "longest", "sequences", "padded", "uncounted", "profiler_start",
+        "begin_ns",
     )  # fmt: skip
 
     number: int
@@ -99,6 +110,8 @@ class RecordedUnit(UnitMetadata, Payload):
     communication_ns: int = 0
     copy_ns: int = 0
     free_host_late_ns: int = 0
+    free_latency_ns: int = 0
+    free_blocked_ns: int = 0
     free_waiting_ns: int = 0
     free_unknown_ns: int = 0
     lead_in_ns: int = 0
@@ -113,13 +126,8 @@ class RecordedUnit(UnitMetadata, Payload):
 
     @property
     def device_ns(self) -> int:
-        """Time on the device in ns: the sum of the parts."""
+        """Time on the device in ns: the sum of the parts, and the vendor's Stage."""
         return sum(self.parts.values())
-
-    @property
-    def stage_ns(self) -> int:
-        """Time on the device in ns without the lead-in: the vendor's Stage."""
-        return self.device_ns - self.lead_in_ns
 
 
 def lower_median(values: Sequence[Value], key: Any = None) -> Value:
@@ -146,13 +154,18 @@ def median_unit(units: Sequence[RecordedUnit]) -> RecordedUnit | None:
 class Kernel(Payload):
     """All tasks of one name that the units launched: ``ns`` is the sum of their times, ``longest_ns`` the longest."""
 
-    KEYS = ("name", "kind", "calls", "ns")
+    KEYS = ("name", "kind", "family", "calls", "ns")
 
     name: str
     kind: str
     calls: int
     ns: int
     longest_ns: int = 0
+
+    @property
+    def family(self) -> str:
+        """Family of the kernel, a key of `families.FAMILIES`."""
+        return families.family_of(self.name, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +189,19 @@ class FreeGap(Payload):
 
     A place lies between the kernels ``before`` and ``after``, which runs on ``stream``; ``graph`` says how it lies to
     replays of a graph: "within" one, "behind" or "before" one, "between" two, or "". ``part`` is the part of the unit
-    that it is of. The host was in ``call`` of the device's runtime, or of Python, for ``call_ns``, or was in it until
-    the device had run dry; around that are ``operator`` and ``module``. Without a call the host was in the operator if
-    ``within``, else it called for what follows there. Each of these names is "" where nothing tells. ``count`` gaps in
-    ``units`` units take ``ns``; most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns`` and
-    begins ``begin_ns`` after it. ``spots`` has begin and length of the longest one in each unit that is drawn, by its
-    number.
+    that it is of. For ``call_ns``, at least half of the time, the host was in ``call``: one of the device's runtime, a
+    function or frame of Python, or a range; around that are ``operator`` and ``module``. Without a call the host was
+    for as long in the operator if ``within``; else nothing covers half of the time, and the operator launched what
+    follows. ``returned_from`` is the synchronising call in which the host was when the device ran empty, where nothing
+    covers the time after it. Each of these names is "" where nothing tells. ``count`` gaps in ``units`` units take
+    ``ns``; most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns``, and begins ``begin_ns``
+    after the unit, at ``at_ns`` on the trace's clock. ``spots`` has begin and length of the longest one in each unit
+    that is drawn, by its number.
     """
 
     KEYS = (
         "kind", "before", "after", "stream", "graph", "part", "call", "call_ns", "operator", "within", "module", "ns",
-        "count", "units", "unit", "unit_ns", "longest_ns", "begin_ns",
+        "count", "units", "unit", "unit_ns", "longest_ns", "begin_ns", "at_ns", "returned_from",
     )  # fmt: skip
 
     kind: str
@@ -207,7 +222,44 @@ class FreeGap(Payload):
     operator: str = ""
     within: bool = False
     module: str = ""
+    at_ns: int = 0
+    returned_from: str = ""
     spots: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class HostPlace(NamedTuple):
+    """A place of a unit at which no operator runs: ``inside`` a frame or range, ``around`` it a range.
+
+    Where nothing that was recorded covers half of it, ``before`` and ``after`` are the operators next to it.
+    """
+
+    inside: str
+    around: str = ""
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStep:
+    """Where the ``ns`` of a unit go on the host, in a trace without a device.
+
+    ``operators`` and ``calls`` are ns and number of the outermost operators by name, ``places`` the ns of stretches of
+    20 µs and more without one. ``small_ns`` is the time of operators and stretches below 0.1 ms, ``compiling_ns`` that
+    in which torch.compile worked.
+    """
+
+    number: int
+    ns: int
+    operators: Mapping[str, int]
+    calls: Mapping[str, int]
+    places: Mapping[HostPlace, int]
+    small_ns: int
+    compiling_ns: int
+
+    @property
+    def idle_ns(self) -> int:
+        """Time in ns in which no operator ran on any thread."""
+        return self.ns - sum(self.operators.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +293,8 @@ class Span:
 class Lanes:
     """The work of the device in one unit: stream → its spans in order; ``why`` is median, typical or slowest.
 
-    ``host`` has rows of host activity on the trace's clock; empty if the trace has none.
+    ``device_ns`` is what is drawn: the unit, and the time before its first kernel. ``host`` has rows of host activity
+    on the trace's clock; empty if the trace has none.
     """
 
     number: int
@@ -326,10 +379,14 @@ class RankProfile(Payload):
     the profiles of one report apart. ``prompt_share`` is the share of kernels that start within 20 µs of their launch:
     near-vertical lines in a timeline. ``replays`` is None where no graph was replayed, or none was recorded while it
     was captured. ``pieces`` are the traces of a window that was saved in several, ``source`` is the first of them.
+    ``graph_share`` is the share of kernels that one launch started together, as the replay of a graph does; None where
+    launches do not tell.
+    ``late_modules`` are the classes of modules, none within another, that tell best where the host's time goes.
+    ``host_steps`` say where the time goes in a trace without a device.
     """
 
     KEYS = (
-        "source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules",
+        "source", "form", "rank", "device", "facts", "checks", "units", "families", "kernels", "operators", "modules",
         "collectives", "kernel_uses", "rates", "vendor", "gaps", "replays", "pieces",
     )  # fmt: skip
 
@@ -356,6 +413,9 @@ class RankProfile(Payload):
     gaps: tuple[FreeGap, ...] = ()
     replays: ReplayJoin | None = None
     pieces: tuple[str, ...] = ()
+    graph_share: float | None = None
+    late_modules: tuple[str, ...] = ()
+    host_steps: tuple[HostStep, ...] = ()
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""
@@ -459,9 +519,32 @@ class RankProfile(Payload):
         return {phase: sum(unit.phases.get(phase, 0) for unit in self.units) for phase in names}
 
     @property
+    def computing_ns(self) -> int:
+        """Sum of the times of the kernels that compute, in ns."""
+        return sum(kernel.ns for kernel in self.kernels if kernel.kind == COMPUTE)
+
+    @property
+    def families(self) -> dict[str, int]:
+        """Family → ns in all units, the largest first: the time of its kernels, and of two the device's idle time.
+
+        Host-bound is idle time in which the next kernel was not launched yet. If the trace has modules and the host was
+        in none of them at a place of `gaps`, that is outside the forward pass, as is the time before the first kernel.
+        """
+        sums = Counter[str]()
+        for kernel in self.kernels:
+            sums[kernel.family] += kernel.ns
+        outside = sum(
+            gap.ns for gap in self.gaps
+            if self.modules and gap.kind == "place" and gap.part == "free_host_late_ns" and not gap.module
+        )  # fmt: skip
+        sums[families.HOST_BOUND] += max(self.sum_ns("free_host_late_ns") - outside, 0)
+        sums[families.OUTSIDE_FORWARD] += outside + self.sum_ns(LEAD_IN)
+        return {family: ns for family, ns in sums.most_common() if ns}
+
+    @property
     def free_share(self) -> float:
-        """Share of the vendor's Free in its Stage, 0 to 1: copies are free time, the lead-in is in neither."""
-        return self.sum_ns(*FREE, "copy_ns") / (sum(unit.stage_ns for unit in self.units) or 1)
+        """Share of the vendor's Free in its Stage, 0 to 1: there copies are free time."""
+        return self.share(*FREE, "copy_ns")
 
     def sum_ns(self, *parts: str) -> int:
         """Return the nanoseconds of ``parts`` over all units."""
@@ -474,19 +557,23 @@ class RankProfile(Payload):
 
 
 TITLES = {
-    "communication": Text("Communication that nothing hides"),
+    "communication": Text("Exposed communication"),
     "collective-idle": Text("The device is idle within collectives"),
     "collective-outlier": Text("A collective takes much longer than its neighbours"),
     "collective-unaligned": Text("Collectives move pieces of odd sizes"),
-    "pipeline-bubble": Text("The bubble of the pipeline: a stage waits for another"),
-    "dispatch": Text("Dispatch: the device waits for the host"),
-    "lead-in": Text("The device waits for the first kernel"),
-    "waiting": Text("Launched, but not started"),
-    "copies": Text("Copies that nothing hides"),
+    "pipeline-bubble": Text("Pipeline bubble: a stage waits for another"),
+    "dispatch": Text("Host-bound: the device waits for the next launch"),
+    "launch-blocked": Text("A launch call blocks while the device is empty"),
+    "lead-in": Text("Time before the first kernel"),
+    "waiting": Text("Stream wait: launched in time, but not started"),
+    "copies": Text("Exposed copies"),
     "outlier": Text("One unit takes much longer than the others"),
     "slow-rank": Text("Ranks wait for each other"),
     "missing-ranks": Text("Not all ranks were reported"),
     "compute": Text("The device computes nearly all the time"),
+    "host-compile": Text("No device: torch.compile takes the time"),
+    "host-idle": Text("No device: the host spends the time outside of operators"),
+    "host-small": Text("No device: many small operators take the time"),
     "host-operators": Text("No device: the operators on the host take the time"),
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
@@ -498,10 +585,24 @@ class Diagnosis(Payload):
 
     ``severity`` is problem, warning or note. ``saving_ns`` bounds from above what can be gained per unit, None where
     nothing can be. ``certainty`` says what the number rests on: exact, upper bound, heuristic. ``advice`` is what to
-    try.
+    try. ``parts`` is what of exposed communication is what, in ns per unit. Savings of one report are of different
+    times, but for those with ``same_as``, the id of the finding that is about the same time. ``headline`` takes the
+    place of the usual title, ``culprit`` names the rank, stage, call or place.
     """
 
-    KEYS = ("id", "severity", "evidence", "saving_ns", "certainty")
+    KEYS = (
+        "id",
+        "severity",
+        "title",
+        "evidence",
+        "saving_ns",
+        "certainty",
+        "advice",
+        "source",
+        "parts",
+        "same_as",
+        "culprit",
+    )
 
     id: str
     severity: str
@@ -510,11 +611,15 @@ class Diagnosis(Payload):
     certainty: str
     advice: str = ""
     source: str = ""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    same_as: str = ""
+    headline: str = ""
+    culprit: str = ""
 
     @property
     def title(self) -> str:
         """Title of the diagnosis."""
-        return TITLES.get(self.id, self.id)
+        return self.headline or TITLES.get(self.id, self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,7 +627,8 @@ class Rank:
     """Sums of one rank's meetings with the others, in the collectives that all of them recorded.
 
     ``waits_ns`` is how much longer its collectives took than those of the last rank; ``awaited_ns`` how long the others
-    waited for this rank where it alone came last, ``last`` how often. No common clock is needed.
+    waited for this rank where it alone came last, in sum, ``last`` how often, and ``at_first_ns`` the part of that at
+    the first collective of the first unit, in which the skew of the profilers' start lies. No common clock is needed.
     """
 
     rank: int | None
@@ -533,6 +639,7 @@ class Rank:
     waits_ns: int
     awaited_ns: int
     last: int
+    at_first_ns: int = 0
 
     @property
     def waits_per_unit(self) -> int:
@@ -546,12 +653,14 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Payload):
     """The verdict of the diagnoses, in a few words.
 
     ``guide`` is the verdict by the guide's rule for the same numbers, ``difference`` why it differs. ``withdrawn`` has
     the evidence of failed checks and the diagnoses that these withdraw.
     """
+
+    KEYS = ("title", "withdrawn")
 
     title: str
     guide: str = ""
@@ -563,7 +672,7 @@ class Verdict:
 class TraceReport(Payload):
     """The report on one profile, or on several ranks of one run; ``stages`` are reports of their own, if several."""
 
-    KEYS = ("schema", "captures", "findings")
+    KEYS = ("schema", "verdict", "captures", "findings")
 
     captures: tuple[RankProfile, ...]
     findings: tuple[Diagnosis, ...] = ()

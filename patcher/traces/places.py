@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from patcher.messages import COMMA, Text, joined
-from patcher.traces.model import FREE, PARTS, FreeGap, RankProfile
-from patcher.traces.words import apart, in_ms, short
+from patcher.traces.model import FREE, LEAD_IN, PARTS, FreeGap, RankProfile
+from patcher.traces.words import apart, duration, host_name, in_ms, percent, short
 
 _SHORT = {
     "free_host_late_ns": Text("between kernels launched one by one"),
+    "free_latency_ns": Text("between kernels launched one by one"),
+    "free_blocked_ns": Text("between kernels launched one by one"),
     "free_waiting_ns": Text("between kernels that had been launched"),
-    "lead_in_ns": Text("before the first kernel"),
+    LEAD_IN: Text("before the first kernel"),
 }
 _GRAPH = {
     "within": Text("within a replayed graph"),
@@ -19,7 +21,7 @@ _GRAPH = {
 }
 
 
-_LEAD_IN = Text("lead-in")
+_BEFORE = Text("before the first kernel")
 _ROOM = 51  # characters: what a line of the terminal has beside its numbers
 
 
@@ -48,33 +50,56 @@ def why(gap: FreeGap) -> str:
 
 def reason_of(gap: FreeGap) -> str:
     """Return the reason why the device was free, by the gap's part of the unit."""
-    return FREE.get(gap.part) or (_LEAD_IN if gap.part == "lead_in_ns" else PARTS[gap.part])
+    return FREE.get(gap.part) or (_BEFORE if gap.part == LEAD_IN else PARTS[gap.part])
 
 
 def host_of(gap: FreeGap) -> str:
-    """Return the call, operator or module that the host was in, in words; "" if unknown."""
-    operator, module = (short(name) for name in (gap.operator, gap.module))
+    """Return what covers most of a gap on the host, else what launched the next task, in words; "" if unknown."""
+    operator, module = (host_name(name) for name in (gap.operator, gap.module))
     around = operator or module
     if operator and module:
         around = Text("{operator} in {module}", operator, module)
+    if gap.part == "free_waiting_ns":
+        launched = around and Text("launched by {around}", around)
+        return joined(COMMA, (launched, gap.call and Text("meanwhile the host was in {call}", host_name(gap.call))))
     if gap.call:
-        call = short(gap.call)
+        call = host_name(gap.call)
         if around:
             call = Text("{call} ({around})", call, around)
-        held = 2 * gap.call_ns >= gap.ns
-        return Text("the host was in {call}", call) if held else Text("the host came out of {call}", call)
-    if not around:
-        return ""
-    return Text("the host was in {around}", around) if gap.within else Text("called for by {around}", around)
+        return Text("the host was in {call} for {share} of it", call, percent(gap.call_ns / gap.ns, 0))
+    if gap.within:
+        return Text("the host was in {around}", around)
+    launched = around and Text("launched by {around}", around)
+    if gap.kind != "place" or gap.part not in ("free_host_late_ns", LEAD_IN):
+        return launched
+    nothing: str = Text("no operator, call or frame that was recorded covers half of it")
+    if gap.returned_from:
+        nothing = Text("after the host returned from {call} {nothing}", host_name(gap.returned_from), nothing)
+    return joined(COMMA, (nothing, launched))
 
 
-def first_place(profile: RankProfile, part: str) -> str:
-    """Return the longest place in a part of the unit, with its time per unit, in words; "" without any."""
-    gap = next((gap for gap in profile.gaps if gap.part == part), None)
+def first_place(profile: RankProfile, *parts: str) -> str:
+    """Return the longest place in some parts of the units, with its time per unit, in words; "" without any."""
+    gap = next((gap for gap in profile.gaps if gap.part in parts), None)
     if gap is None:
         return ""
-    count = len(profile.units)
-    place = joined(COMMA, (place_of(gap), behind(gap), host_of(gap)))
+    count, place = len(profile.units), place_in_words(gap)
+    if count == 1:
+        return Text("{place}: {time}", place, in_ms(gap.ns))
     return Text(
         "{place}: {time} per unit, in {units:,} of {count:,} units", place, in_ms(gap.ns / count), gap.units, count
+    )
+
+
+def place_in_words(gap: FreeGap) -> str:
+    """Return where a gap lies and what the host did meanwhile, in words."""
+    return joined(COMMA, (place_of(gap), behind(gap), host_of(gap)))
+
+
+def begin_of(gap: FreeGap) -> str:
+    """Return where the longest gap of a place begins, as the microseconds of `ts` in the trace, in words."""
+    return Text(
+        "the longest, {time}, begins at ts {micros}",
+        duration(gap.longest_ns),
+        f"{gap.at_ns // 1000}.{gap.at_ns % 1000:03}",
     )

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from patcher.messages import Kind, Problem, Text
+from patcher.traces.families import is_collective
 from patcher.traces.marks import RANGE, Mark, mark_named
 from patcher.traces.measured import KernelUse
 from patcher.traces.messages import CollectiveMessage
+from patcher.traces.model import COMMUNICATION, COMPUTE
 from patcher.traces.sidecar import Metadata
 from patcher.traces.trace_columns import CapturedLaunches, RangeColumns, StringTable, Tasks
 
 MOST_THREADS = 1 << 16
 """Largest number of threads in a trace: each takes 1 KB, whatever it did."""
 
+_LONGEST = 1000
+"""Characters of a frame's name that are kept."""
+
 _MOST_NAMES = 64
 """Largest number of ranks or devices that a message names."""
 
 LONG_CALL = 20_000
 """Shortest call of the device's runtime that is kept, in nanoseconds: shorter ones hold nobody up."""
+
+BLOCKING_CALL = 100_000
+"""Shortest launch call that counts as one that blocks, in nanoseconds: usual ones take 2 to 50 µs."""
 
 NN_MODULE = "nn.Module: "
 """Prefix of the name of a module in torch's profilers."""
@@ -37,13 +46,16 @@ class RankTrace:
 
     ``threads`` are numbered as they come: ``operators`` and ``modules`` hold the ranges of each, ``backward`` those on
     which autograd runs, and ``marks`` what may be a unit, with its thread. ``calls`` are the long calls of the device's
-    runtime by thread (UNKNOWN for a thread that runs nothing else), ``functions`` those of Python's built-in functions.
-    ``captured`` are the graphs that were captured meanwhile, in order. ``shapes`` maps the number of a name to the
-    shapes, types and, where they decide the work, values of the inputs of its operators, in JSON. ``groups``,
+    runtime by thread (UNKNOWN for a thread that runs nothing else), ``functions`` those of Python's built-in functions,
+    ``frames`` the long frames of Python and ranges of the user. ``captured`` are the graphs that were captured
+    meanwhile, in order. ``shapes`` maps the number of a name to the shapes, types and, where they decide the work,
+    values of the inputs of its operators, in JSON. ``groups``,
     ``messages`` and ``transits`` map a task to the group of the collective that it is, to what that carries, and to
     how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing, ``lost`` counts what
-    could not be read, ``unknown`` has the types of tasks that no table knows. ``doubts`` are the contradictions between
-    the trace and the ``metadata`` that a probe wrote beside it.
+    could not be read, ``unknown`` has the types of tasks that no table knows, ``unread`` counts the
+    events of each category that the reader does not know. ``vendor_computing_ns`` is how long the
+    device computes by the vendor's analysis within the trace, None without one. ``doubts`` are the contradictions
+    between the trace and the ``metadata`` that a probe wrote beside it.
     """
 
     def __init__(self, source: str, form: str, mark_pattern: re.Pattern[str] | None = None) -> None:
@@ -60,6 +72,7 @@ class RankTrace:
         self.backward: set[int] = set()
         self.calls: dict[int, RangeColumns] = {}
         self.functions: dict[int, RangeColumns] = {}
+        self.frames: dict[int, RangeColumns] = {}
         self.captured: list[CapturedLaunches] = []
         self.marks: list[tuple[int, Mark]] = []
         self.groups: dict[int, str] = {}
@@ -67,11 +80,13 @@ class RankTrace:
         self.messages: dict[int, CollectiveMessage] = {}
         self.transits: dict[int, tuple[int, int, int]] = {}
         self.vendor: dict[str, dict[str, int]] | None = None
+        self.vendor_computing_ns: int | None = None
         self.metadata: Metadata | None = None
         self.doubts: tuple[str, ...] = ()
         self.cut = ""
         self.lost = 0
         self.unknown: set[str] = set()
+        self.unread = Counter[str]()
 
     def thread(self, process: object, thread: object) -> int:
         """Return the number of a host thread, which is new if not seen before. Raises Problem (TRACE) for too many."""
@@ -89,7 +104,9 @@ class RankTrace:
         return number
 
     def add_task(self, begin: int, end: int, kind: str, name: str, stream: str, key: int | None) -> None:
-        """Add a task, with the texts of its name and its stream."""
+        """Add a task, with the texts of its name and its stream; a compute kernel that communicates counts as that."""
+        if kind == COMPUTE and is_collective(name):
+            kind = COMMUNICATION
         self.tasks.add(begin, end, kind, self.names[name], self.names[stream], key)
 
     def add_call(self, name: str, begin: int, end: int, thread: int) -> None:
@@ -106,8 +123,17 @@ class RankTrace:
 
     def add_range(self, name: str, begin: int, end: int, thread: int, *, module: bool) -> None:
         """Add a range of the user or the probe as a mark if its name is one, else, if a ``module``, as that."""
-        if not self.add_mark(name, begin, end, thread) and module:
+        if self.add_mark(name, begin, end, thread):
+            return
+        if module:
             self.modules[thread].add(begin, end, self.names[name])
+        else:
+            self.add_frame(name, begin, end, thread)
+
+    def add_frame(self, name: str, begin: int, end: int, thread: int) -> None:
+        """Add a frame of Python, or a range that is neither mark nor module, if it takes at least `LONG_CALL`."""
+        if end - begin >= LONG_CALL:
+            self.frames.setdefault(thread, RangeColumns()).add(begin, end, self.names[name[:_LONGEST]])
 
     def add_module(self, name: str, begin: int, end: int, thread: int) -> None:
         """Add a call of a module under its class: ``nn.Module: Linear_3`` is the third Linear."""
@@ -129,6 +155,13 @@ class RankTrace:
         for begin, end in (*columns, (self.tasks.begin, self.tasks.end)):
             if begin:
                 yield min(begin), max(end)
+
+    def blocking_calls(self) -> dict[int, int]:
+        """Return the end of each call of the device's runtime of at least `BLOCKING_CALL`, by its begin, in ns."""
+        return {
+            begin: end for ranges in self.calls.values() for begin, end in zip(ranges.begin, ranges.end, strict=True)
+            if end - begin >= BLOCKING_CALL
+        }  # fmt: skip
 
     def kernel_uses(self, _owner: Sequence[int], _units: Mapping[int, int]) -> tuple[KernelUse, ...]:
         """Return the profiler's measures of the kernels in the units; empty for a format without measures.

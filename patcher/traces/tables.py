@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.messages import Text, sentences
 from patcher.table import COUNT, LABEL, NUMBER, Column, NameUnit, Shown, Table, Unit
+from patcher.traces.families import FAMILIES
 from patcher.traces.measured import BUSY, TOGETHER, KernelUse, OperatorRate, pipe_name
 from patcher.traces.model import (
     KINDS,
+    LEAD_IN,
     PARTS,
     CallSums,
     Collective,
@@ -47,7 +49,7 @@ def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table
         yield name, meetings(stage.captures)
         for profile in stage.captures:
             origin = {**name, "source": profile.source, "rank": profile.rank}
-            for table in (units, parts, phases, gaps, kernels, kernel_uses, rates, collectives, vendor):
+            for table in (units, parts, families, phases, gaps, kernels, kernel_uses, rates, collectives, vendor):
                 yield origin, table(profile)
             yield from ((origin, table) for table in callers(profile))
 
@@ -92,16 +94,42 @@ def units(profile: RankProfile) -> Table:
         Column("kernels", Text("kernels"), COUNT, TERMINAL),
         *(Column(name, name, COUNT, TERMINAL, optional=True) for name in counted),
         Column("padded", Text("padded to"), LABEL, optional=True),
-        *(Column(part, shown=CSV) for part in PARTS),
+        *(Column(part, shown=CSV) for part in (*PARTS, LEAD_IN)),
     )
 
     def row(unit: RecordedUnit) -> tuple[object, ...]:
         counts = (getattr(unit, name) for name in counted)
         padded = " \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ()))
-        return (unit.number, unit.device_ns, unit.host_ns, unit.kernels, *counts, padded, *unit.parts.values())
+        return (
+            unit.number,
+            unit.device_ns,
+            unit.host_ns,
+            unit.kernels,
+            *counts,
+            padded,
+            *unit.parts.values(),
+            unit.lead_in_ns,
+        )
 
     about = Text("{sentence}.", uncounted_between(profile.uncounted)) if profile.uncounted else ""
     return Table("units", Text("Units one by one"), columns, [*map(row, profile.units)], about)
+
+
+def families(profile: RankProfile) -> Table:
+    """Return the table of the families of kernels, with the idle time that is the host's, largest first."""
+    count, total = len(profile.units) or 1, profile.total_ns or 1
+    columns = (
+        Column("family", shown=CSV),
+        Column("", Text("what"), LABEL, TERMINAL),
+        Column("ns_per_unit", Text("ms/unit"), MS, TERMINAL, bar=True),
+        Column("share", Text("share of unit time"), SHARE, TERMINAL),
+    )
+    rows = [(name, FAMILIES[name], ns / count, ns / total) for name, ns in profile.families.items()]
+    about = Text(
+        "By the names of kernels; kernels at the same time count each by itself. Host-bound and outside the forward"
+        " pass are idle times of the device."
+    )
+    return Table("families", Text("Families of kernels"), columns, rows, about)
 
 
 def phases(profile: RankProfile) -> Table:
@@ -121,7 +149,7 @@ def phases(profile: RankProfile) -> Table:
 def gaps(profile: RankProfile) -> Table:
     """Return the table of the places at which the device was free, longest first."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
-    plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns")
+    plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns", "at_ns")
     columns = (
         Column("", Text("place"), NAME, TERMINAL),
         Column("", Text("why"), NAME),
@@ -137,7 +165,8 @@ def gaps(profile: RankProfile) -> Table:
     )
     rows = [
         (
-            place_of(gap), host_of(gap) or reason_of(gap), gap.ns / count, gap.ns / total, gap.units, gap.unit,
+            place_of(gap), host_of(gap) or reason_of(gap), gap.ns / count,
+            None if gap.part == LEAD_IN else gap.ns / total, gap.units, gap.unit,
             gap.count, gap.longest_ns, reason_of(gap), behind(gap), *(getattr(gap, name) for name in plain),
         )
         for gap in profile.gaps

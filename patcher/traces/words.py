@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from patcher.messages import SEMICOLON, Text, joined
+from patcher.traces.families import kernel_label
 
 _LISTED = 6  # units by name
 _ROOM = 40  # characters of a name in a line
+_HOST_ROOM = 60  # characters of a name of the host: a file and a function
 _NAME = 300  # characters of a name: a template's instance can have thousands
 
 
@@ -72,12 +75,18 @@ def in_ms(ns: float) -> str:
 
 
 def short(name: str, room: int = _ROOM) -> str:
-    """Return a name cut to ``room`` characters, with unprintable ones replaced by a question mark."""
-    return "".join(character if character.isprintable() else "?" for character in cut(name, room))
+    """Return a name cut to ``room`` characters, with unprintable ones replaced by a question mark.
+
+    The name of a kernel in C++ first loses namespaces and parameters.
+    """
+    text = cut(kernel_label(name), room) if len(name) > room else name
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def apart(names: Sequence[str], room: int = _ROOM) -> list[str]:
     """Return names shortened by `short`; names that would look alike are cut around the place that differs."""
+    labels = Counter(kernel_label(name) for name in dict.fromkeys(names))
+    names = [kernel_label(name) if len(name) > room and labels[kernel_label(name)] == 1 else name for name in names]
     shortened = [short(name, room) for name in names]
     by_text: dict[str, dict[str, int]] = {}
     for name, text in zip(names, shortened, strict=True):
@@ -140,3 +149,8 @@ def joined_replays(count: int, complete: int, why: Sequence[str]) -> str:
         count,
     )
     return Text("{replays}; not joined: {why}", text, joined(SEMICOLON, why)) if why else text
+
+
+def host_name(name: str) -> str:
+    """Return the name of a call, frame, range, operator or module, cut to 60 characters in its middle."""
+    return "".join(character if character.isprintable() else "?" for character in cut(name, _HOST_ROOM))

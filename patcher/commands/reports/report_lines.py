@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from patcher.commands.reports.first_screen import first_screen, focus_of
 from patcher.commands.reports.table_lines import SHOWN, lines, titled
 from patcher.messages import AND, COMMA, SEMICOLON, Detail, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model, tables
-from patcher.traces.measured import bounds, rate_words, states
-from patcher.traces.places import behind, why
+from patcher.traces.measured import COVERED, bounds, rate_words, states
+from patcher.traces.places import begin_of, behind, why
 from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.tables import CHANGE
 from patcher.traces.words import (
@@ -23,36 +24,38 @@ from patcher.traces.words import (
 )
 
 MANY = 4
-"""Profiles up to which each is described, and not the slowest alone."""
+"""Profiles up to which each is described, and not the one to look at first alone."""
 
 FIRST, WORTH = 3, 0.01
 """Places where the device was free that are shown without -v, and the share of the time from which on one is."""
 
 
-def report(trace_report: model.TraceReport) -> list[str]:
-    """Return the lines of a report: verdict, profiles, diagnoses, ranks, and tables of the slowest profile.
+def report(trace_report: model.TraceReport, again: str = "") -> list[str]:
+    """Return the lines of a report: the first screen, then as details profiles, diagnoses, ranks, and tables.
 
-    A report on several stages has such a section for each stage.
+    A report on several stages has such a section for each stage. ``again`` is the command that was typed.
     """
     if trace_report.stages:
         stages = (
-            (Text("== {stage} ==", stage.captures[0].part or Text("no stage is known")), *report(stage))
+            (Text("== {stage} ==", stage.captures[0].part or Text("no stage is known")), *report(stage, again))
             for stage in trace_report.stages
         )
         return _separated(*stages)
     profiles = trace_report.captures
-    slowest = max(profiles, key=lambda profile: (profile.median_ns, profile.host_median_ns))
-    label = slowest.label if len(profiles) > 1 else ""
-    hint = Text("{label} is the slowest; -o FILE.html and --json have the others, too", slowest.label)
-    return _separated(
+    focus = focus_of(trace_report)
+    label = focus.label if len(profiles) > 1 else ""
+    hint = Text("these are of {label}; -o FILE.html and --json have the others, too", focus.label)
+    details = _separated(
         _verdict(trace_report.verdict),
-        *map(_described, profiles if len(profiles) <= MANY else [slowest]),
+        *map(_described, profiles if len(profiles) <= MANY else [focus]),
         *map(_diagnosis, trace_report.findings),
         lines(tables.ranks(trace_report.ranks)),
-        _gaps(slowest, label),
-        *(titled(table, label) for table in (tables.kernels(slowest), *tables.callers(slowest))),
+        titled(tables.families(focus), label),
+        _gaps(focus, label),
+        *(titled(table, label) for table in (tables.kernels(focus), *tables.callers(focus))),
         wrapped(hint) if len(profiles) > 1 else (),
     )
+    return [*first_screen(trace_report, again), *(Detail("{line}", line) for line in ("", *details))]
 
 
 def comparison(compared: model.Comparison) -> list[str]:
@@ -73,12 +76,11 @@ def _indented(*texts: str) -> Iterator[str]:
 
 
 def _verdict(verdict: model.Verdict) -> Iterator[str]:
-    """Yield the verdict; above it a warning with each kind of verdict that this data does not support."""
+    """Yield each kind of verdict that this data does not support, and the guide's rule."""
     if verdict.withdrawn:
         yield Text("warning: this data does not support every verdict")
         yield from _indented(*verdict.withdrawn)
         yield ""
-    yield verdict.title
     yield from _indented(verdict.guide, verdict.difference)
 
 
@@ -96,7 +98,7 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
     if profile.total_ns:
         yield from _parts(profile)
     else:
-        yield Text("  nothing ran on a device; median on the host {time}", in_ms(profile.host_median_ns))
+        yield Text("  no event of a known device; median on the host {time}", in_ms(profile.host_median_ns))
     yield from map(Detail, _units(profile))
     for check in profile.checks:
         if check.ok:
@@ -140,11 +142,13 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
 def _parts(profile: model.RankProfile) -> Iterator[str]:
     """Yield the breakdown of a profile, and the shares of kernel time by bound, compiled shapes and phase."""
     yield from lines(tables.parts(profile))
+    if lead_in := profile.sum_ns(model.LEAD_IN):
+        yield from _indented(Text("time before the first kernel: {time}, not part of the step", in_ms(lead_in)))
     if shares := _shares(bounds(profile.kernel_uses)):
         yield from _indented(Text("kernel time by what bounds it: {shares}", shares))
     if shares := _shares(states(profile.kernel_uses)):
         yield from _indented(Text("kernel time by how its shapes were compiled: {shares}", shares))
-    yield from _indented(*rate_words(profile.rates, profile.device))
+    yield from _indented(*rate_words(profile.rates, profile.device, profile.computing_ns, COVERED))
     whole = sum(profile.phases.values())
     if whole:
         shares = _shares({phase: ns / whole for phase, ns in profile.phases.items()})
@@ -187,7 +191,14 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
         # Where not every unit has as much of it, that which has most.
         most: str = Text("most in #{unit}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
         most = f"#{gap.unit}" if gap.units == 1 else most
-        entry = [row, *wrapped(joined(SEMICOLON, (behind(gap), why(gap), most)), "    ", "    ")]
+        entry = [
+            row,
+            *wrapped(
+                joined(SEMICOLON, (behind(gap), why(gap), most, begin_of(gap) if gap.kind == "place" else "")),
+                "    ",
+                "    ",
+            ),
+        ]
         yield from entry if at < len(worth) else map(Detail, entry)
     if len(profile.gaps) > len(worth):
         yield Text("  {count:,} places in all: -o FILE.html and --json have them", len(profile.gaps))

@@ -54,7 +54,7 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
         why = Text("several captures have the same rank, or one has none")
         result.note(Text("who waits for whom is unknown: these are not ranks of one window"), why)
     result.data = trace_report
-    result.lines += lines.report(trace_report)
+    result.lines += lines.report(trace_report, _typed())
     _write(result, options, trace_report, tables.of_report(trace_report))
     return result
 
@@ -79,7 +79,7 @@ def compare(
     result.data = comparison
     if comparison.refused and not force:
         first, *more_refusals = comparison.refused
-        again = f"rlpatch {shlex.join(click.get_current_context().meta.get('typed', ()))} --force"
+        again = f"{_typed()} --force"
         result.problems.append(Problem(Kind.NOT_COMPARABLE, first, hint=again, notes=tuple(more_refusals)))
         return result
     result.lines += lines.comparison(comparison)
@@ -87,6 +87,13 @@ def compare(
         _judge(result, comparison, most)
     _write(result, options, comparison, tables.of_comparison(comparison))
     return result
+
+
+def _typed() -> str:
+    """Return the command that was typed; "" outside of the command line."""
+    context = click.get_current_context(silent=True)
+    words = context.meta.get("typed", ()) if context else ()
+    return f"rlpatch {shlex.join(words)}" if words else ""
 
 
 def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> None:

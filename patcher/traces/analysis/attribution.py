@@ -1,7 +1,7 @@
 """The attribution of each nanosecond of a unit: from a trace to its profile.
 
-One walk over the tasks in the order of their begin gives every nanosecond from its first kernel on to one of seven
-parts, and what is before that in the first unit is the eighth, so they add up to the unit exactly.
+One walk over the tasks in the order of their begin gives every nanosecond of a unit, from its first kernel on, to one
+of nine parts, so they add up to the unit exactly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 from patcher.traces import model
 from patcher.traces.analysis.gaps import GapSums
+from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.hosts import HostSums
+from patcher.traces.analysis.idle import idle_parts
 from patcher.traces.analysis.lanes import lanes
 from patcher.traces.analysis.nested import host_thread
 from patcher.traces.analysis.rates import rated
@@ -31,6 +33,7 @@ PROMPT_NS = 20_000
 EARLY_NS = 10_000
 """A kernel that starts this long before its launch: the clocks of host and device were not aligned well."""
 
+_FREE = [*model.PARTS].index(next(iter(model.FREE)))
 _COMPUTE, _COMMUNICATION = model.KINDS.index(model.COMPUTE), model.KINDS.index(model.COMMUNICATION)
 
 
@@ -73,7 +76,7 @@ def attributed(trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequ
     units = {
         number: _unit(cuts.segments[number], parts[number], hosts.times[number], contents[number]) for number in chosen
     }
-    calls = {"calls": gaps.calls.columns, "Python": gaps.functions.columns}
+    calls = {"calls": gaps.holds.calls, "Python": gaps.holds.functions}
     drawn = tuple(lanes(trace, units, cuts, calls))
     kernels, launches, prompt_share = _kernels(trace, cuts.owner, units)
     shaped = {
@@ -83,11 +86,12 @@ def attributed(trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequ
     profile = model.RankProfile(
         source=trace.source, form=trace.form, rank=trace.rank, device=trace.device, units=tuple(units.values()),
         kernels=kernels, operators=hosts.operators, modules=hosts.modules, metadata=trace.metadata, world=trace.world,
+        late_modules=hosts.late_modules, host_steps=host_steps(trace, cuts, chosen, threads),
         settings=trace.settings, vendor=trace.vendor, marks=cuts.family, lanes=drawn,
         collectives=tuple(_collectives(trace, units, cuts)), prompt_share=prompt_share,
         gaps=gaps.gaps(units, {picture.number for picture in drawn}), rates=rated(shaped, trace.device),
         kernel_uses=trace.kernel_uses(cuts.owner, {segment: unit.number for segment, unit in units.items()}),
-        replays=replays.result,
+        replays=replays.result, graph_share=_graph_share(trace, cuts.owner, units),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)
 
@@ -98,7 +102,7 @@ def _parts(trace: RankTrace, cuts: Split) -> list[list[int]]:
     The walk visits tasks by begin. Between two begins no task starts, so the latest end of each kind so far tells until
     when that kind runs: no list of running tasks is needed.
     """
-    parts = [[0] * (len(model.PARTS) - 1) + [segment.starts - segment.leads] for segment in cuts.segments]
+    parts = [[0] * len(model.PARTS) for _ in cuts.segments]
     on_device = [
         (segment.starts, segment.ends, sums)
         for segment, sums in zip(cuts.segments, parts, strict=True) if segment.ends > segment.starts
@@ -108,12 +112,12 @@ def _parts(trace: RankTrace, cuts: Split) -> list[list[int]]:
     tasks, reach = trace.tasks, [0] * len(model.KINDS)
     now, last = on_device[0][0], on_device[-1][1]
     columns = (map(column.__getitem__, cuts.order) for column in (tasks.begin, tasks.end, tasks.kind, tasks.launched))
-    segments = iter(on_device)
+    segments, blocked = iter(on_device), trace.blocking_calls()
     _, segment_end, sums = next(segments)
     for begin, end, kind, launched in chain(zip(*columns, strict=True), [(last, last, 0, UNKNOWN)]):
         while now < begin:
             step = min(begin, segment_end)
-            _add_step(sums, now, step, reach, launched)
+            _add_step(sums, now, step, reach, launched, blocked)
             now = step
             if now == last:
                 return parts
@@ -124,11 +128,13 @@ def _parts(trace: RankTrace, cuts: Split) -> list[list[int]]:
     return parts
 
 
-def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], launched: int) -> None:
+def _add_step(
+    parts: list[int], now: int, until: int, reach: Sequence[int], launched: int, blocked: Mapping[int, int]
+) -> None:
     """Divide the time from ``now`` to ``until`` among ``parts``, in place.
 
-    ``reach`` is the latest end of the tasks of each kind so far. ``launched`` is the launch of the next task: idle time
-    before it is host-bound, idle time after it is waiting, and for UNKNOWN the reason is unknown.
+    ``reach`` is the latest end of the tasks of each kind so far, ``launched`` the launch of the next task, ``blocked``
+    the end of each long launch call, by its begin.
     """
     # Each task takes this step: comparisons are several times as fast as min and max.
     compute, communication, copy = reach
@@ -149,21 +155,13 @@ def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], laun
     else:
         both = now
     parts[0] += compute - both
-    idle = busy
+    free = busy
     if copy > busy:
-        idle = until if copy > until else copy
-        parts[3] += idle - busy
-    if idle == until:
-        return
-    if launched == UNKNOWN:
-        parts[6] += until - idle
-        return
-    if launched < idle:
-        launched = idle
-    elif launched > until:
-        launched = until
-    parts[4] += launched - idle
-    parts[5] += until - launched
+        free = until if copy > until else copy
+        parts[3] += free - busy
+    if free < until:
+        for part, ns in enumerate(idle_parts(free, until, launched, blocked), _FREE):
+            parts[part] += ns
 
 
 def _contents(segment: Segment, metadata: Mapping[int, UnitMetadata]) -> dict[str, Any]:
@@ -183,7 +181,7 @@ def _unit(
     fields = {**contents, **dict(zip(model.PARTS, parts, strict=True))}
     return model.RecordedUnit(
         number=mark.number or 0, host_ns=min(mark.end, segment.end) - segment.begin, kernels=segment.tasks,
-        phases=phases, name=mark.name, begin_ns=segment.leads, **fields,
+        phases=phases, name=mark.name, begin_ns=segment.leads, lead_in_ns=segment.starts - segment.leads, **fields,
     )  # fmt: skip
 
 
@@ -222,6 +220,22 @@ def _kernels(
     ]
     kernels.sort(key=lambda kernel: (-kernel.ns, kernel.name, kernel.kind))
     return tuple(kernels), Launches(count, linked, early, lead), prompt / computing if computing else None
+
+
+def _graph_share(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:
+    """Return the share of kernels in the ``chosen`` segments that share their launch with others; None if none has one.
+
+    Only torch's traces tell: all kernels of a replayed graph have the correlation of its launch.
+    """
+    if trace.form != "torch":
+        return None
+    tasks = trace.tasks
+    counts = Counter(
+        key for segment, key, launched in zip(owner, tasks.key, tasks.launched, strict=True)
+        if segment in chosen and launched != UNKNOWN
+    )  # fmt: skip
+    together = sum(count for count in counts.values() if count > 1)
+    return together / counts.total() if counts else None
 
 
 def _collectives(trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Collective]:

@@ -10,23 +10,28 @@ from collections.abc import Iterator, Sequence
 from patcher.messages import SEMICOLON, Text, joined
 from patcher.traces.analysis.attribution import EARLY_NS, Attribution, Launches
 from patcher.traces.analysis.segments import Segment
-from patcher.traces.model import Check, RankProfile, RecordedUnit
+from patcher.traces.model import COMPUTE, KINDS, Check, RankProfile, RecordedUnit
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.words import in_ms, percent, short
 
 NOTABLE = 0.10
 """The share of a unit from which on something is worth a verdict; the guides take it for Free."""
 
-LINKED, ALONE, FEW, MANY, EARLY, LONGER = 0.95, 0.90, 0.5, 2.0, 0.01, 2.0
+LINKED, ALONE, FEW, MANY, EARLY, LONGER, APART = 0.95, 0.90, 0.5, 2.0, 0.01, 2.0, 0.02
 """Limits of the checks: kernels with a launch, one task in its unit, kernels of a unit to the median, early kernels,
-and a unit's time on the host to that on the device."""
+a unit's time on the host to that on the device, and the computing time to the vendor's."""
 
-HOST = ("dispatch", "waiting")
+HOST = {
+    "dispatch": ("free_host_late_ns", "free_latency_ns"),
+    "launch-blocked": ("free_blocked_ns",),
+    "waiting": ("free_waiting_ns",),
+}
 _COMMUNICATION = ("communication", "collective-idle", "collective-outlier", "pipeline-bubble", "slow-rank")
 DEVICE = (*_COMMUNICATION, "copies", "compute", "waiting")
-EVERY = ("dispatch", "outlier", "lead-in", *DEVICE)
+EVERY = ("dispatch", "launch-blocked", "outlier", "lead-in", *DEVICE)
 ON_DEVICE = tuple(name for name in EVERY if name != "outlier")
-"""The diagnoses that rest on the host's times, on a device's, all that a check withdraws, and of it what needs one."""
+"""The diagnoses that rest on the host's times, with their parts of a unit, those on a device's, all that a check
+withdraws, and of it what needs one."""
 
 
 def checked(trace: RankTrace, attribution: Attribution) -> RankProfile:
@@ -43,7 +48,7 @@ def tabled(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | 
     if len(chosen) < len(profile.units):
         chosen_profile = dataclasses.replace(chosen_profile, kernels=(), kernel_uses=())
     unknown = Text("the tables hold no launch, and their Free counts copies: why the device was free is unknown")
-    checks = [Check("launches", False, unknown, HOST), _exposed_check(chosen_profile)]
+    checks = [Check("launches", False, unknown, tuple(HOST)), _exposed_check(chosen_profile)]
     if chosen_profile.facts or doubts:
         checks.append(_check("facts", joined(SEMICOLON, doubts), Text("they agree with the trace")))
     return dataclasses.replace(chosen_profile, checks=tuple(checks))
@@ -75,6 +80,8 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     yield _host_check(units)
     yield _exposed_check(profile)
     yield _overlap_check(attribution.segments)
+    yield from _computing_check(trace)
+    yield from _events_check(trace)
     if profile.facts or trace.doubts:
         yield _check("facts", joined(SEMICOLON, trace.doubts), Text("they agree with the trace"))
     if trace.unknown:
@@ -116,7 +123,7 @@ def _launches_check(launches: Launches) -> Check:
     share = launches.linked / launches.tasks if launches.tasks else 1.0
     evidence = Text("{share} of {tasks:,} kernels and copies have a launch", percent(share), launches.tasks)
     return Check(
-        "launches", share >= LINKED, evidence if launches.tasks else Text("there is no kernel and no copy"), HOST
+        "launches", share >= LINKED, evidence if launches.tasks else Text("there is no kernel and no copy"), tuple(HOST)
     )
 
 
@@ -124,12 +131,15 @@ def _clock_check(attribution: Attribution) -> Check:
     """Check that few kernels begin over 10 µs before their launch, or that the clock skew moves little time.
 
     Fails if at least 1 % of the tasks begin early, and their mean lead times the number of tasks is at least 5 % of the
-    units' time. Some µs are normal on NPUs.
+    units' time. Some µs are normal on NPUs. It withdraws what takes less than twice the time that may be moved.
     """
     tasks, _, early, lead = attribution.launches
     if not early:
         return Check(
-            "clocks", True, Text("no kernel begins more than {limit} µs before its launch", EARLY_NS // 1000), HOST
+            "clocks",
+            True,
+            Text("no kernel begins more than {limit} µs before its launch", EARLY_NS // 1000),
+            tuple(HOST),
         )
     moved = lead / early * tasks / max(attribution.profile.total_ns, 1)
     evidence = Text(
@@ -142,7 +152,8 @@ def _clock_check(attribution: Attribution) -> Check:
         lead / early / 1000,
         percent(min(moved, 1)),
     )
-    return Check("clocks", early < EARLY * tasks or moved < NOTABLE / 2, evidence, HOST)
+    withdraws = tuple(name for name, parts in HOST.items() if attribution.profile.share(*parts) < 2 * moved)
+    return Check("clocks", early < EARLY * tasks or moved < NOTABLE / 2, evidence, withdraws)
 
 
 def _alone_check(attribution: Attribution) -> Check:
@@ -164,18 +175,18 @@ def _alone_check(attribution: Attribution) -> Check:
 
 def _host_check(units: Sequence[RecordedUnit]) -> Check:
     """Check host times over twice the device time: their excess may be 10 % of all device time at most."""
-    longer = [unit for unit in units if unit.device_ns and unit.host_ns > LONGER * unit.stage_ns]
-    beside = sum(unit.host_ns - unit.stage_ns for unit in longer)
+    longer = [unit for unit in units if unit.device_ns and _beside(unit) > (LONGER - 1) * unit.device_ns]
+    beside = sum(map(_beside, longer))
     wrong = ""
     if longer and beside > NOTABLE * sum(unit.device_ns for unit in units):
-        unit = max(longer, key=lambda candidate: candidate.host_ns - candidate.stage_ns)
+        unit = max(longer, key=_beside)
         wrong = Text(
             "{numbers} took much longer on the host than on the device:"
             " #{number} {host_time}, and {stage_time} from its first kernel on",
             _numbers([candidate.number for candidate in longer]),
             unit.number,
             in_ms(unit.host_ns),
-            in_ms(unit.stage_ns),
+            in_ms(unit.device_ns),
         )
     return _check(
         "host",
@@ -183,6 +194,11 @@ def _host_check(units: Sequence[RecordedUnit]) -> Check:
         Text("no unit is over {longer:.0f} times as long on the host as on the device", LONGER),
         ("compute",),
     )
+
+
+def _beside(unit: RecordedUnit) -> int:
+    """Return by how much a unit is longer on the host than on the device, with the time before its first kernel."""
+    return unit.host_ns - unit.device_ns - unit.lead_in_ns
 
 
 def _exposed_check(profile: RankProfile) -> Check:
@@ -201,6 +217,42 @@ def _exposed_check(profile: RankProfile) -> Check:
     if not profile.vendor:
         fine = Text("exposed communication is not above communication: the vendor does not say")
     return Check("exposed", True, fine, ("communication",))
+
+
+def _events_check(trace: RankTrace) -> Iterator[Check]:
+    """Yield a failed check if the trace has events of categories that the reader does not know."""
+    if not trace.unread:
+        return
+    counts = ", ".join(f"{short(category)} ({count:,})" for category, count in trace.unread.most_common(3))
+    if len(trace.tasks):
+        evidence = Text("events of categories that rlpatch does not know are left out: {categories}", counts)
+        yield Check("events", False, evidence, ())
+        return
+    evidence = Text(
+        "all that a device may have done is in events of categories that rlpatch does not know: {categories}", counts
+    )
+    yield Check("events", False, evidence, EVERY)
+
+
+def _computing_check(trace: RankTrace) -> Iterator[Check]:
+    """Check that the device computes as long as the vendor's Overlap Analysis in the same trace says, within 2 %."""
+    vendor_ns = trace.vendor_computing_ns
+    if vendor_ns is None:
+        return
+    computing_ns = reach = 0
+    compute = KINDS.index(COMPUTE)
+    tasks = trace.tasks
+    for task in tasks.in_order():
+        if tasks.kind[task] == compute and tasks.end[task] > reach:
+            computing_ns += tasks.end[task] - max(tasks.begin[task], reach)
+            reach = tasks.end[task]
+    values = in_ms(computing_ns), in_ms(vendor_ns)
+    wrong = Text(
+        "the kernels that rlpatch knows compute for {ours}, the vendor's Overlap Analysis says {vendor}", *values
+    )
+    fine = Text("the device computes for {ours}, the vendor's Overlap Analysis says {vendor}", *values)
+    apart = abs(computing_ns - vendor_ns) > APART * max(computing_ns, vendor_ns)
+    yield _check("computing", wrong if apart else "", fine, EVERY)
 
 
 def _overlap_check(segments: Sequence[Segment]) -> Check:

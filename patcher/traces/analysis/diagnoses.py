@@ -8,26 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
-from patcher.traces.analysis import collectives, pipelines
+from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met, missing
-from patcher.traces.places import first_place
-from patcher.traces.words import apart, cold_units, in_ms, listed, percent, short
+from patcher.traces.places import place_in_words
+from patcher.traces.words import apart, cold_units, in_ms, listed, percent
 
-COPIES = 0.05
 SLOW = 1.3
 """A unit that takes so many times the median is an outlier."""
 
-BLAMED = 1.5
-"""The others wait so many times as long for the slow rank as for any other."""
+LOSS = 0.05
+"""The share of the time of all units that slow ones have to lose to be worth a verdict."""
 
-SEVERITIES = ("problem", "warning", "note")
-"""Severities of diagnoses, the most severe first."""
-
-_FASTER_LAUNCH = {
-    "torch.profiler": Text("CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators"),
-    "torch_npu.profiler": Text("ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling"),
-}
 _EXACT = Text("exact; the saving is an upper bound")
 
 
@@ -44,16 +36,13 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
 
 def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.TraceReport:
     """Return the report of one stage; if ``named``, each evidence begins with the label of its profile."""
-    ranks, exact, waits = met(profiles)
-    profiles = collectives.sized(profiles, waits)
+    meetings = met(profiles)
+    profiles = collectives.sized(profiles, meetings.waits)
     diagnoses = [
         diagnosis for profile in profiles
-        for diagnosis in (*_diagnoses(profile, ranks), pipelines.bubble(profile, profiles))
+        for diagnosis in (*_diagnoses(profile), exposed.finding(profile, profiles, meetings))
         if diagnosis is not None and diagnosis.id not in profile.withdrawn
     ]  # fmt: skip
-    slow = _slow_rank(ranks, exact=exact)
-    if slow is not None and not any(slow.id in profile.withdrawn for profile in profiles):
-        diagnoses.append(slow)
     if len(profiles) > 1 and (missing_ranks := missing(profiles)):
         there = Text("{count} of {total} ranks were reported", len(profiles), len(profiles) + len(missing_ranks))
         evidence = Text("{reported}, without {ranks}: who waits for those is not known.", there, listed(missing_ranks))
@@ -61,9 +50,9 @@ def _stage(profiles: Sequence[model.RankProfile], *, named: bool) -> model.Trace
     whose = {profile.source: profile.label or profile.source for profile in profiles} if named else {}
     ordered = [
         dataclasses.replace(diagnosis, evidence=_of(whose.get(diagnosis.source), diagnosis.evidence))
-        for diagnosis in _ordered(diagnoses)
+        for diagnosis in priorities.ordered(diagnoses, profiles, meetings)
     ]
-    return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), ranks)
+    return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), meetings.ranks)
 
 
 def _of(profile: str | None, evidence: str) -> str:
@@ -71,166 +60,23 @@ def _of(profile: str | None, evidence: str) -> str:
     return Text("{profile}: {evidence}", profile, evidence) if profile else evidence
 
 
-def _ordered(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
-    """Return of each id the diagnosis with the largest saving, by severity; the heaviest warning becomes a problem."""
-    by_saving = sorted(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0, reverse=True)
-    worst = {finding.id: finding for finding in reversed(by_saving)}
-    ordered = [finding for finding in by_saving if finding is worst[finding.id]]
-    heaviest = next((diagnosis for diagnosis in ordered if diagnosis.severity == "warning"), None)
-    ordered = [
-        dataclasses.replace(diagnosis, severity="problem") if diagnosis is heaviest else diagnosis
-        for diagnosis in ordered
-    ]
-    return sorted(ordered, key=lambda diagnosis: SEVERITIES.index(diagnosis.severity))
-
-
-def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses of one profile: of large parts of the time, then of collectives, outlier and computing."""
-    bounds = _bounds(profile)
-    for name, part in _WEIGHED.items():
-        saving = min(profile.sum_ns(part), bounds.get(name, profile.total_ns))
-        share = (saving if name == "collective-idle" else profile.sum_ns(part)) / (profile.total_ns or 1)
-        if share >= (COPIES if name == "copies" else NOTABLE):
-            evidence, advice, certainty = _said_of(name, profile, ranks, percent(share))
-            if first := first_place(profile, part):
-                advice = Text("{advice}; the largest share is {first}", advice, first)
-            saving //= len(profile.units)
-            yield model.Diagnosis(name, "warning", evidence, saving, certainty, advice, profile.source)
+def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
+    """Yield the diagnoses of one profile: of idle time, copies, pieces of collectives, outlier and computing."""
+    yield from host_bound.diagnoses(profile)
+    yield from host_only.diagnoses(profile)
     yield from filter(
         None,
         (
-            collectives.outlier(profile), collectives.unaligned(profile), _outlier(profile), _compute(profile),
-            _host_operators(profile),
+            copying.finding(profile), collectives.unaligned(profile), _outlier(profile), _compute(profile),
         ),
     )  # fmt: skip
-
-
-_WEIGHED = {
-    "communication": "communication_ns",
-    "collective-idle": "communication_ns",
-    "dispatch": "free_host_late_ns",
-    "waiting": "free_waiting_ns",
-    "lead-in": "lead_in_ns",
-    "copies": "copy_ns",
-}
-"""Diagnosis → the part of the time that it is of."""
-
-
-def _said_of(name: str, profile: model.RankProfile, ranks: Sequence[model.Rank], share: str) -> tuple[Text, Text, Text]:
-    """Return evidence, advice and certainty of the diagnosis ``name``; ``share`` is its share of the time, as text."""
-    if name == "communication":
-        return (*_communication(profile, ranks, share), _EXACT)
-    if name == "collective-idle":
-        return (
-            Text(
-                "For up to {share} of the time the device was idle in collectives that nothing hides, according to the"
-                " vendor.",
-                share,
-            ),
-            Text("the network is not what takes the time: look at what the device and the other ranks do meanwhile"),
-            Text("upper bound; the vendor's own parts"),
-        )
-    if name == "dispatch":
-        return _dispatch(profile, share)
-    if name == "waiting":
-        return (
-            Text("For {share} of the time the device was free although its next kernel had been launched.", share),
-            Text("look at what streams wait for: events between them, copies, the start of a graph, synchronisation"),
-            Text("upper bound"),
-        )
-    if name == "lead-in":
-        return (*_lead_in(profile, share), Text("upper bound; what ran before the recording is not in it"))
-    return (
-        Text("{share} of the time is copies that neither computing nor communication hides.", share),
-        Text("pinned memory, copies that do not block, a stream of their own, fewer transfers of tensors to the host"),
-        _EXACT,
-    )
-
-
-def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank], share: str) -> tuple[Text, Text]:
-    """Return evidence and advice on exposed communication; waiting and idle time come before the network is blamed."""
-    hidden = percent(profile.share("overlap_ns"))
-    evidence = Text(
-        "{share} of the time is communication that nothing hides, {hidden} is hidden behind computing.", share, hidden
-    )
-    advice = Text("look at the slowest rank, and at overlap with computing; then at sizes and links")
-    with_transit = [collective for collective in profile.collectives if collective.transit_ns is not None]
-    evidence = sentences(evidence, _transit(with_transit))
-    rank_of_profile = next((rank for rank in ranks if rank.source == profile.source and rank.collectives), None)
-    if rank_of_profile is not None:
-        whole = sum(collective.ns for collective in profile.collectives) or 1
-        waits = Text("{share} of it waits for ranks that come later.", percent(rank_of_profile.waits_ns / whole))
-        evidence = sentences(evidence, waits)
-    elif not with_transit:
-        every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
-        waits = Text(
-            "Waiting for a slow rank counts as communication: report {ranks} before you blame the network.", every
-        )
-        evidence = sentences(evidence, waits)
-    return evidence, advice
-
-
-def _transit(collectives: Sequence[model.Collective]) -> str:
-    """Return the vendor's shares of transit, waiting and idle time in collectives, as a sentence.
-
-    A time that the vendor does not give counts as 0. The sentence is "" only if there are no collectives.
-    """
-    if not collectives:
-        return ""
-    whole = sum(collective.ns for collective in collectives) or 1
-    columns = zip(
-        *((collective.transit_ns or 0, collective.wait_ns or 0, collective.idle_ns or 0) for collective in collectives),
-        strict=True,
-    )
-    transit, wait, idle = (percent(sum(column) / whole) for column in columns)
-    return Text(
-        "Within the collectives {transit} is transit, {wait} waiting, {idle} idle, according to the vendor.",
-        transit,
-        wait,
-        idle,
-    )
-
-
-def _bounds(profile: model.RankProfile) -> dict[str, int]:
-    """Return diagnosis → upper bound in ns of what collectives can save.
-
-    ``collective-idle`` is bounded by the idle time that the vendor measured in collectives. If there is some,
-    ``communication`` is bounded by the remaining time of the collectives, else it has no bound.
-    """
-    idle = sum(collective.idle_ns or 0 for collective in profile.collectives)
-    bounds = {"collective-idle": idle}
-    if idle:
-        bounds["communication"] = max(sum(collective.ns for collective in profile.collectives) - idle, 0)
-    return bounds
-
-
-def _dispatch(profile: model.RankProfile, share: str) -> tuple[Text, Text, Text]:
-    """Return evidence, advice and certainty for host-bound time: the next kernel was not launched yet."""
-    evidence = Text("For {share} of the time the device was free and its next kernel had not been launched.", share)
-    if profile.prompt_share is not None:
-        prompt = Text("{share} of the kernels start within 20 µs of their launch.", percent(profile.prompt_share, 0))
-        evidence = sentences(evidence, prompt)
-    advice = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
-    return evidence, advice, Text("upper bound; the profiler's own cost is in it")
-
-
-def _lead_in(profile: model.RankProfile, share: str) -> tuple[Text, Text]:
-    """Return evidence and advice for the time before the first kernel."""
-    evidence = Text("{share} of the time lies before the first kernel of the first unit.", share)
-    longest = max(profile.operators, key=lambda operator: operator.host_ns, default=None)
-    if longest and len(profile.units) == 1:
-        on_host = Text("On the host {name} took {time}.", short(longest.name), in_ms(longest.host_ns))
-        evidence = sentences(evidence, on_host)
-    return evidence, Text(
-        "look at what the host waits for there: a copy that blocks, a synchronisation, another process"
-    )
 
 
 def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the slowest unit if it took over 1.3 times the median, without lead-in; else, or under 3 units, None."""
     if len(profile.units) < 3:
         return None
-    time = operator.attrgetter("host_ns" if profile.on_host else "stage_ns")
+    time = operator.attrgetter("host_ns" if profile.on_host else "device_ns")
     units = [unit for unit in profile.units if not unit.profiler_start]  # rlpatch itself makes that one longer
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.timed(profile.units), time)
     if slowest is None:
@@ -246,36 +92,32 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
     advice = Text("look at what this unit held: its requests, a copy, a garbage collection, another process")
     saving = sum(late) // len(profile.units)
-    return model.Diagnosis("outlier", "warning", evidence, saving, _EXACT, advice, profile.source)
+    # A few slow units among many lose little: that is worth knowing, and no verdict.
+    severity = "warning" if sum(late) >= LOSS * sum(map(time, units)) else "note"
+    longer = {} if profile.on_host else {_longer_part(slowest, usual): saving}
+    return model.Diagnosis("outlier", severity, evidence, saving, _EXACT, advice, profile.source, parts=longer)
 
 
 def _excess(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
     """Return by which part and kernels the slowest unit exceeds the usual one, in sentences; "" without a device."""
     if profile.on_host:
-        return ""
-    more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS if part != "lead_in_ns"}
-    part = max(more, key=lambda name: more[name])
-    excess = slowest.stage_ns - usual.stage_ns
-    most = Text("{share} of the difference is {part}.", percent(min(more[part] / excess, 1), 0), model.PARTS[part])
+        return host_only.excess(profile, slowest.number, usual.number)
+    part = _longer_part(slowest, usual)
+    excess = slowest.parts[part] - usual.parts[part]
+    share = min(excess / (slowest.device_ns - usual.device_ns), 1)
+    most = Text("{share} of the difference is {part}.", percent(share, 0), model.PARTS[part])
+    gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
+    if gap is not None and 2 * gap.unit_ns > excess:
+        most = sentences(most, Text("Most of that: {place}.", place_in_words(gap)))
     if slowest.kernels == usual.kernels:
         return most
     kernels = Text("It launched {count:,} kernels, the median unit {median:,}.", slowest.kernels, usual.kernels)
     return sentences(most, kernels)
 
 
-def _host_operators(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose the operators that take most host time if nothing ran on a device; else, or without operators, None."""
-    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
-    if not profile.on_host or not calls:
-        return None
-    whole = sum(call.host_ns for call in calls) or 1
-    longest = ", ".join(f"{short(call.name)} ({percent(call.host_ns / whole, 0)})" for call in calls[:3])
-    spent = Text("{whole} of a unit are operators' own time, on all threads", in_ms(whole // len(profile.units)))
-    evidence = Text(
-        "Nothing ran on a device, so this is the host's time: {spent}. The longest: {longest}.", spent, longest
-    )
-    advice = Text("more threads (OMP_NUM_THREADS), cores of their own, fewer and larger operators, another precision")
-    return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source)
+def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
+    """Return the part by which a unit exceeds another one most."""
+    return max(model.PARTS, key=lambda part: slowest.parts[part] - usual.parts[part])
 
 
 def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -293,56 +135,13 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
     if above:
         less = min(above, profile.sum_ns("compute_ns", "overlap_ns")) // len(profile.units)
         roofline = Text(
-            "At the roofline of the device, operators of known work would take {time} less per unit.", in_ms(less)
+            "At the roofline of the device, operators of known work, {share} of the kernel time, would take {time} less"
+            " per unit.",
+            percent(min(sum(rate.ns for rate in profile.rates) / whole, 1)),
+            in_ms(less),
         )
         evidence = sentences(evidence, roofline)
     return model.Diagnosis("compute", "note", evidence, None, "exact", advice, profile.source)
-
-
-def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis | None:
-    """Diagnose ranks that wait for each other, and the straggler if there is a clear one; None if the waits are small.
-
-    Small is under 2.5 % of the rank's median unit. ``exact`` tells whether the trace names the groups of collectives.
-    """
-    if len(ranks) < 2:
-        return None
-    waits = max(ranks, key=lambda rank: rank.waits_per_unit)
-    per_unit = waits.waits_per_unit
-    slow, second, *_ = sorted(ranks, key=lambda rank: -rank.awaited_per_unit)
-    if not per_unit or per_unit < COPIES / 2 * waits.median_ns:
-        return None
-    last, other = _rank(slow), _rank(second)
-    first = waits.source if waits.rank is None else Text("Rank {rank}", waits.rank)
-    evidence = Text("{first} waits longest, {per_unit} per unit", first, in_ms(per_unit))
-    awaited, less = in_ms(slow.awaited_per_unit), in_ms(second.awaited_per_unit)
-    if slow.awaited_per_unit and slow.awaited_per_unit >= BLAMED * second.awaited_per_unit:
-        evidence = Text(
-            "{first} waits longest, {time} per unit, and {last} comes last in {times} of {count} collectives: the"
-            " others wait {awaited} per unit for it.",
-            first,
-            in_ms(per_unit),
-            last,
-            slow.last,
-            slow.collectives,
-            awaited,
-        )
-        advice = Text("look at what {last} does before: its load, its host, its cores", last)
-    else:
-        whom = Text("the others wait {awaited} per unit for {last}, {less} for {other}", awaited, last, less, other)
-        if not slow.awaited_per_unit:
-            whom = Text("several come last together")
-        evidence = Text(
-            "{first} waits longest, {time} per unit, and no rank is the slow one: {whom}.", first, in_ms(per_unit), whom
-        )
-        advice = Text(
-            "look at what differs between the ranks from one collective to the next: lengths, experts, stages"
-        )
-    certainty = "exact" if exact else Text("heuristic: the trace names no groups")
-    return model.Diagnosis("slow-rank", "warning", evidence, per_unit, certainty, advice)
-
-
-def _rank(rank: model.Rank) -> str:
-    return rank.source if rank.rank is None else Text("rank {rank}", rank.rank)
 
 
 # ---------------------------------------------------------------- the verdict

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import eq
+from operator import eq, itemgetter
 from typing import NamedTuple
 
 from patcher.traces import model
@@ -30,6 +30,9 @@ KEPT = 1 << 15
 
 SHOWN = 100
 """Places that a profile has, those with the most time."""
+
+_STARTED = ("free_latency_ns", "free_blocked_ns", "free_waiting_ns")
+"""Parts of a unit in which the next task has been launched."""
 
 _NEAR = 8  # tasks to both sides among which others of a replay are looked for
 
@@ -58,8 +61,7 @@ class GapSums:
         self.rest: dict[GapPlace, _GapSum] = defaultdict(_GapSum)
         keys = trace.tasks.key
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
-        self.calls = HostHolds(trace, cuts, trace.calls)
-        self.functions = HostHolds(trace, cuts, trace.functions)
+        self.holds = HostHolds(trace, cuts, threads)
         self.places: list[tuple[Idle, Held | None]] = []
         for gap in idle(trace, cuts, set(chosen)):
             if gap.ns < WAITING_NS:
@@ -74,11 +76,13 @@ class GapSums:
 
         From 2 * ``KEPT`` kept gaps on, all but the ``KEPT`` longest move to ``rest``, by place.
         """
-        held = self.calls.held_in(gap) if self.trace.calls else None
-        waits = gap.part == "free_waiting_ns" or self._graph(gap) == "within"
-        if held is None and not waits and gap.ns < LATE_NS:
+        waits = gap.part in _STARTED or self._graph(gap) == "within"
+        if gap.ns < LATE_NS and not waits and self.holds.call_in(gap) is None:
             self._add_short(gap)
             return
+        held = None
+        if gap.part != "free_latency_ns":  # then the host waits for the device, if for anything
+            held = self.holds.call_in(gap) if waits else self.holds.held_in(gap)
         self.places.append((gap, held))
         if len(self.places) > 2 * KEPT:
             longest = sorted(self.places, key=lambda place: -place[0].ns)
@@ -132,50 +136,42 @@ class GapSums:
         return GapPlace(self._graph(gap), before, tasks.name[task], tasks.stream[task], gap.part)
 
     def _moments(self, gap: Idle, held: Held | None, working: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield two (thread, time) moments: of the call that enqueued the task after a gap, and during the gap."""
+        """Yield two (thread, time) moments: of the call that enqueued the task after a gap, and of what covers it."""
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
-        thread, enqueued = tasks.thread[task], tasks.enqueued[task]
-        yield thread, enqueued
-        if held is None:
-            yield thread, (gap.begin + min(max(enqueued, gap.begin), gap.end)) // 2
-        elif held.thread in working:
-            yield held.thread, held.begin
-        else:  # it runs nothing but calls that others ask for
-            yield thread, enqueued
+        launch = tasks.thread[task], tasks.enqueued[task]
+        yield launch
+        # A thread outside of ``working`` runs nothing but calls that others ask for.
+        yield (held.thread, held.begin) if held and held.thread in working else launch
 
     def _add_places(self, threads: Sequence[HostThread]) -> None:
         """Sum the kept gaps by their place and by the operator and module around them on the host."""
-        working = {*self.trace.tasks.thread, self.calls.main}
+        working = {*self.trace.tasks.thread, self.holds.main}
         moments = [moment for gap, held in self.places for moment in self._moments(gap, held, working)]
         around = iter(host_around(self.trace, threads, moments))
         for (gap, held), launch, meanwhile in zip(self.places, around, around, strict=True):
             self._add_place(gap, held, launch, meanwhile)
 
     def _add_place(self, gap: Idle, held: Held | None, launch: HostAround, meanwhile: HostAround) -> None:
-        """Sum a gap by place and host: at the launch if that came in the first half of the gap, else during the gap.
+        """Sum a gap by its place, and by what covers most of it on the host: nothing else is blamed for it.
 
-        ``launch`` is around the call that enqueued the next task, ``meanwhile`` around the host during the gap.
-        ``held`` is the call that held the host up; if it is None and the host was in no operator, a built-in function
-        of Python is looked for.
+        ``launch`` is around the call that enqueued the next task, ``meanwhile`` around what covers most of the gap,
+        ``held``. Where nothing does, or the task had been launched, the place is known by ``launch`` alone.
         """
-        within = held is None and meanwhile.operator != UNKNOWN
-        if held is None and not within and self.trace.functions:
-            held = self.functions.held_in(gap)
-            meanwhile = HostAround(UNKNOWN, launch.module)
-        call = held.name if held else UNKNOWN
+        place = self._place(gap)
         host = launch
-        if held or within:
+        if held:
             module = launch.module if meanwhile.module == UNKNOWN else meanwhile.module
             host = HostAround(meanwhile.operator, module)
-        place = self._place(gap)
+        within = held is not None and held.is_operator
+        call = held.name if held and not within else UNKNOWN
         # Whatever the host does while the device waits is not what its place is known by.
-        launched = self.trace.tasks.launched[self.cuts.order[gap.place]]
-        waits = 2 * (launched - gap.begin) <= gap.ns
-        key = (place, launch, UNKNOWN, False) if waits else (place, host, call, within)
+        key = (place, launch, UNKNOWN, False) if gap.part == "free_waiting_ns" else (place, host, call, within)
         gap_sum = self.sums[key]
         gap_sum.add(gap)
         if held:
             gap_sum.held[call, host] += held.ns
+        elif gap.part not in _STARTED:
+            gap_sum.returned[self.holds.returned_in(gap)] += gap.ns
 
     def _add_rest(self) -> None:
         """Add the gaps of ``rest`` to the sum of their place if it has one state of the host, else to one with none."""
@@ -202,13 +198,13 @@ class GapSums:
         texts = self.trace.names.texts
         place, host, call, within = key
         (call, around), held = max(gap_sum.held.items(), key=lambda item: item[1], default=((call, host), 0))
-        if key[2] == UNKNOWN:  # the device waits: only what the host was in for most of that is told
-            if 2 * held >= gap_sum.ns:
-                host = around
-            else:
-                call, held = UNKNOWN, 0
+        if 2 * held < gap_sum.ns:
+            call, held = UNKNOWN, 0
+        elif place.part != "free_waiting_ns":
+            host = around
+        (returned, _) = max(gap_sum.returned.items(), key=itemgetter(1), default=(UNKNOWN, 0))
         numbers = {"before": place.before, "after": place.after, "stream": place.stream, "call": call,
-                 "operator": host.operator, "module": host.module}  # fmt: skip
+                   "returned_from": returned, "operator": host.operator, "module": host.module}  # fmt: skip
         fields = {name: "" if number == UNKNOWN else texts[number] for name, number in numbers.items()}
         most, (most_ns, longest) = max(gap_sum.units.items(), key=lambda item: item[1][0])
         spots = {}
@@ -220,17 +216,21 @@ class GapSums:
             **fields, kind="several" if place.stream == UNKNOWN else "place", graph=place.graph, part=place.part,
             within=within, call_ns=held, ns=gap_sum.ns, count=gap_sum.count, units=len(gap_sum.units),
             unit=units[most].number, unit_ns=most_ns, longest_ns=longest.ns, spots=spots,
-            begin_ns=longest.begin - units[most].begin_ns,
+            begin_ns=longest.begin - units[most].begin_ns, at_ns=longest.begin,
         )  # fmt: skip
 
 
 class _GapSum:
-    """Sum of gaps with one key: per segment their ns and the longest gap, per call and host state the ns held up."""
+    """Sum of gaps with one key: per segment their ns and the longest gap, per call and host state the ns covered.
+
+    ``returned`` has the ns of gaps that nothing covers, by the synchronising call from which the host had returned.
+    """
 
     def __init__(self) -> None:
         self.ns = self.count = 0
         self.units: dict[int, tuple[int, Idle]] = {}
         self.held = Counter[tuple[int, HostAround]]()
+        self.returned = Counter[int]()
 
     def add(self, gap: Idle) -> None:
         """Add a gap."""

@@ -1,98 +1,147 @@
-"""The calls that held the host up while the device was free: one that has most of a gap, or let it begin."""
+"""What the host did while the device was empty: the call, frame, range or operator that covers most of a gap."""
 
 from __future__ import annotations
 
 import re
-from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping
-from itertools import accumulate
-from operator import itemgetter
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from patcher.traces.analysis.idle import LATE_NS, Idle
+from patcher.traces.analysis.nested import HostThread, NestedRanges
 from patcher.traces.analysis.segments import Split
 from patcher.traces.rank_trace import LONG_CALL, RankTrace
 from patcher.traces.trace_columns import UNKNOWN, RangeColumns
 
 _CALLS = 16  # of a thread that may lie within each other
-_DRAINS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
-"""Calls that end when the device has come to an end: then nothing is left for it to do."""
+WAITS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
+"""Calls of a device's runtime that end when the device has come to an end: then nothing is left for it to do."""
 
 
 class Held(NamedTuple):
-    """A call of the host that overlaps a gap by ``ns``; ``name`` is the number of its name."""
+    """What the host was in for ``ns`` of a gap: all ranges of one ``name``, of which the longest begins at ``begin``.
+
+    ``is_operator`` tells an operator from a call of the runtime, a frame or a range.
+    """
 
     begin: int
     ns: int
     name: int
     thread: int
+    is_operator: bool = False
 
 
 class HostHolds:
-    """Long ``calls`` of each thread of a trace, to look up the call that held the host up; ``main`` has the marks."""
+    """Ranges of each thread, to look up the one that covers most of a gap; ``main`` is the thread with the marks."""
 
-    def __init__(self, trace: RankTrace, cuts: Split, calls: Mapping[int, RangeColumns]) -> None:
-        self.trace, self.cuts = trace, cuts
-        self.columns = {thread: CallColumns(ranges) for thread, ranges in calls.items()}
+    def __init__(self, trace: RankTrace, cuts: Split, threads: Sequence[HostThread]) -> None:
+        self.trace, self.cuts, self.threads = trace, cuts, threads
+        self.calls = {thread: NestedRanges(ranges) for thread, ranges in trace.calls.items()}
+        self.functions = {thread: NestedRanges(ranges) for thread, ranges in trace.functions.items()}
+        self.frames = dict(_merged(trace.functions, trace.frames))
         self.main = main_thread(trace)
 
-    def held_in(self, gap: Idle) -> Held | None:
-        """Return the call that held the host up in a gap; None if there is none, or the next task has no launch.
+    def call_in(self, gap: Idle) -> Held | None:
+        """Return the call of the runtime that covers at least half of a gap; None without one, or without a launch.
 
         Looks at the launching thread, then at the main one; at all threads if the task was enqueued early and launched
         late.
         """
-        tasks, task = self.trace.tasks, self.cuts.order[gap.place]
-        asked, launched, thread = tasks.enqueued[task], tasks.launched[task], tasks.thread[task]
-        if launched == UNKNOWN:
+        if self.trace.tasks.launched[self.cuts.order[gap.place]] == UNKNOWN:
             return None
-        late = 2 * (launched - gap.begin) > gap.ns
-        if late and 2 * (launched - max(asked, gap.begin)) > gap.ns:  # what was asked for, another thread hands over
-            every = (self._in_call(gap, other, gap.begin, launched) for other in self.columns)
-            return max(filter(None, every), key=lambda held: held.ns, default=None)
-        until = min(asked + 1, gap.end) if late else gap.end
-        begin = gap.begin - LONG_CALL if late else gap.begin
-        held = self._in_call(gap, thread, begin, until, draining=late)
-        if held is None and thread != self.main and gap.ns >= LATE_NS:
-            held = self._in_call(gap, self.main, begin, until, draining=late)
-        return held
+        threads = [*self.calls] if self._handed_over(gap) else self._asking(gap)
+        held = (covering(self.calls[thread], gap.begin, gap.end, thread) for thread in threads if thread in self.calls)
+        if self._handed_over(gap):
+            return max(filter(None, held), key=attrgetter("ns"), default=None)
+        return next(filter(None, held), None)
 
-    def _in_call(self, gap: Idle, thread: int, begin: int, end: int, *, draining: bool = False) -> Held | None:
-        """Return the long call that overlaps ``begin`` to ``end`` and covers most of a gap, at least half of it.
+    def held_in(self, gap: Idle) -> Held | None:
+        """Return the call, else the frame, range or operator that covers at least half of a gap; None without one.
 
-        Else, if ``draining``, a synchronising call that began before the gap; else None.
+        Of a frame and an operator the inner one, which is shorter.
         """
-        columns = self.columns.get(thread)
-        if columns is None:
-            return None
-        last = bisect_left(columns.begin, end)
-        if not last or columns.reach[last - 1] < begin:
-            return None
-        best = drained = None
-        for at in range(last - 1, max(last - 1 - _CALLS, -1), -1):
-            call_begin, call_end, name = columns.begin[at], columns.end[at], columns.name[at]
-            if call_end < begin:
+        if (call := self.call_in(gap)) or self._handed_over(gap):
+            return call
+        for thread in self._asking(gap):
+            frame = operator = None
+            if thread in self.frames:
+                frame = covering(self.frames[thread], gap.begin, gap.end, thread)
+            if 0 <= thread < len(self.threads):
+                operator = covering(self.threads[thread].operators, gap.begin, gap.end, thread)
+            candidates = [frame, operator and operator._replace(is_operator=True)]
+            if held := min(filter(None, candidates), key=attrgetter("ns"), default=None):
+                return held
+        return None
+
+    def returned_in(self, gap: Idle) -> int:
+        """Return the name of a synchronising call that began before a gap, and ended in or right before it.
+
+        The device ran empty because the host waited there. UNKNOWN without such a call.
+        """
+        for thread in self._asking(gap):
+            calls = self.calls.get(thread)
+            if calls is None:
                 continue
-            held = Held(call_begin, max(min(call_end, gap.end) - max(call_begin, gap.begin), 0), name, thread)
-            if best is None or held.ns >= best.ns:  # of two within each other the outer one
-                best = held
-            if draining and call_begin <= gap.begin and _DRAINS.search(self.trace.names.texts[name]):
-                drained = held
-        return best if best is not None and 2 * best.ns >= gap.ns else drained
+            last = bisect_right(calls.begin, gap.begin)
+            for at in range(last - 1, max(last - 1 - _CALLS, -1), -1):
+                name = calls.name[at]
+                if calls.end[at] >= gap.begin - LONG_CALL and WAITS.search(self.trace.names.texts[name]):
+                    return name
+        return UNKNOWN
+
+    def _asking(self, gap: Idle) -> list[int]:
+        """Return the thread that called for the task after a gap, then for a long gap the main one."""
+        thread = self.trace.tasks.thread[self.cuts.order[gap.place]]
+        return [thread, self.main] if thread != self.main and gap.ns >= LATE_NS else [thread]
+
+    def _handed_over(self, gap: Idle) -> bool:
+        """Tell whether another thread hands over what was asked for before most of the gap."""
+        tasks, task = self.trace.tasks, self.cuts.order[gap.place]
+        asked, launched = tasks.enqueued[task], tasks.launched[task]
+        return 2 * (launched - max(asked, gap.begin)) > gap.ns
+
+
+def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> Held | None:
+    """Return the innermost ranges of one name that cover at least half of a stretch together; None without any.
+
+    Of names that cover as much as each other, that of the inner ranges.
+    """
+    sums: dict[int, list[int]] = {}  # by name: ns, end of what is counted, ns and index of the longest range
+    for index in _overlapping(ranges, begin, end):
+        first, last = max(ranges.begin[index], begin), min(ranges.end[index], end)
+        row = sums.setdefault(ranges.name[index], [0, first, -1, index])
+        row[0] += max(last - max(first, row[1]), 0)
+        row[1] = max(row[1], last)
+        if last - first > row[2]:
+            row[2:] = last - first, index
+    half = [(ns, -index, name) for name, (ns, _, _, index) in sums.items() if 2 * ns >= end - begin]
+    if not half:
+        return None
+    ns, index, name = min(half)
+    return Held(ranges.begin[-index], ns, name, thread)
+
+
+def _overlapping(ranges: NestedRanges, begin: int, end: int) -> Iterator[int]:
+    """Yield the indices of the ranges that overlap a stretch, by their begin, the outer before the inner one."""
+    first, last = bisect_right(ranges.begin, begin), bisect_left(ranges.begin, end)
+    (innermost,) = ranges.innermost([begin])
+    yield from reversed(list(ranges.around(innermost)))
+    yield from range(first, last)
+
+
+def _merged(*sources: Mapping[int, RangeColumns]) -> Iterator[tuple[int, NestedRanges]]:
+    """Yield (thread, ranges) of all sources together, by thread."""
+    for thread in dict.fromkeys(thread for source in sources for thread in source):
+        ranges = RangeColumns()
+        for source in sources:
+            if thread in source:
+                ranges.extend(source[thread])
+        yield thread, NestedRanges(ranges)
 
 
 def main_thread(trace: RankTrace) -> int:
     """Return the thread that has most of the marks; UNKNOWN without any."""
     threads = Counter(thread for thread, _ in trace.marks)
     return max(threads.items(), key=itemgetter(1), default=(UNKNOWN, 0))[0]
-
-
-class CallColumns:
-    """Calls of a thread by begin; ``reach`` is the latest end of each call and those before it. Sorts ``ranges``."""
-
-    def __init__(self, ranges: RangeColumns) -> None:
-        ranges.sort()
-        self.begin, self.end, self.name = ranges.begin, ranges.end, ranges.name
-        self.reach = array("q", accumulate(self.end, max))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+import re
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,8 +17,15 @@ from patcher.traces.model import CallSums
 from patcher.traces.rank_trace import BACKWARD, OPTIMIZER, RankTrace
 from patcher.traces.trace_columns import UNKNOWN
 
-PHASES = ("forward", "backward", "optimizer")
-"""Phases of training; where operators of several are around a task, the last of these counts."""
+PHASES = ("forward", "backward", "optimizer", "unknown")
+"""Phases of training; where operators of several are around a task, the latest of these counts.
+
+Forward is what an operator launched that is none of the others; a kernel without an operator has an unknown phase.
+"""
+
+_UNKNOWN_PHASE = PHASES.index("unknown")
+_BACKWARD = re.compile(rf"{re.escape(BACKWARD)}|\w+Backward\d*$")
+"""Names of operators of the backward pass: autograd's own, and those of functions that a framework calls by itself."""
 
 CallTable = dict[int, list[int]]
 """Name → its calls, the kernels launched within, the time of these, and the time on the host."""
@@ -85,8 +93,9 @@ class HostSums:
         self.phases = {segment: [0] * len(PHASES) for segment in chosen}
         self.operator_calls: CallTable = defaultdict(lambda: [0, 0, 0, 0])
         self.module_calls: CallTable = defaultdict(lambda: [0, 0, 0, 0])
+        self.nested = Counter[tuple[int, int]]()  # ns on the host, by the module around and the module
         texts = trace.names.texts
-        phase_names = {number: 1 for number, text in enumerate(texts) if text.startswith(BACKWARD)}
+        phase_names = {number: 1 for number, text in enumerate(texts) if _BACKWARD.match(text)}
         phase_names |= {number: 2 for number, text in enumerate(texts) if text.startswith(OPTIMIZER)}
         backward = trace.backward - {thread for thread, _ in trace.marks}
         for thread, tasks in enumerate(self._enqueued()):
@@ -98,9 +107,14 @@ class HostSums:
         _add_joined(self.module_calls, replays.modules)
         self.operators = _rows(self.operator_calls, texts)
         self.modules = _rows(self.module_calls, texts)
-        trains = any(backward or optimizer for _, backward, optimizer in self.phases.values())
-        self.times = {
-            segment: dict(zip(PHASES, sums, strict=True)) if trains else {} for segment, sums in self.phases.items()
+        self.late_modules = tuple(late_modules(self._nested_modules(texts), self.modules))
+        trains = any(backward or optimizer for _, backward, optimizer, _ in self.phases.values())
+        self.times = {segment: _named_phases(sums) if trains else {} for segment, sums in self.phases.items()}
+
+    def _nested_modules(self, texts: Sequence[str]) -> dict[tuple[str, str], int]:
+        """Return the ns on the host by class around, "" for none, and class."""
+        return {
+            ("" if outer == UNKNOWN else texts[outer], texts[name]): ns for (outer, name), ns in self.nested.items()
         }
 
     def _enqueued(self) -> list[array[int]]:
@@ -126,14 +140,14 @@ class HostSums:
         """Add each task to the innermost operator around it, and to each operator its host time without nested ones.
 
         The time of a task is also added to its phase: the latest in ``phase_names`` (name → phase) of the operators
-        around it, else ``thread_phase``.
+        around it, else that of the thread. Without an operator around it, only autograd's thread tells its phase.
         """
         sums, counted = self.operator_calls, self._counted(operators)
         phases = _phases(operators, phase_names, thread_phase)
         columns = self.trace.tasks
         for task, index in zip(tasks, operators.innermost(map(columns.enqueued.__getitem__, tasks)), strict=True):
             ns = columns.end[task] - columns.begin[task]
-            phase = thread_phase
+            phase = thread_phase or _UNKNOWN_PHASE
             if index != UNKNOWN:
                 phase = phases[index] if phases else thread_phase
                 row = sums[operators.name[index]]
@@ -175,6 +189,8 @@ class HostSums:
         for index, (begin, end, name) in enumerate(zip(modules.begin, modules.end, modules.name, strict=True)):
             row = self.module_calls[name]
             row[0] += counted[index]
+            parent = modules.parent[index]
+            self.nested[UNKNOWN if parent == UNKNOWN else modules.name[parent], name] += (end - begin) * counted[index]
             if open_until.get(name, begin) <= begin:
                 open_until[name] = end
                 row[1] += count[index]
@@ -199,6 +215,11 @@ def _phases(operators: NestedRanges, phase_names: Mapping[int, int], thread_phas
     return phases
 
 
+def _named_phases(sums: Sequence[int]) -> dict[str, int]:
+    """Return phase → ns; without the unknown phase if nothing is in it."""
+    return {phase: ns for phase, ns in zip(PHASES, sums, strict=True) if ns or phase != "unknown"}
+
+
 def _add_joined(sums: CallTable, joined: Mapping[int, Iterable[int]]) -> None:
     """Add the sums of joined replays to ``sums``, in place; a name that ran only in a graph counts as called once."""
     for name, values in joined.items():
@@ -214,3 +235,28 @@ def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
             by_name[texts[number]] = list(map(operator.add, by_name.get(texts[number], (0, 0, 0, 0)), values))
     rows = [CallSums(name, *values) for name, values in by_name.items()]
     return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))
+
+
+def late_modules(children: Mapping[tuple[str, str], int], modules: Iterable[CallSums]) -> Sequence[str]:
+    """Return the classes of modules that tell best where the host's time goes; no one of them lies within another.
+
+    ``children`` is (class around, class) → ns on the host, with "" around the outermost. A class gives way to those
+    within it where the two largest of these have three quarters of its time.
+    """
+    host = {module.name: module.host_ns for module in modules}
+    within: dict[str, dict[str, int]] = {}
+    for (around, name), ns in children.items():
+        if around != name:
+            within.setdefault(around, {})[name] = ns
+    chosen, open_names, seen = [], [*within.get("", {})], set[str]()
+    while open_names:
+        name = open_names.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        largest = sorted(within.get(name, {}).values(), reverse=True)[:2]
+        if largest and 4 * sum(largest) >= 3 * host.get(name, 0):
+            open_names += within[name]
+        else:
+            chosen.append(name)
+    return chosen

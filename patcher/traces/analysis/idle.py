@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from patcher.traces.analysis.segments import Segment, Split
+from patcher.traces.analysis.segments import Split
+from patcher.traces.model import FREE, LEAD_IN
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN
 
 LATE_NS, WAITING_NS = 100_000, 20_000
 """Gaps up to which the host merely takes its time for each kernel, and the device for the begin of one."""
+
+_PARTS = tuple(FREE)
 
 
 class Idle(NamedTuple):
@@ -34,7 +37,7 @@ def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idl
     The stretches add up to the free time of the segments, lead-in included. None reaches from one segment into the
     next.
     """
-    tasks, segments = trace.tasks, cuts.segments
+    tasks, segments, blocked = trace.tasks, cuts.segments, trace.blocking_calls()
     stretches = iter([(segment.ends, at) for at, segment in enumerate(segments) if segment.ends > segment.leads])
     last, number = next(stretches, (UNKNOWN, UNKNOWN))
     reach, before = min(tasks.begin, default=0), UNKNOWN
@@ -49,16 +52,24 @@ def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idl
                     return
             first = max(reach, segments[number].leads)
             if begin > first and number in chosen:
-                part = _part(segments[number], first, begin, tasks.launched[cuts.order[place]])
+                part = LEAD_IN
+                if begin >= segments[number].starts and first >= segments[number].starts:
+                    parts = idle_parts(first, begin, tasks.launched[cuts.order[place]], blocked)
+                    part = _PARTS[parts.index(max(parts))]
                 yield Idle(first, begin, begin - first, before, place, number, part)
         if end > reach:
             reach, before = end, cuts.order[place]
 
 
-def _part(segment: Segment, begin: int, end: int, launched: int) -> str:
-    """Return the part of the unit that most of a gap is; ``launched`` is the launch of the next task, or UNKNOWN."""
-    if begin < segment.starts:
-        return "lead_in_ns"
+def idle_parts(begin: int, end: int, launched: int, blocked: Mapping[int, int]) -> tuple[int, int, int, int, int]:
+    """Return the ns of a stretch in which no task runs, by the reasons of `FREE`, in that order.
+
+    ``launched`` is when the call began that launched the next task, or UNKNOWN; ``blocked`` is the end of each long
+    launch call, by its begin. Time within such a call is that of a call that blocks.
+    """
     if launched == UNKNOWN:
-        return "free_unknown_ns"
-    return "free_host_late_ns" if 2 * (launched - begin) > end - begin else "free_waiting_ns"
+        return 0, 0, 0, 0, end - begin
+    call = min(max(launched, begin), end)
+    held = min(max(blocked.get(launched, 0), call), end)
+    late, within, after = call - begin, held - call, end - held
+    return (late, 0, within, after, 0) if launched < begin else (late, after, within, 0, 0)

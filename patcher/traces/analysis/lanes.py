@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from patcher.traces import model
-from patcher.traces.analysis.holds import CallColumns
+from patcher.traces.analysis.nested import NestedRanges
 from patcher.traces.analysis.segments import Split
 from patcher.traces.rank_trace import RankTrace
 
 _PIXELS = 12_000  # Spans that are nearer to each other than this part of their unit are drawn as one: ten screens wide
 _THREADS = 2  # that are drawn of those with long calls: what launches, and what runs backward
 
-HostCalls = Mapping[str, Mapping[int, CallColumns]]
+HostCalls = Mapping[str, Mapping[int, NestedRanges]]
 """Name of a row of calls → the long calls of each thread."""
 
 
@@ -65,7 +65,7 @@ def lanes(
             streams, launches = _device(window)
             host = {"unit": _marks(window), **dict(_calls(window, calls)), "launches": launches}
             host_rows = {name: spans for name, spans in host.items() if spans}
-            yield model.Lanes(units[at].number, why, units[at].device_ns, streams, host_rows)
+            yield model.Lanes(units[at].number, why, window.end - window.begin, streams, host_rows)
 
 
 def _device(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[model.Span, ...]]:

@@ -70,6 +70,7 @@ def _join(pieces: Sequence[RankProfile]) -> RankProfile:
         lanes=tuple(_lanes(pieces, units)),
         metadata=_metadata([piece.metadata for piece in pieces if piece.metadata]),
         pieces=tuple(piece.source for piece in pieces),
+        host_steps=tuple(step for piece in pieces for step in piece.host_steps),
     )  # fmt: skip
 
 

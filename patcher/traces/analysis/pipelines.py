@@ -1,4 +1,4 @@
-"""The bubble of a pipeline: how long a stage is in sends and receives, and how unequally stages compute.
+"""The stages of a pipeline, what is between two ranks, and what one rank or stage has more of than another.
 
 The vendor's own Bubble counts ``hcom_receive`` alone, and is 0 where a stage sends and receives at once. A kernel of
 NCCL does not say whether its SendRecv is one of two ranks or an all-to-all: there the name that kineto writes decides.
@@ -7,15 +7,15 @@ NCCL does not say whether its SendRecv is one of two ranks or an all-to-all: the
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from patcher.messages import Text, sentences
-from patcher.traces.model import Collective, Diagnosis, RankProfile
-from patcher.traces.words import in_ms, percent
-
-NOTABLE = 0.10
-"""The share of the time from which on it is worth a finding."""
+from patcher.messages import Text
+from patcher.traces import model
+from patcher.traces.model import Collective, RankProfile
+from patcher.traces.words import listed
 
 UNEQUAL = 1.1
 """Stages are unequal where one computes so many times as long as another."""
@@ -23,35 +23,109 @@ UNEQUAL = 1.1
 _KINDS = re.compile(r"send|recv|hcom_(?:send|receive|batchSendRecv)", re.ASCII)
 
 
+class Excess(NamedTuple):
+    """The part of a unit, a key of `model.PARTS` or the lead-in, of which profiles have more than others, by ``ns``."""
+
+    part: str
+    ns: int
+
+
+class PipelineStage(NamedTuple):
+    """One stage of a pipeline: its number from 0, and its profiles."""
+
+    number: int
+    profiles: tuple[RankProfile, ...]
+
+    @property
+    def name(self) -> str:
+        """Number and ranks in words."""
+        ranks = listed([profile.rank for profile in self.profiles if profile.rank is not None])
+        if len(self.profiles) == 1:
+            return Text("stage {number} (rank {rank})", self.number, ranks)
+        return Text("stage {number} (ranks {ranks})", self.number, ranks)
+
+    @property
+    def computing_ns(self) -> int:
+        """Mean time in ns in which a rank of the stage computes in a unit."""
+        return round(statistics.fmean(per_unit(profile, "compute_ns", "overlap_ns") for profile in self.profiles))
+
+
 def between_two(collective: Collective) -> bool:
     """Tell whether a collective is a send or a receive between two ranks."""
     return bool(_KINDS.fullmatch(collective.kind or collective.name))
 
 
-def bubble(profile: RankProfile, profiles: Sequence[RankProfile]) -> Diagnosis | None:
-    """Diagnose exposed sends and receives of a pipeline stage; None if they take under 10 % of the time.
+def per_unit(profile: RankProfile, *parts: str) -> int:
+    """Return the ns of ``parts`` in the mean unit of a profile; 0 without units."""
+    return profile.sum_ns(*parts) // (len(profile.units) or 1)
 
-    The evidence compares the compute time of ``profiles``, the stages, if it is unequal.
+
+def stages(profiles: Sequence[RankProfile]) -> tuple[PipelineStage, ...]:
+    """Return the stages of a pipeline, in order; empty if the groups of its sends and receives don't tell them.
+
+    Ranks that send in one group are one pipeline, and the n-th of them is stage n, as Megatron and torch number ranks.
     """
-    transfers = [collective for collective in profile.collectives if between_two(collective)]
-    times: Counter[int] = Counter()
-    for collective in transfers:
-        times[collective.unit] += collective.ns
-    waits = sum(min(times[unit.number], unit.communication_ns) for unit in profile.units)
-    if not transfers or waits < NOTABLE * profile.total_ns:
-        return None
-    evidence = Text(
-        "For up to {waits} of the time it is in sends and receives that nothing hides ({count:,.0f} per unit).",
-        percent(waits / profile.total_ns),
-        len(transfers) / len(profile.units),
+    pipelines = _pipelines(profiles)
+    lengths = {len(pipeline) for pipeline in pipelines}
+    if len(lengths) != 1 or lengths == {1} or sum(map(len, pipelines)) != len(profiles):
+        return ()
+    if any(profile.rank is None for profile in profiles):
+        return ()
+    columns = ([profile for profile in _by_rank(profiles) if profile.source in pipeline] for pipeline in pipelines)
+    return tuple(
+        PipelineStage(number, tuple(_by_rank(ranks))) for number, ranks in enumerate(zip(*columns, strict=True))
     )
-    advice = Text("more micro-batches, or an interleaved schedule: the transfer itself is the smaller part")
-    stages = [(profile.sum_ns("compute_ns", "overlap_ns") // len(profile.units), profile) for profile in profiles]
-    (least, fast), (most, slow) = (pick(stages, key=lambda stage: stage[0]) for pick in (min, max))
-    if len(profiles) > 1 and most > UNEQUAL * least:
-        values = slow.label, in_ms(most), fast.label, in_ms(least)
-        evidence = sentences(evidence, Text("{slow} computes {most} per unit, {fast} {least}.", *values))
-        advice = Text("give the stage that computes longest fewer layers; then more micro-batches")
-    saving = waits // len(profile.units)
-    certainty = Text("upper bound; the transfer is in it")
-    return Diagnosis("pipeline-bubble", "warning", evidence, saving, certainty, advice, profile.source)
+
+
+def _pipelines(profiles: Sequence[RankProfile]) -> list[set[str]]:
+    """Return sets of sources: profiles that send in one group, or in groups with a common profile, are together."""
+    linked: dict[str, set[str]] = defaultdict(set)
+    for profile in profiles:
+        for collective in profile.collectives:
+            if between_two(collective) and collective.group:
+                linked[collective.group].add(profile.source)
+    pipelines: list[set[str]] = []
+    for members in linked.values():
+        touching = [pipeline for pipeline in pipelines if pipeline & members]
+        pipelines = [pipeline for pipeline in pipelines if pipeline not in touching] + [members.union(*touching)]
+    return pipelines
+
+
+def _by_rank(profiles: Iterable[RankProfile]) -> list[RankProfile]:
+    return sorted(profiles, key=lambda profile: profile.rank or 0)
+
+
+def stage_of(pipeline: Sequence[PipelineStage]) -> Mapping[str, int]:
+    """Return the source of a profile → the number of its stage."""
+    return {profile.source: stage.number for stage in pipeline for profile in stage.profiles}
+
+
+def transfers(profile: RankProfile) -> Counter[int]:
+    """Return unit → ns in sends and receives, without limit by what hides them."""
+    times: Counter[int] = Counter()
+    for collective in profile.collectives:
+        if between_two(collective):
+            times[collective.unit] += collective.ns
+    return times
+
+
+def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -> Excess | None:
+    """Return of which part the mean unit of ``profiles`` has most more than the median of ``others``; None for none.
+
+    Communication is left out: in it a rank waits. Time before the first kernel counts.
+    """
+    parts = [part for part in (*model.PARTS, model.LEAD_IN) if part != "communication_ns"]
+    parts.remove("overlap_ns")
+    best = None
+    for part in parts:
+        names = ("compute_ns", "overlap_ns") if part == "compute_ns" else (part,)
+        mean = statistics.fmean(per_unit(profile, *names) for profile in profiles)
+        more = round(mean - statistics.median(per_unit(profile, *names) for profile in others))
+        if more > 0 and (best is None or more > best.ns):
+            best = Excess(part, more)
+    return best
+
+
+def excess_words(more: Excess) -> str:
+    """Return the label of the part of an excess."""
+    return model.PARTS.get(more.part) or Text("time before the first kernel")

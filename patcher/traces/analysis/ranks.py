@@ -3,40 +3,92 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from patcher.messages import Text
+from patcher.traces.analysis.pipelines import PipelineStage, between_two, stage_of, stages
 from patcher.traces.model import Collective, Rank, RankProfile
 
 Key = tuple[str, int, str, int]
 """Identity of a collective in a report: the source of its profile, unit, group, and number within the group."""
 
 
-def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool, dict[Key, int]]:
-    """Match the collectives of ranks; return the sums of each rank, whether all groups are named, and the waits in ns.
+class Meetings(NamedTuple):
+    """The meetings of ranks in their collectives.
 
-    The n-th collective of each group and unit is one meeting of all ranks. All end together, so a rank waited by as
-    much as its collective took longer than the shortest one. A unit in which the ranks differ in the collectives of a
-    group is left out. Without a meeting there are no sums.
+    ``ranks`` are the sums of each rank, empty without a meeting; ``exact`` tells whether all groups are named;
+    ``waits`` maps a collective to the ns for which it waited. ``across`` are those that join stages of the
+    ``pipeline``: they count for no rank.
+    """
+
+    ranks: tuple[Rank, ...]
+    exact: bool
+    waits: Mapping[Key, int]
+    across: frozenset[Key]
+    pipeline: tuple[PipelineStage, ...]
+
+
+class _Meeting(NamedTuple):
+    """One meeting: source of a profile → its collective; ``first`` if it is the first one of a rank in its unit."""
+
+    members: Mapping[str, Collective]
+    first: bool
+
+    @property
+    def waits(self) -> dict[str, int]:
+        """Source of a profile → ns for which it waited for the last one."""
+        shortest = min(collective.ns for collective in self.members.values())
+        return {source: collective.ns - shortest for source, collective in self.members.items()}
+
+
+def met(profiles: Sequence[RankProfile]) -> Meetings:
+    """Match the collectives of ranks.
+
+    The n-th collective of each group and unit is one meeting of all its ranks, but for sends and receives. All end
+    together, so a rank waited by as much as its collective took longer than the shortest one. A unit in which the ranks
+    differ in the collectives of a group is left out.
     """
     together = _together(profiles)
+    pipeline = stages(profiles)
+    stage = stage_of(pipeline)
     waits: dict[Key, int] = {}
-    sums = count, waited, awaited, last = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    for members in filter(_alike, together.values()):
-        for meeting in zip(*members.values(), strict=True):
-            shortest = min(collective.ns for collective in meeting)
-            more = {source: collective.ns - shortest for source, collective in zip(members, meeting, strict=True)}
-            came_last = [source for source, ns in more.items() if not ns]
-            for (source, ns), of_rank in zip(more.items(), meeting, strict=True):
-                waits[source, of_rank.unit, of_rank.group, of_rank.index] = ns
-            count.update(more.keys())
-            waited.update(more)
-            if len(came_last) == 1:  # where several do, the others wait for none of them more than for another
-                last[came_last[0]] += 1
-                awaited[came_last[0]] += sum(more.values())
-    if not count:
-        return (), True, waits
+    across: set[Key] = set()
+    within: list[_Meeting] = []
+    for meeting in _meetings(together, profiles):
+        keys = {source: (source, *_place(collective)) for source, collective in meeting.members.items()}
+        waits.update((keys[source], ns) for source, ns in meeting.waits.items())
+        if len({stage.get(source) for source in keys}) > 1:
+            across.update(keys.values())
+        else:
+            within.append(meeting)
+    exact = all(group for (_, group), members in together.items() if _alike(members))
+    ranks = _summed(within, profiles) if within else ()
+    return Meetings(ranks, exact, waits, frozenset(across), pipeline)
+
+
+def _summed(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) -> tuple[Rank, ...]:
+    """Return the sums of each rank over meetings.
+
+    The first meeting of the first of several units counts at most as much as that of another unit: in it lies the skew
+    of the profilers' start.
+    """
+    usual = _usual_first(meetings, profiles)
+    sums = count, waited, awaited, last, at_first = tuple(Counter[str]() for _ in range(5))
+    for meeting in meetings:
+        more = meeting.waits
+        starts = meeting.first and any(_starts(profiles, source, meeting.members[source]) for source in more)
+        if starts and usual:
+            more = {source: min(ns, usual.get(source, ns)) for source, ns in more.items()}
+        count.update(more.keys())
+        waited.update(more)
+        came_last = [source for source, ns in meeting.waits.items() if not ns]
+        if len(came_last) == 1:  # where several do, the others wait for none of them more than for another
+            last[came_last[0]] += 1
+            awaited[came_last[0]] += sum(more.values())
+            at_first[came_last[0]] += sum(more.values()) if starts else 0
     rows = (
         Rank(
             profile.rank,
@@ -47,18 +99,74 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool, dict[K
         )
         for profile in profiles
     )
-    ordered = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.source))
-    return tuple(ordered), all(group for _, group in together), waits
+    return tuple(sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.source)))
+
+
+def _place(collective: Collective) -> tuple[int, str, int]:
+    return collective.unit, collective.group, collective.index
+
+
+def _meetings(
+    together: Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]], profiles: Sequence[RankProfile]
+) -> Iterator[_Meeting]:
+    """Yield the meetings of all groups and units in which the ranks agree."""
+    firsts: dict[tuple[str, int], tuple[int, str, int]] = {}
+    for profile in profiles:
+        for collective in profile.collectives:
+            if not between_two(collective):
+                firsts.setdefault((profile.source, collective.unit), _place(collective))
+    for members in itertools.chain(*(_agreeing(group, members) for (_, group), members in together.items())):
+        for row in zip(*members.values(), strict=True):
+            meeting = dict(zip(members, row, strict=True))
+            first = any(firsts[source, collective.unit] == _place(collective) for source, collective in meeting.items())
+            yield _Meeting(meeting, first)
+
+
+def _agreeing(group: str, members: Mapping[str, Sequence[Collective]]) -> Iterator[Mapping[str, Sequence[Collective]]]:
+    """Yield the collectives of a group if its ranks agree; of a group without a name, at least those of each name.
+
+    Kernels of streams side by side, as those of experts, begin in another order on each rank.
+    """
+    if _alike(members):
+        yield members
+    elif not group:
+        names = dict.fromkeys(collective.name for member in members.values() for collective in member)
+        for name in names:
+            chosen = {
+                source: [collective for collective in member if collective.name == name]
+                for source, member in members.items()
+            }
+            if _alike(chosen):
+                yield chosen
+
+
+def _starts(profiles: Sequence[RankProfile], source: str, collective: Collective) -> bool:
+    """Tell whether a collective is in the first unit of the profile with that source."""
+    return any(profile.source == source and profile.units[0].number == collective.unit for profile in profiles)
+
+
+def _usual_first(meetings: Iterable[_Meeting], profiles: Sequence[RankProfile]) -> dict[str, int]:
+    """Return source → the longest wait in ns at the first meeting of a unit but the first; empty for single units."""
+    usual: dict[str, int] = {}
+    for meeting in meetings:
+        for source, ns in meeting.waits.items():
+            if meeting.first and not _starts(profiles, source, meeting.members[source]):
+                usual[source] = max(usual.get(source, 0), ns)
+    return usual
 
 
 def _together(profiles: Sequence[RankProfile]) -> Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]]:
-    """Return (unit, group) → source of a profile → its collectives; empty for one profile, or several of one rank."""
+    """Return (unit, group) → source of a profile → its collectives; empty for one profile, or several of one rank.
+
+    Sends and receives are left out: each joins two ranks alone.
+    """
     together: dict[tuple[int, str], dict[str, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     ranks = [profile.rank for profile in profiles]
     if len(profiles) > 1 and len(set(ranks)) == len(ranks):  # several profiles of one rank did not meet
         for profile in profiles:
             for collective in profile.collectives:
-                together[collective.unit, collective.group][profile.source].append(collective)
+                if not between_two(collective):
+                    together[collective.unit, collective.group][profile.source].append(collective)
     return together
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,12 @@ from patcher.traces.folders.states import CUT, EMPTY, FOREIGN, WHOLE, WRITING, R
 from patcher.traces.formats.chrome import Scan, scan
 
 _RECENT_S = 60.0
+_NOT_READ = Text("not a trace that rlpatch reads")
+_KINETO = re.compile(
+    rb'"(?:schemaVersion|deviceProperties|cpu_op|operator|user_annotation|python_function|(?:cuda|hip|xpu)_runtime)"',
+    re.IGNORECASE,
+)
+"""Texts in the begin of a trace of torch.profiler: fields of its header, and categories of its events."""
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
@@ -32,19 +39,33 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     rank = content.distributed("rank") if trace.rank is None else trace.rank
     trace = replace(trace, steps=content.steps, rank=rank, world=content.distributed("world_size"))
     state, why = _state(content, trace, name, written)
-    return replace(trace, state=state, why=why)
+    return replace(trace, state=state, why=why, form="other" if why == _NOT_READ else trace.form)
 
 
 def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float) -> tuple[str, str]:
     """Return the state of a scanned trace and the reason for it; the reason of a whole one is ""."""
+    is_torch = names.is_torch(trace.path.name)
     if not content.is_json:
-        return EMPTY, Text("it holds no JSON")
+        return (EMPTY, Text("it holds no JSON")) if is_torch else (FOREIGN, _NOT_READ)
+    if not content.events and not is_torch and b'"traceEvents"' not in content.head:
+        return FOREIGN, _NOT_READ
     if content.cut:
-        recent = time.time() - written < _RECENT_S
-        writes = trace.pid and name.here and alive(trace.pid, written)
-        if (name.temporary and writes) or (recent and (writes or (trace.pid and not name.here))):
-            return WRITING, Text("process {pid} writes it", trace.pid)
-        return CUT, content.cut
+        return (
+            (WRITING, Text("process {pid} writes it", trace.pid))
+            if _is_writing(trace, name, written)
+            else (CUT, content.cut)
+        )
     if not content.events:
         return EMPTY, Text("it holds no event")
-    return (WHOLE, "") if trace.ours else (FOREIGN, Text("torch.profiler recorded it, not a probe of rlpatch"))
+    if trace.ours:
+        return WHOLE, ""
+    if is_torch or _KINETO.search(content.head):
+        return FOREIGN, Text("torch.profiler recorded it, not a probe of rlpatch")
+    return FOREIGN, Text("a trace in Chrome's format, by its begin not of torch.profiler")
+
+
+def _is_writing(trace: RecordedTrace, name: names.Name, written: float) -> bool:
+    """Tell whether the process that a trace is named after is at work on it, or may be, on another host."""
+    recent = time.time() - written < _RECENT_S
+    writes = bool(trace.pid and name.here and alive(trace.pid, written))
+    return (name.temporary and writes) or (recent and (writes or bool(trace.pid and not name.here)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 from patcher.messages import Text
 from patcher.store.filesystem.opened import reading
 from patcher.traces.formats import database
+from patcher.traces.formats.chrome import begin_of
 
 
 class Foreign(NamedTuple):
@@ -25,6 +27,35 @@ _SNAPSHOT = Foreign(
 _ZIP = Foreign(Text("a zip archive"), Text("unpack it, and type the same with the folder"))
 _PERFETTO = Foreign(Text("a trace of Perfetto"), Text("ui.perfetto.dev reads it"))
 
+_ARCHIVE = Foreign(Text("an archive"), Text("unpack it, and type the same with the folder"))
+_PACKED = Foreign(Text("a packed database"), Text("unpack it with gunzip, and type the same with the file"))
+
+_BEGINS = (
+    (
+        re.compile(rb'\{\s*"rocprofiler-sdk(?:-json)?-tool"'),
+        Foreign(
+            Text("a trace of rocprofv3"), Text("`rocprofv3 --output-format pftrace` writes what ui.perfetto.dev reads")
+        ),
+    ),
+    (
+        re.compile(rb'\{\s*"schema"\s*:\s*"[^"]{1,40}".*"nodes"\s*:\s*\[', re.DOTALL),
+        Foreign(
+            Text("an execution trace of torch (ExecutionTraceObserver)"),
+            Text("Chakra and param read it; report needs the trace of torch.profiler"),
+        ),
+    ),
+    (
+        re.compile(rb"\[\s*\[\s*-?\d"),
+        Foreign(
+            Text("a memory timeline of torch"),
+            Text("export_memory_timeline with a name that ends with .html draws it"),
+        ),
+    ),
+    (re.compile(rb".{257}ustar", re.DOTALL), _ARCHIVE),
+    (re.compile(rb"SQLite format 3\0"), _PACKED),
+)
+"""Begin of a file, unpacked if it is gzip → what it is: of rocprofiler-sdk, torch, or tar."""
+
 _ENDS = {
     ".nsys-rep": _NSYS, ".qdrep": _NSYS,
     ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("ncu-ui, or `ncu --import FILE`, reads it")),
@@ -32,6 +63,8 @@ _ENDS = {
     ".rpd": Foreign(Text("a trace of rocmProfileData"), Text("its own tools read it")),
     ".xplane.pb": Foreign(Text("a trace of XLA"), Text("TensorBoard reads it")),
     "snapshot.pickle": _SNAPSHOT, "memory.pickle": _SNAPSHOT, ".zip": _ZIP,
+    ".tar": _ARCHIVE, ".tar.gz": _ARCHIVE, ".tgz": _ARCHIVE, ".tar.xz": _ARCHIVE, ".tar.zst": _ARCHIVE,
+    ".tar.bz2": _ARCHIVE, ".7z": _ARCHIVE,
 }  # fmt: skip
 """End of the name → what it is, where the name alone says so."""
 
@@ -45,6 +78,12 @@ def named(file: Path) -> Foreign | None:
     return next((foreign for end, foreign in _ENDS.items() if file.name.endswith(end)), None)
 
 
+def begun(file: Path) -> Foreign | None:
+    """Return the other tool's format that a file has by its text, unpacked if it is gzip; None if none."""
+    begin = begin_of(file)
+    return next((foreign for pattern, foreign in _BEGINS if pattern.match(begin.lstrip(b" \r\n\t"))), None)
+
+
 def known(file: Path) -> Foreign | None:
     """Return the other tool's format that a file has by its name or first bytes; None if none. Raises OSError."""
     if foreign := named(file):
@@ -55,4 +94,6 @@ def known(file: Path) -> Foreign | None:
         return _ZIP
     if head.startswith(b"SQLite format 3\0"):
         return _NSYS if database.rows(file, _NSYS_TABLES) else None
-    return _SNAPSHOT if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5") else None
+    if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"):
+        return _SNAPSHOT
+    return begun(file)

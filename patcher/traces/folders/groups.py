@@ -136,16 +136,19 @@ def got(units: Iterable[int] | None, requested: int | None) -> str:
 
 
 def ranks(group: TraceGroup) -> str:
-    """Return the ranks that left a trace as text, with the expected ones if some are missing: ``0-3 of 8``."""
+    """Return the ranks that left a trace as text, with the expected ones if some are missing: ``4 of 8: 0-3``."""
     text = _spans(group.ranks)
     requested, world = group.first.ranks, group.first.world
-    expected = requested if requested != "all" else ""
-    if expected:
-        listed = {int(rank) for rank in expected.split(",") if rank.isdecimal() and len(rank) < 10}
-        complete = {rank for rank in listed if not world or rank < world} <= set(group.ranks)
-    else:
-        expected, complete = str(world), not world or world <= len(group.ranks)
-    return text if complete else Text("{ranks} of {expected}", text or Text("none"), expected)
+    if requested and requested != "all":
+        listed = {int(rank) for rank in requested.split(",") if rank.isdecimal() and len(rank) < 10}
+        expected = {rank for rank in listed if not world or rank < world}
+        missing = sorted(expected - set(group.ranks))
+        return Text("{ranks}, without {missing}", text or Text("none"), _spans(missing)) if missing else text
+    if not world or world <= len(group.ranks):
+        return text
+    if not text:
+        return Text("none of {count}", world)
+    return Text("{number} of {count}: {ranks}", len(group.ranks), world, text)
 
 
 def _spans(ranks: Iterable[int]) -> str:

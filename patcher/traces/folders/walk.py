@@ -15,7 +15,7 @@ from patcher.traces import names, sidecar
 from patcher.traces.folders import chrome_files, foreign, npu_folders
 from patcher.traces.folders.npu_folders import STORE
 from patcher.traces.folders.states import FOREIGN, RecordedTrace, size
-from patcher.traces.formats import ascend_tables, database
+from patcher.traces.formats import ascend_tables, database, is_ascend_text
 from patcher.traces.formats.chrome import has_events
 from patcher.traces.names import OUTPUT
 from patcher.traces.rank_trace import several
@@ -51,7 +51,9 @@ def _file_kind(file: Path) -> str:
         return ""
     if names.is_torch(file.name) or (file.name.endswith(names.JSON) and has_events(file)):
         return CHROME
-    return OTHER if foreign.named(file) else DATABASE if file.match(database.NAMED) else ""
+    if foreign.named(file) or (file.name.endswith(names.JSON) and foreign.begun(file)):
+        return OTHER
+    return DATABASE if file.match(database.NAMED) else ""
 
 
 # ---------------------------------------------------------------- everything that was recorded
@@ -77,7 +79,7 @@ def to_scan(path: Path) -> int:
     """Return the bytes that `inspect` scans of a trace."""
     if path.is_dir():
         return npu_folders.to_scan(path) if _folder_kind(path) == NPU else 0
-    return 0 if foreign.named(path) else path.stat().st_size
+    return 0 if foreign.named(path) or foreign.begun(path) else path.stat().st_size
 
 
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
@@ -86,10 +88,13 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
         trace = RecordedTrace(path, "other", FOREIGN, size(path), Text("a trace of CANN, without torch_npu"))
-    elif other := foreign.named(path):
+    elif other := foreign.named(path) or foreign.begun(path):
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
         trace = chrome_files.inspect(path, progress)
+        if trace.state == FOREIGN and is_ascend_text(path):
+            why = Text("torch_npu or msprof exported it, and its folder is not there")
+            trace = replace(trace, form="npu", exports=("text",), why=why)
     metadata, doubts = sidecar.checked(path, trace.form, trace.steps)
     if metadata is None:
         return replace(trace, doubts=doubts)
@@ -127,7 +132,8 @@ def readable(path: Path) -> list[Path]:
         return [path] if trace == path else readable(trace)
     if export := _export(path) or _msprof(path):
         return [export]
-    everything = [(path, NPU)] if names.is_npu(path) else sorted(walk(path, _raised))
+    trace_kind = NPU if names.is_npu(path) else CANN if _folder_kind(path) == CANN else ""
+    everything = [(path, trace_kind)] if trace_kind else sorted(walk(path, _raised))
     exports = {place: _EXPORTS[kind](place) for place, kind in everything if kind in _EXPORTS}
     if there := list(filter(None, exports.values())):
         return there

@@ -10,13 +10,27 @@ from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
 from patcher.traces import sidecar
 from patcher.traces.formats import ascend_db, ascend_tables, ascend_text, torch
+from patcher.traces.formats.chrome import begin_of
 from patcher.traces.marks import NUMBERED
 from patcher.traces.model import RankProfile
-from patcher.traces.names import OUTPUT
+from patcher.traces.names import JSON, OUTPUT
 from patcher.traces.rank_trace import RankTrace
 
 _TEXTS = ("trace_view", "msprof_")
 """Prefixes of the names of CANN's text, at torch_npu and at msprof."""
+
+_ASCEND = re.compile(rb'"Ascend Hardware"|"Task Type"|"async_npu"|"HostToDevice\w*"|"CANN"')
+"""Texts in the begin of an export of torch_npu or CANN that somebody renamed."""
+
+
+def is_ascend_text(path: Path) -> bool:
+    """Tell whether a JSON file is CANN's text: by its name, or, for a plain list of events, by its begin."""
+    if not path.name.endswith(JSON):
+        return False
+    if path.name.startswith(_TEXTS):
+        return True
+    head = begin_of(path)
+    return head.lstrip()[:1] == b"[" and _ASCEND.search(head) is not None
 
 
 def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
@@ -29,7 +43,7 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
         traces = [ascend_db.read(path, mark_pattern)]
-    elif path.name.startswith(_TEXTS) and path.suffix == ".json":
+    elif is_ascend_text(path):
         traces = [ascend_text.read(path, mark_pattern, progress)]
     else:
         traces = torch.read(path, mark_pattern, progress)

@@ -40,9 +40,15 @@ WITHIN = ("HCCS", "PCIE", "SIO")
 
 _SILENT = re.compile(
     r"EVENT|NOTIFY|WRITE.?VALUE|PLACE_HOLDER|PROFILING|MODEL|LABEL|SWITCH|GOTO|SET_|GET_|STREAM|CMO|CAPTURE|NOP|BARRIER"
-    r"|CONDITION|RDMA|FLIP|MAINTENANCE|LOADRECORD|^SDMA$|^HCCL$|^FFTS.*SDMA|^OTHER$|^UNKNOWN$",
+    r"|CONDITION|RDMA|FLIP|MAINTENANCE|LOADRECORD|^SDMA$|^HCCL$|^FFTS.*SDMA",
     re.IGNORECASE,
 )
+_UNTYPED = re.compile(r"(?:OTHER|UNKNOWN|INVALID|N/?A)?", re.IGNORECASE)
+"""Types that say nothing of a task: some releases of CANN give them to kernels, others to what only orders them."""
+
+_ORDER = re.compile(r"[A-Z][A-Z0-9_ ]*|[A-Z][a-z]+ [A-Z][a-z]+")
+"""Names of tasks that are no kernels, ``EVENT_WAIT`` and ``Notify Wait``; those of kernels have lower case, too."""
+
 _COPIES = re.compile(r"MEMCPY|MEMSET_ASYNC|PCIE_DMA|SDMA_SQE|^D2D|^H2D|^D2H|P2P_DMA", re.IGNORECASE)
 _WORKING = re.compile(r"AI_?C|AI_?V|MIX|DSA|DVPP|JPEG|VPC|KERNEL|FFTS|FUSION|VECTOR|CUBE|DPU", re.IGNORECASE)
 
@@ -58,10 +64,22 @@ def kind_of(task_type: str) -> str | None:
     return None if _SILENT.search(task_type) else COMPUTE
 
 
+@functools.lru_cache(maxsize=1 << 16)
+def kind_of_task(task_type: str, name: str) -> str | None:
+    """Return the kind of a task: by its type, or by its name where the type is ``Other`` or missing."""
+    if not _UNTYPED.fullmatch(task_type):
+        return kind_of(task_type)
+    if _UNTYPED.fullmatch(name):
+        return None
+    return kind_of(name) if _ORDER.fullmatch(name) else COMPUTE
+
+
 @functools.cache
 def is_known(task_type: str) -> bool:
-    """Tell whether a type of tasks is in one of the tables."""
-    return any(pattern.search(task_type) for pattern in (_SILENT, _COPIES, _WORKING))
+    """Tell whether a type of tasks is in one of the tables, or says nothing, so that the name decides."""
+    return bool(_UNTYPED.fullmatch(task_type)) or any(
+        pattern.search(task_type) for pattern in (_SILENT, _COPIES, _WORKING)
+    )
 
 
 class CollectiveTimes(NamedTuple):

@@ -172,7 +172,7 @@ class DatabaseTrace(RankTrace):
         query = f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, t.taskType, {columns} FROM TASK t {join}"  # noqa: S608
         for begin, end, stream, connection, type_id, operator_id, computed, *alike in db.execute(query):
             task_type, operator = texts.get(type_id, ""), texts.get(operator_id)
-            kind = COMPUTE if computed is not None else ascend.kind_of(task_type)
+            kind = COMPUTE if computed is not None else ascend.kind_of_task(task_type, "")
             if kind is None or (kind == COMPUTE and computed is None and computing):  # the vendor counts neither
                 continue
             if computed is None and not ascend.is_known(task_type):

@@ -1,15 +1,16 @@
 """The export of torch_npu.profiler as text: ``trace_view.json`` and the tables beside it.
 
 Its rows are distinguished by their arguments, for the names of their processes may stand behind them. A task of the
-device carries the ``connection_id`` of the call of CANN that launched it; the flow ``async_npu`` leads to the operator
-of the framework that called for it, which with the task queue lies earlier, on another thread.
+device carries the ``connection_id`` of the call of CANN that launched it; where no call has it, the flow
+``HostToDevice`` says when that was. The flow ``async_npu`` leads to the operator of the framework that called for it,
+which with the task queue lies earlier, on another thread.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from patcher.progress import Progress, ignore
@@ -21,6 +22,9 @@ from patcher.traces.measured import KernelUse
 from patcher.traces.messages import message
 from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, several
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns, StringTable
+
+_COMPUTING = "Computing"
+"""Name of the rows of the vendor's Overlap Analysis in which the device computes; they overlap no other of them."""
 
 
 def read(file: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> RankTrace:
@@ -43,6 +47,29 @@ class TextTrace(RankTrace):
         return self.table.uses(units.values() if families == {NUMBERED} else None)
 
 
+class _Flows:
+    """Flows of one kind from the host to the device: where each begins, and the time at which it ends."""
+
+    def __init__(self) -> None:
+        self.begins = HostCalls()
+        self.ends, self.ids = array("q"), array("q")
+
+    def add(self, event: Event, flow: int, thread: Callable[[Event], int]) -> None:
+        """Add the begin or the end of a flow; ``thread`` returns the number of the thread of an event."""
+        if event.ph == "s":
+            self.begins.add(flow, nanoseconds(event.ts), thread(event))
+        elif event.ph == "f":
+            self.ends.append(nanoseconds(event.ts))
+            self.ids.append(flow)
+
+    def by_end(self) -> HostCalls:
+        """Return the begins of the flows, keyed by the time at which the flow ends: the begin of a task."""
+        calls = HostCalls()
+        for place, time, thread in self.begins.earliest(self.ids):
+            calls.add(self.ends[place], time, thread)
+        return calls
+
+
 class _Reader:
     """Reader that fills a trace block by block; links wait in columns until all tasks are read."""
 
@@ -55,8 +82,7 @@ class _Reader:
         self.transits = ascend.transits(file.parent)
         self.calls = HostCalls()  # of CANN, with threads numbered as in ``cann_threads``
         self.long: dict[int, RangeColumns] = {}  # the long ones, likewise
-        self.operators = HostCalls()  # where a flow begins on the host
-        self.begins, self.flows = array("q"), array("q")  # where it ends on the device
+        self.enqueued, self.handed = _Flows(), _Flows()  # from operators, and from CANN
         self.ids, self.cann_threads = StringTable(), StringTable()
         self.devices: set[object] = set()
 
@@ -69,17 +95,20 @@ class _Reader:
                     backward = event.args is not None and bool(event.args.forward)
                     trace.add_operator(event.name, *times(event), trace.thread(event.pid, event.tid), backward=backward)
                 elif event.cat == "python_function":
+                    thread = trace.thread(event.pid, event.tid)
                     if event.name.startswith(NN_MODULE):
-                        trace.add_module(event.name, *times(event), trace.thread(event.pid, event.tid))
+                        trace.add_module(event.name, *times(event), thread)
+                    else:
+                        trace.add_frame(event.name, *times(event), thread)
                 elif event.args is not None:
                     self._add_other(event, event.args)
+                elif event.name == _COMPUTING and not event.cat:
+                    begin, end = times(event)
+                    trace.vendor_computing_ns = (trace.vendor_computing_ns or 0) + end - begin
             elif event.cat == "async_npu":
-                time, flow = nanoseconds(event.ts), self._id(event.id)
-                if event.ph == "s":
-                    self.operators.add(flow, time, trace.thread(event.pid, event.tid))
-                elif event.ph == "f":
-                    self.begins.append(time)
-                    self.flows.append(flow)
+                self.enqueued.add(event, self._id(event.id), lambda event: trace.thread(event.pid, event.tid))
+            elif event.cat == "HostToDevice":
+                self.handed.add(event, self._id(event.id), lambda event: self.cann_threads[str(event.tid)])
 
     def _add_other(self, event: Event, args: Args) -> None:
         """Add a task of the device, a call of CANN, a collective, or a range of mstx, by the event's arguments."""
@@ -96,7 +125,7 @@ class _Reader:
 
     def _add_task(self, event: Event, args: Args, task_type: str) -> None:
         """Add a task of the device under the type of its kernel; a type that only orders others is skipped."""
-        kind = ascend.kind_of(task_type)
+        kind = ascend.kind_of_task(task_type, event.name)
         if kind is not None:
             name = self.trace.table.types.get(event.name) or _type(event.name)
             self.devices.add(event.pid)
@@ -126,17 +155,21 @@ class _Reader:
         trace.cut, trace.lost = self.source.cut, self.source.lost
         numbers = {str(tid): number for (_, tid), number in trace.threads.items()}
         callers = [numbers.get(tid, UNKNOWN) for tid in self.cann_threads.texts]
-        self.calls.thread = array("i", map(callers.__getitem__, self.calls.thread))
+        for calls in (self.calls, self.handed.begins):
+            calls.thread = array("i", map(callers.__getitem__, calls.thread))
         for thread, ranges in self.long.items():
             trace.calls.setdefault(callers[thread], RangeColumns()).extend(ranges)
         tasks.link(self.calls, tasks.key)
-        flows = HostCalls()  # by the begin of the task at which they end
-        for place, time, thread in self.operators.earliest(self.flows):
-            flows.add(self.begins[place], time, thread)
-        tasks.link(flows, tasks.begin)
+        without = (
+            begin if launched == UNKNOWN else UNKNOWN
+            for begin, launched in zip(tasks.begin, tasks.launched, strict=True)
+        )
+        tasks.link(self.handed.by_end(), array("q", without))
+        tasks.link(self.enqueued.by_end(), tasks.begin)
         return trace
 
 
 def _type(name: str) -> str:
     """Return the type of a kernel without a table: ``aclnnMuls_MulAiCore_Mul`` is a Mul; any other name stays."""
-    return name.rpartition("_")[2] if name.startswith("aclnn") and "_" in name else name
+    kernel = name.rpartition("_")[2]
+    return kernel if name.startswith("aclnn") and "_" in name and not kernel.isdigit() else name

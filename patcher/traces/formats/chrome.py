@@ -55,6 +55,7 @@ _LONGEST_STEP = len(b"ProfilerStep#") + 13
 _BLANK, _BETWEEN_EVENTS = b"\xef\xbb\xbf \t\r\n", b", \t\r\n"
 
 _HEAD = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
+_LIST, _PHASE = re.compile(rb"\s*\[\s*\{"), re.compile(rb'"ph"\s*:\s*"')
 _TOKENS = re.compile(rb'"[^"\n]*"?|[{}\[\]]')  # a text that is not closed ends with its line
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _NO_NUMBER = re.compile(rb"(:\s*)[-+]?(?:nan|inf|infinity)\b", re.IGNORECASE)
@@ -314,13 +315,19 @@ class ChromeEvents:
 
 def has_events(path: Path) -> bool:
     """Tell whether a file begins like a Chrome trace, plain or gzip; False if it cannot be read."""
+    head = begin_of(path)
+    return _HEAD.search(head) is not None or (_LIST.match(head) is not None and _PHASE.search(head) is not None)
+
+
+def begin_of(path: Path) -> bytes:
+    """Return the first 64 KiB of a regular file, unpacked if it is gzip; empty if it cannot be read."""
     try:
         if not path.is_file():  # a pipe would be waited for
-            return False
+            return b""
         with reading(path) as raw:
-            return _HEAD.search(_Stream(raw).read(_ENDS)) is not None
+            return _Stream(raw).read(_ENDS)
     except OSError:
-        return False
+        return b""
 
 
 class _Stream:

@@ -2,9 +2,9 @@
 
 The names of categories and arguments are kineto's (``libkineto/src/output_json.cpp``): kernels and copies of the
 device, ``…_runtime`` and ``…_driver`` for the calls that launch them, which share their ``correlation`` with what
-they launched: all kernels of a replayed graph with the one call. Of other such calls, and of
-built-in functions of Python, the long ones are kept. A file into which SGLang merged those of several ranks has the
-rank of an event before its process: ``[TP00] 4711``.
+they launched: all kernels of a replayed graph with the one call. Of other such calls, and of frames and built-in
+functions of Python, the long ones are kept. A file into which SGLang merged those of several ranks has the rank of an
+event before its process: ``[TP00] 4711``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from patcher.messages import Text
 from patcher.progress import Progress, ignore
+from patcher.traces.families import is_collective
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.messages import message
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY, CPU
@@ -28,7 +29,7 @@ MOST_SHAPES, LONGEST = 20_000, 2000
 """Operators with shapes of their own that are told apart, and bytes of such shapes: what is beyond goes by its name."""
 
 Append = Callable[[int], None]
-_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE = range(9)
+_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE, _FRAME, _UNREAD = range(11)
 _CATEGORIES = {
     "cpu_op": _OPERATOR,
     "operator": _OPERATOR,
@@ -42,13 +43,18 @@ _CATEGORIES = {
     "python_function": _MODULE,
     "runtime": _LAUNCH,
 }
+_LEFT_OUT = frozenset(
+    (
+        "", "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "forward_backward", "trace", "overhead",
+        "gpu_user_annotation", "cpu_instant_event", "cuda_sync", "cuda_event", "collective_comm",
+        "external_correlation", "cuda_profiler_range", "gpu_pm_counter", "mtia_counters", "python_function",
+    )
+)  # fmt: skip
+"""Categories of kineto (``libkineto/src/ActivityType.cpp``) of which a report needs nothing."""
+
 _LAUNCHES = re.compile(r"launch|memcpy|memset|prefetch|graph|enqueue|exec", re.IGNORECASE)
 _CAPTURES = re.compile(r"Stream(Begin|End)Capture")
 _COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
-_COLLECTIVE = re.compile(
-    r"nccl|rccl|hccl|hcom|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|nvshmem|deep_?ep|mscclpp",
-    re.IGNORECASE,
-)
 _STEP = "ProfilerStep#"
 """The mark of torch itself, which kineto wrote as an operator until 2021."""
 _NO_ARGS = Args()
@@ -113,6 +119,8 @@ class _Reader:
             _CALL: self._add_call,
             _BUILT_IN: self._add_built_in,
             _CAPTURE: self._add_capture,
+            _FRAME: self._add_frame,
+            _UNREAD: self._add_unread,
         }
 
     def take(self, events: Iterator[Event]) -> None:
@@ -230,9 +238,12 @@ class _Reader:
             name = self.names[_OBJECT.sub("", event.name[:1000]).strip("<>")]
             thread.rank.trace.functions.setdefault(thread.number, RangeColumns()).add(*times(event), name)
 
+    def _add_unread(self, event: Event) -> None:
+        self._rank(event.pid).trace.unread[event.cat] += 1
+
     def _add_kernel(self, event: Event) -> None:
         args = event.args or _NO_ARGS
-        self._add_task(event, _kind_of(event.name))
+        self._add_task(event, COMMUNICATION if is_collective(event.name) else COMPUTE)
         self._rank(event.pid).devices.add(event.pid if args.device is None else args.device)
 
     def _add_task(self, event: Event, kind: str = COPY) -> None:
@@ -260,6 +271,11 @@ class _Reader:
         else:  # a class is what --module-ranges leaves in a trace of torch.profiler
             trace.add_range(event.name, *span, thread, module=_CLASS.fullmatch(event.name) is not None)
 
+    def _add_frame(self, event: Event) -> None:
+        if event.dur * 1000 >= LONG_CALL:
+            thread = self._thread(event)
+            thread.rank.trace.add_frame(event.name, *times(event), thread.number)
+
     def traces(self) -> Iterator[RankTrace]:
         """Link the tasks when all events have been added, and yield each rank's trace. Raises Problem (TRACE)."""
         header = self.source.header
@@ -278,6 +294,8 @@ class _Reader:
             trace.rank = numbers.get(label) if label else own_rank
             trace.world = world
             trace.device = _device(header, next(iter(rank.devices), None))
+            if trace.device == CPU and trace.unread:
+                trace.device = Text("unknown device")
             trace.tasks.link(rank.launches, trace.tasks.key)
             yield trace
 
@@ -290,12 +308,6 @@ def _numbers(labels: Collection[str]) -> dict[str, int]:
     return dict(zip(labels, ranks, strict=True)) if len(set(ranks)) == len(ranks) else {}
 
 
-@functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
-def _kind_of(name: str) -> str:
-    """Return COMMUNICATION if a GPU kernel's name is that of a known collective library, else COMPUTE."""
-    return COMMUNICATION if _COLLECTIVE.search(name, 0, 1000) else COMPUTE  # a damaged name can have millions
-
-
 @functools.cache
 def _category(text: str, name: str) -> int:
     """Return the number of the category of an event; UNKNOWN for an event that is not read."""
@@ -305,8 +317,8 @@ def _category(text: str, name: str) -> int:
     if category == _LAUNCH and not _LAUNCHES.search(name):
         return _CAPTURE if _CAPTURES.search(name) else _CALL
     if category == _MODULE and not name.startswith(NN_MODULE):
-        return _BUILT_IN if name.startswith("<built-in ") else UNKNOWN
-    return category
+        return _BUILT_IN if name.startswith("<built-in ") else _FRAME
+    return _UNREAD if category == UNKNOWN and text.lower() not in _LEFT_OUT else category
 
 
 def _device(header: Mapping[str, Any], number: object) -> str:

@@ -31,9 +31,13 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     groups = [units[at : at + each] for at in range(0, len(units), each)]
     about = Text(
         "A bar reaches from the first kernel that the unit launched to the first one of the next unit, the last bar to"
-        " the last kernel; the first bar begins with its lead-in. The parts add up to it."
+        " the last kernel. The parts add up to it."
     )
-    about = about if profile.total_ns else Text("Nothing ran on a device: the line is how long each was on the host.")
+    about = (
+        about
+        if profile.total_ns
+        else Text("There is no event of a known device: the line is how long each was on the host.")
+    )
     if each > 1:
         about = Text(
             "Each bar is the average of {each} units: there are too many to draw one by one. {about}", each, about

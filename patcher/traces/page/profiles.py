@@ -9,6 +9,7 @@ from patcher.page.markup import Content, faint, section, tag
 from patcher.page.table import table_section
 from patcher.table import Table
 from patcher.traces import tables
+from patcher.traces.measured import rate_words
 from patcher.traces.model import FORMS, RankProfile, Side
 from patcher.traces.page.drawings import load_charts, unit_bars
 from patcher.traces.page.gaps import free_places
@@ -33,8 +34,10 @@ def described(
         len(profile.units) == 1 and profile.total_ns and table_section(tables.parts(profile)),
         device_lanes(profile, limits),
         free_places(profile, limits),
+        table_section(tables.families(profile)),
         table_section(tables.phases(profile)),
         load_charts(profile),
+        map(faint, rate_words(profile.rates, profile.device, profile.computing_ns)),
         [table_section(table, limits.rows) for table in _of_calls(profile)],
         _units(profile, limits),
         _checks(profile),

@@ -8,7 +8,7 @@ from patcher.messages import Text
 from patcher.page.markup import Content, alert, faint, section, tag
 from patcher.page.table import table_section
 from patcher.traces import tables
-from patcher.traces.model import Diagnosis, RankProfile, TraceReport
+from patcher.traces.model import LEAD_IN, Diagnosis, RankProfile, TraceReport
 from patcher.traces.page.limits import PageLimits, tiled
 from patcher.traces.page.profiles import described, origin
 from patcher.traces.page.ranks import heat_map, ranks_below_each_other
@@ -75,16 +75,16 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
     median = Text("median unit time") if len(units) > 1 else Text("unit time")
     if not profile.total_ns:
         on_host = (duration(profile.host_median_ns), Text("{median} on the host", median))
-        return (title, faint(Text("Nothing ran on a device.")), tiled([count, on_host]))
+        return (title, faint(Text("There is no event of a known device.")), tiled([count, on_host]))
     tiles = [count, (duration(profile.median_ns), median), *_spread(profile)]
     tiles += [
         (percent(profile.share("compute_ns", "overlap_ns")), Text("computing")),
-        (percent(profile.share("communication_ns")), Text("communication, not hidden")),
+        (percent(profile.share("communication_ns")), Text("exposed communication")),
         (percent(profile.free_share), Text("free (copies counted in, as in step_trace_time)")),
-        (percent(profile.share("free_host_late_ns")), Text("free because the host was late")),
+        (percent(profile.share("free_host_late_ns")), Text("host-bound")),
     ]
-    if lead_in := profile.sum_ns("lead_in_ns"):
-        tiles.append((duration(lead_in), Text("before the first kernel")))
+    if lead_in := profile.sum_ns(LEAD_IN):
+        tiles.append((duration(lead_in), Text("before the first kernel, not part of the step")))
     return (title, tiled(tiles))
 
 

@@ -309,7 +309,21 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
             b'{"traceEvents": [{"ph": "X"}]}',
             "torch.profiler recorded it, not a probe",
         ),
-        ("rank0.json.gz", gzip.compress(b'{"traceEvents": [{"ph": "X"}]}'), "torch.profiler recorded it, not a probe"),
+        (
+            "rank0.json.gz",
+            gzip.compress(b'{"schemaVersion": 1, "traceEvents": [{"ph": "X"}]}'),
+            "torch.profiler recorded it, not a probe",
+        ),
+        ("a.json", b'{"traceEvents": [{"ph": "X", "cat": "blink"}]}', "by its begin not of torch.profiler"),
+        (
+            "view.json",
+            b'[{"ph": "M", "args": {"name": "Ascend Hardware"}}, {"ph": "X"}]',
+            "torch_npu or msprof exported",
+        ),
+        ("results.json", b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}', "a trace of rocprofv3"),
+        ("et.json", b'{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": [{"id": 1}]}', "an execution trace of torch"),
+        ("memory.json.gz", gzip.compress(b"[[1, 2, 3], [[0, 1]]]"), "a memory timeline of torch"),
+        ("ranks.tar.gz", gzip.compress(b"x" * 257 + b"ustar"), "an archive"),
         ("PROF_000001_20261122041741000_ABC/host/info.json", b"{}", "a trace of CANN, without torch_npu"),
     ],
     ids=[
@@ -319,6 +333,12 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
         "zip",
         "torch",
         "torch, packed",
+        "Chrome",
+        "torch_npu",
+        "rocprofv3",
+        "execution trace",
+        "memory timeline",
+        "tar",
         "CANN",
     ],  # packed bytes hold the time, and ids must not
 )
@@ -330,7 +350,8 @@ def test_of_another_tool(tmp_path: Path, name: str, content: bytes, why: str) ->
     (row,) = rows(tmp_path)
     assert row["state"] == states.FOREIGN
     assert why in row["traces"][0]["why"]
-    assert bool(row["next"]) == ("torch.profiler" in why)
+    reads = ("torch.profiler", "torch_npu or msprof")
+    assert bool(row["next"]) == any(tool in why for tool in reads)
 
 
 def nsys_sqlite(file: Path) -> None:
@@ -402,12 +423,13 @@ def test_a_trace_without_events_is_empty(tmp_path: Path) -> None:
     assert states_of(tmp_path) == {"vm_7.1.pt.trace.json": states.EMPTY}
 
 
-@pytest.mark.parametrize("content", ["hello", "<html>", "SQLite format 3\0"])
-def test_a_file_that_is_named_and_holds_no_json(tmp_path: Path, content: str) -> None:
-    """What `report` refuses is not to be called a trace that was cut, with that `report` to type next."""
+@pytest.mark.parametrize("content", ["hello", "<html>", '{"no": "trace"}', "SQLite format 3\0"])
+def test_a_file_that_is_named_and_is_no_trace(tmp_path: Path, content: str) -> None:
+    """It is intact, and nothing to record again; nor is it a trace that was cut, with a `report` to type next."""
     (tmp_path / "page").write_text(content)
     (capture,) = folders.trace_groups(tmp_path / "page")
-    assert (capture.state, capture.first.why, capture.next_command) == (states.EMPTY, "it holds no JSON", "")
+    assert (capture.state, capture.first.form, capture.next_command) == (states.FOREIGN, "other", "")
+    assert "empty" not in capture.first.why
 
 
 @pytest.mark.parametrize("content", [" ", "\n ", "\ufeff", " {"])
@@ -566,9 +588,9 @@ def test_what_was_got(asked, units, text: str) -> None:
     ("found", "asked", "world", "text"),
     [
         ((0, 1, 2, 3, 8), "", None, "0-3,8"),
-        ((0, 8), "0,8,16", None, "0,8 of 0,8,16"),
+        ((0, 8), "0,8,16", None, "0,8, without 16"),
         ((0, 8), "0,8", None, "0,8"),
-        ((0,), "all", 8, "0 of 8"),
+        ((0,), "all", 8, "1 of 8: 0"),
         ((0, 1), "all", 2, "0,1"),
         ((), "", None, ""),
     ],
@@ -609,7 +631,7 @@ def test_facts_beside_a_trace(tmp_path: Path, name: str, facts: object, taken: b
         assert (row["target"], row["rollout"]) == ("", None)
         return
     assert (row["target"], row["release"], row["rollout"], row["asked"]) == ("vllm", "0.11.0", 4, "3:9")
-    assert (row["ranks"], row["got"]) == ("2 of 2,6", "3:4 (1 of 6)")
+    assert (row["ranks"], row["got"]) == ("2, without 6", "3:4 (1 of 6)")
     assert row["traces"][0]["pid"] == 7  # what has not the form of a fact is none
     assert row["traces"][0]["facts"]["units"] == FACTS["units"]
 

@@ -88,9 +88,10 @@ def test_the_numbers_are_those_of_json_in_base_units(run: Run, tmp_path: Path) -
             "communication",
             "copy",
             "free_host_late",
+            "free_latency",
+            "free_blocked",
             "free_waiting",
             "free_unknown",
-            "lead_in",
         )
         assert sum(int(row[f"{part}_ns"]) for part in parts) == int(row["device_ns"])
         assert row["requests"] == "", "not known, and not 0"

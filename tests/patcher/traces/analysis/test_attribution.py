@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patcher.traces import analysis, folders, formats, trace_columns
-from patcher.traces.model import KINDS, PARTS, RankProfile, RecordedUnit
+from patcher.traces.model import KINDS, LEAD_IN, PARTS, RankProfile, RecordedUnit
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns
 from tests.matrix import examples
@@ -80,9 +80,10 @@ def counted(run: Run) -> list[dict[str, int]]:
             last = max(task.end for task, owner in zip(run.tasks, owners, strict=True) if owner == number)
             for now in range(begin, max(begin, last if following is None else following)):
                 parts[_part(run, now)] += 1
-            if not any(any(earlier.values()) or one is not None for earlier, one in zip(found, firsts, strict=False)):
-                parts["lead_in_ns"] = _lead_in(run, owners, number, begin)
-        found.append(parts)
+        lead_in = 0
+        if first is not None and not any(one is not None for one in firsts[:number]):
+            lead_in = _lead_in(run, owners, number, begin)
+        found.append({**parts, LEAD_IN: lead_in})
     return found
 
 
@@ -116,7 +117,10 @@ def _part(run: Run, now: int) -> str:
     following = min((task for task in run.tasks if task.begin > now), key=lambda task: task.begin, default=None)
     if following is None or following.launch is None:
         return "free_unknown_ns"
-    return "free_host_late_ns" if now < following.launch else "free_waiting_ns"
+    if now < following.launch:
+        return "free_host_late_ns"
+    busy_at_launch = max((task.end for task in run.tasks if task.begin <= now), default=-1) > following.launch
+    return "free_waiting_ns" if busy_at_launch else "free_latency_ns"
 
 
 @st.composite
@@ -141,7 +145,7 @@ def test_the_parts_are_what_a_count_of_each_nanosecond_gives(run: Run) -> None:
     if not any(task.asked is not None for task in run.tasks):
         return
     found = units(run)
-    assert [unit.parts for unit in found] == counted(run)
+    assert [with_lead_in(unit) for unit in found] == counted(run)
     assert [unit.device_ns for unit in found] == [sum(unit.parts.values()) for unit in found]
 
 
@@ -207,22 +211,26 @@ def test_a_host_that_stops_is_what_the_device_waits_for(tmp_path: Path, form: st
         **dict.fromkeys(PARTS, 0),
         "compute_ns": 5 * MS,
         "free_host_late_ns": 5 * MS + delay - gaps * MS // 100,
-        "free_waiting_ns": gaps * MS // 100,
+        "free_latency_ns": gaps * MS // 100,
     }
 
 
 def parts(**known: int) -> dict[str, int]:
-    return {**dict.fromkeys(PARTS, 0), **{f"{name}_ns": ns for name, ns in known.items()}}
+    return {**dict.fromkeys((*PARTS, LEAD_IN), 0), **{f"{name}_ns": ns for name, ns in known.items()}}
+
+
+def with_lead_in(unit: RecordedUnit) -> dict[str, int]:
+    return {**unit.parts, LEAD_IN: unit.lead_in_ns}
 
 
 KNOWN: dict[str, tuple[tuple[Task, ...], list[dict[str, int]]]] = {
     "one behind the other": (
         (Task(10, 30, launch=1), Task(30, 60, launch=2), Task(110, 130, launch=101)),
-        [parts(compute=50, free_host_late=41, free_waiting=9, lead_in=10), parts(compute=20)],
+        [parts(compute=50, free_host_late=41, free_latency=9, lead_in=10), parts(compute=20)],
     ),
     "launched, not started": (
         (Task(10, 30, launch=1), Task(90, 95, launch=2), Task(110, 130, launch=101)),
-        [parts(compute=25, free_waiting=60 + 9, free_host_late=6, lead_in=10), parts(compute=20)],
+        [parts(compute=25, free_waiting=60, free_latency=9, free_host_late=6, lead_in=10), parts(compute=20)],
     ),
     "communication half hidden": (
         (Task(10, 30, launch=1), Task(20, 40, "communication", stream=9, launch=2), Task(40, 50, launch=3)),
@@ -242,19 +250,19 @@ KNOWN: dict[str, tuple[tuple[Task, ...], list[dict[str, int]]]] = {
     ),
     "no link says who launched the last kernel": (
         (Task(10, 30, launch=1), Task(50, 60, launch=None), Task(110, 130, launch=101)),
-        [parts(compute=30, free_unknown=20, free_host_late=41, free_waiting=9, lead_in=10), parts(compute=20)],
+        [parts(compute=30, free_unknown=20, free_host_late=41, free_latency=9, lead_in=10), parts(compute=20)],
     ),
     "a kernel before its launch": (
         (Task(10, 30, launch=1), Task(50, 60, launch=55), Task(110, 130, launch=101)),
-        [parts(compute=30, free_host_late=20 + 41, free_waiting=9, lead_in=10), parts(compute=20)],
+        [parts(compute=30, free_host_late=20 + 41, free_latency=9, lead_in=10), parts(compute=20)],
     ),
     "what runs before the first unit is of none": (
         (Task(2, 8, launch=None), Task(10, 30, launch=1), Task(110, 130, launch=101)),
-        [parts(compute=20, free_host_late=71, free_waiting=9, lead_in=2), parts(compute=20)],
+        [parts(compute=20, free_host_late=71, free_latency=9, lead_in=2), parts(compute=20)],
     ),
     "a copy before the first kernel": (
         (Task(4, 90, "copy", stream=3, launch=1), Task(95, 98, launch=2), Task(110, 130, launch=101)),
-        [parts(compute=3, free_host_late=3, free_waiting=9, lead_in=95), parts(compute=20)],
+        [parts(compute=3, free_host_late=3, free_latency=9, lead_in=95), parts(compute=20)],
     ),
     "a copy that began before the mark, by the clock of the device": (
         (Task(-4, 5, "copy", stream=3, launch=1), Task(10, 30, launch=2)),
@@ -269,14 +277,14 @@ KNOWN: dict[str, tuple[tuple[Task, ...], list[dict[str, int]]]] = {
 
 @pytest.mark.parametrize(("tasks", "answer"), KNOWN.values(), ids=KNOWN)
 def test_a_known_schedule_has_known_parts(tasks: tuple[Task, ...], answer: list[dict[str, int]]) -> None:
-    assert [unit.parts for unit in units(Run(tasks, MARKS))] == answer
+    assert [with_lead_in(unit) for unit in units(Run(tasks, MARKS))] == answer
 
 
 def test_a_kernel_belongs_to_the_unit_that_launched_it_however_late_it_runs() -> None:
     tasks = tuple(Task(500 + 10 * n, 510 + 10 * n, launch=n * 10) for n in range(20))  # the host ran far ahead
     found = units(Run(tasks, MARKS))
     assert [unit.kernels for unit in found] == [10, 10]
-    assert [unit.parts for unit in found] == [parts(compute=100), parts(compute=100)]
+    assert [with_lead_in(unit) for unit in found] == [parts(compute=100), parts(compute=100)]
 
 
 def test_all_kernels_of_a_graph_belong_to_the_call_that_replayed_it(tmp_path: Path) -> None:
@@ -298,7 +306,7 @@ def test_the_operator_decides_the_unit_and_the_launch_the_delay() -> None:
     tasks = (Task(150, 160, launch=120, ask=90), Task(170, 180, launch=165, ask=110))
     found = units(Run(tasks, MARKS))
     assert [unit.kernels for unit in found] == [1, 1]
-    assert found[0].parts == parts(compute=10, free_host_late=5, free_waiting=5)
+    assert with_lead_in(found[0]) == parts(compute=10, free_host_late=5, free_latency=5)
 
 
 def test_iterations_that_do_not_count_belong_to_no_unit() -> None:
@@ -306,7 +314,7 @@ def test_iterations_that_do_not_count_belong_to_no_unit() -> None:
     tasks = (Task(10, 20, launch=1), Task(60, 90, launch=55), Task(110, 130, launch=101))
     found = units(Run(tasks, marks))
     assert [(unit.number, unit.kernels, unit.host_ns) for unit in found] == [(1, 1, 50), (2, 1, 100)]
-    assert found[0].parts == parts(compute=10, free_host_late=35, free_waiting=5, lead_in=10)
+    assert with_lead_in(found[0]) == parts(compute=10, free_host_late=35, free_latency=5, lead_in=10)
 
 
 # ---------------------------------------------------------------- who marks units
@@ -358,7 +366,7 @@ def test_the_whole_trace_begins_where_the_first_kernel_was_asked_for() -> None:
 
 def test_without_marks_the_whole_trace_is_one_unit() -> None:
     (found,) = units(Run((Task(10, 20, launch=1), Task(30, 40, launch=2)), (), (Range("aten::mm", 0, 5),)))
-    assert (found.number, found.kernels, found.stage_ns, found.lead_in_ns) == (0, 2, 30, 10)
+    assert (found.number, found.kernels, found.device_ns, found.lead_in_ns) == (0, 2, 30, 10)
 
 
 # ---------------------------------------------------------------- what the host did

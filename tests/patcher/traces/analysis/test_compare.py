@@ -13,7 +13,7 @@ from patcher.messages.report import json_of
 from patcher.messages.text import Text
 from patcher.traces import analysis
 from patcher.traces.analysis import compared
-from patcher.traces.model import PARTS, CallSums, Check, Kernel, RankProfile, RecordedUnit
+from patcher.traces.model import PARTS, SCHEMA, CallSums, Check, Kernel, RankProfile, RecordedUnit
 from patcher.traces.sidecar import parsed
 from tests.patcher.traces.recorded import MS, steps, timeline
 
@@ -39,7 +39,7 @@ def test_an_injected_delay_is_found_where_it_was_injected() -> None:
     assert found.change is not None
     assert found.change[1] == 3 * MS
     moved = {part.name: part.change_ns for part in found.parts if part.change_ns}
-    assert moved == {"free_host_late_ns": 3 * MS - MS // 100, "free_waiting_ns": MS // 100}
+    assert moved == {"free_host_late_ns": 3 * MS - MS // 100, "free_latency_ns": MS // 100}
     assert {row.state for row in found.kernels} == {"alike"}
 
 
@@ -222,7 +222,7 @@ def test_the_json_of_a_comparison_is_what_is_promised() -> None:
     assert list(told) == [*keys, "verdict", "differs", "equal_load"]
     assert (told["verdict"], told["differs"], told["equal_load"]) == ("not enough data", [], None)
     assert told["clock"] == "device"
-    assert told["schema"] == 1
+    assert told["schema"] == SCHEMA
     assert told["median_ns"] == [5, 7]
     assert [type(value) for value in told["change"]] == [int] * 3
     assert list(told["before"]) == ["sources", "form", "device", "units"]

@@ -20,8 +20,9 @@ from patcher.traces import page
 from patcher.traces.analysis.devices import DEVICES, device_of
 from patcher.traces.analysis.rates import rated
 from patcher.traces.formats import torch
+from patcher.traces.measured import COVERED, OperatorRate, rate_words
 from patcher.traces.model import RankProfile
-from tests.patcher.traces.recorded import SHARED, Range, Run, Task, shared
+from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared
 
 HALF = '["c10::BFloat16", "c10::BFloat16"]'
 LARGE, NARROW = "[[8192, 8192], [8192, 8192]]", "[[8, 8192], [8192, 8192]]"
@@ -130,12 +131,17 @@ def test_json_page_and_terminal_have_them(tmp_path: Path) -> None:
         "tflops": round(FLOPS / 2e9, 3), "tb_per_s": round(6 * 8192**2 / 2e9, 4), "share": 0,
     }  # fmt: skip
     assert second["bound"] == "memory"
-    assert "  matmuls and attention: 275 TFLOPS, 29 % of the roofline" in result.lines
+    said = " ".join(line.strip() for line in result.lines)
+    assert "matmuls and attention, 100.0 % of the kernel time: 275 TFLOPS, 29 % of the roofline" in said
     text = page.page(result.data).partition("<h2>Operators by shape</h2>")[2].partition("</table>")[0]
     for shown in ("8192×8192, 8192×8192", "BFloat16", "549.8", "55.6 %", "memory"):
         assert f">{shown}</td>" in text
     other = reporting.report([recorded(tmp_path, [LARGE], "Fancy \x1b[31m GPU")], reporting.ReadOptions())
-    assert "  matmuls and attention: 550 TFLOPS, no roofline is known for Fancy ?[31m GPU" in other.lines
+    said = " ".join(line.strip() for line in other.lines)
+    assert (
+        "matmuls and attention, 100.0 % of the kernel time: 550 TFLOPS, no roofline is known for Fancy ?[31m GPU"
+        in said
+    )
     assert "of the roofline</button>" not in page.page(other.data)
 
 
@@ -143,7 +149,8 @@ def test_what_is_above_the_roofline_is_a_number_of_the_finding(tmp_path: Path) -
     (found,) = reporting.report([recorded(tmp_path, [LARGE, LARGE])], reporting.ReadOptions()).data.findings
     less = 4 - 2 * FLOPS / 989.4e9
     assert found.evidence.endswith(
-        f"At the roofline of the device, operators of known work would take {less:.2f} ms less per unit."
+        "At the roofline of the device, operators of known work, 100.0 % of the kernel time, would take"
+        f" {less:.2f} ms less per unit."
     )
     (found,) = reporting.report([recorded(tmp_path, [LARGE, LARGE], "other")], reporting.ReadOptions()).data.findings
     assert "roofline" not in found.evidence
@@ -214,3 +221,11 @@ def test_the_rates_of_real_matmuls_are_those_of_their_rows(name: str, device: st
         assert 0 < one.share < 1.0
     assert device in profile.device
     assert replace(one, ns=2 * one.ns).share == pytest.approx(one.share / 2)
+
+
+def test_a_rate_that_covers_little_is_told_on_the_page_alone() -> None:
+    """``rate_words`` of the terminal leaves it out, that of the page says how much it covers."""
+    rate = OperatorRate("aten::mm", (), (), 1, 1, MS, FLOPS, 1, None, None)
+    assert list(rate_words([rate], "GPU", 4 * MS, COVERED)) == []
+    (said,) = rate_words([rate], "GPU", 4 * MS)
+    assert "25.0 % of the kernel time" in said

@@ -329,6 +329,63 @@ def test_the_type_of_a_task_says_what_it_does(task_type: str, kind: str | None) 
     assert ascend.is_known(task_type) == (task_type != "NEW_ONE")
 
 
+TASKS = [
+    ("Other", "aclnnMm_MatMulV3Common_MatMulV3", "compute"), ("UNKNOWN", "te_add_1", "compute"), ("N/A", "ReduceSum7", "compute"),
+    ("", "Cast", "compute"), ("Other", "Other", None), ("OTHER", "EVENT_WAIT", None), ("Other", "Notify Wait", None),
+    ("Other", "MEMCPY_ASYNC", "copy"), ("AI_CORE", "EVENT_WAIT", "compute"), ("EVENT_WAIT_SQE", "aclnnMm_0", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("task_type", "name", "kind"), TASKS)
+def test_a_task_without_a_type_is_what_its_name_says(task_type: str, name: str, kind: str | None) -> None:
+    assert ascend.kind_of_task(task_type, name) == kind
+
+
+def viewed(place: Path, kernels: int, *, computing: int) -> Path:
+    """A trace_view.json alone, whose kernels of 0.1 ms have the type Other, with the vendor's sum of computing."""
+    rows: list[dict[str, Any]] = [
+        {
+            "ph": "X",
+            "name": "ProfilerStep#1",
+            "cat": "cpu_op",
+            "pid": 1,
+            "tid": 1,
+            "ts": "0.0",
+            "dur": 9000.0,
+            "args": {},
+        }
+    ]
+    for number in range(kernels):
+        begin = f"{200 * number + 100}.000"
+        args = {"Task Type": "Other", "connection_id": number}
+        rows.append(
+            {"ph": "X", "name": f"aclnnMm_{number}", "pid": 2, "tid": 3, "ts": begin, "dur": 100.0, "args": args}
+        )
+        for pid, cat, before in ((1, "async_npu", 90), (4, "HostToDevice", 10)):
+            flow = {"cat": cat, "name": "flow", "id": str(number)}
+            rows.append({"ph": "s", "pid": pid, "tid": pid, "ts": f"{200 * number + 100 - before}.000", **flow})
+            rows.append({"ph": "f", "pid": 2, "tid": 3, "ts": begin, **flow})
+    rows += [{"ph": "X", "name": "Computing", "pid": 9, "tid": 0, "ts": "0.0", "dur": 100.0} for _ in range(computing)]
+    place.write_text(json.dumps(rows))
+    return place
+
+
+@pytest.mark.parametrize("name", ["trace_view.json", "view_of_rank3.json"])
+@pytest.mark.parametrize(("computing", "agrees"), [(9, True), (2, False)])
+def test_a_folder_with_nothing_but_a_view_is_a_trace(tmp_path: Path, name: str, computing: int, agrees: bool) -> None:
+    viewed(tmp_path / name, 9, computing=computing)
+    found = read(tmp_path)
+    profile = analysis.checked(found, analysis.attributed(found))
+    assert (profile.form, [unit.kernels for unit in profile.units]) == ("ascend-text", [9])
+    (unit,) = profile.units
+    assert (unit.compute_ns, unit.free_host_late_ns, unit.free_latency_ns) == (9 * 100_000, 8 * 90_000, 8 * 10_000)
+    assert {kernel.name for kernel in profile.kernels} == {f"aclnnMm_{number}" for number in range(9)}
+    assert [check.id for check in profile.failed if check.id == "computing"] == ([] if agrees else ["computing"])
+    assert bool(analysis.reported([profile]).findings) == agrees
+    (group,) = folders.trace_groups(tmp_path)
+    assert (group.first.form, group.first.exports, bool(group.next_command)) == ("npu", ("text",), True)
+
+
 def test_a_report_of_a_database_fails_no_check(tmp_path: Path) -> None:
     found = read(steps(4).db(tmp_path / "rank0_ascend_pt"))
     assert analysis.checked(found, analysis.attributed(found)).failed == ()

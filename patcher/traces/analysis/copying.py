@@ -1,0 +1,74 @@
+"""Exposed copies by their direction, which decides what helps."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from patcher.messages import COMMA, Text, joined
+from patcher.traces import model
+from patcher.traces.words import in_ms, percent
+
+NOTABLE = 0.05
+"""The share of the time from which on exposed copies are worth a finding."""
+
+_TO_DEVICE, _TO_HOST, _WITHIN, _PEER, _SET, _UNKNOWN = "to-device", "to-host", "within", "peer", "set", "unknown"
+_PATTERNS = (
+    # kineto: Memcpy HtoD (Pinned -> Device), CopyHostToDevice of ROCm, Memset (Device); MEMCPY_INFO of torch_npu's db
+    (_SET, re.compile(r"memset|fill_?buffer", re.I)),
+    (_TO_DEVICE, re.compile(r"HtoD|host_?to_?device|H2D", re.I)),
+    (_TO_HOST, re.compile(r"DtoH|device_?to_?host|D2H", re.I)),
+    (_PEER, re.compile(r"PtoP|peer_?to_?peer|P2P", re.I)),
+    (_WITHIN, re.compile(r"DtoD|device_?to_?device|D2D", re.I)),
+)
+_LABELS = {
+    _TO_DEVICE: Text("host to device"),
+    _TO_HOST: Text("device to host"),
+    _WITHIN: Text("within the device"),
+    _PEER: Text("between devices"),
+    _SET: Text("memory sets"),
+    _UNKNOWN: Text("of unknown direction"),
+}
+_ADVICE = {
+    _TO_DEVICE: Text(
+        "copy from pinned memory with non_blocking=True, on a stream of its own, or keep it on the device"
+    ),
+    _TO_HOST: Text("fewer transfers of tensors to the host: .item(), .cpu(), .tolist(); read them later, all at once"),
+    _WITHIN: Text(
+        "fewer copies of tensors: contiguous(), clone(), cat; write into the destination; pinning gains nothing"
+    ),
+    _PEER: Text("overlap transfers between devices with computing, or send less"),
+    _SET: Text("reuse buffers instead of zeroing new ones"),
+    _UNKNOWN: Text("see which direction they have: the operators that launch them tell"),
+}
+_PINNED = Text("their source is pinned already: put them on a stream of their own, or keep the tensors on the device")
+
+
+def direction(name: str) -> str:
+    """Return the direction of a copy by its name: to-device, to-host, within, peer, set or unknown."""
+    return next((way for way, pattern in _PATTERNS if pattern.search(name)), _UNKNOWN)
+
+
+def finding(profile: model.RankProfile) -> model.Diagnosis | None:
+    """Diagnose copies that neither computing nor communication hides, by direction; None under 5 % of the time."""
+    exposed = profile.sum_ns("copy_ns")
+    if exposed < NOTABLE * (profile.total_ns or 1):
+        return None
+    times, pinned = Counter[str](), 0
+    for kernel in profile.kernels:
+        if kernel.kind == model.COPY:
+            times[direction(kernel.name)] += kernel.ns
+            pinned += kernel.ns if "Pinned" in kernel.name else 0
+    largest = max(times, key=lambda way: times[way], default=_UNKNOWN)
+    count = len(profile.units)
+    ways = joined(COMMA, (Text("{time} {way}", in_ms(ns / count), _LABELS[way]) for way, ns in times.most_common()))
+    evidence = Text(
+        "{share} of the time is exposed copies; all copies of a unit: {ways}.",
+        percent(exposed / profile.total_ns),
+        ways,
+    )
+    advice = _PINNED if largest == _TO_DEVICE and 2 * pinned > times[largest] else _ADVICE[largest]
+    return model.Diagnosis(
+        "copies", "warning", evidence, exposed // count, Text("exact; the saving is an upper bound"), advice,
+        profile.source, headline=Text("Exposed copies, most of them {way}", _LABELS[largest]), culprit=_LABELS[largest],
+    )  # fmt: skip

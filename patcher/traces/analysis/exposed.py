@@ -1,0 +1,282 @@
+"""The exposed communication of a rank as one finding: what of it is a pipeline's bubble, waiting, idle, transfer."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from patcher.messages import COMMA, Text, joined, sentences
+from patcher.traces import model
+from patcher.traces.analysis import collectives
+from patcher.traces.analysis.pipelines import (
+    UNEQUAL,
+    PipelineStage,
+    between_two,
+    excess,
+    excess_words,
+    per_unit,
+)
+from patcher.traces.analysis.ranks import Meetings
+from patcher.traces.words import in_ms, percent
+
+NOTABLE = 0.10
+"""The share of the time from which on exposed communication is worth a finding."""
+
+WAITS = 0.025
+"""The share of the time from which on waiting for other ranks is worth one."""
+
+BLAMED = 1.5
+"""The others wait so many times as long for the straggler as for any other rank."""
+
+PIPELINE, WAITING, IDLE, TRANSFER = "pipeline", "waiting", "idle", "transfer"
+PARTS: Mapping[str, str] = {
+    PIPELINE: "pipeline-bubble",
+    WAITING: "slow-rank",
+    IDLE: "collective-idle",
+    TRANSFER: "communication",
+}
+"""Part of exposed communication → the id of the finding if it is the largest."""
+
+IDS = ("collective-outlier", *PARTS.values())
+"""Ids of the findings that are about exposed communication: a report has one of them."""
+
+_UPPER = Text("upper bound")
+
+
+class Said(NamedTuple):
+    """What a finding says of the largest part."""
+
+    evidence: str
+    advice: str
+    certainty: str
+    culprit: str = ""
+    headline: str = ""
+
+
+def parts_of(profile: model.RankProfile, meetings: Meetings) -> dict[str, int]:
+    """Return part → ns of the exposed communication of all units, with the sum of that; each but transfer is a bound.
+
+    Of communication that computing hides in part, nothing tells which part is hidden: the bubble counts as exposed
+    first, then waiting, then idle time.
+    """
+    exposed = {unit.number: unit.communication_ns for unit in profile.units}
+    sums = dict.fromkeys(PARTS, 0)
+    raw = {unit: dict.fromkeys(PARTS, 0) for unit in exposed}
+    for collective in profile.collectives:
+        if collective.unit in raw:
+            for part, ns in _split(profile, collective, meetings).items():
+                raw[collective.unit][part] += ns
+    for unit, budget in exposed.items():
+        remaining = budget
+        for part in (PIPELINE, WAITING, IDLE):
+            ns = min(raw[unit][part], remaining)
+            sums[part] += ns
+            remaining -= ns
+        sums[TRANSFER] += remaining
+    return sums
+
+
+def _split(profile: model.RankProfile, collective: model.Collective, meetings: Meetings) -> dict[str, int]:
+    """Return part → ns of one collective: a send is all bubble, as is waiting for another stage."""
+    if between_two(collective):
+        return {PIPELINE: collective.ns}
+    key = profile.source, collective.unit, collective.group, collective.index
+    told = meetings.waits.get(key)
+    vendor_wait = collective.wait_ns or 0
+    waits = min(vendor_wait if told is None else told, collective.ns)
+    # The vendor calls it idle, too, where a rank waits without a notify: what the ranks tell is waiting.
+    idle = min(max((collective.idle_ns or 0) - max(waits - vendor_wait, 0), 0), collective.ns - waits)
+    return {PIPELINE if key in meetings.across else WAITING: waits, IDLE: idle}
+
+
+def finding(
+    profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings
+) -> model.Diagnosis | None:
+    """Diagnose the exposed communication of a profile by its largest part; None if it is small.
+
+    Small is under 10 % of the time, waiting for ranks under 2.5 %, and collectives that stand out under 5 %.
+    """
+    sums, total = parts_of(profile, meetings), profile.total_ns or 1
+    exposed = sum(sums.values())
+    outlier = collectives.outlier(profile)
+    if exposed < NOTABLE * total and sums[WAITING] < WAITS * total and outlier is None:
+        return None
+    largest = max(sums, key=lambda part: sums[part])
+    if exposed < NOTABLE * total and sums[WAITING] >= WAITS * total:
+        largest = WAITING
+    count = len(profile.units)
+    saving, name = sums[largest] // count, PARTS[largest]
+    said = _said(largest, profile, profiles, meetings)
+    by_outlier = ""
+    if outlier is not None:
+        by_outlier = outlier.evidence
+        if largest == TRANSFER and 2 * (outlier.saving_ns or 0) > saving:
+            name, saving = outlier.id, min(saving, outlier.saving_ns or 0)
+            said = Said(outlier.evidence, outlier.advice, outlier.certainty)
+            by_outlier = ""
+    ranks_evidence = ""
+    if largest not in (WAITING, PIPELINE) and sums[WAITING] >= WAITS * total and straggler(meetings) is not None:
+        ranks_evidence = _waiting(profile, profiles, meetings).evidence
+    evidence = sentences(_whole(profile, sums), said.evidence, ranks_evidence, by_outlier)
+    return model.Diagnosis(
+        name, "warning", evidence, saving, said.certainty, said.advice, profile.source,
+        parts={part: ns // count for part, ns in sums.items() if ns}, culprit=said.culprit, headline=said.headline,
+    )  # fmt: skip
+
+
+def _whole(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
+    """Return the share of exposed and of hidden communication, with its parts, as a sentence."""
+    count = len(profile.units)
+    told = _tells_waiting(profile)
+    times = joined(COMMA, (_part_words(part, in_ms(ns / count), told) for part, ns in sums.items() if ns))
+    return Text(
+        "{share} of the time is exposed communication ({parts}), {hidden} is hidden behind computing.",
+        percent(sum(sums.values()) / (profile.total_ns or 1)),
+        times,
+        percent(profile.share("overlap_ns")),
+    )
+
+
+def _part_words(part: str, time: str, told: bool) -> Text:
+    """Return a part of exposed communication with its time; ``told`` is whether waiting is known."""
+    if part == PIPELINE:
+        return Text("{time} between stages", time)
+    if part == WAITING:
+        return Text("{time} waiting for ranks", time)
+    if part == IDLE:
+        return Text("{time} idle", time)
+    return Text("{time} transfer", time) if told else Text("{time} transfer or waiting", time)
+
+
+def _tells_waiting(profile: model.RankProfile) -> bool:
+    """Tell whether waiting in collectives is known: by other ranks, or by the vendor."""
+    return any(
+        collective.transit_ns is not None or collective.waits_ns is not None for collective in profile.collectives
+    )
+
+
+def _said(largest: str, profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> Said:
+    """Return what the finding says of the largest part."""
+    if largest == PIPELINE:
+        return _bubble(profile, meetings)
+    if largest == WAITING:
+        return _waiting(profile, profiles, meetings)
+    if largest == IDLE:
+        return Said(
+            Text("The vendor calls it idle time within collectives."),
+            Text("the network is not what takes the time: look at what the device and the other ranks do meanwhile"),
+            Text("upper bound; the vendor's own parts"),
+        )
+    if _tells_waiting(profile):
+        advice = Text("overlap it with computing; then look at the sizes of messages, and at the links")
+        return Said("", advice, _UPPER)
+    every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
+    return Said(
+        Text("Whether that is transfer or waiting for a slow rank cannot be told from one rank."),
+        Text("report {ranks} before you blame the network", every),
+        _UPPER,
+    )
+
+
+# ---------------------------------------------------------------- pipelines
+
+
+def _bubble(profile: model.RankProfile, meetings: Meetings) -> Said:
+    """Return what is said of the bubble of a pipeline: which stage takes longest without it, and by what."""
+    count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
+    evidence: str = Text("It sends and receives {count:,.0f} times per unit.", count)
+    advice = Text("more micro-batches, or an interleaved schedule: the transfer itself is the smaller part")
+    certainty = Text("upper bound; the transfer is in it")
+    slowest, fastest = _stages(meetings)
+    if slowest is None or fastest is None:
+        return Said(evidence, advice, certainty)
+    values = slowest.name, in_ms(slowest.computing_ns), fastest.name, in_ms(fastest.computing_ns)
+    evidence = sentences(evidence, Text("{slow} computes {most} per unit, {fast} {least}.", *values))
+    more = excess(slowest.profiles, fastest.profiles)
+    if more is not None and more.part == "compute_ns":
+        advice = Text("give {stage} fewer layers; then more micro-batches", slowest.name)
+    elif more is not None:
+        extra = Text("{stage} has {time} more of this: {part}.", slowest.name, in_ms(more.ns), excess_words(more))
+        evidence = sentences(evidence, extra)
+        advice = Text("look at the host of {stage} first; then more micro-batches", slowest.name)
+    headline = Text("Pipeline bubble: {stage} takes longest", slowest.name)
+    return Said(evidence, advice, certainty, slowest.name, headline)
+
+
+def _stages(meetings: Meetings) -> tuple[PipelineStage | None, PipelineStage | None]:
+    """Return the stages that take longest and shortest without the bubble; None twice if they are about equal."""
+    pipeline = meetings.pipeline
+    times = {
+        stage.number: statistics.fmean(
+            profile.total_ns - parts_of(profile, meetings)[PIPELINE] for profile in stage.profiles
+        )
+        for stage in pipeline
+    }
+    if len(times) < 2:
+        return None, None
+    slowest = max(pipeline, key=lambda stage: times[stage.number])
+    fastest = min(pipeline, key=lambda stage: times[stage.number])
+    if times[slowest.number] <= UNEQUAL * times[fastest.number]:
+        return None, None
+    return slowest, fastest
+
+
+# ---------------------------------------------------------------- ranks
+
+
+def straggler(meetings: Meetings) -> model.Rank | None:
+    """Return the rank that the others wait for 1.5 times as long as for any other; None without a clear one."""
+    if len(meetings.ranks) < 2:
+        return None
+    slow, second, *_ = sorted(meetings.ranks, key=lambda rank: -rank.awaited_ns)
+    return slow if slow.awaited_ns and slow.awaited_ns >= BLAMED * second.awaited_ns else None
+
+
+def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> Said:
+    """Return what is said of waiting for other ranks: for which one, how long, and what that has more of."""
+    certainty: str = "exact" if meetings.exact else Text("heuristic: the trace names no groups")
+    slow = straggler(meetings)
+    if slow is None:
+        awaited = sorted((rank for rank in meetings.ranks if rank.awaited_ns), key=lambda rank: -rank.awaited_ns)[:2]
+        advice = Text(
+            "look at what differs between the ranks from one collective to the next: lengths, experts, stages"
+        )
+        if not awaited:
+            return Said(Text("No rank is the slow one: several come last together."), advice, certainty)
+        times = joined(
+            COMMA, (Text("{time} for {rank}", in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited)
+        )
+        return Said(
+            Text("No rank is the slow one: the others wait, in sum per unit, {times}.", times), advice, certainty
+        )
+    last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
+    evidence: str = Text(
+        "{last} comes last in {times} of {count} collectives: the other {ranks} wait {mean} per unit for it each.",
+        last,
+        slow.last,
+        slow.collectives,
+        len(meetings.ranks) - 1,
+        in_ms(slow.awaited_per_unit / (len(meetings.ranks) - 1)),
+    )
+    if 2 * slow.at_first_ns > slow.awaited_ns and slow.units == 1:
+        share = percent(slow.at_first_ns / slow.awaited_ns, 0)
+        start = Text(
+            "{share} of that is at the first collective of the only unit: it may be the skew of the profilers' start.",
+            share,
+        )
+        evidence = sentences(evidence, start)
+        certainty = Text("{certainty}; unknown how much is the start of the profilers: record several units", certainty)
+    advice = Text("look at what {last} does before: its load, its host, its cores", last)
+    blamed = [candidate for candidate in profiles if candidate.source == slow.source]
+    more = excess(blamed, others) if blamed and others else None
+    if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:
+        evidence = sentences(
+            evidence, Text("{last} has {time} more of this: {part}.", last, in_ms(more.ns), excess_words(more))
+        )
+    return Said(evidence, advice, certainty, last, Text("Ranks wait for {rank}", last))
+
+
+def rank_words(rank: model.Rank) -> str:
+    """Return a rank in words: its number, else its source."""
+    return rank.source if rank.rank is None else Text("rank {rank}", rank.rank)

@@ -1,0 +1,170 @@
+"""The diagnoses of a device that is empty: host-bound, blocked launches, stream waits, and before the first kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patcher.messages import COMMA, Text, joined, sentences
+from patcher.traces import model
+from patcher.traces.analysis.checks import HOST, NOTABLE
+from patcher.traces.analysis.holds import WAITS
+from patcher.traces.places import begin_of, first_place, place_in_words
+from patcher.traces.words import host_name, in_ms, percent
+
+HOST_PARTS = HOST["dispatch"]
+"""The parts of a unit that a host which launches earlier would hide."""
+
+_NAMED = 2  # modules or operators that a sentence names
+_STACKS = "rlpatch apply … --contents npu,cpu,stack"
+_FASTER_LAUNCH = {
+    "torch.profiler": Text("CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators"),
+    "torch_npu.profiler": Text("ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling"),
+}
+_ABOUT_CALL = {
+    "graph": Text("a graph is instantiated or uploaded at its first launch: replay it once before, or use fewer nodes"),
+    "mem": Text("pinned memory and a copy that does not block, or fewer copies between host and device"),
+    "": Text(
+        "the code of a kernel is loaded or compiled at its first launch: run the step once before the window, or load"
+        " it early (CUDA_MODULE_LOADING=EAGER on NVIDIA)"
+    ),
+}
+"""Part of the name of a launch call → what to try where it blocks; the last one fits all."""
+
+
+def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
+    """Yield the diagnoses of the free time of a profile, each where it takes at least 10 % of the units' time."""
+    weighed = (
+        (_host_bound, HOST_PARTS), (_blocked, ("free_blocked_ns",)), (_stream_wait, ("free_waiting_ns",)),
+    )  # fmt: skip
+    for diagnose, parts in weighed:
+        if profile.share(*parts) >= NOTABLE:
+            yield diagnose(profile)
+    lead_in = profile.sum_ns(model.LEAD_IN)
+    if lead_in and lead_in >= NOTABLE * (profile.total_ns + lead_in):
+        yield _before_first_kernel(profile, lead_in)
+
+
+def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
+    """Diagnose time in which the next kernel was not launched yet, with the launch latency that follows it."""
+    late, latency = (profile.share(part) for part in HOST_PARTS)
+    evidence = Text(
+        "For {share} of the time the device was empty and its next kernel had not been launched.", percent(late)
+    )
+    if latency >= NOTABLE / 10:
+        within = Text("Another {share} is the latency of launches into the empty device.", percent(latency))
+        evidence = sentences(evidence, within)
+    advice: str = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
+    place = first_place(profile, *HOST_PARTS)
+    longest = _largest(profile, *HOST_PARTS)
+    if longest and 2 * longest.ns > profile.sum_ns(*HOST_PARTS):
+        evidence = sentences(evidence, Text("Most of it is one place: {place}.", place))
+        advice = _about_place(profile, longest)
+    else:
+        evidence = sentences(evidence, _lateness(profile))
+        if place:
+            evidence = sentences(evidence, Text("The largest place: {first}.", place))
+    saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
+    certainty = Text("upper bound; the profiler's own cost is in it")
+    return model.Diagnosis("dispatch", "warning", evidence, saving, certainty, advice, profile.source)
+
+
+def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
+    """Return what to do about one place that takes most of the host-bound time."""
+    if gap.part == "free_latency_ns":
+        return Text(
+            "look at why {kernel} starts late after its launch: its first use, another process on the device, clocks",
+            host_name(gap.after),
+        )
+    if gap.call and WAITS.search(gap.call):
+        return Text(
+            "{call} blocks the host while the device is empty: remove it, or launch more before it", host_name(gap.call)
+        )
+    if gap.call or gap.within:
+        return Text(
+            "look at what the host does in {name}: make it faster, or run it before or beside the step",
+            host_name(gap.call or gap.operator),
+        )
+    if profile.setting("stacks").lower() in ("1", "true"):
+        return Text("several functions share that place: look at it in a viewer, {begin}", begin_of(gap))
+    return Text("nothing recorded covers that place: {command} also records the frames of Python", _STACKS)
+
+
+def _lateness(profile: model.RankProfile) -> str:
+    """Return the modules, else the operators, that keep the host longest beyond their kernels, as a sentence."""
+    count = len(profile.units)
+    chosen = [module for module in profile.modules if module.name in profile.late_modules]
+    rows = sorted(chosen or profile.operators, key=lambda row: row.ns - row.host_ns)[:_NAMED]
+    rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
+    names = [
+        Text(
+            "{name} takes {host} of the host for {kernels} of kernels", host_name(row.name), in_ms(row.host_ns / count),
+            in_ms(row.ns / count),
+        )
+        for row in rows
+    ]  # fmt: skip
+    return Text("In each unit {names}.", joined(COMMA, names)) if names else ""
+
+
+def _blocked(profile: model.RankProfile) -> model.Diagnosis:
+    """Diagnose launch calls that keep the host while the device is empty."""
+    share = percent(profile.share("free_blocked_ns"))
+    evidence = Text(
+        "For {share} of the time the device was empty while the call that launches its next task blocked.", share
+    )
+    longest = _largest(profile, "free_blocked_ns")
+    call = longest.call if longest else ""
+    advice = next(about for part, about in _ABOUT_CALL.items() if part in call.lower())
+    if longest:
+        in_call = Text(
+            "The longest: {call}, {time}, {place}.", host_name(call) or Text("a launch call"),
+            in_ms(longest.longest_ns), first_place(profile, "free_blocked_ns"),
+        )  # fmt: skip
+        evidence = sentences(evidence, in_call)
+    saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
+    certainty = Text("upper bound; why a call blocks is presumed")
+    return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
+
+
+def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
+    """Diagnose time in which the next kernel had been launched while the device was still busy."""
+    share = percent(profile.share("free_waiting_ns"))
+    evidence = Text(
+        "For {share} of the time the device was empty although its next kernel had been launched before that.", share
+    )
+    advice = Text("look at what streams wait for: events between them, copies, the start of a graph, synchronisation")
+    if place := first_place(profile, "free_waiting_ns"):
+        evidence = sentences(evidence, Text("The largest place: {first}.", place))
+    saving = profile.sum_ns("free_waiting_ns") // len(profile.units)
+    return model.Diagnosis("waiting", "warning", evidence, saving, Text("upper bound"), advice, profile.source)
+
+
+def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diagnosis:
+    """Diagnose the time before the first kernel.
+
+    A note if the host waits there for work of before, or if other units show that it does not come back with each.
+    """
+    evidence: Text | str = Text(
+        "{time} lie before the first kernel of the first unit. They are no part of a unit.", in_ms(lead_in)
+    )
+    longest = _largest(profile, model.LEAD_IN)
+    certainty = Text("upper bound; what ran before the recording is not in it")
+    if longest and longest.call and WAITS.search(longest.call):
+        waits = Text(
+            "For {share} of that the host waits in {call}, presumably for work that was launched before the recording.",
+            percent(longest.call_ns / lead_in, 0),
+            host_name(longest.call),
+        )
+        return model.Diagnosis("lead-in", "note", sentences(evidence, waits), None, certainty, "", profile.source)
+    if longest:
+        place = Text("The longest place: {place}, {time}.", place_in_words(longest), in_ms(longest.ns))
+        evidence = sentences(evidence, place)
+    if len(profile.units) > 1:
+        return model.Diagnosis("lead-in", "note", evidence, None, certainty, "", profile.source)
+    advice = _about_place(profile, longest) if longest else Text("look at what the host does there")
+    return model.Diagnosis("lead-in", "warning", evidence, lead_in, certainty, advice, profile.source)
+
+
+def _largest(profile: model.RankProfile, *parts: str) -> model.FreeGap | None:
+    """Return the place with the most time in some parts; None without any, or if short gaps elsewhere have more."""
+    gap = next((gap for gap in profile.gaps if gap.part in parts), None)
+    return gap if gap and gap.kind == "place" else None

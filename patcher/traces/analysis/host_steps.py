@@ -1,0 +1,144 @@
+"""The units of a trace without a device: for how long an operator ran on the host, and what the host did in between."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from patcher.traces.analysis.holds import covering, main_thread
+from patcher.traces.analysis.nested import HostThread, NestedRanges
+from patcher.traces.analysis.segments import Split
+from patcher.traces.model import HostPlace, HostStep
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import UNKNOWN, RangeColumns
+
+SMALL_NS, SHORT_NS = 20_000, 100_000
+"""Mean time from one operator to the next below which their number counts, and the length below which one is short."""
+
+COMPILES = re.compile(r"\(dynamo_timed\)$|^dynamo$|^Torch-?Compile|^inductor_", re.IGNORECASE)
+"""Ranges within which torch.compile works (``torch/_dynamo/utils.py`` names them)."""
+
+_RANGES = re.compile(
+    rf"enumerate\(DataLoader\)|^Optimizer\.|^PythonDispatchMode$|DataParallel\.forward$|{COMPILES.pattern}",
+    re.IGNORECASE,
+)
+"""Names of ranges that torch records as operators, and that are around some: no work by themselves."""
+
+_FRAME = re.compile(r"\(\d+\): ")
+"""Part of the name of a frame: ``loader.py(12): next``."""
+
+_Stretch = tuple[int, int, str]
+"""Begin and end of an operator, and its name."""
+
+
+def host_steps(
+    trace: RankTrace, cuts: Split, chosen: Collection[int], threads: Sequence[HostThread]
+) -> tuple[HostStep, ...]:
+    """Return where the time of each chosen unit goes on the host; empty if anything ran on a device."""
+    if len(trace.tasks) or not any(len(thread.operators.begin) for thread in threads):
+        return ()
+    outermost = sorted(stretch for thread in threads for stretch in _outermost(thread.operators, trace))
+    busiest = max(range(len(threads)), key=lambda thread: len(threads[thread].operators.begin))
+    main = main_thread(trace)
+    main = busiest if main == UNKNOWN else main
+    around = _around(trace, threads, main)
+    steps, first = [], 0
+    for number in sorted(chosen):
+        segment = cuts.segments[number]
+        if segment.mark is None:
+            continue
+        begin, end = segment.begin, min(segment.mark.end, segment.end)
+        while first < len(outermost) and outermost[first][1] <= begin:
+            first += 1
+        within = [stretch for stretch in _until(outermost, first, end) if stretch[1] > begin]
+        steps.append(_step(segment.mark.number or 0, (begin, end), within, around, trace.names.texts))
+    return tuple(steps)
+
+
+def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
+    """Yield the operators of a thread that lie in no other one; ranges around operators are none."""
+    texts, until = trace.names.texts, -(1 << 63)
+    for begin, end, name in zip(operators.begin, operators.end, operators.name, strict=True):
+        if begin >= until and not _RANGES.search(texts[name]):
+            yield begin, end, texts[name]
+            until = end
+
+
+def _until(stretches: Sequence[_Stretch], first: int, end: int) -> Iterator[_Stretch]:
+    for at in range(first, len(stretches)):
+        if stretches[at][0] >= end:
+            return
+        yield stretches[at]
+
+
+def _around(trace: RankTrace, threads: Sequence[HostThread], main: int) -> Mapping[str, NestedRanges]:
+    """Return the frames and the ranges of the main thread, by "frames" and "ranges"; those of torch are among both."""
+    ranges, frames = RangeColumns(), RangeColumns()
+    operators, texts = threads[main].operators, trace.names.texts
+    columns = [(operators.begin, operators.end, operators.name)]
+    columns += [(found.begin, found.end, found.name) for found in (trace.frames.get(main),) if found]
+    for begins, ends, names in columns:
+        for begin, end, name in zip(begins, ends, names, strict=True):
+            is_frame = _FRAME.search(texts[name]) is not None
+            if not is_frame and (begins is not operators.begin or _RANGES.search(texts[name])):
+                ranges.add(begin, end, name)
+            elif begins is not operators.begin:
+                frames.add(begin, end, name)
+    frames.extend(ranges)
+    if main in trace.functions:
+        frames.extend(trace.functions[main])
+    return {"frames": NestedRanges(frames), "ranges": NestedRanges(ranges)}
+
+
+def _step(
+    number: int, window: tuple[int, int], within: Sequence[_Stretch], around: Mapping[str, NestedRanges],
+    texts: Sequence[str],
+) -> HostStep:  # fmt: skip
+    """Return where the time of one unit goes; ``window`` is its begin and end, ``within`` its outermost operators."""
+    begin, end = window
+    operators, count = Counter[str](), Counter[str]()
+    places = Counter[HostPlace]()
+    reach, before, small = begin, "", 0
+    for first, last, name in (*within, (end, end, "")):
+        first, last = max(first, begin), min(last, end)
+        if first - reach >= SMALL_NS:
+            places[_place(around, (reach, first), (before, name), texts)] += first - reach
+        if reach < first < reach + SHORT_NS:
+            small += first - reach
+        if last > reach:
+            small += last - max(first, reach) if last - first < SHORT_NS else 0
+            operators[name] += last - max(first, reach)
+            reach, before = last, name
+        count[name] += bool(name)
+    del count[""]
+    compiling = _union(around["ranges"], window, texts)
+    return HostStep(
+        number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=small,
+        compiling_ns=compiling,
+    )  # fmt: skip
+
+
+def _place(
+    around: Mapping[str, NestedRanges], stretch: tuple[int, int], neighbours: tuple[str, str], texts: Sequence[str]
+) -> HostPlace:
+    """Return what covers most of a stretch without an operator; without that, the operators before and after it."""
+    frame, inside = (covering(ranges, *stretch, 0) for ranges in (around["frames"], around["ranges"]))
+    if frame is None:
+        return HostPlace("", "", *neighbours)
+    name = texts[frame.name]
+    return HostPlace(name, texts[inside.name] if inside and texts[inside.name] != name else "")
+
+
+def _union(ranges: NestedRanges, window: tuple[int, int], texts: Sequence[str]) -> int:
+    """Return for how many ns of a window torch.compile worked."""
+    spans = sorted(
+        (max(begin, window[0]), min(end, window[1]))
+        for begin, end, name in zip(ranges.begin, ranges.end, ranges.name, strict=True)
+        if COMPILES.search(texts[name]) and begin < window[1] and end > window[0]
+    )
+    reach, ns = window[0], 0
+    for begin, end in spans:
+        ns += max(end - max(begin, reach), 0)
+        reach = max(reach, end)
+    return ns

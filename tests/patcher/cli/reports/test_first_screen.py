@@ -1,0 +1,89 @@
+"""The first screen of ``report``: fifteen lines with the verdict, one thing to do, and how sure that is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from patcher.cli import rlpatch
+from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
+from tests.patcher.traces.test_made_captures import Rank, late_ranks, pipeline
+
+LABELS = ("time", "kernels", "to do", "how sure", "next")
+
+
+def screen(*words: str | Path, language: str = "") -> list[str]:
+    result = CliRunner().invoke(rlpatch, ["report", *map(str, words)], env={"RLPATCH_LANG": language or "en"})
+    assert result.exit_code == 0
+    return result.stdout.splitlines()
+
+
+def written(folder: Path, ranks: list[Rank]) -> Path:
+    for rank in ranks:
+        rank.write(folder)
+    return folder
+
+
+def test_it_has_each_part_once_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps(6, late={32: 5 * MS, 33: 5 * MS}).torch(tmp_path / "a.json")
+    lines = screen("a.json")
+    assert len(lines) <= 15
+    assert max(map(len, lines)) <= 80
+    starts = [line.strip().partition(":")[0] for line in lines if line.startswith("  ") and not line.startswith("    ")]
+    assert [start for start in starts if start in LABELS] == list(LABELS)
+    text = " ".join(lines)
+    assert lines[0].startswith("Host-bound")
+    assert "6 steps, #30 to #35 · rank 0 · eager, no graphs · NVIDIA H100 · torch.profiler" in " ".join(text.split())
+    assert "rlpatch report a.json -o report.html" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_ranks_and_stages_are_named_with_their_numbers(tmp_path: Path, language: str) -> None:
+    late, stages = tmp_path / "late", tmp_path / "stages"
+    late.mkdir()
+    stages.mkdir()
+    said = " ".join(" ".join(screen(written(late, late_ranks(5)), language=language)).split())
+    assert "rank 5" in said.partition("ms")[0]
+    assert "8 ranks" in said or "8 个 rank" in said
+    assert "30.00 ms" in said
+    said = " ".join(screen(written(stages, pipeline([20_000, 45_000])), language=language))
+    assert "stage 1" in said.partition("ms")[0]
+
+
+def test_a_single_unit_has_no_spread_and_what_is_small_is_not_worth_it(tmp_path: Path) -> None:
+    rank = Rank(0, 1, 1)
+    rank.busy(1, 5, 45_000)
+    rank.busy(1, 45_000, 90_000, ahead=40_000)
+    rank.busy(1, 90_000, 92_000, "Memcpy DtoH (Device -> Pageable)", ahead=80_000)
+    rank.events[-1]["cat"] = "gpu_memcpy"
+    rank.busy(1, 92_000, 99_990, ahead=80_000)
+    text = " ".join(" ".join(screen(written(tmp_path, [rank]))).split())
+    assert "its spread is unknown" in text
+    assert "not worth it: copies (at most 2.0 %)" in text
+    assert "next: record 3 or more units" in text
+
+
+def test_what_an_engine_step_held_and_graphs_are_told(tmp_path: Path) -> None:
+    mark = Range("execute_context_0(0)_generation_64(64)", 0, 20 * MS)
+    tasks = tuple(Task(MS * at, MS * (at + 1), launch=10, replay=5) for at in range(1, 19))
+    Run(tasks, (mark,)).torch(tmp_path / "a.json")
+    text = " ".join(" ".join(screen(tmp_path / "a.json")).split())
+    assert "1 decode step, #0, of 64 requests, 64 tokens" in text
+    assert "graphs launch 100 % of the kernels" in text
+
+
+def test_a_missing_rank_asks_for_all_of_them(tmp_path: Path) -> None:
+    rank = Rank(3, 8)
+    for step in range(1, 5):
+        rank.busy(step, 5, 50_000)
+        rank.collective(step, 50_000, 99_990)
+    text = " ".join(" ".join(screen(written(tmp_path, [rank]))).split())
+    assert "rank 3 (of 8 ranks)" in text
+    assert "next: rlpatch report FOLDER with the traces of all ranks" in text
+    found = json.loads(CliRunner().invoke(rlpatch, ["report", str(tmp_path), "--json"]).stdout)["result"]
+    assert found["verdict"]["title"] == found["findings"][0]["title"]
+    assert found["captures"][0]["families"]["collective"] == 4 * 49_990_000

@@ -1,0 +1,255 @@
+"""The headline of an empty device: made runs with one cause each, whose name and milliseconds have to come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from patcher.traces import analysis, folders, formats
+from patcher.traces.analysis.hosts import late_modules
+from patcher.traces.model import CallSums, Diagnosis, TraceReport
+from tests.patcher.traces.recorded import MS, START, Range, Run, Task
+
+US = 1000
+KERNELS = 10
+
+
+@dataclass
+class Machine:
+    """A host that launches kernels of 40 µs every 15 µs, and a device that runs them in order."""
+
+    now: int = 0
+    free: int = 0
+    thread: int = 1
+    tasks: list[Task] = field(default_factory=list)
+    operators: list[Range] = field(default_factory=list)
+    calls: list[Range] = field(default_factory=list)
+    frames: list[Range] = field(default_factory=list)
+    annotations: list[Range] = field(default_factory=list)
+    modules: list[Range] = field(default_factory=list)
+    marks: list[Range] = field(default_factory=list)
+
+    def kernel(
+        self, name: str, *, call: str = "cudaLaunchKernel", takes: int = 5 * US, after: int = 0, kind: str = "compute"
+    ) -> None:
+        begin = self.now
+        self.now += 10 * US
+        start = max(self.free, self.now + 5 * US, after)
+        self.free = start + 40 * US
+        self.tasks.append(Task(start, self.free, kind, name, launch=self.now, call=(call, takes), thread=self.thread))
+        self.now += takes
+        self.operators.append(Range(f"aten::{name}", begin, self.now, self.thread))
+
+    def spend(self, kind: list[Range], name: str, ns: int) -> None:
+        kind.append(Range(name, self.now, self.now + ns, self.thread))
+        self.now += ns
+
+    def synchronise(self, name: str, least: int = 0) -> None:
+        begin = self.now
+        self.now = max(self.free, begin) + 4 * US + least
+        self.calls.append(Range(name, begin, self.now, self.thread))
+
+
+Inject = Callable[[Machine], None]
+
+
+def sleep(machine: Machine) -> None:
+    machine.now += 20 * MS
+
+
+def returned_early(machine: Machine) -> None:
+    """A synchronisation that returns 4 µs after the device ran empty, and Python in nested frames after it."""
+    machine.synchronise("cudaStreamSynchronize")
+    begin = machine.now
+    for _ in range(4):
+        machine.spend(machine.frames, "<built-in function zoom_shift>", 4 * MS)
+        machine.now += MS
+    machine.frames += [Range(f"main.py({line}): step", begin, machine.now) for line in (1, 9)]
+
+
+def returned_late(machine: Machine) -> None:
+    machine.synchronise("cudaMemcpyAsync", least=20 * MS)
+
+
+def user_range(machine: Machine) -> None:
+    machine.spend(machine.annotations, "compute reward", 20 * MS)
+
+
+def worker(machine: Machine) -> None:
+    """The main thread waits in a lock while another one works, and then launches."""
+    machine.frames.append(Range("<built-in method acquire of lock>", machine.now, machine.now + 20 * MS, 1))
+    machine.thread = 2
+    machine.spend(machine.frames, "worker.py(3): tokenize", 20 * MS)
+    machine.kernel("embed")
+    machine.thread = 1
+
+
+def shared(machine: Machine) -> None:
+    for number in range(5):
+        machine.spend(machine.frames, f"f.py({number}): part", 4 * MS)
+
+
+def loads_code(machine: Machine) -> None:
+    machine.kernel("fresh", takes=20 * MS, after=machine.now + 20 * MS)
+
+
+def uploads_graph(machine: Machine) -> None:
+    machine.kernel("fresh", call="cudaGraphLaunch", takes=20 * MS, after=machine.now + 20 * MS)
+
+
+def copies(machine: Machine) -> None:
+    machine.kernel("Memcpy HtoD", call="cudaMemcpyAsync", takes=20 * MS, after=machine.now + 20 * MS, kind="copy")
+
+
+def starts_late(machine: Machine) -> None:
+    """A launch into the empty device, whose kernel starts 20 ms later although the call returned at once."""
+    machine.synchronise("cudaStreamSynchronize")
+    machine.kernel("slow_start", after=machine.now + 20 * MS)
+
+
+def waits(machine: Machine) -> None:
+    machine.kernel("gather", after=machine.free + 20 * MS)
+
+
+def allocates(machine: Machine) -> None:
+    machine.spend(machine.calls, "cudaMalloc", 20 * MS)
+
+
+def works(machine: Machine) -> None:
+    machine.spend(machine.operators, "aten::nonzero", 20 * MS)
+
+
+STACK = "--contents npu,cpu,stack"
+CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
+    "a call that had returned": (returned_early, "dispatch", ("zoom_shift for 80 %",), ("Synchronize",)),
+    "a call that blocks": (returned_late, "dispatch", ("cudaMemcpyAsync for 100 %",), ()),
+    "a range of the user": (user_range, "dispatch", ("compute reward for ",), ()),
+    "a thread that works while the main one waits": (worker, "dispatch", ("tokenize",), ("acquire",)),
+    "several functions, none of which has half": (shared, "dispatch", ("no operator, call or frame",), ("part",)),
+    "a sleep that nothing recorded": (sleep, "dispatch", ("no operator, call or frame", STACK), ()),
+    "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ",), ()),
+    "an operator": (works, "dispatch", ("aten::nonzero",), ()),
+    "a kernel that starts late": (starts_late, "dispatch", ("latency of launches", "aten::slow_start"), ("Synchronize",)),
+    "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "the code of a kernel"), ()),
+    "a graph that is uploaded": (uploads_graph, "launch-blocked", ("cudaGraphLaunch", "a graph is"), ()),
+    "a copy that blocks": (copies, "launch-blocked", ("cudaMemcpyAsync", "pinned memory"), ("the code of",)),
+    "a stream that waits": (waits, "waiting", ("aten::gather", "events between"), ("CUDA graphs",)),
+}  # fmt: skip
+
+
+def recorded(inject: Inject, count: int = 4, *, before: bool = False) -> Run:
+    """Steps with one thing in the middle of each, or ``before`` the first one alone."""
+    machine = Machine()
+    for number in range(count):
+        begin = machine.now
+        for index in range(KERNELS):
+            if index == (0 if before else KERNELS // 2) and not (before and number):
+                inject(machine)
+            machine.kernel(f"kernel{index}")
+        machine.marks.append(Range(f"ProfilerStep#{number + 3}", begin, machine.now))
+    return Run(
+        tuple(sorted(machine.tasks, key=lambda task: task.begin)), tuple(machine.marks), tuple(machine.operators),
+        tuple(machine.annotations), calls=tuple(machine.calls), modules=tuple(machine.modules),
+        functions=tuple(machine.frames),
+    )  # fmt: skip
+
+
+def report(run: Run, place: Path) -> TraceReport:
+    (readable,) = folders.readable(run.torch(place / "host_1.pt.trace.json"))
+    (read,) = formats.read(readable)
+    return analysis.reported([analysis.checked(read, analysis.attributed(read))])
+
+
+def headline(made: TraceReport) -> Diagnosis:
+    return next(finding for finding in made.findings if finding.title == made.verdict.title)
+
+
+@pytest.mark.parametrize(("inject", "name", "says", "says_not"), CASES.values(), ids=CASES)
+def test_the_cause_that_was_put_in_is_the_headline(
+    tmp_path: Path, inject: Inject, name: str, says: tuple[str, ...], says_not: tuple[str, ...]
+) -> None:
+    first = headline(report(recorded(inject), tmp_path))
+    text = f"{first.evidence} {first.advice}"
+    assert first.id == name
+    assert first.saving_ns == pytest.approx(20 * MS, rel=0.04)
+    assert [word for word in says if word not in text] == []
+    assert [word for word in says_not if word in text] == []
+
+
+def test_the_seconds_of_the_kinds_of_free_time_are_disjoint(tmp_path: Path) -> None:
+    for inject, *_ in CASES.values():
+        made = report(recorded(inject), tmp_path)
+        savings = {finding.id: finding.saving_ns or 0 for finding in made.findings}
+        free = sum(savings.get(name, 0) for name in ("dispatch", "launch-blocked", "waiting"))
+        assert free <= made.captures[0].total_ns // 4
+
+
+BEFORE: list[tuple[Inject, int, str, str]] = [
+    (lambda machine: machine.spend(machine.calls, "hipMemcpyWithStream", 90 * MS), 4, "note", "hipMemcpyWithStream"),
+    (lambda machine: machine.spend(machine.calls, "hipMemcpyWithStream", 90 * MS), 1, "note", "hipMemcpyWithStream"),
+    (lambda machine: machine.spend(machine.annotations, "enumerate(DataLoader)", 90 * MS), 4, "note", "DataLoader"),
+    (lambda machine: machine.spend(machine.annotations, "enumerate(DataLoader)", 90 * MS), 1, "problem", "DataLoader"),
+]
+
+
+@pytest.mark.parametrize(("inject", "count", "severity", "says"), BEFORE)
+def test_the_time_before_the_first_kernel_is_beside_the_step(
+    tmp_path: Path, inject: Inject, count: int, severity: str, says: str
+) -> None:
+    made = report(recorded(inject, count, before=True), tmp_path)
+    (finding,) = (one for one in made.findings if one.id == "lead-in")
+    assert made.captures[0].median_ns == KERNELS * 40 * US
+    assert made.captures[0].units[0].lead_in_ns == pytest.approx(90 * MS, rel=0.01)
+    assert (finding.severity, bool(finding.saving_ns)) == (severity, severity == "problem")
+    assert says in finding.evidence
+
+
+def test_the_modules_that_keep_the_host_are_named_before_places(tmp_path: Path) -> None:
+    machine = Machine()
+    begin = machine.now
+    for _ in range(12):
+        block = machine.now
+        for name in ("Attention", "FusedMoE"):
+            inner = machine.now
+            for index in range(3):
+                machine.now += (80 if name == "Attention" else 60) * US
+                machine.kernel(f"{name}{index}")
+            machine.modules.append(Range(name, inner, machine.now))
+        machine.modules.append(Range("Block", block, machine.now))
+    machine.modules.append(Range("Model", begin, machine.now))
+    run = Run(
+        tuple(machine.tasks), (Range("ProfilerStep#1", begin, machine.now),), tuple(machine.operators),
+        modules=tuple(machine.modules),
+    )  # fmt: skip
+    made = report(run, tmp_path)
+    evidence = headline(made).evidence
+    assert set(made.captures[0].late_modules) == {"Attention", "FusedMoE"}
+    assert "Attention takes 3.42 ms of the host for 1.44 ms of kernels" in evidence
+    assert evidence.index("Attention") < evidence.index("FusedMoE")
+
+
+NESTED = [
+    ({("", "Model"): 9, ("Model", "Block"): 8, ("Block", "A"): 4, ("Block", "B"): 3, ("A", "C"): 1}, {"A", "B"}),
+    ({("", "Model"): 9, ("Model", "A"): 2, ("Model", "B"): 1}, {"Model"}),
+    ({("", "A"): 9, ("A", "A"): 8, ("A", "B"): 1}, {"A"}),
+    ({}, set()),
+]
+
+
+@pytest.mark.parametrize(("around", "chosen"), NESTED)
+def test_the_modules_that_are_named_lie_in_no_other_one(around: dict[tuple[str, str], int], chosen: set[str]) -> None:
+    host: dict[str, int] = {}
+    for (outer, name), ns in around.items():
+        host[name] = host.get(name, 0) + ns * (outer != name)
+    assert set(late_modules(around, [CallSums(name, 1, 1, 0, ns) for name, ns in host.items()])) == chosen
+
+
+def test_a_place_is_found_in_a_viewer_by_its_begin(tmp_path: Path) -> None:
+    run = recorded(sleep)
+    gap = report(run, tmp_path).captures[0].gaps[0]
+    ends = {task.end for task in run.tasks if task.name == gap.before}
+    assert (gap.before, gap.after) == ("kernel4", "kernel5")
+    assert gap.at_ns - START in ends
