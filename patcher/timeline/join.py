@@ -8,7 +8,7 @@ from pathlib import Path
 
 from patcher.messages import Text
 from patcher.progress import Progress, ignore
-from patcher.timeline import causes, clocks, recorded, runs, shares
+from patcher.timeline import causes, clocks, missing, recorded, runs, shares
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, end_of, length
 from patcher.timeline.lanes import RunLanes
@@ -85,6 +85,7 @@ class _Join:
         self.tolerance = 1_000 + max(errors, default=0)
         self.lanes = RunLanes(self.processes)
         self.collector = Collector(self.processes)
+        self.counterparts = missing.Counterparts()
         self.lacking = runs.missing_ranks(self.processes)
 
     def joined(self, folder: Path | None) -> RunTimeline:
@@ -197,6 +198,7 @@ class _Join:
         ``number`` is that of the step, ``stale`` the mean age of its weights in steps, None if unknown.
         """
         path = critical_path(records)
+        self.counterparts.feed(records)
         us = records.end - records.start
         curve = shares.alive(records)
         tail = shares.tail(curve, path)
@@ -268,18 +270,11 @@ class _Join:
 
     def _missing(self) -> Iterator[str]:
         """Yield texts on ranks and roles without a file, and on what is unknown for that reason."""
-        for size, lacking in self.lacking.items():
-            some = ", ".join(map(str, lacking[:8])) + (" …" if len(lacking) > 8 else "")
-            yield Text(
-                "of {size} trainer ranks {ranks} left no file: whether one of them was late is unknown", size, some
-            )
+        yield from missing.trainers(self.lacking)
         if self.driver is None:
             yield Text("no driver left a file: steps cannot be told apart")
-        elif any("call" in part.kinds for part in self.processes[self.driver].parts):
-            if "trainer" not in self.roles:
-                yield Text("no trainer left a file: what its calls waited for is unknown")
-            if "engine" not in self.roles:
-                yield Text("no engine left a file: what a request waited for is unknown")
+        elif self.steps:  # before the first one has ended, processes are still to come
+            yield from missing.roles(self.processes, self.counterparts)
         for step in self.steps[-1:]:
             for text in step.missing:
                 yield Text("step {step}: {text}; their last second is lost if a process was killed", step.step, text)
@@ -307,6 +302,10 @@ class _Join:
                 who = label(process.role, process.replica, process.rank)
                 who = Text("{process} (pid {pid})", who, process.head.pid)
                 yield Text("{label} lacks {lost:,} records: dropped, or in a file that was replaced", who, lost)
+        unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
+        if unbounded:
+            some = ", ".join(unbounded[:8]) + (" …" if len(unbounded) > 8 else "")
+            yield Text("the clock of {hosts} is its wall clock: its error has no bound", some)
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:
@@ -316,9 +315,7 @@ class _Join:
                     hosts,
                     wrong,
                 )
-            elif clock.error_seconds is None:
-                yield Text("the clock of {hosts} is its wall clock: its error has no bound", hosts)
-        if self.driver is not None and not self.marked:
+        if self.steps and not self.marked:
             yield Text("the driver marks no steps: they are counted by its phase `step`")
 
 

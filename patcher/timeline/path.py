@@ -217,16 +217,20 @@ class StepRecords:
         candidates = around or before
         return candidates[-1] if candidates else None
 
-    def served_by(self, replica: int | None) -> list[KeptSpan]:
-        """Return the serve spans of a replica."""
-        return [serve for serve in self.by_kind["serve"] if self.replica_of[serve.process] == replica]
+    @cached_property
+    def served(self) -> Mapping[int | None, Sequence[KeptSpan]]:
+        """Return the serve spans of each replica; an unknown replica has none."""
+        served = defaultdict[int | None, list[KeptSpan]](list)
+        for serve in self.by_kind["serve"]:
+            served[self.replica_of[serve.process]].append(serve)
+        return served
 
     def alone(self, serve: KeptSpan, low: int, high: int) -> bool:
         """Tell whether no other request is alive at the same replica all the time from ``low`` to ``high``.
 
         If so, only this request can be what is held back.
         """
-        served = self.served_by(self.replica_of[serve.process])
+        served = self.served[self.replica_of[serve.process]]
         return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
 
     def count_works(self, call: KeptSpan) -> int:

@@ -142,7 +142,7 @@ class Collector:
         Decode steps that began before ``since`` (microseconds) only count.
         """
         replica, engine = records.replica_of[process], self.engines[process]
-        busy = deque(covered(records.served_by(replica)))
+        busy = deque(covered(records.served[replica]))
         single, most = bool(busy), 0
         decodes = defaultdict[int, list[Decodes]](list)
         for start, end, requests, tokens in records.iterations[process]:

@@ -22,9 +22,9 @@ PATH = 6
 """Rows of the run's critical path that the terminal shows."""
 
 
-def report(timeline: model.RunTimeline, width: int | None) -> list[str]:
-    """Return the lines on a run; `width` is the terminal's, None if stdout is no terminal."""
-    sections = (_head(timeline), _steps(timeline, width), _path(timeline), _causes(timeline), _windows(timeline))
+def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -> list[str]:
+    """Return the lines on a run with the newest `shown` steps; `width` is the terminal's, None without one."""
+    sections = (_head(timeline), _steps(timeline, width, shown), _path(timeline), _causes(timeline), _windows(timeline))
     lines = [line for section in map(list, sections) if section for line in ("", *section)]
     return lines[1:]
 
@@ -70,11 +70,11 @@ def _steps_of(timeline: model.RunTimeline) -> str:
     return Text("steps {first} to {last}, median {median} s", steps[0].step, steps[-1].step, brief(median(counted)))
 
 
-def _steps(timeline: model.RunTimeline, width: int | None) -> Iterator[str]:
+def _steps(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterator[str]:
     """Yield the table of the newest steps, a legend, the staleness of trajectories, and details with -v."""
     if not timeline.steps:
         return
-    newest = timeline.steps[-SHOWN:]
+    newest = timeline.steps[-shown:]
     columns = [*tables.steps(replace(timeline, steps=newest)).columns_in(Shown.TERMINAL)]
     cells = [
         [column.unit.missing if value is None else column.unit.text(value) for value in values]

@@ -174,7 +174,16 @@ def test_ranks_without_a_file_are_said_and_none_of_the_others_is_named(run: Run,
     assert "rank 1" not in found.stdout
 
 
-@pytest.mark.parametrize(("pid", "text"), [(10, "no driver"), (31, "no engine"), (20, "no trainer")])
+@pytest.mark.parametrize(
+    ("pid", "text"),
+    [
+        (10, "no driver"),
+        (31, "no engine"),
+        (20, "no trainer"),
+        (30, "no server"),
+        (40, "no agent loop"),
+    ],
+)
 def test_a_role_without_a_file_is_said(pid: int, text: str, run: Run, tmp_path: Path) -> None:
     small(tmp_path, ranks=1, world=1)
     for path in (tmp_path / "timeline").glob(f"node0_{pid}_*"):
