@@ -12,7 +12,7 @@ from patcher.timeline import causes, clocks, missing, recorded, runs, shares
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, end_of, length
 from patcher.timeline.lanes import RunLanes
-from patcher.timeline.model import Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
+from patcher.timeline.model import OVERLAP, Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
 from patcher.timeline.path import PathPiece, StepRecords, critical_path
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import Collector
@@ -64,6 +64,7 @@ class _Join:
     spent: list[causes.Spent] = field(default_factory=list)
     curve: list[tuple[float, int]] = field(default_factory=list)
     pieces: int = MOST_PIECES
+    overlapping: bool = False
     expected: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -199,6 +200,7 @@ class _Join:
         """
         path = critical_path(records)
         self.counterparts.feed(records)
+        self.overlapping = self.overlapping or shares.side_by_side(records)
         us = records.end - records.start
         curve = shares.alive(records)
         tail = shares.tail(curve, path)
@@ -248,9 +250,12 @@ class _Join:
         ]
         verdicts = causes.verdicts(self.spent, who)
         return tuple(
-            replace(step, **vars(verdict), critical_path=tuple(map(self._segment, path)))
+            replace(
+                step, **vars(verdict), critical_path=tuple(map(self._segment, path)),
+                what_if=tuple(bound for bound in step.what_if if bound.name != OVERLAP or not self.overlapping),
+            )
             for step, verdict, path in zip(self.steps, verdicts, self.paths, strict=True)
-        )
+        )  # fmt: skip
 
     # ------------------------------------------------------------ what is missing
 

@@ -79,7 +79,9 @@ def _of_rollout(
     processes: Sequence[Process], places: Mapping[str, Sequence[int]], counterparts: Counterparts
 ) -> Iterator[str]:
     """Yield texts on engines, servers and agent loops of verl that left no file."""
-    served, run = ({processes[at].replica for at in places.get(role, ())} for role in ("server", "engine"))
+    run = {processes[at].replica for at in places.get("engine", ())}
+    serving = (process for process in processes if any("serve" in part.kinds for part in process.parts))
+    served = {process.replica for process in serving}
     if run and served - run:
         yield Text(
             "no engine of replicas {replicas} left a file: what its requests waited for is unknown",

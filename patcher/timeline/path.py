@@ -162,6 +162,14 @@ class StepRecords:
         return [root for root in roots if (root.process, root.id) not in caused]
 
     @cached_property
+    def engine_syncs(self) -> Sequence[KeptSpan]:
+        """Return the syncs and sleeps of engines without another one within: the work of an engine on new weights."""
+        spans = (*self.by_kind["sync"], *self.by_kind["sleep"])
+        around = {(span.process, span.parent) for span in spans}
+        engines = (span for span in spans if self.roles[span.process] == "engine")
+        return [span for span in engines if (span.process, span.id) not in around]
+
+    @cached_property
     def calls(self) -> Sequence[KeptSpan]:
         """Return the calls of the driver."""
         return [call for call in self.by_kind["call"] if call.process == self.driver]
@@ -269,7 +277,10 @@ class StepRecords:
         trajectory runs across its edges.
         """
         low, high = node.start - self.tolerance, end_of(node) + self.tolerance
+        waiting = {(span.process, span.id) for span in self.by_kind["sync"] if self.roles[span.process] == "engine"}
+        waiting -= {(span.process, span.id) for span in self.engine_syncs}  # for the weights that the trainer sends
         remote = self.within(node, (root for root in self.roots if root.kind in ("work", "sync", "sleep")))
+        remote = [root for root in remote if (root.process, root.id) not in waiting]
         leading = self._leading
         waits = node.kind == "poll" or node.name in GENERATING
         if waits or not any(root.start < edge < end_of(root) for root in leading for edge in (low, high)):
@@ -347,6 +358,8 @@ class _Walk:
             self.explain_parts(_with_groups(records, inner), low, high, node, phase, depth)
         elif node.kind == "serve":
             self.explain_serve(node, low, high, phase)
+        elif node.kind in ("sync", "sleep") and not inner:
+            self.explain_sync(node, low, high, phase)
         else:
             if node.kind == "request":
                 inner = [*inner, *self._serve_of(node)]
@@ -384,12 +397,11 @@ class _Walk:
 
         With ``all_ranks``, or if ranks are missing, no process is named.
         """
-        role = {
-            "work": "trainer", "unit": "trainer", "wait": "trainer", "reward": "reward", "serve": "server",
-            "trajectory": "agent", "request": "agent",
-        }.get(node.kind, self.records.roles[node.process])  # fmt: skip
-        if node.kind == "phase" and role == "engine":  # it runs in the process of a trainer
+        role = self.records.roles[node.process]
+        of_trainer = {"driver": ("work", "unit", "wait"), "engine": ("work", "unit", "wait", "phase")}
+        if node.kind in of_trainer.get(role, ()):  # driver or engine run in a trainer's process
             role = "trainer"
+        role = {"reward": "reward", "serve": "server", "trajectory": "agent", "request": "agent"}.get(node.kind, role)
         what = Text("call {name}", node.name) if node.kind == "call" else node.name or node.kind
         what = node.kind if node.kind in ("trajectory", "request") else what
         process = None if all_ranks or (role == "trainer" and self.records.partial) else node.process
@@ -440,6 +452,30 @@ class _Walk:
             else:
                 process = engines[0] if len(engines) == 1 else None
                 self.pieces.append(PathPiece(begin, end, "engine", "gap", Text("no iteration"), phase, process))
+
+    # ------------------------------------------------------------ weight sync
+
+    def explain_sync(self, node: KeptSpan, low: int, high: int, phase: str) -> None:
+        """Append pieces for what engines did for a sync of another process, or before it: a server waits for both.
+
+        Of an engine's own sync, only what nothing within it covers: in the remainder it waits for weights.
+        """
+        records, role = self.records, self.records.roles[node.process]
+        parts = list[KeptSpan | PathPiece]()
+        if role != "engine":
+            parts += records.within(node, records.engine_syncs)
+        if role == "server":
+            replica = records.replica_of[node.process]
+            for at, columns in records.iterations.items():
+                if records.replica_of[at] == replica:
+                    parts += iteration_pieces(columns, low, high, phase, at)
+        for part, begin, end in walk_back(parts, low, high):
+            if part is None:
+                self.add(node, begin, end, phase)
+            elif isinstance(part, PathPiece):
+                self.pieces.append(part._replace(start=begin, end=end))
+            else:
+                self.add(part, begin, end, phase)
 
     # ------------------------------------------------------------ training
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,9 @@ from patcher.progress import Progress, ignore
 from patcher.timeline import files
 from patcher.timeline.files import ProcessFile
 from patcher.timeline.model import ROLES, Run
+
+_ROLLOUT_GROUP = re.compile(r"rollout_(?:\w+_)?(?:standalone|colocate)_(\d{1,9})")
+"""Name that verl gives to the workers of a rollout replica (``workers/rollout/replica.py``): they train nothing."""
 
 _INIT = 1
 """Pid of the process that adopts orphans: to have it as a parent says nothing."""
@@ -127,6 +131,8 @@ def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
     for group in grouped.values():
         parts = tuple(sorted(group, key=lambda part: part.path.suffix != ".old"))
         kinds = frozenset[str]().union(*(part.kinds for part in parts))
+        if "work" in kinds and _ROLLOUT_GROUP.match(parts[-1].environ.get("WG_PREFIX", "")):
+            kinds = kinds - {"work"} | {"serve"}
         roles = tuple(dict.fromkeys(role for role, kind in RECORDED if kind in kinds)) or ("other",)
         processes.append(Process(parts, roles, None, None))
     return _inherited(processes)
@@ -161,6 +167,8 @@ def _inherited(processes: Sequence[Process]) -> list[Process]:
     for process in processes:
         replicas = (ancestor.head.number("VERL_REPLICA_RANK") for ancestor in line(process))
         replica = next((number for number in replicas if number is not None), None)
+        group = _ROLLOUT_GROUP.match(process.head.environ.get("WG_PREFIX", ""))
+        replica = int(group[1]) if replica is None and group else replica
         rank = next((part.rank for part in reversed(process.parts) if part.rank is not None), None)
         rank = rank if rank is not None else process.head.number("RANK")
         run = next((ancestor.head.run for ancestor in line(process) if ancestor.head.run), "")

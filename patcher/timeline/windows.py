@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import statistics
 from array import array
@@ -34,6 +35,9 @@ TAIL_SHARE = 0.05
 
 MOST_LENGTHS = 1_000_000
 """Micro-batches of a method whose lengths make its median."""
+
+VERSIONED = "update_weights"
+"""Name of the work that tells a trainer of verl the version of its parameters, which is the step that ends."""
 
 ENGINES = ("vllm-ascend", "vllm", "sglang")
 
@@ -81,7 +85,8 @@ class Rollout(NamedTuple):
 class MicroBatch(NamedTuple):
     """The slowest micro-batch of a method in a step.
 
-    ``number`` is its index in the call from 0, ``call`` the number of the call from 1; times are in microseconds.
+    ``call`` is the training step from 1 as the probe counts it, ``number`` the micro-batch's index in it from 0; times
+    are in microseconds.
     """
 
     step: int
@@ -117,12 +122,16 @@ class _Engine:
 class Collector:
     """Collector of candidates for windows, fed with one step after the other.
 
-    ``calls`` is the number of calls of a method in a process so far, as the probes count.
+    ``calls`` is the number of calls of a method in a process so far, as the probes count. ``versions`` is the driver's
+    step in which a process last got a parameter version (verl 0.8.0 and later: its probe counts training steps by it),
+    ``units`` the last training step of a method in a process with its number of micro-batches so far.
     """
 
     processes: Sequence[Process]
     engines: dict[int, _Engine] = field(default_factory=lambda: defaultdict(_Engine))
     calls: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
+    versions: dict[int, int] = field(default_factory=dict)
+    units: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
     rollouts: list[Rollout] = field(default_factory=list)
     slow: dict[tuple[int, str], MicroBatch] = field(default_factory=dict)
     lengths: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
@@ -167,16 +176,41 @@ class Collector:
 
         Calls that began before ``since`` (microseconds) only count.
         """
-        for work in records.by_kind["work"]:
+        for work in sorted(records.by_kind["work"], key=by_start):
             if records.start <= work.start < records.end:
                 self.calls[work.process, work.name] += 1
+                if work.name == VERSIONED and self._by_version(work.process):
+                    self.versions[work.process] = step if work.start >= since else step - 1
                 units = sorted(_units(records, work, 0), key=by_start) if work.name in STAGES else []
                 ended = all(unit.end is not None for unit in units)
+                call, first = self._counted(work, len(units))
                 if len(units) > 1 and ended and work.start >= since:
-                    self._slowest(step, work, units)
+                    self._slowest(step, work, units, call, first)
 
-    def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan]) -> None:
-        """Keep the slowest of ``units``, the micro-batches of a call, and the durations of all for the median."""
+    def _by_version(self, process: int) -> bool:
+        """Tell whether the probe of a process counts training steps by the version of its parameters."""
+        package, _, release = self.processes[process].head.package.partition(" ")
+        numbers = tuple(int(number) for number in re.findall(r"\d+", release)[:2])
+        return package == "verl" and numbers >= (0, 8)
+
+    def _counted(self, work: KeptSpan, count: int) -> tuple[int, int]:
+        """Return the training step of a call and the index of its first micro-batch; ``count`` is how many it has.
+
+        An asynchronous trainer calls a stage several times between two versions, which are then one training step.
+        """
+        place = work.process, work.name
+        version = self.versions.get(work.process)
+        step = work.amount or (self.calls[place] if version is None else version + 1)
+        before, first = self.units.get(place, (step, 0))
+        first = first if before == step else 0
+        self.units[place] = step, first + count
+        return step, first
+
+    def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan], call: int, first: int) -> None:
+        """Keep the slowest of ``units``, the micro-batches of a call, and the durations of all for the median.
+
+        ``call`` is the training step as the probe counts it, ``first`` the index in it of the first of ``units``.
+        """
         lengths = [length([unit]) for unit in units]
         lengths_of_method = self.lengths[work.name]
         if len(lengths_of_method) < MOST_LENGTHS:
@@ -184,9 +218,8 @@ class Collector:
         at = max(range(len(units)), key=lengths.__getitem__)
         before = self.slow.get((step, work.name))
         if before is None or lengths[at] > before.end - before.start:
-            unit, call = units[at], work.amount or self.calls[work.process, work.name]
-            rank = self.processes[work.process].rank
-            self.slow[step, work.name] = MicroBatch(step, work.name, call, at, unit.start, end_of(unit), rank)
+            unit, rank = units[at], self.processes[work.process].rank
+            self.slow[step, work.name] = MicroBatch(step, work.name, call, first + at, unit.start, end_of(unit), rank)
 
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
         """Return the proposed windows: of decode steps, of the tail, of a slow micro-batch; warm-up excluded."""

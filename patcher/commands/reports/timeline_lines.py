@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from statistics import mean, median
+from statistics import median
 
 from patcher.messages import COMMA, Detail, Text, joined
 from patcher.messages import tables as drawn
@@ -84,10 +84,10 @@ def _steps(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterat
     if len(newest) < len(timeline.steps):
         yield Text("  … {count:,} earlier steps: --steps A:B and --json have them", len(timeline.steps) - len(newest))
     yield Text("  busy shares are of the mean process of a role; tail and sync in seconds")
-    if stale := [step.stale_versions for step in timeline.steps if step.stale_versions]:
-        yield Text(
-            "  trajectories began with weights {count:.1f} steps older than those trained, on average", mean(stale)
-        )
+    if any(use.role == "engine" for step in newest for use in step.roles):
+        yield Text("  engine: gaps of up to 20 ms between iterations count as busy")
+    if stale := tables.staleness(timeline):
+        yield Text("  trajectories began with weights {count:.1f} steps older than those trained, on average", stale)
     for step in newest:
         yield from map(Detail, _detail(step))
 

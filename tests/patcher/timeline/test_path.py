@@ -243,6 +243,29 @@ def test_a_rollout_goes_to_its_last_trajectory_its_request_and_the_iterations() 
     ]  # fmt: skip
 
 
+def test_a_server_that_stops_its_requests_waits_for_the_iteration_that_goes_on() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "phase", "update_weights", 0, 400)
+    rows.add(SERVER, "sync", "abort_all_requests", 10, 310)
+    rows.iterate(5, 305, 1)
+    assert short(rows.path(400))[1:3] == [
+        (10, 305, "engine", "decode", ENGINE), (305, 310, "server", "abort_all_requests", SERVER)
+    ]  # fmt: skip
+
+
+def test_of_a_weight_sync_the_engine_has_what_it_does_with_the_weights_and_the_trainer_the_remainder() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "call", "update_weights", 0, 100)
+    work = rows.add(FIRST, "work", "update_weights", 2, 98)
+    rows.add(FIRST, "sync", "update_weights", 3, 97, work)
+    receives = rows.add(ENGINE, "sync", "update_weights_from_ipc", 5, 96)
+    rows.add(ENGINE, "sync", "_update_weights", 30, 90, receives)
+    assert short(rows.path(100))[2:5] == [
+        (3, 30, "trainer", "update_weights", FIRST), (30, 90, "engine", "_update_weights", ENGINE),
+        (90, 97, "trainer", "update_weights", FIRST),
+    ]  # fmt: skip
+
+
 def test_an_engine_that_does_nothing_for_its_requests_is_what_was_waited_for() -> None:
     assert (60, 360, "engine", "no iteration", ENGINE) in short(rollout(frozen=300).path(400))
 

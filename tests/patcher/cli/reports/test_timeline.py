@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -79,6 +80,8 @@ def test_how_old_the_weights_were_is_said_where_the_trainer_logs_it(run: Run, tm
     small(tmp_path, stale={2: 1.5, 3: 2.5, 4: 1e30, 5: -1})
     found = run("timeline", tmp_path)
     assert "  trajectories began with weights 2.0 steps older than those trained, on average\n" in found.stdout
+    ages = [line.split()[-1] for line in found.stdout.splitlines() if re.match(r" *\d+ +\d", line)]
+    assert ages == ["?", "1.5", "2.5", "?", "?"]
     steps = result(run("timeline", tmp_path, "--json"))["steps"]
     assert [one["stale_versions"] for one in steps] == [None, 1.5, 2.5, None, None]
 
