@@ -35,7 +35,7 @@ NAME = re.compile(
 
 KINDS = (
     "phase", "step", "call", "work", "unit", "wait", "sync", "sleep", "poll", "trajectory", "reward", "request",
-    "serve",
+    "serve", "pause",
 )  # fmt: skip
 
 SMALLEST = 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from patcher.messages import Text
 from patcher.progress import Progress, ignore
 from patcher.timeline import causes, clocks, missing, recorded, runs, shares
 from patcher.timeline.files import KeptSpan, Reader
-from patcher.timeline.intervals import ENDLESS, end_of, length
+from patcher.timeline.intervals import ENDLESS, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
 from patcher.timeline.model import OVERLAP, Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
 from patcher.timeline.path import PathPiece, StepRecords, critical_path
@@ -158,11 +159,15 @@ class _Join:
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())
             if span.start < end and (span.end is None or span.end > start) and span.kind != "step"
         ]  # fmt: skip
+        pauses = defaultdict[int, list[KeptSpan]](list)
+        for span in spans:
+            if span.kind == "pause":
+                pauses[span.process].append(span)
         return StepRecords(
             start,
             end,
             self.driver or 0,
-            spans,
+            [span for span in spans if span.kind != "pause"],
             iterations={at: self.readers[at].iterations for at in self.roles.get("engine", ())},
             roles=[process.role for process in self.processes],
             replica_of=[process.replica for process in self.processes],
@@ -170,6 +175,7 @@ class _Join:
             trainers_known="trainer" in self.roles,
             partial=bool(self.lacking),
             expected=self.expected,
+            pauses={process: covered(spans, start, end) for process, spans in pauses.items()},
         )
 
     def _forget(self, before: int) -> None:
@@ -209,7 +215,8 @@ class _Join:
         sync = shares.sync_intervals(records)
         stopped = self._incomplete(records)
         sync_by_process = shares.sync_by_process(records)
-        self.spent.append(causes.spent(path, _last_replica(uneven), sync_by_process, stopped))
+        of_run = [piece for piece in path if piece.kind != "pause"]
+        self.spent.append(causes.spent(of_run, _last_replica(uneven), sync_by_process, stopped))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
             self.curve = shares.thinned(self.curve, MOST_POINTS // 2)
@@ -222,6 +229,7 @@ class _Join:
                 shares.seconds(length(piece for piece in path if piece.kind == "poll")),
                 shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync),
                 max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),
+                shares.seconds(us - length(of_run)),
             )
         )  # fmt: skip
         self.paths.append(thinned(path, self.pieces))
@@ -320,6 +328,13 @@ class _Join:
                     hosts,
                     wrong,
                 )
+        if paused := [step for step in self.steps if step.pause_seconds]:
+            total = sum(step.pause_seconds for step in paused)
+            yield Text(
+                "rlpatch opened and saved windows for {total:,.2f} s of {count} steps: no verdict counts that",
+                total,
+                len(paused),
+            )
         if self.steps and not self.marked:
             yield Text("the driver marks no steps: they are counted by its phase `step`")
 

@@ -28,8 +28,9 @@ ROLES = {
     "reward": Text("reward"),
     "other": Text("other"),
     "unrecorded": Text("not recorded"),
+    "rlpatch": Text("rlpatch itself"),
 }
-"""Name of a process's role as people read it, in the order of the lanes; ``unrecorded`` has no lane."""
+"""Name of a process's role as people read it, in the order of the lanes; the last two have no lane."""
 
 
 class LaneSpan(NamedTuple):
@@ -227,7 +228,8 @@ class TrainingStep:
     parts were slower, or ``not known`` if data is missing; ``why`` explains it. ``mostly`` is the activity with most of
     the critical path, whose segments sum to ``seconds``. ``warm_up`` marks the first step of the run. ``poll_seconds``
     is the driver's waiting after the last trajectory had ended. ``stale_versions`` is the mean age, in steps, of the
-    weights with which trajectories began; None if the trainer does not log it.
+    weights with which trajectories began; None if the trainer does not log it. ``pause_seconds`` is the part of the
+    critical path in which rlpatch's own recorders opened or saved a window; no verdict counts it.
     """
 
     step: int
@@ -252,6 +254,7 @@ class TrainingStep:
     stale_versions: float | None = None
     warm_up: bool = False
     missing: tuple[str, ...] = ()
+    pause_seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

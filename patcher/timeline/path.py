@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.intervals import ENDLESS, Timed, by_start, end_of
+from patcher.timeline.intervals import ENDLESS, Timed, TimeRange, by_start, covered, end_of, overlaps, uncovered
 
 DEEPEST = 64
 """Spans within each other; what is deeper belongs to the outer ones."""
@@ -33,6 +33,9 @@ GENERATING = (
     "gen", "generate", "generate_sequences", "generate_samples", "rollout", "generation", "wait_prev_gen", "gen_seq",
 )  # fmt: skip
 """Names in frameworks of the phase in which the driver waits for trajectories, even if these began before it."""
+
+PAUSE = Text("a window opened or saved")
+"""What rlpatch's own recorders do while they hold a process back."""
 
 LONGEST = 1 << 16
 """Points in the course of a rank that are compared with those of others."""
@@ -115,7 +118,7 @@ class StepRecords:
     ``driver`` is the index of the process whose marks end the steps, ``replica_of`` has the replica of each process.
     ``tolerance`` is the possible error of the clocks. ``trainers_known`` tells whether trainers have files at all,
     ``partial`` that some ranks have none. ``expected`` is the number of works that each call of the driver had in other
-    steps.
+    steps. ``pauses`` are the times in which rlpatch's own recorders held a process back, in order, by its index.
     """
 
     start: int
@@ -129,6 +132,19 @@ class StepRecords:
     trainers_known: bool = True
     partial: bool = False
     expected: Mapping[str, int] = field(default_factory=dict)
+    pauses: Mapping[int, Sequence[TimeRange]] = field(default_factory=dict)
+
+    def paused(self, process: int, start: int, end: int) -> int:
+        """Return for how many microseconds of ``start`` to ``end`` rlpatch held a process back."""
+        return sum(us for _, us in overlaps([TimeRange(start, end)], self.pauses.get(process, ())))
+
+    @cached_property
+    def trainers_paused(self) -> Sequence[TimeRange]:
+        """Return the times in which rlpatch held all trainers back, in order."""
+        trainers = [process for process, role in enumerate(self.roles) if role == "trainer"]
+        running = [uncovered(self.pauses.get(process, ()), self.start, self.end) for process in trainers]
+        together = covered(part for parts in running for part in parts)
+        return uncovered(together, self.start, self.end) if trainers else []
 
     @cached_property
     def nested(self) -> Mapping[tuple[int, int] | None, Sequence[KeptSpan]]:
@@ -301,7 +317,28 @@ def critical_path(records: StepRecords) -> list[PathPiece]:
     walk = _Walk(records)
     roots = [root for root in records.nested[None] if root.process == records.driver]
     walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
-    return merged(reversed(walk.pieces))
+    return merged(part for piece in reversed(walk.pieces) for part in _without_pauses(records, piece))
+
+
+def _without_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPiece]:
+    """Yield a piece in parts: those in which rlpatch held back who was waited for are rlpatch's own."""
+    if piece.process is None:
+        pauses = records.trainers_paused if piece.role == "trainer" else ()
+    else:
+        processes = [piece.process]
+        if piece.role == "server":  # it waits for its engine
+            replica = records.replica_of[piece.process]
+            processes += [at for at in records.iterations if records.replica_of[at] == replica]
+        pauses = covered(pause for process in processes for pause in records.pauses.get(process, ()))
+    at, late = piece.start, piece.late
+    late = max(late - sum(us for _, us in overlaps([TimeRange(piece.start, piece.end)], pauses)), 0)
+    for start, end in pauses:
+        if start < piece.end and end > piece.start:
+            start, end = max(start, piece.start), min(end, piece.end)
+            yield piece._replace(start=at, end=start, late=late)
+            yield PathPiece(start, end, "rlpatch", "pause", PAUSE, piece.phase, piece.process)
+            at, late = end, 0
+    yield piece._replace(start=at, late=late)
 
 
 def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:

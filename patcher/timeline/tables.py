@@ -65,6 +65,7 @@ def steps(run: RunTimeline) -> Table:
         ),
         *(Column(key, shown=CSV) for key in ("start", "warm_up", "requests")),
         Column("stale_versions", Text("stale"), Unit("{:.1f}".format, missing="?"), TERMINAL, optional=True),
+        Column("pause_seconds", Text("rlpatch"), SECONDS, TERMINAL, optional=True),
     )
 
     def row(step: TrainingStep) -> tuple[object, ...]:
@@ -72,7 +73,8 @@ def steps(run: RunTimeline) -> Table:
         busy = {use.role: use.busy_share for use in step.roles}
         return (
             step.step, step.seconds, verdict(step), step.tail_seconds, step.sync_seconds, step.poll_seconds,
-            *map(busy.get, present), step.start, step.warm_up, step.requests, step.stale_versions,
+            *map(busy.get, present), step.start, step.warm_up, step.requests,
+            step.stale_versions, step.pause_seconds,
         )  # fmt: skip
 
     about = Text(

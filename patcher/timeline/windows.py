@@ -166,7 +166,9 @@ class Collector:
                 continue
             engine.decoded += 1
             if start >= since:
-                decodes[max(engine.rollout, 0)].append(Decodes(engine.decoded, engine.decoded + 1, start, end))
+                decodes[max(engine.rollout, 0)].append(
+                    Decodes(engine.decoded, engine.decoded + 1, start, end - records.paused(process, start, end))
+                )
                 most = max(most, requests)
         single = single and len(decodes) == 1
         self.rollouts += [_rollout(step, replica, rollout, single, steps, most) for rollout, steps in decodes.items()]
@@ -185,6 +187,7 @@ class Collector:
                 ended = all(unit.end is not None for unit in units)
                 call, first = self._counted(work, len(units))
                 if len(units) > 1 and ended and work.start >= since:
+                    units = [unit._replace(end=end_of(unit) - _paused(records, unit)) for unit in units]
                     self._slowest(step, work, units, call, first)
 
     def _by_version(self, process: int) -> bool:
@@ -326,6 +329,10 @@ class Collector:
     def _trainer(self) -> str:
         packages = sorted(self._packages - {*ENGINES, ""})
         return shlex.quote(packages[0]) if packages else "verl"
+
+
+def _paused(records: StepRecords, unit: KeptSpan) -> int:
+    return records.paused(unit.process, unit.start, end_of(unit))
 
 
 def _rollout(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,36 @@ def test_a_step_that_the_driver_marks_twice_is_one(tmp_path: Path) -> None:
     steps = joining.join(run, processes).steps
     assert [step.step for step in steps] == [1, 2, 3, 4]
     assert [step.seconds for step in steps] == pytest.approx([1.0] * 4)
+
+
+def append(folder: Path, pid: int, *spans: tuple[str, str, int, int]) -> None:
+    """Add spans to the last line of a process's file, each with kind, name, start and end in microseconds."""
+    (path,) = (path for path in paths(folder) if f"_{pid}_" in path.name)
+    *lines, last = gzip.decompress(path.read_bytes()).splitlines()
+    block = json.loads(last)
+    rows = [
+        [9_000 + at, 0, kind, name, start - block["at"][0], end - start]
+        for at, (kind, name, start, end) in enumerate(spans)
+    ]
+    block["spans"] = [*block.get("spans", ()), *rows]
+    path.write_bytes(gzip.compress(b"\n".join([*lines, json.dumps(block).encode(), b""])))
+
+
+@pytest.mark.parametrize("held_back", [False, True])
+def test_what_rlpatch_does_for_a_window_is_nobodys_fault(held_back: bool, tmp_path: Path) -> None:
+    """In step 4 rank 1 saves a window for the 500 ms that it is late, and the engine does so within a decode step."""
+    small(tmp_path, slow={4: 500})
+    if held_back:
+        start = ZERO + 3 * STEP
+        append(tmp_path, 21, ("pause", "window saved", start + 700 * MS, start + 1_200 * MS))
+        append(tmp_path, 31, ("pause", "window saved", start + 104 * MS, start + 112 * MS))
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    found = joining.join(run, processes)
+    step = found.steps[3]
+    assert (step.verdict == "typical") is held_back
+    assert step.pause_seconds == pytest.approx(0.508 if held_back else 0)
+    assert ("slow micro-batch" in [window.what for window in found.windows]) is not held_back
+    assert bool(found.notes) is held_back
 
 
 def asynchronous(folder: Path, release: str = "0.9.1") -> RunTimeline:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.path import PathPiece, StepRecords, critical_path, walk_back
+from patcher.timeline.intervals import TimeRange
+from patcher.timeline.path import PAUSE, PathPiece, StepRecords, critical_path, walk_back
 
 MS = 1_000
 DRIVER, FIRST, SECOND, SERVER, ENGINE, AGENT, REWARD = range(7)
@@ -337,3 +338,31 @@ def test_spans_that_are_their_own_parents_end() -> None:
     rows.add(DRIVER, "phase", "b", 10, 40, 3)
     rows.add(DRIVER, "phase", "c", 12, 38, 2)
     assert rows.path(60)
+
+
+def paused(rows: Rows, end: float, *pauses: tuple[int, float, float]) -> list[tuple[object, ...]]:
+    ranges: dict[int, list[TimeRange]] = {}
+    for process, begin, stop in pauses:
+        ranges.setdefault(process, []).append(TimeRange(round(begin * MS), round(stop * MS)))
+    return [
+        (start, stop, role, what, at)
+        for start, stop, role, what, at in short(rows.path(end, pauses=ranges))
+        if role != "driver"
+    ]
+
+
+def test_what_rlpatch_holds_back_is_its_own() -> None:
+    """Rank 1 saves a window for 140 ms, and rank 0 waits for it in a collective."""
+    rows = ranks(
+        [unit(0, 50), gather(50, 200), unit(200, 300)], [unit(0, 200), gather(200, 200.5), unit(200.5, 300)], 300
+    )
+    found = rows.path(300, pauses={SECOND: [TimeRange(40 * MS, 180 * MS)]})
+    assert (40, 180, "rlpatch", PAUSE, SECOND) in short(found)
+    assert sum(one.late for one in found) == pytest.approx(10 * MS, abs=2 * MS)
+    all_ranks = ranks([unit(0, 200)], [unit(0, 200)], 200)
+    assert paused(all_ranks, 200, (FIRST, 40, 180), (SECOND, 50, 190))[1] == (50, 180, "rlpatch", PAUSE, None)
+
+
+def test_a_server_waits_for_an_engine_that_rlpatch_holds_back() -> None:
+    assert (60, 350, "rlpatch", PAUSE, ENGINE) in paused(rollout(frozen=300), 400, (ENGINE, 60, 350))
+    assert (10, 300, "rlpatch", PAUSE, SERVER) in paused(rollout(kept=300, others=False), 400, (ENGINE, 10, 300))
