@@ -6,6 +6,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from patcher.messages import Text
@@ -29,8 +30,14 @@ NEIGHBOURS = 40
 FEWEST = 2
 """Steps to compare with, below which nothing can stand out."""
 
+FEWEST_OF_SOME = 3
+"""Steps with a phase that most steps lack, below which nothing in this phase can stand out."""
+
 SPREADS = 4
 """Multiple of the usual spread by which an activity must exceed the typical step to stand out."""
+
+STEP_SPREADS = 2
+"""Multiple of the usual spread of whole steps by which a step and a cause must exceed the typical step."""
 
 SHARE = 0.05
 """Share of the typical step that an excess must have to stand out."""
@@ -46,6 +53,9 @@ SINGLE = 0.3
 
 LARGEST = 3
 """Causes that are said of a run."""
+
+VALIDATING = ("testing", "validate", "validation", "evaluate", "eval", "prediction_step")
+"""Names in frameworks of the phase that validates: it takes time in some steps, and is no fault of a step."""
 
 
 class What(NamedTuple):
@@ -73,6 +83,11 @@ class Spent:
     replica_late: tuple[int | None, int] = (None, 0)
     sync: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     unsafe: str = ""
+
+    @cached_property
+    def phases(self) -> frozenset[str]:
+        """Return the driver's phases on the critical path."""
+        return frozenset(key.phase for key in self.us)
 
 
 def spent(
@@ -102,6 +117,7 @@ class StepVerdict:
     why: str
     limited_by: Cause | None
     mostly: Cause | None
+    also: tuple[Cause, ...] = ()
 
 
 class Who(NamedTuple):
@@ -116,14 +132,19 @@ NOBODY = Who(None, None)
 
 def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
     """Return the verdict on each step, compared with up to 40 steps on either side, if possible without the first."""
-    return [_Comparison(step, _neighbours(steps, at), who).verdict() for at, step in enumerate(steps)]
+    comparisons = [_Comparison(step, tuple(steps[other] for other in _neighbours(len(steps), at)), who)
+                   for at, step in enumerate(steps)]  # fmt: skip
+    regular = [comparison.regular() for comparison in comparisons]
+    return [
+        comparison.verdict([regular[other] for other in _neighbours(len(steps), at)])
+        for at, comparison in enumerate(comparisons)
+    ]
 
 
-def _neighbours(steps: Sequence[Spent], at: int) -> list[Spent]:
-    first = max(at - NEIGHBOURS, 0)
-    near = [(place, step) for place, step in enumerate(steps[first : at + NEIGHBOURS + 1], first) if place != at]
-    behind_first = [step for place, step in near if place]
-    return behind_first if len(behind_first) >= FEWEST else [step for _, step in near]
+def _neighbours(count: int, at: int) -> list[int]:
+    """Return the indices of the steps that step ``at`` of ``count`` is compared with."""
+    near = [other for other in range(max(at - NEIGHBOURS, 0), min(at + NEIGHBOURS + 1, count)) if other != at]
+    return near[1:] if near[:1] == [0] and len(near) > FEWEST else near
 
 
 @dataclass(frozen=True)
@@ -134,24 +155,86 @@ class _Comparison:
     others: Sequence[Spent]
     who: Sequence[Who]
 
-    def verdict(self) -> StepVerdict:
-        """Return the verdict, the cause that limited the step if any, and the largest activity."""
-        us = self.step.us
-        verdict, why, limit = self._judge()
-        mostly = max(us, key=us.__getitem__) if us else None
-        return StepVerdict(verdict, why, self._cause(limit) if limit else None, self._cause(mostly) if mostly else None)
+    @cached_property
+    def with_phase(self) -> Mapping[str, Sequence[Spent]]:
+        """Return the other steps that have each phase of this step, if most of them lack it."""
+        phases = {key.phase for key in self.step.us}
+        steps = {phase: [other for other in self.others if phase in other.phases] for phase in phases}
+        return {phase: having for phase, having in steps.items() if 2 * len(having) < len(self.others)}
 
-    def _judge(self) -> tuple[str, str, What | None]:
-        """Return the verdict, the reason for it, and the activity that limited the step (None: no single one)."""
+    @cached_property
+    def usual(self) -> Mapping[What, tuple[float, float]]:
+        """Return median and robust standard deviation of each activity in the other steps (microseconds).
+
+        An activity of a phase that most steps lack is compared with the steps that have the phase.
+        """
+        return {
+            key: _usual(other.us.get(key, 0) for other in self.with_phase.get(key.phase, self.others))
+            for key in self.step.us
+        }
+
+    @cached_property
+    def incomparable(self) -> frozenset[str]:
+        """Return the phases in which nothing can stand out: validation, and those of too few other steps."""
+        few = {phase for phase, having in self.with_phase.items() if len(having) < FEWEST_OF_SOME}
+        return frozenset(few | ({key.phase for key in self.step.us} & {*VALIDATING}))
+
+    @cached_property
+    def excesses(self) -> Mapping[What, float]:
+        """Return the activities that stand out, with their microseconds over the usual ones.
+
+        They exceed the usual spread, and 5 % of a step in which each activity takes as long as usual.
+        """
+        least = SHARE * sum(middle for middle, _ in self.usual.values())
+        excesses = {key: self.step.us[key] - middle for key, (middle, _) in self.usual.items()}
+        return {
+            key: excess
+            for key, excess in excesses.items()
+            if key.phase not in self.incomparable and excess > max(SPREADS * self.usual[key][1], least)
+        }
+
+    def regular(self) -> float:
+        """Return the step's microseconds without what stands out and without phases that most steps lack."""
+        rare = {*self.with_phase, *self.incomparable}
+        regular = sum(us for key, us in self.step.us.items() if key.phase not in rare)
+        return regular - sum(excess for key, excess in self.excesses.items() if key.phase not in rare)
+
+    def verdict(self, regular: Sequence[float]) -> StepVerdict:
+        """Return the verdict, the causes that limited the step, and the largest activity.
+
+        ``regular`` are the results of `regular` for the other steps.
+        """
+        us = self.step.us
+        verdict, why, limits = self._judge(regular)
+        mostly = max(us, key=us.__getitem__) if us else None
+        causes = tuple(map(self._cause, limits))
+        return StepVerdict(
+            verdict, why, causes[0] if causes else None, self._cause(mostly) if mostly else None, causes[1:]
+        )
+
+    def _longer(self, typical: float) -> float:
+        """Return by how many microseconds the step is longer than a ``typical`` one with the same rare phases."""
+        rare = {*self.with_phase, *self.incomparable}
+        expected = sum(
+            us if key.phase in self.incomparable else self.usual[key][0]
+            for key, us in self.step.us.items()
+            if key.phase in rare
+        )
+        return self.step.total - typical - expected
+
+    def _judge(self, regular: Sequence[float]) -> tuple[str, str, Sequence[What]]:
+        """Return the verdict, the reason for it, and the activities that limited the step, the costliest first."""
         if len(self.others) < FEWEST:
-            return TYPICAL, Text("there are too few steps to compare it with"), None
-        typical = statistics.median(other.total for other in self.others)
-        excesses = ((self._stands_out(key, typical), key) for key in self.step.us)
-        standing = [(excess, key) for excess, key in excesses if excess > 0]
-        if not standing:
-            return TYPICAL, Text("nothing stands out over the other steps"), None
-        excess, key = max(standing)
-        longer = self.step.total - typical
+            return TYPICAL, Text("there are too few steps to compare it with"), ()
+        if not self.excesses:
+            return TYPICAL, Text("nothing stands out over the other steps"), ()
+        typical, spread = _usual(regular)
+        longer = self._longer(typical)
+        least = STEP_SPREADS * spread
+        ordered = sorted(self.excesses, key=self.excesses.__getitem__, reverse=True)
+        key, excess = ordered[0], self.excesses[ordered[0]]
+        if longer < max(LEAST * excess, least) or excess < least:
+            return TYPICAL, Text("it took no longer than the other steps"), ()
         if excess < SINGLE * longer:
             why = Text(
                 "no single cause: {what} accounts for {seconds:.2f} s of {excess:.2f} s more",
@@ -159,39 +242,22 @@ class _Comparison:
                 seconds(excess),
                 seconds(longer),
             )
-            return SEVERAL, why, None
-        if longer < LEAST * excess:
-            return TYPICAL, Text("it took no longer than the other steps"), None
+            return SEVERAL, why, ()
         if key.role == "unrecorded":
-            return NOT_KNOWN, Text("{what} took longer, and what did it left no record", key.what), None
+            return NOT_KNOWN, Text("{what} took longer, and what did it left no record", key.what), ()
         if key.role == "trainer" and self.step.unsafe:
-            return NOT_KNOWN, self.step.unsafe, None
+            return NOT_KNOWN, self.step.unsafe, ()
         hidden = Text(
             "the step is {seconds:.2f} s longer: the rest would have passed anyway, with polling for example",
             seconds(longer),
         )
-        return "limited", hidden if longer < MOSTLY * excess else "", key
-
-    def _usual(self, key: What) -> tuple[float, float]:
-        """Return median and robust standard deviation of the activity ``key`` in the other steps (microseconds)."""
-        values = [other.us.get(key, 0) for other in self.others]
-        middle = _median(values)
-        return middle, 1.4826 * _median(abs(value - middle) for value in values)
-
-    def _stands_out(self, key: What, typical: float) -> float:
-        """Return by how many microseconds the activity ``key`` exceeds its median in the other steps.
-
-        Return 0 unless the excess stands out from the usual spread and is 5 % of ``typical``, the median length of a
-        step.
-        """
-        middle, spread = self._usual(key)
-        excess = self.step.us[key] - middle
-        return excess if excess > max(SPREADS * spread, SHARE * typical) else 0
+        also = [other for other in ordered[1:] if self.excesses[other] > least and other.role != "unrecorded"]
+        return "limited", hidden if longer < MOSTLY * excess else "", [key, *also]
 
     def _cause(self, key: What) -> Cause:
         """Return the activity ``key`` as a cause, with its excess and, if known, the responsible rank or replica."""
         us = self.step.us[key]
-        excess = max(us - self._usual(key)[0], 0)
+        excess = max(us - self.usual[key][0], 0)
         replica, rank = self._named(key, excess)
         return Cause(key.role, replica, rank, key.what, key.phase, seconds(us), seconds(excess), key.kind)
 
@@ -251,6 +317,13 @@ class _Comparison:
 def _median(values: Iterable[float]) -> float:
     numbers = [*values]
     return statistics.median(numbers) if numbers else 0.0
+
+
+def _usual(values: Iterable[float]) -> tuple[float, float]:
+    """Return median and robust standard deviation of ``values``."""
+    numbers = [*values]
+    middle = _median(numbers)
+    return middle, 1.4826 * _median(abs(number - middle) for number in numbers)
 
 
 # ---------------------------------------------------------------- the run

@@ -224,8 +224,8 @@ class TrainingStep:
     """One step of the trainer, with the driver's number.
 
     ``verdict`` is ``limited`` (``limited_by`` is then set), ``typical`` if nothing stands out, ``several`` if many
-    parts were slower, or ``not known`` if data is missing; ``why`` explains it. ``mostly`` is the activity with most of
-    the critical path, whose segments sum to ``seconds``. ``warm_up`` marks the first step of the run. ``poll_seconds``
+    parts were slower, or ``not known`` if data is missing; ``why`` explains it. ``also`` are further causes that made it
+    longer, the costliest first. ``mostly`` is the activity with most of the critical path, whose segments sum to ``seconds``. ``warm_up`` marks the first step of the run. ``poll_seconds``
     is the driver's waiting after the last trajectory had ended. ``stale_versions`` is the mean age, in steps, of the
     weights with which trajectories began; None if the trainer does not log it.
     """
@@ -252,6 +252,7 @@ class TrainingStep:
     stale_versions: float | None = None
     warm_up: bool = False
     missing: tuple[str, ...] = ()
+    also: tuple[Cause, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
