@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from patcher.messages import Text
+from patcher.timeline.intervals import TimeRange, overlaps
 from patcher.timeline.model import (
     BALANCE,
     FREE_SYNC,
@@ -18,6 +19,7 @@ from patcher.timeline.model import (
     SEVERAL,
     TYPICAL,
     Cause,
+    Part,
     RunCause,
     TrainingStep,
 )
@@ -73,7 +75,8 @@ class Spent:
 
     ``late`` is the delay of each rank after the others and ``by_process`` the time on the path, by the process's index.
     ``replica_late`` is the last replica and its delay. ``sync`` is the time of each part of the weight sync in each
-    process. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did.
+    process. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did. ``stalled`` is
+    how long each process stood still during an activity, ``stopped`` how long a whole machine did.
     """
 
     total: int
@@ -83,6 +86,8 @@ class Spent:
     replica_late: tuple[int | None, int] = (None, 0)
     sync: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     unsafe: str = ""
+    stalled: Mapping[What, Mapping[int, int]] = field(default_factory=dict)
+    stopped: Mapping[What, int] = field(default_factory=dict)
 
     @cached_property
     def phases(self) -> frozenset[str]:
@@ -91,22 +96,44 @@ class Spent:
 
 
 def spent(
-    path: Iterable[PathPiece],
+    path: Sequence[PathPiece],
     replica_late: tuple[int | None, int],
     sync: Mapping[str, Mapping[int, int]],
     unsafe: str,
+    stalls: Mapping[int, Sequence[TimeRange]] | None = None,
+    machine_stalls: Sequence[TimeRange] = (),
 ) -> Spent:
-    """Sum a critical path by activity; the other arguments are stored unchanged."""
+    """Sum a critical path by activity; ``stalls`` has those of each process, by its index.
+
+    ``replica_late``, ``sync`` and ``unsafe`` are stored unchanged.
+    """
     us = defaultdict[What, int](int)
     late = defaultdict[What, defaultdict[int, int]](lambda: defaultdict(int))
     by_process = defaultdict[What, defaultdict[int | None, int]](lambda: defaultdict(int))
     for piece in path:
-        key = What(piece.role, piece.kind, piece.what, piece.phase)
+        key = _what(piece)
         us[key] += piece.end - piece.start
         by_process[key][piece.process] += piece.end - piece.start
         if piece.process is not None and piece.late:
             late[key][piece.process] += piece.late
-    return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe)
+    stalled = defaultdict[What, dict[int, int]](dict)
+    for process, ranges in (stalls or {}).items():
+        for key, overlap in _during(path, ranges).items():
+            stalled[key][process] = overlap
+    stopped = _during(path, machine_stalls)
+    return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe, stalled, stopped)
+
+
+def _what(piece: PathPiece) -> What:
+    return What(piece.role, piece.kind, piece.what, piece.phase)
+
+
+def _during(path: Sequence[PathPiece], ranges: Sequence[TimeRange]) -> dict[What, int]:
+    """Return the microseconds of each activity of ``path`` that ``ranges`` cover."""
+    during = Counter[What]()
+    for piece, us in overlaps(path, ranges):
+        during[_what(piece)] += us
+    return during
 
 
 @dataclass(frozen=True)
@@ -118,6 +145,7 @@ class StepVerdict:
     limited_by: Cause | None
     mostly: Cause | None
     also: tuple[Cause, ...] = ()
+    beside: tuple[Part, ...] = ()
 
 
 class Who(NamedTuple):
@@ -207,10 +235,22 @@ class _Comparison:
         us = self.step.us
         verdict, why, limits = self._judge(regular)
         mostly = max(us, key=us.__getitem__) if us else None
-        causes = tuple(map(self._cause, limits))
+        limited_by, *also = [*map(self._cause, limits)] or [None]
         return StepVerdict(
-            verdict, why, causes[0] if causes else None, self._cause(mostly) if mostly else None, causes[1:]
+            verdict,
+            why,
+            limited_by,
+            self._cause(mostly) if mostly else None,
+            tuple(cause for cause in also if cause),
+            tuple(self._beside()),
         )
+
+    def _beside(self) -> Iterator[Part]:
+        """Yield the phases in which nothing can stand out, if they have 5 % of the step."""
+        for phase in sorted(self.incomparable):
+            us = sum(us for key, us in self.step.us.items() if key.phase == phase)
+            if phase and us > SHARE * self.step.total:
+                yield Part(phase, seconds(us))
 
     def _longer(self, typical: float) -> float:
         """Return by how many microseconds the step is longer than a ``typical`` one with the same rare phases."""
@@ -245,6 +285,16 @@ class _Comparison:
             return SEVERAL, why, ()
         if key.role == "unrecorded":
             return NOT_KNOWN, Text("{what} took longer, and what did it left no record", key.what), ()
+        if self.step.stopped.get(key, 0) >= MOSTLY * excess:
+            stopped = seconds(self.step.stopped[key])
+            return (
+                NOT_KNOWN,
+                Text(
+                    "several processes stood still for {seconds:.2f} s at one time: their machine was busy, or paused",
+                    stopped,
+                ),
+                (),
+            )
         if key.role == "trainer" and self.step.unsafe:
             return NOT_KNOWN, self.step.unsafe, ()
         hidden = Text(
@@ -270,7 +320,7 @@ class _Comparison:
         shares = self.step.by_process[key]
         top = max(shares, key=lambda process: shares[process])
         if key.kind == "sync":
-            return self._longest(self.step.sync.get(key.what, {}), excess)
+            return self._longest(key, excess)
         if key.role == "trainer":
             return Who(None, self._rank(key, excess))
         if key.role in ("engine", "server") and top is not None:
@@ -280,7 +330,8 @@ class _Comparison:
     def _rank(self, key: What, excess: float) -> int | None:
         """Return the rank whose unusual delay is at least half of ``excess`` (microseconds), or the only trainer's.
 
-        ``key`` is the activity. Return None if no rank can be named.
+        ``key`` is the activity. Without a delay, a rank that stood still so long is named, unless others did, too.
+        Return None if no rank can be named.
         """
         late = self.step.late.get(key, {})
         last = max(late, key=lambda process: late[process], default=None)
@@ -288,9 +339,13 @@ class _Comparison:
             usual = _median(other.late.get(key, {}).get(last, 0) for other in self.others)
             if late[last] - usual >= MOSTLY * excess:
                 return self.who[last].rank
-        trainers = [process for process in self.who if process.rank is not None and process.replica is None]
+        trainers = [at for at, process in enumerate(self.who) if process.rank is not None and process.replica is None]
+        stalled = self.step.stalled.get(key, {})
+        still = [at for at in trainers if stalled.get(at, 0)]
+        if len(still) == 1 and excess and stalled[still[0]] >= MOSTLY * excess:
+            return self.who[still[0]].rank
         alone = len(trainers) == 1 and any(process is not None for process in self.step.by_process[key])
-        return trainers[0].rank if alone else None
+        return self.who[trainers[0]].rank if alone else None
 
     def _replica(self, replica: int | None, excess: float) -> int | None:
         """Return ``replica`` if it is the only one, or its unusual delay is at least half of ``excess`` (microseconds).
@@ -303,15 +358,25 @@ class _Comparison:
         usual = _median(other.replica_late[1] if other.replica_late[0] == replica else 0 for other in self.others)
         return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
 
-    def _longest(self, lengths: Mapping[int, int], excess: float) -> Who:
-        """Return the process that took longest, if its lead is at least half of ``excess``, else NOBODY.
+    def _longest(self, key: What, excess: float) -> Who:
+        """Return who took longest for a part of the weight sync, if its unusual lead is half of ``excess``.
 
-        ``lengths`` are microseconds by the process's index.
+        Return NOBODY otherwise. ``key`` is the part. The lead is over the next process of the same role: the driver only waits for these.
         """
+        lead, process = self._lead(self.step, key)
+        leads = [self._lead(other, key) for other in self.others]
+        usual = _median(other_lead if other_process == process else 0 for other_lead, other_process in leads)
+        return self.who[process] if process is not None and excess and lead - usual >= MOSTLY * excess else NOBODY
+
+    def _lead(self, step: Spent, key: What) -> tuple[int, int | None]:
+        """Return a process's lead over the next of its role in ``key``, in microseconds, and its index."""
+        lengths = {
+            process: us
+            for process, us in step.sync.get(key.what, {}).items()
+            if self.who[process] != NOBODY and (self.who[process].replica is None) == (key.role == "trainer")
+        }
         ordered = sorted(lengths, key=lambda process: lengths[process])
-        if len(ordered) < 2 or not excess or lengths[ordered[-1]] - lengths[ordered[-2]] < MOSTLY * excess:
-            return NOBODY
-        return self.who[ordered[-1]]
+        return (lengths[ordered[-1]] - lengths[ordered[-2]], ordered[-1]) if len(ordered) > 1 else (0, None)
 
 
 def _median(values: Iterable[float]) -> float:

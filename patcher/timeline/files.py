@@ -20,7 +20,8 @@ import msgspec
 
 from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
-from patcher.timeline.intervals import end_of
+from patcher.timeline import stalls
+from patcher.timeline.intervals import TimeRange, end_of
 from patcher.traces.words import short
 
 FORMAT = 1
@@ -336,10 +337,10 @@ def _earliest(block: Block) -> int:
 class Reader:
     """Records of one process, read as far as needed and dropped afterwards.
 
-    ``offset`` is added to the process's clock to get the common clock, in microseconds. Everything that ended before
-    ``upto`` has been read. ``open`` are spans that go on, by id; ``marks`` are the spans that end a step; ``stale`` is
-    the mean age of a step's weights, by the mark's id. ``highest`` id and ``count`` of records show how many are
-    missing.
+    ``offset`` is added to the process's clock to get the common clock, in microseconds. Everything that ended
+    before ``upto`` has been read. ``open`` are spans that go on, by id; ``marks`` are the spans that end a step;
+    ``stale`` is the mean age of a step's weights, by the mark's id. ``stalls`` are times in which the process
+    certainly stood still. ``highest`` id and ``count`` of records show how many are missing.
     """
 
     def __init__(self, files: Sequence[Path], process: int, offset: int = 0, progress: Progress = ignore) -> None:
@@ -353,6 +354,8 @@ class Reader:
         self.marks: list[KeptSpan] = []
         self.stale: dict[int, float] = {}
         self.iterations = IterationColumns()
+        self.stalls: list[TimeRange] = []
+        self._blocks_taken = self._late_blocks = 0
         self.upto, self.done = -_LATEST, False
         self.losses = Losses()
         self.highest = self.count = 0
@@ -378,10 +381,19 @@ class Reader:
         """Add the records of a block; count invalid records in ``losses``."""
         if block.at is not None:
             now = block.at[0] + self.offset
+            before, counts, open_before = self.upto, (len(self.spans), len(self.iterations)), {*self.open}
             for raw in block.spans:
                 self._take_row(_decode_row(raw), now)
             if block.iterations:
                 self._take_iterations(_decode_columns(block.iterations), now)
+            ended = [(span.start, end_of(span)) for span in self.spans[counts[0] :]]
+            ended += zip(self.iterations.start[counts[1] :], self.iterations.end[counts[1] :], strict=True)
+            begun = [span.start for span in self.open.values() if span.id not in open_before]
+            late = stalls.stall(before, now, ended, begun)
+            self._blocks_taken += 1
+            self._late_blocks += late is not None
+            if late and self._late_blocks * stalls.RARE <= self._blocks_taken:
+                self.stalls.append(late)
             self.upto = max(self.upto, now)
 
     def _take_row(self, row: RecordRow | None, now: int) -> None:
@@ -436,6 +448,7 @@ class Reader:
         ended = [span for span in self.spans if end_of(span) <= before]
         if ended:
             self.spans = [span for span in self.spans if end_of(span) > before]
+        self.stalls = [stall for stall in self.stalls if stall.end > before]
         ends = self.iterations.end
         self.iterations.forget(next((at for at, end in enumerate(ends) if end > before), len(ends)))
         return ended

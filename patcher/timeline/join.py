@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patcher.messages import Text
 from patcher.progress import Progress, ignore
-from patcher.timeline import causes, clocks, recorded, runs, shares
+from patcher.timeline import causes, clocks, recorded, runs, shares, stalls
 from patcher.timeline.files import KeptSpan, Reader
-from patcher.timeline.intervals import ENDLESS, end_of, length
+from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
 from patcher.timeline.model import Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
 from patcher.timeline.path import PathPiece, StepRecords, critical_path
@@ -205,7 +206,9 @@ class _Join:
         sync = shares.sync_intervals(records)
         stopped = self._incomplete(records)
         sync_by_process = shares.sync_by_process(records)
-        self.spent.append(causes.spent(path, _last_replica(uneven), sync_by_process, stopped))
+        self.spent.append(
+            causes.spent(path, _last_replica(uneven), sync_by_process, stopped, self._stalls(), self._machine_stalls())
+        )
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
             self.curve = shares.thinned(self.curve, MOST_POINTS // 2)
@@ -224,6 +227,17 @@ class _Join:
         if len(self.paths) * self.pieces > MOST_SEGMENTS and self.pieces > FEWEST_PIECES:
             self.pieces = max(self.pieces // 2, FEWEST_PIECES)
             self.paths = [thinned(path, self.pieces) for path in self.paths]
+
+    def _stalls(self) -> dict[int, list[TimeRange]]:
+        """Return the stalls of each process that had some around the present step."""
+        return {at: reader.stalls for at, reader in enumerate(self.readers) if reader.stalls}
+
+    def _machine_stalls(self) -> list[TimeRange]:
+        """Return the ranges around the present step in which a whole machine stalls."""
+        by_boot = defaultdict[str, list[tuple[str, list[TimeRange]]]](list)
+        for at, ranges in self._stalls().items():
+            by_boot[self.processes[at].head.boot].append((self.processes[at].role, ranges))
+        return covered(span for processes in by_boot.values() for span in stalls.of_machine(processes))
 
     def _segment(self, piece: PathPiece) -> PathSegment:
         """Convert a piece of a critical path to seconds, with the process's replica, rank and lane."""

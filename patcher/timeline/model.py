@@ -211,7 +211,7 @@ class Imbalance:
     """Imbalance between replicas or ranks (``of``).
 
     ``done`` has a number and seconds: for a replica, from the start of the step to its last answer; for a rank, its
-    time in works. ``seconds`` is by how much the last one finishes later than the mean.
+    time in works without waiting for later ranks. ``seconds`` is by how much the last one finishes later than the mean.
     """
 
     of: str
@@ -224,10 +224,12 @@ class TrainingStep:
     """One step of the trainer, with the driver's number.
 
     ``verdict`` is ``limited`` (``limited_by`` is then set), ``typical`` if nothing stands out, ``several`` if many
-    parts were slower, or ``not known`` if data is missing; ``why`` explains it. ``also`` are further causes that made it
-    longer, the costliest first. ``mostly`` is the activity with most of the critical path, whose segments sum to ``seconds``. ``warm_up`` marks the first step of the run. ``poll_seconds``
-    is the driver's waiting after the last trajectory had ended. ``stale_versions`` is the mean age, in steps, of the
-    weights with which trajectories began; None if the trainer does not log it.
+    parts were slower, or ``not known`` if data is missing; ``why`` explains it. ``also`` are further causes that made
+    the step longer, the costliest first; ``beside`` are long phases that most steps lack, validation for example.
+    ``mostly`` is the activity with most of the critical path, whose segments sum to ``seconds``. ``warm_up`` marks the
+    first step of the run. ``poll_seconds`` is the driver's waiting after the last trajectory had ended.
+    ``stale_versions`` is the mean age, in steps, of the weights with which trajectories began; None if the trainer does
+    not log it.
     """
 
     step: int
@@ -253,6 +255,7 @@ class TrainingStep:
     warm_up: bool = False
     missing: tuple[str, ...] = ()
     also: tuple[Cause, ...] = ()
+    beside: tuple[Part, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -156,9 +156,10 @@ def highest_and_last(part: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
 def imbalances(
     records: StepRecords, path: Iterable[PathPiece], ranks: Mapping[int, int | None]
 ) -> tuple[Imbalance, ...]:
-    """Return the imbalance between replicas, by their last answers, and between ranks, by their works.
+    """Return the imbalance between replicas, by their last answers, and between ranks, by their own work.
 
-    ``ranks`` has the ranks of trainers, by the process's index.
+    ``ranks`` has the ranks of trainers, by the process's index. Ranks that wait for each other have works of equal
+    length: the delay of a rank after the others is its own work, and the others' waiting.
     """
     ends = defaultdict[int, int](int)
     for serve in records.by_kind["serve"]:
@@ -170,21 +171,18 @@ def imbalances(
         rank = ranks.get(work.process)
         if rank is not None:
             works[rank].append(work)
-    late = defaultdict[int, int](int)
+    late = dict.fromkeys(works, 0)
     for piece in path:
         rank = ranks.get(piece.process) if piece.process is not None else None
-        if rank is not None:
+        if rank in late:
             late[rank] += piece.late
-    done = {rank: length(covered(spans, records.start, records.end)) for rank, spans in works.items()}
-    unequal = []
-    if len(ends) > 1:
-        unequal.append(_imbalance("replicas", ends, max(ends.values()) - sum(ends.values()) / len(ends)))
-    if len(done) > 1:
-        unequal.append(_imbalance("ranks", done, max(late.values(), default=0) * (len(done) - 1) / len(done)))
-    return tuple(unequal)
+    longest = max((length(covered(spans, records.start, records.end)) for spans in works.values()), default=0)
+    done = {rank: longest - sum(late.values()) + us for rank, us in late.items()}
+    return tuple(_imbalance(of, times) for of, times in (("replicas", ends), ("ranks", done)) if len(times) > 1)
 
 
-def _imbalance(of: str, done: Mapping[int, int], us: float) -> Imbalance:
+def _imbalance(of: str, done: Mapping[int, int]) -> Imbalance:
+    us = max(done.values()) - sum(done.values()) / len(done)
     return Imbalance(of, tuple((number, seconds(us_done)) for number, us_done in sorted(done.items())), seconds(us))
 
 

@@ -40,6 +40,8 @@ def verdict(step: TrainingStep) -> str:
     limit = step.verdict
     if cause is not None:
         limit = Text("{cause} +{seconds} s", cause.label, brief(cause.excess_seconds))
+    for phase in step.beside:
+        limit = Text("{limit}, with {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
     return Text("{limit}, with the warm-up", limit) if step.warm_up else limit
 
 
@@ -152,8 +154,9 @@ def imbalance(run: RunTimeline) -> Table:
     last = defaultdict[str, Counter[int]](Counter)
     for uneven in (uneven for step in run.steps for uneven in step.imbalance):
         late[uneven.of].append(uneven.seconds)
-        if uneven.done:
-            last[uneven.of][max(uneven.done, key=lambda done: done[1])[0]] += 1
+        *_, before, latest = (None, *sorted(uneven.done, key=lambda done: done[1]))
+        if latest is not None and (before is None or latest[1] > before[1]):
+            last[uneven.of][latest[0]] += 1
     columns = (
         Column("over", Text("over")), _MEDIAN, _LONGEST, Column("", Text("most often last")),
         Column("last", shown=CSV), Column("last_in_steps", shown=CSV),
