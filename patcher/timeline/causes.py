@@ -24,7 +24,7 @@ from patcher.timeline.model import (
     TrainingStep,
 )
 from patcher.timeline.path import PathPiece
-from patcher.timeline.shares import seconds
+from patcher.timeline.shares import NOTHING, Amounts, seconds
 
 NEIGHBOURS = 40
 """Steps before and behind a step that it is compared with: answers become longer while a model learns."""
@@ -32,13 +32,16 @@ NEIGHBOURS = 40
 FEWEST = 2
 """Steps to compare with, below which nothing can stand out."""
 
+FEWEST_IN_THIRD = 4
+"""Steps in a third of those compared with, below which a trend is not told from chance."""
+
 FEWEST_OF_SOME = 3
 """Steps with a phase that most steps lack, below which nothing in this phase can stand out."""
 
 SPREADS = 4
 """Multiple of the usual spread by which an activity must exceed the typical step to stand out."""
 
-STEP_SPREADS = 2
+STEP_SPREADS = 3
 """Multiple of the usual spread of whole steps by which a step and a cause must exceed the typical step."""
 
 SHARE = 0.05
@@ -76,7 +79,8 @@ class Spent:
     ``late`` is the delay of each rank after the others and ``by_process`` the time on the path, by the process's index.
     ``replica_late`` is the last replica and its delay. ``sync`` is the time of each part of the weight sync in each
     process. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did. ``stalled`` is
-    how long each process stood still during an activity, ``stopped`` how long a whole machine did.
+    how long each process stood still during an activity, ``stopped`` how long a whole machine did. ``amounts`` is how
+    much there was to do.
     """
 
     total: int
@@ -88,6 +92,7 @@ class Spent:
     unsafe: str = ""
     stalled: Mapping[What, Mapping[int, int]] = field(default_factory=dict)
     stopped: Mapping[What, int] = field(default_factory=dict)
+    amounts: Amounts = NOTHING
 
     @cached_property
     def phases(self) -> frozenset[str]:
@@ -102,10 +107,11 @@ def spent(
     unsafe: str,
     stalls: Mapping[int, Sequence[TimeRange]] | None = None,
     machine_stalls: Sequence[TimeRange] = (),
+    amounts: Amounts = NOTHING,
 ) -> Spent:
     """Sum a critical path by activity; ``stalls`` has those of each process, by its index.
 
-    ``replica_late``, ``sync`` and ``unsafe`` are stored unchanged.
+    ``replica_late``, ``sync``, ``unsafe`` and ``amounts`` are stored unchanged.
     """
     us = defaultdict[What, int](int)
     late = defaultdict[What, defaultdict[int, int]](lambda: defaultdict(int))
@@ -121,7 +127,7 @@ def spent(
         for key, overlap in _during(path, ranges).items():
             stalled[key][process] = overlap
     stopped = _during(path, machine_stalls)
-    return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe, stalled, stopped)
+    return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe, stalled, stopped, amounts)
 
 
 def _what(piece: PathPiece) -> What:
@@ -160,11 +166,14 @@ NOBODY = Who(None, None)
 
 def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
     """Return the verdict on each step, compared with up to 40 steps on either side, if possible without the first."""
-    comparisons = [_Comparison(step, tuple(steps[other] for other in _neighbours(len(steps), at)), who)
-                   for at, step in enumerate(steps)]  # fmt: skip
+    neighbours = [_neighbours(len(steps), at) for at in range(len(steps))]
+    comparisons = [
+        _Comparison(step, [(other - at, steps[other]) for other in neighbours[at]], who)
+        for at, step in enumerate(steps)
+    ]
     regular = [comparison.regular() for comparison in comparisons]
     return [
-        comparison.verdict([regular[other] for other in _neighbours(len(steps), at)])
+        comparison.verdict([(other - at, regular[other]) for other in neighbours[at]])
         for at, comparison in enumerate(comparisons)
     ]
 
@@ -177,27 +186,31 @@ def _neighbours(count: int, at: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A step and the steps to compare it with; ``who`` has replica and rank by the process's index."""
+    """A step and the steps to compare it with.
+
+    ``others`` has their distance in steps, negative before the step; ``who`` has replica and rank by the process's
+    index.
+    """
 
     step: Spent
-    others: Sequence[Spent]
+    others: Sequence[tuple[int, Spent]]
     who: Sequence[Who]
 
     @cached_property
-    def with_phase(self) -> Mapping[str, Sequence[Spent]]:
+    def with_phase(self) -> Mapping[str, Sequence[tuple[int, Spent]]]:
         """Return the other steps that have each phase of this step, if most of them lack it."""
         phases = {key.phase for key in self.step.us}
-        steps = {phase: [other for other in self.others if phase in other.phases] for phase in phases}
+        steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
         return {phase: having for phase, having in steps.items() if 2 * len(having) < len(self.others)}
 
     @cached_property
     def usual(self) -> Mapping[What, tuple[float, float]]:
-        """Return median and robust standard deviation of each activity in the other steps (microseconds).
+        """Return what is usual of each activity at this step, and its robust standard deviation (microseconds).
 
         An activity of a phase that most steps lack is compared with the steps that have the phase.
         """
         return {
-            key: _usual(other.us.get(key, 0) for other in self.with_phase.get(key.phase, self.others))
+            key: usual([(at, other.us.get(key, 0)) for at, other in self.with_phase.get(key.phase, self.others)])
             for key in self.step.us
         }
 
@@ -227,10 +240,10 @@ class _Comparison:
         regular = sum(us for key, us in self.step.us.items() if key.phase not in rare)
         return regular - sum(excess for key, excess in self.excesses.items() if key.phase not in rare)
 
-    def verdict(self, regular: Sequence[float]) -> StepVerdict:
+    def verdict(self, regular: Sequence[tuple[int, float]]) -> StepVerdict:
         """Return the verdict, the causes that limited the step, and the largest activity.
 
-        ``regular`` are the results of `regular` for the other steps.
+        ``regular`` has the results of `regular` for the other steps, by their distance.
         """
         us = self.step.us
         verdict, why, limits = self._judge(regular)
@@ -262,19 +275,19 @@ class _Comparison:
         )
         return self.step.total - typical - expected
 
-    def _judge(self, regular: Sequence[float]) -> tuple[str, str, Sequence[What]]:
+    def _judge(self, regular: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[What]]:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first."""
         if len(self.others) < FEWEST:
             return TYPICAL, Text("there are too few steps to compare it with"), ()
         if not self.excesses:
             return TYPICAL, Text("nothing stands out over the other steps"), ()
-        typical, spread = _usual(regular)
-        longer = self._longer(typical)
-        least = STEP_SPREADS * spread
+        typical, spread = usual(regular)
+        longer, least = self._longer(typical), STEP_SPREADS * spread
         ordered = sorted(self.excesses, key=self.excesses.__getitem__, reverse=True)
-        key, excess = ordered[0], self.excesses[ordered[0]]
-        if longer < max(LEAST * excess, least) or excess < least:
+        standing = [key for key in ordered if self.excesses[key] > least or self.longer_answers(key)]
+        if not standing or longer < LEAST * self.excesses[standing[0]]:
             return TYPICAL, Text("it took no longer than the other steps"), ()
+        key, excess = standing[0], self.excesses[standing[0]]
         if excess < SINGLE * longer:
             why = Text(
                 "no single cause: {what} accounts for {seconds:.2f} s of {excess:.2f} s more",
@@ -283,26 +296,40 @@ class _Comparison:
                 seconds(longer),
             )
             return SEVERAL, why, ()
-        if key.role == "unrecorded":
-            return NOT_KNOWN, Text("{what} took longer, and what did it left no record", key.what), ()
-        if self.step.stopped.get(key, 0) >= MOSTLY * excess:
-            stopped = seconds(self.step.stopped[key])
-            return (
-                NOT_KNOWN,
-                Text(
-                    "several processes stood still for {seconds:.2f} s at one time: their machine was busy, or paused",
-                    stopped,
-                ),
-                (),
-            )
-        if key.role == "trainer" and self.step.unsafe:
-            return NOT_KNOWN, self.step.unsafe, ()
+        if unknown := self._unknown(key):
+            return NOT_KNOWN, unknown, ()
         hidden = Text(
             "the step is {seconds:.2f} s longer: the rest would have passed anyway, with polling for example",
             seconds(longer),
         )
-        also = [other for other in ordered[1:] if self.excesses[other] > least and other.role != "unrecorded"]
-        return "limited", hidden if longer < MOSTLY * excess else "", [key, *also]
+        also = [other for other in standing[1:] if other.role != "unrecorded"]
+        return "limited", hidden if longer < MOSTLY * excess else self.longer_answers(key), [key, *also]
+
+    def longer_answers(self, key: What) -> str:
+        """Return a text if ``key`` is decoding, and more decode steps than usual explain half of its excess, else "".
+
+        A count is exact on a busy machine, too.
+        """
+        count = self.step.amounts.decode_steps
+        middle, spread = usual([(at, other.amounts.decode_steps) for at, other in self.others])
+        if (key.role, key.what) != ("engine", "decode") or count - middle <= SPREADS * spread:
+            return ""
+        explained = (1 - middle / count) * self.step.us[key]
+        if explained < MOSTLY * self.excesses[key]:
+            return ""
+        return Text("{count} decode steps, usually {usual:.0f}", count, middle)
+
+    def _unknown(self, key: What) -> str:
+        """Return why it is unknown what the activity ``key``, which took longer, did; "" if it is known."""
+        if key.role == "unrecorded":
+            return Text("{what} took longer, and what did it left no record", key.what)
+        stopped = self.step.stopped.get(key, 0)
+        if stopped >= MOSTLY * self.excesses[key]:
+            return Text(
+                "several processes stood still for {seconds:.2f} s at one time: their machine was busy, or paused",
+                seconds(stopped),
+            )
+        return self.step.unsafe if key.role == "trainer" else ""
 
     def _cause(self, key: What) -> Cause:
         """Return the activity ``key`` as a cause, with its excess and, if known, the responsible rank or replica."""
@@ -336,7 +363,7 @@ class _Comparison:
         late = self.step.late.get(key, {})
         last = max(late, key=lambda process: late[process], default=None)
         if last is not None and excess:
-            usual = _median(other.late.get(key, {}).get(last, 0) for other in self.others)
+            usual = _median(other.late.get(key, {}).get(last, 0) for _, other in self.others)
             if late[last] - usual >= MOSTLY * excess:
                 return self.who[last].rank
         trainers = [at for at, process in enumerate(self.who) if process.rank is not None and process.replica is None]
@@ -355,16 +382,17 @@ class _Comparison:
         if len({process.replica for process in self.who if process.replica is not None}) == 1:
             return replica
         last, late = self.step.replica_late
-        usual = _median(other.replica_late[1] if other.replica_late[0] == replica else 0 for other in self.others)
+        usual = _median(other.replica_late[1] if other.replica_late[0] == replica else 0 for _, other in self.others)
         return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
 
     def _longest(self, key: What, excess: float) -> Who:
         """Return who took longest for a part of the weight sync, if its unusual lead is half of ``excess``.
 
-        Return NOBODY otherwise. ``key`` is the part. The lead is over the next process of the same role: the driver only waits for these.
+        Return NOBODY otherwise. ``key`` is the part. The lead is over the next process of the same role: the driver
+        only waits for these.
         """
         lead, process = self._lead(self.step, key)
-        leads = [self._lead(other, key) for other in self.others]
+        leads = [self._lead(other, key) for _, other in self.others]
         usual = _median(other_lead if other_process == process else 0 for other_lead, other_process in leads)
         return self.who[process] if process is not None and excess and lead - usual >= MOSTLY * excess else NOBODY
 
@@ -384,11 +412,22 @@ def _median(values: Iterable[float]) -> float:
     return statistics.median(numbers) if numbers else 0.0
 
 
-def _usual(values: Iterable[float]) -> tuple[float, float]:
-    """Return median and robust standard deviation of ``values``."""
-    numbers = [*values]
-    middle = _median(numbers)
-    return middle, 1.4826 * _median(abs(number - middle) for number in numbers)
+def usual(values: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Return the value to expect at distance 0 and the robust standard deviation of ``values``, by their distance.
+
+    The trend over the values is taken out, from the median of their first third to that of the last.
+    """
+    third = len(values) // 3
+    slope = 0.0
+    if third >= FEWEST_IN_THIRD:
+        (first, before), (last, behind) = (
+            (_median(at for at, _ in part), _median(value for _, value in part))
+            for part in (values[:third], values[-third:])
+        )
+        slope = (behind - before) / (last - first)
+    level = [value - slope * at for at, value in values]
+    middle = _median(level)
+    return max(middle, 0.0), 1.4826 * _median(abs(value - middle) for value in level)
 
 
 # ---------------------------------------------------------------- the run

@@ -206,8 +206,11 @@ class _Join:
         sync = shares.sync_intervals(records)
         stopped = self._incomplete(records)
         sync_by_process = shares.sync_by_process(records)
+        amounts = shares.amounts(records)
         self.spent.append(
-            causes.spent(path, _last_replica(uneven), sync_by_process, stopped, self._stalls(), self._machine_stalls())
+            causes.spent(
+                path, _last_replica(uneven), sync_by_process, stopped, self._stalls(), self._machine_stalls(), amounts
+            )
         )
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
@@ -221,6 +224,7 @@ class _Join:
                 shares.seconds(length(piece for piece in path if piece.kind == "poll")),
                 shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync),
                 max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),
+                decode_steps=amounts.decode_steps, tokens=amounts.tokens,
             )
         )  # fmt: skip
         self.paths.append(thinned(path, self.pieces))

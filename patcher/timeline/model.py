@@ -229,7 +229,8 @@ class TrainingStep:
     ``mostly`` is the activity with most of the critical path, whose segments sum to ``seconds``. ``warm_up`` marks the
     first step of the run. ``poll_seconds`` is the driver's waiting after the last trajectory had ended.
     ``stale_versions`` is the mean age, in steps, of the weights with which trajectories began; None if the trainer does
-    not log it.
+    not log it. ``decode_steps`` are those of the replica with most of them, ``tokens`` those that all replicas
+    generated.
     """
 
     step: int
@@ -256,6 +257,8 @@ class TrainingStep:
     missing: tuple[str, ...] = ()
     also: tuple[Cause, ...] = ()
     beside: tuple[Part, ...] = ()
+    decode_steps: int = 0
+    tokens: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
@@ -106,6 +107,30 @@ def _use(role: str, busy: Sequence[Sequence[TimeRange]], path: Sequence[PathPiec
 
 
 # ---------------------------------------------------------------- the rollout
+
+
+class Amounts(NamedTuple):
+    """Work of a rollout: decode steps of the replica with most of them, and generated tokens of all replicas."""
+
+    decode_steps: int
+    tokens: int
+
+
+NOTHING = Amounts(0, 0)
+
+
+def amounts(records: StepRecords) -> Amounts:
+    """Return the decode steps and generated tokens of a step, by the iterations that begin in it.
+
+    Each request of an iteration gets one token; with speculative decoding it may be several.
+    """
+    steps, tokens = [0], 0
+    for columns in records.iterations.values():
+        first, end = bisect_left(columns.start, records.start), bisect_left(columns.start, records.end)
+        requests, done = columns.requests[first:end], columns.tokens[first:end]
+        steps.append(sum(token <= request for request, token in zip(requests, done, strict=True)))
+        tokens += sum(requests)
+    return Amounts(max(steps), tokens)
 
 
 def alive(records: StepRecords) -> list[tuple[int, int]]:
