@@ -1,29 +1,25 @@
-"""The causes that limited each step, compared with the others, and those that cost the run most."""
+"""The causes that limited each step, compared with the others."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 from patcher.messages import Text
 from patcher.timeline.intervals import TimeRange, overlaps
 from patcher.timeline.model import (
-    BALANCE,
-    FREE_SYNC,
-    NO_TAIL,
     NOT_KNOWN,
     SEVERAL,
     TYPICAL,
     Cause,
     Part,
-    RunCause,
-    TrainingStep,
 )
-from patcher.timeline.path import PathPiece
+from patcher.timeline.path import GENERATING, PathPiece
 from patcher.timeline.shares import NOTHING, Amounts, seconds
 
 NEIGHBOURS = 40
@@ -56,9 +52,6 @@ MOSTLY = 0.5
 SINGLE = 0.3
 """Share of a step's extra time that a single cause must account for."""
 
-LARGEST = 3
-"""Causes that are said of a run."""
-
 VALIDATING = ("testing", "validate", "validation", "evaluate", "eval", "prediction_step")
 """Names in frameworks of the phase that validates: it takes time in some steps, and is no fault of a step."""
 
@@ -80,7 +73,7 @@ class Spent:
     ``replica_late`` is the last replica and its delay. ``sync`` is the time of each part of the weight sync in each
     process. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did. ``stalled`` is
     how long each process stood still during an activity, ``stopped`` how long a whole machine did. ``amounts`` is how
-    much there was to do.
+    much there was to do. ``rewards_delay`` is by how much the rollout would end earlier without rewards.
     """
 
     total: int
@@ -93,6 +86,7 @@ class Spent:
     stalled: Mapping[What, Mapping[int, int]] = field(default_factory=dict)
     stopped: Mapping[What, int] = field(default_factory=dict)
     amounts: Amounts = NOTHING
+    rewards_delay: int = 0
 
     @cached_property
     def phases(self) -> frozenset[str]:
@@ -107,11 +101,10 @@ def spent(
     unsafe: str,
     stalls: Mapping[int, Sequence[TimeRange]] | None = None,
     machine_stalls: Sequence[TimeRange] = (),
-    amounts: Amounts = NOTHING,
 ) -> Spent:
     """Sum a critical path by activity; ``stalls`` has those of each process, by its index.
 
-    ``replica_late``, ``sync``, ``unsafe`` and ``amounts`` are stored unchanged.
+    ``replica_late``, ``sync`` and ``unsafe`` are stored unchanged.
     """
     us = defaultdict[What, int](int)
     late = defaultdict[What, defaultdict[int, int]](lambda: defaultdict(int))
@@ -127,7 +120,7 @@ def spent(
         for key, overlap in _during(path, ranges).items():
             stalled[key][process] = overlap
     stopped = _during(path, machine_stalls)
-    return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe, stalled, stopped, amounts)
+    return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe, stalled, stopped)
 
 
 def _what(piece: PathPiece) -> What:
@@ -336,7 +329,14 @@ class _Comparison:
         us = self.step.us[key]
         excess = max(us - self.usual[key][0], 0)
         replica, rank = self._named(key, excess)
-        return Cause(key.role, replica, rank, key.what, key.phase, seconds(us), seconds(excess), key.kind)
+        saves = seconds(min(excess, self._lead_of(key, replica)))
+        return Cause(key.role, replica, rank, key.what, key.phase, seconds(us), seconds(excess), key.kind, saves)
+
+    def _lead_of(self, key: What, replica: int | None) -> float:
+        """Return how many microseconds the activity ``key`` can be shorter before something beside it is waited for."""
+        if key.kind == "iteration":
+            return self.step.replica_late[1] if replica is not None and self.step.replica_late[0] == replica else inf
+        return self.step.rewards_delay if key.role == "reward" and key.phase in GENERATING else inf
 
     def _named(self, key: What, excess: float) -> Who:
         """Return the rank or replica with at least half of an activity's ``excess`` (microseconds), else NOBODY.
@@ -428,125 +428,3 @@ def usual(values: Sequence[tuple[int, float]]) -> tuple[float, float]:
     level = [value - slope * at for at, value in values]
     middle = _median(level)
     return max(middle, 0.0), 1.4826 * _median(abs(value - middle) for value in level)
-
-
-# ---------------------------------------------------------------- the run
-
-
-ADVICE = {
-    "poll": Text("poll more often: shorten the interval of the replay buffer (poll_interval), or let it be notified"),
-    "tail": Text("cut or refill the tail: partial rollouts, more prompts than needed, a lower limit of tokens"),
-    "sync": Text("look at its parts; send larger buckets, or overlap it with the end of the update"),
-    "gap": Text("profile the driver here (py-spy dump --pid): it computes between its phases"),
-    "reward": Text("compute rewards while the rollout goes on, in workers of their own"),
-    "driver": Text("profile the driver in this phase (py-spy record --pid)"),
-    "queue": Text("check whether the worker was still busy with an earlier call"),
-    "trainer": Text("record the micro-batch that the proposed window names"),
-    "rank": Text("look at this rank's host and data: sequence lengths (balance_batch), clocks, other processes"),
-    "engine": Text("record the decode steps that the proposed window names"),
-    "replica": Text("look at this replica's host and at how requests are spread over the replicas"),
-}
-"""Advice on the next action, by cause."""
-
-
-def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[RunCause, ...]:
-    """Return the costliest causes of the run, over all steps but the first: excesses, and possible savings.
-
-    ``paths`` has the full critical path of each step; long runs keep it coarser in ``steps``.
-    """
-    counted = steps[1:] or steps
-    causes = [*_lasting(counted, paths[1:] or paths), *_outstanding(counted)]
-    whole = sum(step.seconds for step in counted)
-    costly = [
-        replace(cause, seconds=round(cause.seconds, 6), share=round(cause.seconds / whole, 4))
-        for cause in causes
-        if whole and cause.seconds > 0.01 * whole
-    ]
-    return tuple(sorted(costly, key=lambda cause: -cause.seconds)[:LARGEST])
-
-
-def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
-    """Yield the steps' excesses grouped by cause; the share of the run is filled in later."""
-    grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
-    for step in steps:
-        cause = step.limited_by
-        if cause is not None:
-            group = grouped[cause.role, cause.replica, cause.rank, cause.kind, cause.what, cause.phase]
-            group.append((step.step, cause))
-    for group in grouped.values():
-        largest = max((cause for _, cause in group), key=lambda cause: cause.excess_seconds)
-        title = Text("{label}, over the typical step", largest.label)
-        total = sum(cause.excess_seconds for _, cause in group)
-        yield RunCause(title, total, 0.0, tuple(step for step, _ in group), ADVICE[advice(largest)], largest)
-
-
-def advice(cause: Cause) -> str:
-    """Return the key of ``ADVICE`` for a cause, by its kind and role, and whether one rank or replica is named."""
-    if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
-        return cause.kind
-    if cause.what.startswith("start of "):
-        return "queue"
-    if cause.role in ("engine", "server"):
-        return "replica" if cause.replica is not None else "engine"
-    if cause.role == "trainer":
-        return "rank" if cause.rank is not None else "trainer"
-    return "reward" if cause.role == "reward" else "driver"
-
-
-def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
-    """Yield each kind of saving, summed over all steps and less the steps' excesses; the share is filled in later."""
-    polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
-    titles = {
-        "poll": Text("polling ({names}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
-        "tail": Text("the tail of the rollout, with fewer than a tenth of its requests"),
-        "sync": Text("weight sync"),
-        "gap": Text("the driver between its phases"),
-        "replica": Text("waiting for the last replica and the last rank"),
-    }
-    savings = [(step, _savings(step, path)) for step, path in zip(steps, paths, strict=True)]
-    for key, title in titles.items():
-        affected = [step for step, saving in savings if saving[key] > 0.01 * step.seconds]
-        cause = _path_cause(affected[0], key) if affected else None
-        total = sum(saving[key] for _, saving in savings)
-        yield RunCause(title, total, 0.0, tuple(step.step for step in affected), ADVICE[key], cause)
-
-
-def _savings(step: TrainingStep, path: Spent) -> dict[str, float]:
-    """Return the upper bound of a step's savings in seconds, by key of ``ADVICE``, less its own excess."""
-    bounds = {bound.name: bound.saves_seconds for bound in step.what_if}
-    gaps = sum(us for key, us in path.us.items() if (key.role, key.kind) == ("driver", "gap"))
-    savings = {
-        "poll": step.poll_seconds, "tail": bounds.get(NO_TAIL, 0), "sync": bounds.get(FREE_SYNC, 0),
-        "gap": seconds(gaps), "replica": bounds.get(BALANCE, 0),
-    }  # fmt: skip
-    return {key: max(value - _counted(step, key), 0) for key, value in savings.items()}
-
-
-def _counted(step: TrainingStep, key: str) -> float:
-    """Return the excess in seconds of the step's cause if it is of the kind ``key``, else 0."""
-    cause = step.limited_by
-    if cause is None:
-        return 0.0
-    alike = cause.kind == key or (key == "replica" and (cause.rank, cause.replica) != (None, None))
-    return cause.excess_seconds if alike else 0.0
-
-
-def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
-    """Return the longest segment of ``kind`` on the critical path as a cause without an excess; None without one."""
-    segments = [segment for segment in step.critical_path if segment.kind == kind]
-    if not segments:
-        return None
-    longest = max(segments, key=lambda segment: segment.seconds)
-    return Cause(
-        longest.role, longest.replica, longest.rank, longest.what, longest.phase, longest.seconds, 0.0, longest.kind
-    )
-
-
-def path_seconds(paths: Sequence[Spent]) -> tuple[Cause, ...]:
-    """Return the critical paths of all steps but the first, summed by activity, the largest first."""
-    sums = Counter[What]()
-    for path in paths[1:] or paths:
-        sums.update(path.us)
-    return tuple(
-        Cause(key.role, None, None, key.what, key.phase, seconds(us), 0.0, key.kind) for key, us in sums.most_common()
-    )

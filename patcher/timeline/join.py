@@ -9,7 +9,7 @@ from pathlib import Path
 
 from patcher.messages import Text
 from patcher.progress import Progress, ignore
-from patcher.timeline import causes, clocks, recorded, runs, shares, stalls
+from patcher.timeline import causes, clocks, costs, recorded, runs, shares, stalls, trends
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
@@ -99,11 +99,11 @@ class _Join:
         lanes, steps = self.lanes.built(), self._judged()
         mono, wall = self.processes[self.driver or 0].head.clocks
         return RunTimeline(
-            self.run, shares.seconds(end), lanes, steps, causes.run_causes(steps, self.spent),
+            self.run, shares.seconds(end), lanes, steps, costs.run_causes(steps, self.spent),
             self.collector.proposals(steps),
             recorded.windows(folder, lanes, self.run, (wall - mono + self.origin) / 1e6) if folder else (),
-            tuple(self.curve), self.aligned.clocks, causes.path_seconds(self.spent), tuple(self._missing()),
-            tuple(self._notes()),
+            tuple(self.curve), self.aligned.clocks, costs.path_seconds(self.spent),
+            tuple(self._missing()), tuple(self._notes()), trends.trend(steps, self.spent),
         )  # fmt: skip
 
     # ------------------------------------------------------------ reading
@@ -207,11 +207,10 @@ class _Join:
         stopped = self._incomplete(records)
         sync_by_process = shares.sync_by_process(records)
         amounts = shares.amounts(records)
-        self.spent.append(
-            causes.spent(
-                path, _last_replica(uneven), sync_by_process, stopped, self._stalls(), self._machine_stalls(), amounts
-            )
-        )
+        rewards_delay = shares.rewards_delay(records)
+        replica, stalled = _last_replica(uneven), self._stalls()
+        spent = causes.spent(path, replica, sync_by_process, stopped, stalled, self._machine_stalls())
+        self.spent.append(replace(spent, amounts=amounts, rewards_delay=rewards_delay))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
             self.curve = shares.thinned(self.curve, MOST_POINTS // 2)
@@ -222,7 +221,7 @@ class _Join:
                 shares.role_uses(records, path, self.roles), tail.seconds if tail else 0.0, tail,
                 shares.seconds(length(sync)), shares.sync_parts(sync_by_process),
                 shares.seconds(length(piece for piece in path if piece.kind == "poll")),
-                shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync),
+                shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync, rewards_delay),
                 max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),
                 decode_steps=amounts.decode_steps, tokens=amounts.tokens,
             )

@@ -17,6 +17,7 @@ TYPICAL, SEVERAL, NOT_KNOWN = Text("typical"), Text("several"), Text("not known"
 
 NO_TAIL, BALANCE = Text("no tail"), Text("perfect balance")
 FREE_SYNC, OVERLAP = Text("free weight sync"), Text("overlap")
+FREE_REWARDS = Text("free rewards")
 """Names of the bounds of a step."""
 
 ROLES = {
@@ -132,7 +133,11 @@ class PathSegment:
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """Cause of a slow step: its ``seconds`` on the critical path, and ``excess_seconds`` over the typical step."""
+    """Cause of a slow step: its ``seconds`` on the critical path, and ``excess_seconds`` over the typical step.
+
+    ``saves_seconds`` is how much shorter the step would be at most without the excess: then something else is waited
+    for. It is None if that is unknown.
+    """
 
     role: str
     replica: int | None
@@ -142,6 +147,7 @@ class Cause:
     seconds: float
     excess_seconds: float
     kind: str = ""
+    saves_seconds: float | None = None
 
     @property
     def label(self) -> str:
@@ -197,7 +203,7 @@ class Part:
 class Bound:
     """Lower bound of a step's duration if one thing were different; ``why`` justifies the bound.
 
-    ``name`` is `NO_TAIL`, `BALANCE`, `FREE_SYNC` or `OVERLAP`.
+    ``name`` is `NO_TAIL`, `BALANCE`, `FREE_SYNC`, `FREE_REWARDS` or `OVERLAP`.
     """
 
     name: str
@@ -265,7 +271,8 @@ class TrainingStep:
 class RunCause:
     """One of the costliest causes of a run, with its seconds over all steps, share of the run and advice.
 
-    ``steps`` are the numbers of the steps concerned.
+    ``steps`` are the numbers of the steps concerned. ``saves_seconds`` is what a fix saves at most, in all of them;
+    None if that is unknown. Savings of different causes may overlap.
     """
 
     title: str
@@ -274,6 +281,36 @@ class RunCause:
     steps: tuple[int, ...]
     advice: str
     cause: Cause | None = None
+    saves_seconds: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Driver:
+    """Quantity that changes with the length of the steps: its median in the first and the last third of them.
+
+    ``correlation`` is the rank correlation over all steps.
+    """
+
+    name: str
+    before: float
+    after: float
+    correlation: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Trend:
+    """Change of the steps over a run: median seconds of the first and the last third, without single slow steps.
+
+    ``first`` and ``last`` are the first and last number of these steps. ``parts`` have the changes of activities in
+    seconds, the largest first.
+    """
+
+    first: tuple[int, int]
+    last: tuple[int, int]
+    before_seconds: float
+    after_seconds: float
+    parts: tuple[Part, ...]
+    drivers: tuple[Driver, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,7 +377,7 @@ class RunTimeline:
 
     ``requests`` is a step curve: a time, and the number of requests alive from then on. ``missing`` are texts on
     processes without a file and on what is unknown for that reason; ``notes`` are other remarks. ``path_seconds`` is
-    the critical path of all steps but the first, summed by activity.
+    the critical path of all steps but the first, summed by activity. ``trend`` is None if the steps stay about as long.
     """
 
     run: Run
@@ -355,3 +392,4 @@ class RunTimeline:
     path_seconds: tuple[Cause, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    trend: Trend | None = None

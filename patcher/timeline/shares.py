@@ -13,6 +13,7 @@ from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange, by_start, covered, end_of, length, overlaps, uncovered
 from patcher.timeline.model import (
     BALANCE,
+    FREE_REWARDS,
     FREE_SYNC,
     NO_TAIL,
     OVERLAP,
@@ -239,10 +240,34 @@ def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
     return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))
 
 
+def rewards_delay(records: StepRecords) -> int:
+    """Return by how many microseconds the rollout would end earlier without the rewards that agent loops wait for.
+
+    Without rewards the last trajectory may be another one. Return 0 without trajectories.
+    """
+    rewards = defaultdict[tuple[int, int], int](int)
+    for reward in records.by_kind["reward"]:
+        rewards[reward.process, reward.parent] += min(end_of(reward), records.end) - reward.start
+    trajectories = [
+        trajectory for trajectory in records.by_kind["trajectory"]
+        if records.start < end_of(trajectory) <= records.end
+    ]  # fmt: skip
+    end = max(map(end_of, trajectories), default=0)
+    return end - max((end_of(span) - rewards[span.process, span.id] for span in trajectories), default=0)
+
+
 def what_if(
-    step_us: int, path: Sequence[PathPiece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[TimeRange]
+    step_us: int,
+    path: Sequence[PathPiece],
+    tail: Tail | None,
+    uneven: Sequence[Imbalance],
+    sync: Sequence[TimeRange],
+    rewards_us: int = 0,
 ) -> tuple[Bound, ...]:
-    """Return a lower bound of the step for each possible improvement; omit savings below 0.1 %."""
+    """Return a lower bound of the step for each possible improvement; omit savings below 0.1 %.
+
+    ``rewards_us`` is by how many microseconds the rollout would end earlier without rewards.
+    """
     of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
     of_trainer = length(piece for piece in path if piece.role == "trainer")
     balance = sum(
@@ -262,6 +287,10 @@ def what_if(
         (
             FREE_SYNC, sum(us for _, us in overlaps(path, sync)),
             Text("nothing waits for the weights; what already runs beside the sync cannot be saved twice"),
+        ),
+        (
+            FREE_REWARDS, min(rewards_us, length(piece for piece in path if piece.role == "reward")),
+            Text("the rollout would end with its last answer, not with the last reward"),
         ),
         (
             OVERLAP, min(of_rollout, of_trainer),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.table import COUNT, LABEL, Column, Shown, Table, Unit
 from patcher.timeline.lengths import brief, seconds, share
-from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep
+from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep, Trend
 
 SHARED = ("driver", "trainer", "engine")
 """The roles whose busy shares the terminal has; the page and CSV have all."""
@@ -45,6 +45,35 @@ def verdict(step: TrainingStep) -> str:
     return Text("{limit}, with the warm-up", limit) if step.warm_up else limit
 
 
+def trend(change: Trend) -> Text:
+    """Return a text on how long the first and the last third of the steps are."""
+    return Text(
+        "trend: {before} s in steps {first} to {second}, {after} s in steps {third} to {last} (medians, without"
+        " single slow steps)",
+        brief(change.before_seconds),
+        *change.first,
+        brief(change.after_seconds),
+        *change.last,
+    )
+
+
+def drivers(change: Trend) -> Text:
+    """Return a text on the quantities that change with the length of the steps."""
+    if not change.drivers:
+        return Text("no count that is recorded changes with it: neither tokens nor decode steps")
+    texts = (
+        Text(
+            "{name} {before:,.4g} to {after:,.4g} (rank correlation {correlation:.2f})",
+            driver.name,
+            driver.before,
+            driver.after,
+            driver.correlation,
+        )
+        for driver in change.drivers
+    )
+    return Text("changes with it: {drivers}", joined(COMMA, texts))
+
+
 def steps(run: RunTimeline) -> Table:
     """Return the table of steps: duration, limiting cause, and busy share of each role."""
     present = dict.fromkeys(use.role for step in run.steps for use in step.roles)
@@ -59,7 +88,10 @@ def steps(run: RunTimeline) -> Table:
             Column(f"{role}_busy_share", ROLES[role], SHARE, TERMINAL if role in SHARED else Shown.PAGE)
             for role in present
         ),
-        *(Column(key, shown=CSV) for key in ("start", "warm_up", "requests", "stale_versions")),
+        *(
+            Column(key, shown=CSV)
+            for key in ("start", "warm_up", "requests", "stale_versions", "decode_steps", "tokens")
+        ),
     )
 
     def row(step: TrainingStep) -> tuple[object, ...]:
@@ -68,6 +100,7 @@ def steps(run: RunTimeline) -> Table:
         return (
             step.step, step.seconds, verdict(step), step.tail_seconds, step.sync_seconds, step.poll_seconds,
             *map(busy.get, present), step.start, step.warm_up, step.requests, step.stale_versions,
+            step.decode_steps, step.tokens,
         )  # fmt: skip
 
     stale = [step.stale_versions for step in run.steps if step.stale_versions is not None]
