@@ -20,7 +20,7 @@ from patcher.timeline.model import (
     Part,
 )
 from patcher.timeline.path import GENERATING, PathPiece
-from patcher.timeline.shares import NOTHING, Amounts, seconds
+from patcher.timeline.shares import NOTHING, VALIDATING, Amounts, seconds
 
 NEIGHBOURS = 40
 """Steps before and behind a step that it is compared with: answers become longer while a model learns."""
@@ -51,9 +51,6 @@ MOSTLY = 0.5
 
 SINGLE = 0.3
 """Share of a step's extra time that a single cause must account for."""
-
-VALIDATING = ("testing", "validate", "validation", "evaluate", "eval", "prediction_step")
-"""Names in frameworks of the phase that validates: it takes time in some steps, and is no fault of a step."""
 
 
 class What(NamedTuple):

@@ -37,6 +37,9 @@ ROLLOUT = ("engine", "server", "agent", "reward")
 SYNC = ("update_weights", "sync_rollout_weights", "weight_sync", "sync_weights")
 """Names in frameworks of the phase in which weights go from the trainer to the engines."""
 
+VALIDATING = ("testing", "validate", "validation", "evaluate", "eval", "prediction_step")
+"""Names in frameworks of the phase that validates: it takes time in some steps, and is no fault of a step."""
+
 REASONS = 3
 """Most reasons to wait that are shown of a role."""
 
@@ -121,17 +124,37 @@ NOTHING = Amounts(0, 0)
 
 
 def amounts(records: StepRecords) -> Amounts:
-    """Return the decode steps and generated tokens of a step, by the iterations that begin in it.
+    """Return the decode steps and generated tokens of a step, by the iterations that begin in it, without validation.
 
     Each request of an iteration gets one token; with speculative decoding it may be several.
     """
     steps, tokens = [0], 0
+    training = uncovered(validations(records), records.start, records.end)
     for columns in records.iterations.values():
-        first, end = bisect_left(columns.start, records.start), bisect_left(columns.start, records.end)
-        requests, done = columns.requests[first:end], columns.tokens[first:end]
-        steps.append(sum(token <= request for request, token in zip(requests, done, strict=True)))
-        tokens += sum(requests)
+        decodes = 0
+        for start, end in training:
+            these = slice(bisect_left(columns.start, start), bisect_left(columns.start, end))
+            requests = columns.requests[these]
+            decodes += sum(done <= count for count, done in zip(requests, columns.tokens[these], strict=True))
+            tokens += sum(requests)
+        steps.append(decodes)
     return Amounts(max(steps), tokens)
+
+
+def validations(records: StepRecords) -> list[TimeRange]:
+    """Return the ranges of a step in which the driver validates."""
+    phases = (phase for phase in records.by_kind["phase"] if phase.process == records.driver)
+    return covered((phase for phase in phases if phase.name in VALIDATING), records.start, records.end)
+
+
+def _of_training(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
+    """Return the ``spans`` that end in the step, and not while the driver validates."""
+    ranges = validations(records)
+    return [
+        span for span in spans
+        if records.start < end_of(span) <= records.end
+        and not any(start < end_of(span) <= end for start, end in ranges)
+    ]  # fmt: skip
 
 
 def alive(records: StepRecords) -> list[tuple[int, int]]:
@@ -188,9 +211,9 @@ def imbalances(
     length: the delay of a rank after the others is its own work, and the others' waiting.
     """
     ends = defaultdict[int, int](int)
-    for serve in records.by_kind["serve"]:
+    for serve in _of_training(records, records.by_kind["serve"]):
         replica = records.replica_of[serve.process]
-        if replica is not None and records.start < end_of(serve) <= records.end:
+        if replica is not None:
             ends[replica] = max(ends[replica], end_of(serve) - records.start)
     works = defaultdict[int, list[KeptSpan]](list)
     for work in records.by_kind["work"]:
@@ -248,10 +271,7 @@ def rewards_delay(records: StepRecords) -> int:
     rewards = defaultdict[tuple[int, int], int](int)
     for reward in records.by_kind["reward"]:
         rewards[reward.process, reward.parent] += min(end_of(reward), records.end) - reward.start
-    trajectories = [
-        trajectory for trajectory in records.by_kind["trajectory"]
-        if records.start < end_of(trajectory) <= records.end
-    ]  # fmt: skip
+    trajectories = _of_training(records, records.by_kind["trajectory"])
     end = max(map(end_of, trajectories), default=0)
     return end - max((end_of(span) - rewards[span.process, span.id] for span in trajectories), default=0)
 
