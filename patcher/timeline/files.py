@@ -20,7 +20,8 @@ import msgspec
 
 from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
-from patcher.timeline.intervals import end_of
+from patcher.timeline import stalls
+from patcher.timeline.intervals import TimeRange, end_of
 from patcher.traces.words import short
 
 FORMAT = 1
@@ -54,8 +55,8 @@ _LEAST_LINES, _SHORTEST_LINE = 1_000, 8
 _PIECE = 4096
 """Compressed bytes that are unpacked at once where a stream is damaged, before it is unpacked byte by byte."""
 
-_ROW = re.compile(rb'\[\s*-?\d+\s*,[^,\[\]"]*,\s*"([a-z]+)"\s*,(?:\s*"([^"\\]*)")?')
-"""Kind and name of a span in a line: no text of a record can look like it, because its quotes are escaped."""
+_ROW = re.compile(rb'\[\s*-?\d+\s*,[^,\[\]"]*,\s*"([a-z]+)"\s*,')
+"""Kind of a span in a line: no text of a record can look like it, because its quotes are escaped."""
 
 _LATEST = 1 << 60
 """No clock or counter has this value."""
@@ -171,9 +172,9 @@ class ProcessFile(Header, frozen=True, kw_only=True):
 
     ``package`` includes the release. ``started`` is in milliseconds since 1970, ``begin`` the start of the first record
     by the monotonic clock, in microseconds. ``first`` and ``last`` are the clocks (monotonic, wall; microseconds) of
-    the first and last block, None without blocks. ``kinds`` are the kinds of records, including ``iterations``;
-    ``works`` are the names of the works. ``rank`` is the last one reported, ``ended`` tells that the process ended by
-    itself, ``cut`` that the compressed stream is damaged.
+    the first and last block, None without blocks. ``kinds`` are the kinds of records, including ``iterations``.
+    ``rank`` is the last one reported, ``ended`` tells that the process ended by itself, ``cut`` that the compressed
+    stream is damaged.
     """
 
     path: Path
@@ -183,7 +184,6 @@ class ProcessFile(Header, frozen=True, kw_only=True):
     first: tuple[int, int] | None
     last: tuple[int, int] | None
     kinds: frozenset[str]
-    works: frozenset[str]
     rank: int | None
     ended: bool
     cut: bool
@@ -327,7 +327,7 @@ def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
         return None
     first = last = b""
     rank = None
-    records = set[tuple[bytes, bytes]]()
+    records = set[bytes]()
     iterates = False
     for line in every_line:
         first = first or line
@@ -336,14 +336,13 @@ def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
         iterates = iterates or b'"iterations":' in line
         who = (_decode_block(line) or Block()).who if b'"who"' in line else None
         rank = rank if who is None or who.rank is None else who.rank
-    kinds = {kind.decode() for kind, _ in records} & {*KINDS} | ({"iterations"} if iterates else set())
-    works = {_clean(work.decode("ascii", "replace"), 60) for kind, work in records if kind == b"work"}
+    kinds = {kind.decode() for kind in records} & {*KINDS} | ({"iterations"} if iterates else set())
     begin, end = _decode_block(first) or Block(), _decode_block(last) or Block()
     name = NAME.fullmatch(path.name)
     return ProcessFile(
         path=path, started=int(name["started"]) if name else 0, **_texts(header),
         pid=header.pid, parent=header.parent, before=header.before, environ=header.environ,
-        begin=_earliest(begin), first=begin.at, last=end.at, kinds=frozenset(kinds), works=frozenset(works), rank=rank,
+        begin=_earliest(begin), first=begin.at, last=end.at, kinds=frozenset(kinds), rank=rank,
         ended=bool(end.end), cut=losses.cut,
     )  # fmt: skip
 
@@ -366,10 +365,10 @@ def _earliest(block: Block) -> int:
 class Reader:
     """Records of one process, read as far as needed and dropped afterwards.
 
-    ``offset`` is added to the process's clock to get the common clock, in microseconds. Everything that ended before
-    ``upto`` has been read. ``open`` are spans that go on, by id; ``marks`` are the spans that end a step; ``stale`` is
-    the mean age of a step's weights, by the mark's id. ``highest`` id and ``count`` of records show how many are
-    missing.
+    ``offset`` is added to the process's clock to get the common clock, in microseconds. Everything that ended
+    before ``upto`` has been read. ``open`` are spans that go on, by id; ``marks`` are the spans that end a step;
+    ``stale`` is the mean age of a step's weights, by the mark's id. ``stalls`` are times in which the process
+    certainly stood still. ``highest`` id and ``count`` of records show how many are missing.
     """
 
     def __init__(self, files: Sequence[Path], process: int, offset: int = 0, progress: Progress = ignore) -> None:
@@ -383,6 +382,8 @@ class Reader:
         self.marks: list[KeptSpan] = []
         self.stale: dict[int, float] = {}
         self.iterations = IterationColumns()
+        self.stalls: list[TimeRange] = []
+        self._blocks_taken = self._late_blocks = 0
         self.upto, self.done = -_LATEST, False
         self.losses = Losses()
         self.highest = self.count = 0
@@ -408,10 +409,19 @@ class Reader:
         """Add the records of a block; count invalid records in ``losses``."""
         if block.at is not None:
             now = block.at[0] + self.offset
+            before, counts, open_before = self.upto, (len(self.spans), len(self.iterations)), {*self.open}
             for raw in block.spans:
                 self._take_row(_decode_row(raw), now)
             if block.iterations:
                 self._take_iterations(_decode_columns(block.iterations), now)
+            ended = [(span.start, end_of(span)) for span in self.spans[counts[0] :]]
+            ended += zip(self.iterations.start[counts[1] :], self.iterations.end[counts[1] :], strict=True)
+            begun = [span.start for span in self.open.values() if span.id not in open_before]
+            late = stalls.stall(before, now, ended, begun)
+            self._blocks_taken += 1
+            self._late_blocks += late is not None
+            if late and self._late_blocks * stalls.RARE <= self._blocks_taken:
+                self.stalls.append(late)
             self.upto = max(self.upto, now)
 
     def _take_row(self, row: RecordRow | None, now: int) -> None:
@@ -466,6 +476,7 @@ class Reader:
         ended = [span for span in self.spans if end_of(span) <= before]
         if ended:
             self.spans = [span for span in self.spans if end_of(span) > before]
+        self.stalls = [stall for stall in self.stalls if stall.end > before]
         ends = self.iterations.end
         self.iterations.forget(next((at for at, end in enumerate(ends) if end > before), len(ends)))
         return ended

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from patcher.messages import Text
 from patcher.progress import Progress, ignore
-from patcher.timeline import causes, clocks, missing, recorded, runs, shares
+from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, stalls, trends
 from patcher.timeline.files import KeptSpan, Reader
-from patcher.timeline.intervals import ENDLESS, covered, end_of, length
+from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
 from patcher.timeline.model import OVERLAP, Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
 from patcher.timeline.path import PathPiece, StepRecords, critical_path
@@ -101,11 +101,11 @@ class _Join:
         lanes, steps = self.lanes.built(), self._judged()
         mono, wall = self.processes[self.driver or 0].head.clocks
         return RunTimeline(
-            self.run, shares.seconds(end), lanes, steps, causes.run_causes(steps, self.spent),
+            self.run, shares.seconds(end), lanes, steps, costs.run_causes(steps, self.spent),
             self.collector.proposals(steps),
             recorded.windows(folder, lanes, self.run, (wall - mono + self.origin) / 1e6) if folder else (),
-            tuple(self.curve), self.aligned.clocks, causes.path_seconds(self.spent), tuple(self._missing()),
-            tuple(self._notes()),
+            tuple(self.curve), self.aligned.clocks, costs.path_seconds(self.spent),
+            tuple(self._missing()), tuple(self._notes()), trends.trend(steps, self.spent),
         )  # fmt: skip
 
     # ------------------------------------------------------------ reading
@@ -216,7 +216,11 @@ class _Join:
         stopped = self._incomplete(records)
         sync_by_process = shares.sync_by_process(records)
         of_run = [piece for piece in path if piece.kind != "pause"]
-        self.spent.append(causes.spent(of_run, _last_replica(uneven), sync_by_process, stopped))
+        amounts = shares.amounts(records)
+        rewards_delay = shares.rewards_delay(records)
+        replica, stalled = _last_replica(uneven), self._stalls()
+        spent = causes.spent(of_run, replica, sync_by_process, stopped, stalled, self._machine_stalls())
+        self.spent.append(replace(spent, amounts=amounts, rewards_delay=rewards_delay))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
             self.curve = shares.thinned(self.curve, MOST_POINTS // 2)
@@ -227,15 +231,27 @@ class _Join:
                 shares.role_uses(records, path, self.roles), tail.seconds if tail else 0.0, tail,
                 shares.seconds(length(sync)), shares.sync_parts(sync_by_process),
                 shares.seconds(length(piece for piece in path if piece.kind == "poll")),
-                shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync),
+                shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync, rewards_delay),
                 max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),
-                shares.seconds(us - length(of_run)),
+                pause_seconds=shares.seconds(us - length(of_run)),
+                decode_steps=amounts.decode_steps, tokens=amounts.tokens,
             )
         )  # fmt: skip
         self.paths.append(thinned(path, self.pieces))
         if len(self.paths) * self.pieces > MOST_SEGMENTS and self.pieces > FEWEST_PIECES:
             self.pieces = max(self.pieces // 2, FEWEST_PIECES)
             self.paths = [thinned(path, self.pieces) for path in self.paths]
+
+    def _stalls(self) -> dict[int, list[TimeRange]]:
+        """Return the stalls of each process that had some around the present step."""
+        return {at: reader.stalls for at, reader in enumerate(self.readers) if reader.stalls}
+
+    def _machine_stalls(self) -> list[TimeRange]:
+        """Return the ranges around the present step in which a whole machine stalls."""
+        by_boot = defaultdict[str, list[tuple[str, list[TimeRange]]]](list)
+        for at, ranges in self._stalls().items():
+            by_boot[self.processes[at].head.boot].append((self.processes[at].role, ranges))
+        return covered(span for processes in by_boot.values() for span in stalls.of_machine(processes))
 
     def _segment(self, piece: PathPiece) -> PathSegment:
         """Convert a piece of a critical path to seconds, with the process's replica, rank and lane."""

@@ -7,7 +7,7 @@ import shlex
 import statistics
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,6 +29,9 @@ TAIL_STEPS = 20
 
 SLOW = 2
 """So many times the median a decode step or a micro-batch takes that is slow."""
+
+MOSTLY = 0.5
+"""Share of a micro-batch's excess by which its rank must lead the others to be proposed."""
 
 TAIL_SHARE = 0.05
 """Share of its step from which on a tail is worth a window."""
@@ -86,7 +89,8 @@ class MicroBatch(NamedTuple):
     """The slowest micro-batch of a method in a step.
 
     ``call`` is the training step from 1 as the probe counts it, ``number`` the micro-batch's index in it from 0; times
-    are in microseconds.
+    are in microseconds. ``rank`` is that of the process, ``lead_us`` by how much it took longer than the same one on
+    the next rank.
     """
 
     step: int
@@ -96,6 +100,7 @@ class MicroBatch(NamedTuple):
     start: int
     end: int
     rank: int | None
+    lead_us: int
 
 
 @dataclass
@@ -178,6 +183,7 @@ class Collector:
 
         Calls that began before ``since`` (microseconds) only count.
         """
+        by_call = defaultdict[tuple[str, int, int], list[tuple[int, Sequence[KeptSpan]]]](list)
         for work in sorted(records.by_kind["work"], key=by_start):
             if records.start <= work.start < records.end:
                 self.calls[work.process, work.name] += 1
@@ -188,7 +194,9 @@ class Collector:
                 call, first = self._counted(work, len(units))
                 if len(units) > 1 and ended and work.start >= since:
                     units = [unit._replace(end=end_of(unit) - _paused(records, unit)) for unit in units]
-                    self._slowest(step, work, units, call, first)
+                    by_call[work.name, call, first].append((work.process, units))
+        for (method, call, first), of_ranks in by_call.items():
+            self._slowest(step, method, call, first, of_ranks)
 
     def _by_version(self, process: int) -> bool:
         """Tell whether the probe of a process counts training steps by the version of its parameters."""
@@ -209,27 +217,37 @@ class Collector:
         self.units[place] = step, first + count
         return step, first
 
-    def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan], call: int, first: int) -> None:
-        """Keep the slowest of ``units``, the micro-batches of a call, and the durations of all for the median.
+    def _slowest(
+        self, step: int, method: str, call: int, first: int, of_ranks: Sequence[tuple[int, Sequence[KeptSpan]]]
+    ) -> None:
+        """Keep the slowest micro-batch of a call, and the durations of all for the median.
 
-        ``call`` is the training step as the probe counts it, ``first`` the index in it of the first of ``units``.
+        ``call`` is the training step as the probe counts it. ``of_ranks`` has the micro-batches of each process,
+        ``first`` is the index in the training step of the first of them.
         """
-        lengths = [length([unit]) for unit in units]
-        lengths_of_method = self.lengths[work.name]
+        lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:
-            lengths_of_method.extend(lengths)
-        at = max(range(len(units)), key=lengths.__getitem__)
-        before = self.slow.get((step, work.name))
-        if before is None or lengths[at] > before.end - before.start:
-            unit, rank = units[at], self.processes[work.process].rank
-            self.slow[step, work.name] = MicroBatch(step, work.name, call, first + at, unit.start, end_of(unit), rank)
+            lengths_of_method.extend(length([unit]) for _, units in of_ranks for unit in units)
+        us, number, process, unit = max(
+            (length([unit]), -number, -process, unit)
+            for process, units in of_ranks
+            for number, unit in enumerate(units)
+        )
+        number, process = -number, -process
+        peers = [length([units[number]]) for other, units in of_ranks if other != process and number < len(units)]
+        before = self.slow.get((step, method))
+        if before is None or us > before.end - before.start:
+            rank, lead = self.processes[process].rank, us - max(peers, default=0)
+            self.slow[step, method] = MicroBatch(
+                step, method, call, first + number, unit.start, end_of(unit), rank, lead
+            )
 
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
         """Return the proposed windows: of decode steps, of the tail, of a slow micro-batch; warm-up excluded."""
         counted = {step.step: step for step in steps if not step.warm_up} or {step.step: step for step in steps}
         rollouts = [rollout for rollout in self.rollouts if rollout.step in counted]
         slow = [micro_batch for micro_batch in self.slow.values() if micro_batch.step in counted]
-        return (*self._of_rollouts(rollouts, counted), *self._of_micro_batches(slow))
+        return (*self._of_rollouts(rollouts, counted), *self._of_micro_batches(slow, counted))
 
     def _of_rollouts(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
         """Yield windows of typical decode steps, of the slowest decode step, and of the longest tail.
@@ -289,18 +307,21 @@ class Collector:
             seconds(decodes.start), seconds(decodes.until),
         )  # fmt: skip
 
-    def _of_micro_batches(self, slow: Sequence[MicroBatch]) -> Iterator[ProposedWindow]:
+    def _of_micro_batches(
+        self, slow: Sequence[MicroBatch], steps: Mapping[int, TrainingStep]
+    ) -> Iterator[ProposedWindow]:
         """Yield a window of the slowest micro-batch, compared with its method's median, if it is slow."""
         usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
         compared = [((batch.end - batch.start) / usual[batch.method], batch) for batch in slow]
         times, micro_batch = max(compared, default=(0.0, None))
         if micro_batch is None or times <= SLOW:
             return
+        rank = self._slow_rank(micro_batch, usual[micro_batch.method], steps[micro_batch.step])
         stage, role = STAGES[micro_batch.method]
         window = ("--micro-batch", f"{micro_batch.number}:{micro_batch.number + 1}")
         stage_words = ("--stage", stage) if stage != "update-policy" else ()
         role_words = ("--role", role) if role else ()
-        ranks = ("--ranks", str(micro_batch.rank)) if micro_batch.rank is not None else ()
+        ranks = ("--ranks", "all" if rank is None else str(rank)) if micro_batch.rank is not None else ()
         why = Text(
             "micro-batch {number} of {method} in step {step} took {length:,.2f} s, {times:.1f} times the median",
             micro_batch.number,
@@ -313,9 +334,23 @@ class Collector:
         command = CommandLine("apply", self._trainer, *stage_words, *role_words, *window, *ranks, *steps)
         trigger = CommandLine("trigger", *stage_words, *window, *ranks)
         yield ProposedWindow(
-            Text("slow micro-batch"), str(command), str(trigger), why, micro_batch.step, None, micro_batch.rank,
+            Text("slow micro-batch"), str(command), str(trigger), why, micro_batch.step, None, rank,
             seconds(micro_batch.start), seconds(micro_batch.end),
         )  # fmt: skip
+
+    def _slow_rank(self, micro_batch: MicroBatch, usual_us: float, step: TrainingStep) -> int | None:
+        """Return the rank that made a micro-batch slow, None if its ranks took it alike or waited for each other.
+
+        ``usual_us`` is the median of such micro-batches. The rank that the verdict on ``step`` names for them counts,
+        else one that took longer than any other by half of the excess.
+        """
+        low, high = seconds(micro_batch.start), seconds(micro_batch.end)
+        phases = {segment.phase for segment in step.critical_path if segment.start < high and segment.end > low}
+        for cause in (step.limited_by, *step.also):
+            if cause and cause.role == "trainer" and cause.phase in phases and cause.rank is not None:
+                return cause.rank
+        excess = micro_batch.end - micro_batch.start - usual_us
+        return micro_batch.rank if micro_batch.lead_us >= MOSTLY * excess else None
 
     @property
     def _packages(self) -> set[str]:

@@ -24,7 +24,14 @@ PATH = 6
 
 def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -> list[str]:
     """Return the lines on a run with the newest `shown` steps; `width` is the terminal's, None without one."""
-    sections = (_head(timeline), _steps(timeline, width, shown), _path(timeline), _causes(timeline), _windows(timeline))
+    sections = (
+        _head(timeline),
+        _steps(timeline, width, shown),
+        _path(timeline),
+        _trend(timeline),
+        _causes(timeline),
+        _windows(timeline),
+    )
     lines = [line for section in map(list, sections) if section for line in ("", *section)]
     return lines[1:]
 
@@ -105,6 +112,9 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
     if step.mostly:
         line = Text("{line}; most of it: {cause}, {seconds} s", line, step.mostly.label, brief(step.mostly.seconds))
     yield line
+    if step.also:
+        also = _times((cause.label, cause.excess_seconds) for cause in step.also)
+        yield Text("  also over the typical step: {causes}", also)
     for use in step.roles:
         role, share, idle = model.ROLES[use.role], percent(use.busy_share), brief(use.idle_seconds)
         line = Text("  {role}: busy {share}, idle {seconds} s", role, share, idle)
@@ -141,6 +151,17 @@ def _path(timeline: model.RunTimeline) -> Iterator[str]:
     yield from (Detail("  at best, {name}: {why}", name, why) for name, why in reasons.items())
 
 
+def _trend(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield the change of the steps' seconds over the run, its parts, and the quantities that change with it."""
+    if timeline.trend is None:
+        return
+    yield from wrapped(tables.trend(timeline.trend))
+    if timeline.trend.parts:
+        parts = (Text("{what} {seconds:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts)
+        yield from wrapped(Text("of it: {parts}", joined(COMMA, parts)), "  ", "    ")
+    yield from wrapped(tables.drivers(timeline.trend), "  ", "    ")
+
+
 def _causes(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield the numbered causes with seconds lost, share of the run, steps concerned and advice."""
     if not timeline.causes:
@@ -157,6 +178,8 @@ def _causes(timeline: model.RunTimeline) -> Iterator[str]:
             percent(cause.share),
             where,
         )
+        if cause.saves_seconds is not None and brief(cause.saves_seconds) != brief(cause.seconds):
+            text = Text("{text}; a fix saves at most {seconds} s", text, brief(cause.saves_seconds))
         yield from wrapped(text, "  ", "     ")
         yield from wrapped(Text("try: {advice}", cause.advice), "     ", "     ")
 
