@@ -176,6 +176,7 @@ class _Join:
             partial=bool(self.lacking),
             expected=self.expected,
             pauses={process: covered(spans, start, end) for process, spans in pauses.items()},
+            stalls=self._stalls(),
         )
 
     def _forget(self, before: int) -> None:

@@ -135,6 +135,11 @@ def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
             kinds = kinds - {"work"} | {"serve"}
         roles = tuple(dict.fromkeys(role for role, kind in RECORDED if kind in kinds)) or ("other",)
         processes.append(Process(parts, roles, None, None))
+    if any(process.role == "reward" for process in processes):  # agent loops wait for these, and compute none
+        processes = [
+            replace(process, roles=tuple(role for role in process.roles if role != "reward" or process.role == role))
+            for process in processes
+        ]
     return _inherited(processes)
 
 

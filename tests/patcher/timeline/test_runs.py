@@ -147,6 +147,21 @@ def test_a_name_that_is_also_a_kind_makes_no_role(tmp_path: Path) -> None:
     assert process.head.kinds == {"phase", "work"}
 
 
+@pytest.mark.parametrize(("worker", "roles"), [(True, ("agent",)), (False, ("agent", "reward"))])
+def test_an_agent_loop_that_waits_for_reward_workers_is_none(
+    worker: bool, roles: tuple[str, ...], tmp_path: Path
+) -> None:
+    agent = Writer(tmp_path, pid=1, run="r", started_ms=1)
+    agent.add("trajectory", "", 1, 9)
+    agent.add("reward", "compute_score", 2, 8)
+    reward = Writer(tmp_path, pid=2, run="r", started_ms=1)
+    reward.add("reward" if worker else "sleep", "compute_score", 3, 7)
+    for writer in (agent, reward):
+        writer.close((20, 20_000))
+    ((_, processes),) = survey(tmp_path).runs
+    assert [process.roles for process in processes if process.head.pid == 1] == [roles]
+
+
 def test_what_the_rights_hide_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small(tmp_path / "node0")
     hidden = tmp_path / "node1" / files.FOLDER
