@@ -121,7 +121,7 @@ def test_a_role_is_busy_with_its_own_and_idles_for_what_is_on_the_path() -> None
     for process, start, end in ((FIRST, 15, 19), (SECOND, 15, 17), (FIRST, 8, 11)):
         made.add(process, "work", start, end)
     made.add(FIRST, "wait", 16, 16.5)
-    made.iterate(ENGINE, (9, 10.5, 1, 1), (10.51, 12, 1, 1), (14, 15, 1, 1), (19.5, 30, 1, 1))
+    made.iterate(ENGINE, (9.95, 10.05, 1, 1), (14, 14.1, 1, 1), (19.95, 20.05, 1, 1))
     made.add(REWARD, "reward", 12, 13)
     made.add(REWARD, "reward", 12.5, 14)
     path = [
@@ -136,7 +136,7 @@ def test_a_role_is_busy_with_its_own_and_idles_for_what_is_on_the_path() -> None
     assert found["trainer"] == (
         2, 3.25, 6.75, 0.325, [("engine", "decode", 4.0), ("driver", "x", 1.0), ("driver", "between", 1.0)]
     )  # fmt: skip
-    assert found["engine"][:4] == (2, 1.75, 8.25, 0.175)
+    assert found["engine"][:4] == (2, 0.1, 9.9, 0.01)
     assert found["reward"][:4] == (1, 2.0, 8.0, 0.2)
 
 
