@@ -9,11 +9,11 @@ from pathlib import Path
 
 from patcher.messages import Text
 from patcher.progress import Progress, ignore
-from patcher.timeline import causes, clocks, costs, recorded, runs, shares, stalls, trends
+from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, stalls, trends
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
-from patcher.timeline.model import Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
+from patcher.timeline.model import OVERLAP, Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
 from patcher.timeline.path import PathPiece, StepRecords, critical_path
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import Collector
@@ -65,6 +65,7 @@ class _Join:
     spent: list[causes.Spent] = field(default_factory=list)
     curve: list[tuple[float, int]] = field(default_factory=list)
     pieces: int = MOST_PIECES
+    overlapping: bool = False
     expected: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,6 +87,7 @@ class _Join:
         self.tolerance = 1_000 + max(errors, default=0)
         self.lanes = RunLanes(self.processes)
         self.collector = Collector(self.processes)
+        self.counterparts = missing.Counterparts()
         self.lacking = runs.missing_ranks(self.processes)
 
     def joined(self, folder: Path | None) -> RunTimeline:
@@ -157,11 +159,15 @@ class _Join:
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())
             if span.start < end and (span.end is None or span.end > start) and span.kind != "step"
         ]  # fmt: skip
+        pauses = defaultdict[int, list[KeptSpan]](list)
+        for span in spans:
+            if span.kind == "pause":
+                pauses[span.process].append(span)
         return StepRecords(
             start,
             end,
             self.driver or 0,
-            spans,
+            [span for span in spans if span.kind != "pause"],
             iterations={at: self.readers[at].iterations for at in self.roles.get("engine", ())},
             roles=[process.role for process in self.processes],
             replica_of=[process.replica for process in self.processes],
@@ -169,6 +175,7 @@ class _Join:
             trainers_known="trainer" in self.roles,
             partial=bool(self.lacking),
             expected=self.expected,
+            pauses={process: covered(spans, start, end) for process, spans in pauses.items()},
         )
 
     def _forget(self, before: int) -> None:
@@ -198,6 +205,8 @@ class _Join:
         ``number`` is that of the step, ``stale`` the mean age of its weights in steps, None if unknown.
         """
         path = critical_path(records)
+        self.counterparts.feed(records)
+        self.overlapping = self.overlapping or shares.side_by_side(records)
         us = records.end - records.start
         curve = shares.alive(records)
         tail = shares.tail(curve, path)
@@ -206,10 +215,11 @@ class _Join:
         sync = shares.sync_intervals(records)
         stopped = self._incomplete(records)
         sync_by_process = shares.sync_by_process(records)
+        of_run = [piece for piece in path if piece.kind != "pause"]
         amounts = shares.amounts(records)
         rewards_delay = shares.rewards_delay(records)
         replica, stalled = _last_replica(uneven), self._stalls()
-        spent = causes.spent(path, replica, sync_by_process, stopped, stalled, self._machine_stalls())
+        spent = causes.spent(of_run, replica, sync_by_process, stopped, stalled, self._machine_stalls())
         self.spent.append(replace(spent, amounts=amounts, rewards_delay=rewards_delay))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
@@ -223,6 +233,7 @@ class _Join:
                 shares.seconds(length(piece for piece in path if piece.kind == "poll")),
                 shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync, rewards_delay),
                 max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),
+                pause_seconds=shares.seconds(us - length(of_run)),
                 decode_steps=amounts.decode_steps, tokens=amounts.tokens,
             )
         )  # fmt: skip
@@ -263,9 +274,12 @@ class _Join:
         ]
         verdicts = causes.verdicts(self.spent, who)
         return tuple(
-            replace(step, **vars(verdict), critical_path=tuple(map(self._segment, path)))
+            replace(
+                step, **vars(verdict), critical_path=tuple(map(self._segment, path)),
+                what_if=tuple(bound for bound in step.what_if if bound.name != OVERLAP or not self.overlapping),
+            )
             for step, verdict, path in zip(self.steps, verdicts, self.paths, strict=True)
-        )
+        )  # fmt: skip
 
     # ------------------------------------------------------------ what is missing
 
@@ -285,18 +299,11 @@ class _Join:
 
     def _missing(self) -> Iterator[str]:
         """Yield texts on ranks and roles without a file, and on what is unknown for that reason."""
-        for size, lacking in self.lacking.items():
-            some = ", ".join(map(str, lacking[:8])) + (" …" if len(lacking) > 8 else "")
-            yield Text(
-                "of {size} trainer ranks {ranks} left no file: whether one of them was late is unknown", size, some
-            )
+        yield from missing.trainers(self.lacking)
         if self.driver is None:
             yield Text("no driver left a file: steps cannot be told apart")
-        elif any("call" in part.kinds for part in self.processes[self.driver].parts):
-            if "trainer" not in self.roles:
-                yield Text("no trainer left a file: what its calls waited for is unknown")
-            if "engine" not in self.roles:
-                yield Text("no engine left a file: what a request waited for is unknown")
+        elif self.steps:  # before the first one has ended, processes are still to come
+            yield from missing.roles(self.processes, self.counterparts)
         for step in self.steps[-1:]:
             for text in step.missing:
                 yield Text("step {step}: {text}; their last second is lost if a process was killed", step.step, text)
@@ -324,6 +331,10 @@ class _Join:
                 who = label(process.role, process.replica, process.rank)
                 who = Text("{process} (pid {pid})", who, process.head.pid)
                 yield Text("{label} lacks {lost:,} records: dropped, or in a file that was replaced", who, lost)
+        unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
+        if unbounded:
+            some = ", ".join(unbounded[:8]) + (" …" if len(unbounded) > 8 else "")
+            yield Text("the clock of {hosts} is its wall clock: its error has no bound", some)
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:
@@ -333,9 +344,14 @@ class _Join:
                     hosts,
                     wrong,
                 )
-            elif clock.error_seconds is None:
-                yield Text("the clock of {hosts} is its wall clock: its error has no bound", hosts)
-        if self.driver is not None and not self.marked:
+        if paused := [step for step in self.steps if step.pause_seconds]:
+            total = sum(step.pause_seconds for step in paused)
+            yield Text(
+                "rlpatch opened and saved windows for {total:,.2f} s of {count} steps: no verdict counts that",
+                total,
+                len(paused),
+            )
+        if self.steps and not self.marked:
             yield Text("the driver marks no steps: they are counted by its phase `step`")
 
 

@@ -29,8 +29,9 @@ ROLES = {
     "reward": Text("reward"),
     "other": Text("other"),
     "unrecorded": Text("not recorded"),
+    "rlpatch": Text("rlpatch itself"),
 }
-"""Name of a process's role as people read it, in the order of the lanes; ``unrecorded`` has no lane."""
+"""Name of a process's role as people read it, in the order of the lanes; the last two have no lane."""
 
 
 class LaneSpan(NamedTuple):
@@ -236,7 +237,8 @@ class TrainingStep:
     first step of the run. ``poll_seconds`` is the driver's waiting after the last trajectory had ended.
     ``stale_versions`` is the mean age, in steps, of the weights with which trajectories began; None if the trainer does
     not log it. ``decode_steps`` are those of the replica with most of them, ``tokens`` those that all replicas
-    generated.
+    generated. ``pause_seconds`` is the part of the critical path in which rlpatch's own recorders opened or saved a
+    window; no verdict counts it.
     """
 
     step: int
@@ -265,6 +267,7 @@ class TrainingStep:
     beside: tuple[Part, ...] = ()
     decode_steps: int = 0
     tokens: int = 0
+    pause_seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

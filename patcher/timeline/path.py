@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.intervals import ENDLESS, Timed, by_start, end_of
+from patcher.timeline.intervals import ENDLESS, Timed, TimeRange, by_start, covered, end_of, overlaps, uncovered
 
 DEEPEST = 64
 """Spans within each other; what is deeper belongs to the outer ones."""
@@ -33,6 +33,9 @@ GENERATING = (
     "gen", "generate", "generate_sequences", "generate_samples", "rollout", "generation", "wait_prev_gen", "gen_seq",
 )  # fmt: skip
 """Names in frameworks of the phase in which the driver waits for trajectories, even if these began before it."""
+
+PAUSE = Text("a window opened or saved")
+"""What rlpatch's own recorders do while they hold a process back."""
 
 LONGEST = 1 << 16
 """Points in the course of a rank that are compared with those of others."""
@@ -115,7 +118,7 @@ class StepRecords:
     ``driver`` is the index of the process whose marks end the steps, ``replica_of`` has the replica of each process.
     ``tolerance`` is the possible error of the clocks. ``trainers_known`` tells whether trainers have files at all,
     ``partial`` that some ranks have none. ``expected`` is the number of works that each call of the driver had in other
-    steps.
+    steps. ``pauses`` are the times in which rlpatch's own recorders held a process back, in order, by its index.
     """
 
     start: int
@@ -129,6 +132,19 @@ class StepRecords:
     trainers_known: bool = True
     partial: bool = False
     expected: Mapping[str, int] = field(default_factory=dict)
+    pauses: Mapping[int, Sequence[TimeRange]] = field(default_factory=dict)
+
+    def paused(self, process: int, start: int, end: int) -> int:
+        """Return for how many microseconds of ``start`` to ``end`` rlpatch held a process back."""
+        return sum(us for _, us in overlaps([TimeRange(start, end)], self.pauses.get(process, ())))
+
+    @cached_property
+    def trainers_paused(self) -> Sequence[TimeRange]:
+        """Return the times in which rlpatch held all trainers back, in order."""
+        trainers = [process for process, role in enumerate(self.roles) if role == "trainer"]
+        running = [uncovered(self.pauses.get(process, ()), self.start, self.end) for process in trainers]
+        together = covered(part for parts in running for part in parts)
+        return uncovered(together, self.start, self.end) if trainers else []
 
     @cached_property
     def nested(self) -> Mapping[tuple[int, int] | None, Sequence[KeptSpan]]:
@@ -160,6 +176,14 @@ class StepRecords:
         caused = {(work.process, work.id) for group in self.groups.values() for work in group.works}
         roots = (root for root in self.nested[None] if root.process != self.driver)
         return [root for root in roots if (root.process, root.id) not in caused]
+
+    @cached_property
+    def engine_syncs(self) -> Sequence[KeptSpan]:
+        """Return the syncs and sleeps of engines without another one within: the work of an engine on new weights."""
+        spans = (*self.by_kind["sync"], *self.by_kind["sleep"])
+        around = {(span.process, span.parent) for span in spans}
+        engines = (span for span in spans if self.roles[span.process] == "engine")
+        return [span for span in engines if (span.process, span.id) not in around]
 
     @cached_property
     def calls(self) -> Sequence[KeptSpan]:
@@ -217,16 +241,20 @@ class StepRecords:
         candidates = around or before
         return candidates[-1] if candidates else None
 
-    def served_by(self, replica: int | None) -> list[KeptSpan]:
-        """Return the serve spans of a replica."""
-        return [serve for serve in self.by_kind["serve"] if self.replica_of[serve.process] == replica]
+    @cached_property
+    def served(self) -> Mapping[int | None, Sequence[KeptSpan]]:
+        """Return the serve spans of each replica; an unknown replica has none."""
+        served = defaultdict[int | None, list[KeptSpan]](list)
+        for serve in self.by_kind["serve"]:
+            served[self.replica_of[serve.process]].append(serve)
+        return served
 
     def alone(self, serve: KeptSpan, low: int, high: int) -> bool:
         """Tell whether no other request is alive at the same replica all the time from ``low`` to ``high``.
 
         If so, only this request can be what is held back.
         """
-        served = self.served_by(self.replica_of[serve.process])
+        served = self.served[self.replica_of[serve.process]]
         return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
 
     def count_works(self, call: KeptSpan) -> int:
@@ -265,7 +293,10 @@ class StepRecords:
         trajectory runs across its edges.
         """
         low, high = node.start - self.tolerance, end_of(node) + self.tolerance
+        waiting = {(span.process, span.id) for span in self.by_kind["sync"] if self.roles[span.process] == "engine"}
+        waiting -= {(span.process, span.id) for span in self.engine_syncs}  # for the weights that the trainer sends
         remote = self.within(node, (root for root in self.roots if root.kind in ("work", "sync", "sleep")))
+        remote = [root for root in remote if (root.process, root.id) not in waiting]
         leading = self._leading
         waits = node.kind == "poll" or node.name in GENERATING
         if waits or not any(root.start < edge < end_of(root) for root in leading for edge in (low, high)):
@@ -286,7 +317,28 @@ def critical_path(records: StepRecords) -> list[PathPiece]:
     walk = _Walk(records)
     roots = [root for root in records.nested[None] if root.process == records.driver]
     walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
-    return merged(reversed(walk.pieces))
+    return merged(part for piece in reversed(walk.pieces) for part in _without_pauses(records, piece))
+
+
+def _without_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPiece]:
+    """Yield a piece in parts: those in which rlpatch held back who was waited for are rlpatch's own."""
+    if piece.process is None:
+        pauses = records.trainers_paused if piece.role == "trainer" else ()
+    else:
+        processes = [piece.process]
+        if piece.role == "server":  # it waits for its engine
+            replica = records.replica_of[piece.process]
+            processes += [at for at in records.iterations if records.replica_of[at] == replica]
+        pauses = covered(pause for process in processes for pause in records.pauses.get(process, ()))
+    at, late = piece.start, piece.late
+    late = max(late - sum(us for _, us in overlaps([TimeRange(piece.start, piece.end)], pauses)), 0)
+    for start, end in pauses:
+        if start < piece.end and end > piece.start:
+            start, end = max(start, piece.start), min(end, piece.end)
+            yield piece._replace(start=at, end=start, late=late)
+            yield PathPiece(start, end, "rlpatch", "pause", PAUSE, piece.phase, piece.process)
+            at, late = end, 0
+    yield piece._replace(start=at, late=late)
 
 
 def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
@@ -343,6 +395,8 @@ class _Walk:
             self.explain_parts(_with_groups(records, inner), low, high, node, phase, depth)
         elif node.kind == "serve":
             self.explain_serve(node, low, high, phase)
+        elif node.kind in ("sync", "sleep") and not inner:
+            self.explain_sync(node, low, high, phase)
         else:
             if node.kind == "request":
                 inner = [*inner, *self._serve_of(node)]
@@ -380,12 +434,11 @@ class _Walk:
 
         With ``all_ranks``, or if ranks are missing, no process is named.
         """
-        role = {
-            "work": "trainer", "unit": "trainer", "wait": "trainer", "reward": "reward", "serve": "server",
-            "trajectory": "agent", "request": "agent",
-        }.get(node.kind, self.records.roles[node.process])  # fmt: skip
-        if node.kind == "phase" and role == "engine":  # it runs in the process of a trainer
+        role = self.records.roles[node.process]
+        of_trainer = {"driver": ("work", "unit", "wait"), "engine": ("work", "unit", "wait", "phase")}
+        if node.kind in of_trainer.get(role, ()):  # driver or engine run in a trainer's process
             role = "trainer"
+        role = {"reward": "reward", "serve": "server", "trajectory": "agent", "request": "agent"}.get(node.kind, role)
         what = Text("call {name}", node.name) if node.kind == "call" else node.name or node.kind
         what = node.kind if node.kind in ("trajectory", "request") else what
         process = None if all_ranks or (role == "trainer" and self.records.partial) else node.process
@@ -436,6 +489,30 @@ class _Walk:
             else:
                 process = engines[0] if len(engines) == 1 else None
                 self.pieces.append(PathPiece(begin, end, "engine", "gap", Text("no iteration"), phase, process))
+
+    # ------------------------------------------------------------ weight sync
+
+    def explain_sync(self, node: KeptSpan, low: int, high: int, phase: str) -> None:
+        """Append pieces for what engines did for a sync of another process, or before it: a server waits for both.
+
+        Of an engine's own sync, only what nothing within it covers: in the remainder it waits for weights.
+        """
+        records, role = self.records, self.records.roles[node.process]
+        parts = list[KeptSpan | PathPiece]()
+        if role != "engine":
+            parts += records.within(node, records.engine_syncs)
+        if role == "server":
+            replica = records.replica_of[node.process]
+            for at, columns in records.iterations.items():
+                if records.replica_of[at] == replica:
+                    parts += iteration_pieces(columns, low, high, phase, at)
+        for part, begin, end in walk_back(parts, low, high):
+            if part is None:
+                self.add(node, begin, end, phase)
+            elif isinstance(part, PathPiece):
+                self.pieces.append(part._replace(start=begin, end=end))
+            else:
+                self.add(part, begin, end, phase)
 
     # ------------------------------------------------------------ training
 

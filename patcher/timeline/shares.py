@@ -37,6 +37,9 @@ ROLLOUT = ("engine", "server", "agent", "reward")
 SYNC = ("update_weights", "sync_rollout_weights", "weight_sync", "sync_weights")
 """Names in frameworks of the phase in which weights go from the trainer to the engines."""
 
+BESIDE = 0.02
+"""Share of the time of trainers' units in which engines iterate: less may be an error of the clocks."""
+
 VALIDATING = ("testing", "validate", "validation", "evaluate", "eval", "prediction_step")
 """Names in frameworks of the phase that validates: it takes time in some steps, and is no fault of a step."""
 
@@ -261,6 +264,18 @@ def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
     """Return the parts of the weight sync, the longest first; each as long as in its slowest process."""
     parts = [Part(name, seconds(max(lengths.values()))) for name, lengths in by_process.items()]
     return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))
+
+
+def side_by_side(records: StepRecords) -> bool:
+    """Tell whether engines iterate while trainers run units: only in asynchronous training they do."""
+    units = (span for span in records.by_kind["unit"] if records.start <= span.start and end_of(span) <= records.end)
+    union = covered(units)
+    overlapping = sum(
+        us
+        for columns in records.iterations.values()
+        for _, us in overlaps(map(TimeRange, columns.start, columns.end), union)
+    )
+    return overlapping > BESIDE * length(union)
 
 
 def rewards_delay(records: StepRecords) -> int:

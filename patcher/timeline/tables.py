@@ -45,6 +45,12 @@ def verdict(step: TrainingStep) -> str:
     return Text("{limit}, with the warm-up", limit) if step.warm_up else limit
 
 
+def staleness(run: RunTimeline) -> float | None:
+    """Return the mean age in steps of the weights with which trajectories began; None if the trainer logs none."""
+    ages = [step.stale_versions for step in run.steps if step.stale_versions is not None]
+    return statistics.mean(ages) if ages else None
+
+
 def trend(change: Trend) -> Text:
     """Return a text on how long the first and the last third of the steps are."""
     return Text(
@@ -88,10 +94,10 @@ def steps(run: RunTimeline) -> Table:
             Column(f"{role}_busy_share", ROLES[role], SHARE, TERMINAL if role in SHARED else Shown.PAGE)
             for role in present
         ),
-        *(
-            Column(key, shown=CSV)
-            for key in ("start", "warm_up", "requests", "stale_versions", "decode_steps", "tokens")
-        ),
+        *(Column(key, shown=CSV) for key in ("start", "warm_up", "requests")),
+        Column("stale_versions", Text("stale"), Unit("{:.1f}".format, missing="?"), TERMINAL, optional=True),
+        *(Column(key, shown=CSV) for key in ("decode_steps", "tokens")),
+        Column("pause_seconds", Text("rlpatch"), SECONDS, TERMINAL, optional=True),
     )
 
     def row(step: TrainingStep) -> tuple[object, ...]:
@@ -100,15 +106,17 @@ def steps(run: RunTimeline) -> Table:
         return (
             step.step, step.seconds, verdict(step), step.tail_seconds, step.sync_seconds, step.poll_seconds,
             *map(busy.get, present), step.start, step.warm_up, step.requests, step.stale_versions,
-            step.decode_steps, step.tokens,
+            step.decode_steps, step.tokens, step.pause_seconds,
         )  # fmt: skip
 
-    stale = [step.stale_versions for step in run.steps if step.stale_versions is not None]
-    about = Text("Below a role is the share of the step in which its processes were busy, on average.")
-    if stale:
+    about = Text(
+        "Below a role is the share of the step in which its processes were busy, on average; for engines, with gaps"
+        " between iterations of up to 20 ms, or three times their usual length."
+    )
+    if stale := staleness(run):
         older = Text(
             "Trajectories began with weights that were {versions} steps older than those trained on them, on average.",
-            f"{statistics.mean(stale):.1f}",
+            f"{stale:.1f}",
         )
         about = sentences(about, older)
     hues = [f"v-{step.verdict.replace(' ', '-')}" for step in run.steps]

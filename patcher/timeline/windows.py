@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import statistics
 from array import array
@@ -37,6 +38,9 @@ TAIL_SHARE = 0.05
 
 MOST_LENGTHS = 1_000_000
 """Micro-batches of a method whose lengths make its median."""
+
+VERSIONED = "update_weights"
+"""Name of the work that tells a trainer of verl the version of its parameters, which is the step that ends."""
 
 ENGINES = ("vllm-ascend", "vllm", "sglang")
 
@@ -84,8 +88,9 @@ class Rollout(NamedTuple):
 class MicroBatch(NamedTuple):
     """The slowest micro-batch of a method in a step.
 
-    ``number`` is its index in the call from 0, ``call`` the number of the call from 1; times are in microseconds.
-    ``rank`` is that of the process, ``lead_us`` by how much it took longer than the same one on the next rank.
+    ``call`` is the training step from 1 as the probe counts it, ``number`` the micro-batch's index in it from 0; times
+    are in microseconds. ``rank`` is that of the process, ``lead_us`` by how much it took longer than the same one on
+    the next rank.
     """
 
     step: int
@@ -122,12 +127,16 @@ class _Engine:
 class Collector:
     """Collector of candidates for windows, fed with one step after the other.
 
-    ``calls`` is the number of calls of a method in a process so far, as the probes count.
+    ``calls`` is the number of calls of a method in a process so far, as the probes count. ``versions`` is the driver's
+    step in which a process last got a parameter version (verl 0.8.0 and later: its probe counts training steps by it),
+    ``units`` the last training step of a method in a process with its number of micro-batches so far.
     """
 
     processes: Sequence[Process]
     engines: dict[int, _Engine] = field(default_factory=lambda: defaultdict(_Engine))
     calls: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
+    versions: dict[int, int] = field(default_factory=dict)
+    units: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
     rollouts: list[Rollout] = field(default_factory=list)
     slow: dict[tuple[int, str], MicroBatch] = field(default_factory=dict)
     lengths: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
@@ -147,7 +156,7 @@ class Collector:
         Decode steps that began before ``since`` (microseconds) only count.
         """
         replica, engine = records.replica_of[process], self.engines[process]
-        busy = deque(covered(records.served_by(replica)))
+        busy = deque(covered(records.served[replica]))
         single, most = bool(busy), 0
         decodes = defaultdict[int, list[Decodes]](list)
         for start, end, requests, tokens in records.iterations[process]:
@@ -162,7 +171,9 @@ class Collector:
                 continue
             engine.decoded += 1
             if start >= since:
-                decodes[max(engine.rollout, 0)].append(Decodes(engine.decoded, engine.decoded + 1, start, end))
+                decodes[max(engine.rollout, 0)].append(
+                    Decodes(engine.decoded, engine.decoded + 1, start, end - records.paused(process, start, end))
+                )
                 most = max(most, requests)
         single = single and len(decodes) == 1
         self.rollouts += [_rollout(step, replica, rollout, single, steps, most) for rollout, steps in decodes.items()]
@@ -172,22 +183,47 @@ class Collector:
 
         Calls that began before ``since`` (microseconds) only count.
         """
-        by_call = defaultdict[tuple[str, int], list[tuple[int, Sequence[KeptSpan]]]](list)
+        by_call = defaultdict[tuple[str, int, int], list[tuple[int, Sequence[KeptSpan]]]](list)
         for work in sorted(records.by_kind["work"], key=by_start):
             if records.start <= work.start < records.end:
                 self.calls[work.process, work.name] += 1
+                if work.name == VERSIONED and self._by_version(work.process):
+                    self.versions[work.process] = step if work.start >= since else step - 1
                 units = sorted(_units(records, work, 0), key=by_start) if work.name in STAGES else []
                 ended = all(unit.end is not None for unit in units)
+                call, first = self._counted(work, len(units))
                 if len(units) > 1 and ended and work.start >= since:
-                    call = work.amount or self.calls[work.process, work.name]
-                    by_call[work.name, call].append((work.process, units))
-        for (method, call), of_ranks in by_call.items():
-            self._slowest(step, method, call, of_ranks)
+                    units = [unit._replace(end=end_of(unit) - _paused(records, unit)) for unit in units]
+                    by_call[work.name, call, first].append((work.process, units))
+        for (method, call, first), of_ranks in by_call.items():
+            self._slowest(step, method, call, first, of_ranks)
 
-    def _slowest(self, step: int, method: str, call: int, of_ranks: Sequence[tuple[int, Sequence[KeptSpan]]]) -> None:
+    def _by_version(self, process: int) -> bool:
+        """Tell whether the probe of a process counts training steps by the version of its parameters."""
+        package, _, release = self.processes[process].head.package.partition(" ")
+        numbers = tuple(int(number) for number in re.findall(r"\d+", release)[:2])
+        return package == "verl" and numbers >= (0, 8)
+
+    def _counted(self, work: KeptSpan, count: int) -> tuple[int, int]:
+        """Return the training step of a call and the index of its first micro-batch; ``count`` is how many it has.
+
+        An asynchronous trainer calls a stage several times between two versions, which are then one training step.
+        """
+        place = work.process, work.name
+        version = self.versions.get(work.process)
+        step = work.amount or (self.calls[place] if version is None else version + 1)
+        before, first = self.units.get(place, (step, 0))
+        first = first if before == step else 0
+        self.units[place] = step, first + count
+        return step, first
+
+    def _slowest(
+        self, step: int, method: str, call: int, first: int, of_ranks: Sequence[tuple[int, Sequence[KeptSpan]]]
+    ) -> None:
         """Keep the slowest micro-batch of a call, and the durations of all for the median.
 
-        ``of_ranks`` has the micro-batches of each process.
+        ``call`` is the training step as the probe counts it. ``of_ranks`` has the micro-batches of each process,
+        ``first`` is the index in the training step of the first of them.
         """
         lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:
@@ -202,7 +238,9 @@ class Collector:
         before = self.slow.get((step, method))
         if before is None or us > before.end - before.start:
             rank, lead = self.processes[process].rank, us - max(peers, default=0)
-            self.slow[step, method] = MicroBatch(step, method, call, number, unit.start, end_of(unit), rank, lead)
+            self.slow[step, method] = MicroBatch(
+                step, method, call, first + number, unit.start, end_of(unit), rank, lead
+            )
 
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
         """Return the proposed windows: of decode steps, of the tail, of a slow micro-batch; warm-up excluded."""
@@ -326,6 +364,10 @@ class Collector:
     def _trainer(self) -> str:
         packages = sorted(self._packages - {*ENGINES, ""})
         return shlex.quote(packages[0]) if packages else "verl"
+
+
+def _paused(records: StepRecords, unit: KeptSpan) -> int:
+    return records.paused(unit.process, unit.start, end_of(unit))
 
 
 def _rollout(

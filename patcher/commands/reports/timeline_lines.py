@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from statistics import mean, median
+from statistics import median
 
 from patcher.messages import COMMA, Detail, Text, joined
 from patcher.messages import tables as drawn
@@ -22,11 +22,11 @@ PATH = 6
 """Rows of the run's critical path that the terminal shows."""
 
 
-def report(timeline: model.RunTimeline, width: int | None) -> list[str]:
-    """Return the lines on a run; `width` is the terminal's, None if stdout is no terminal."""
+def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -> list[str]:
+    """Return the lines on a run with the newest `shown` steps; `width` is the terminal's, None without one."""
     sections = (
         _head(timeline),
-        _steps(timeline, width),
+        _steps(timeline, width, shown),
         _path(timeline),
         _trend(timeline),
         _causes(timeline),
@@ -77,11 +77,11 @@ def _steps_of(timeline: model.RunTimeline) -> str:
     return Text("steps {first} to {last}, median {median} s", steps[0].step, steps[-1].step, brief(median(counted)))
 
 
-def _steps(timeline: model.RunTimeline, width: int | None) -> Iterator[str]:
+def _steps(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterator[str]:
     """Yield the table of the newest steps, a legend, the staleness of trajectories, and details with -v."""
     if not timeline.steps:
         return
-    newest = timeline.steps[-SHOWN:]
+    newest = timeline.steps[-shown:]
     columns = [*tables.steps(replace(timeline, steps=newest)).columns_in(Shown.TERMINAL)]
     cells = [
         [column.unit.missing if value is None else column.unit.text(value) for value in values]
@@ -91,10 +91,10 @@ def _steps(timeline: model.RunTimeline, width: int | None) -> Iterator[str]:
     if len(newest) < len(timeline.steps):
         yield Text("  … {count:,} earlier steps: --steps A:B and --json have them", len(timeline.steps) - len(newest))
     yield Text("  busy shares are of the mean process of a role; tail and sync in seconds")
-    if stale := [step.stale_versions for step in timeline.steps if step.stale_versions]:
-        yield Text(
-            "  trajectories began with weights {count:.1f} steps older than those trained, on average", mean(stale)
-        )
+    if any(use.role == "engine" for step in newest for use in step.roles):
+        yield Text("  engine: gaps of up to 20 ms between iterations count as busy")
+    if stale := tables.staleness(timeline):
+        yield Text("  trajectories began with weights {count:.1f} steps older than those trained, on average", stale)
     for step in newest:
         yield from map(Detail, _detail(step))
 

@@ -65,6 +65,18 @@ def test_a_file_that_was_cut_anywhere_has_the_steps_before(tmp_path: Path) -> No
     assert 0 < counts[2] < counts[4] < 40
 
 
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.9])
+def test_a_damaged_file_is_read_up_to_the_damage(part: float, tmp_path: Path) -> None:
+    small(tmp_path, steps=40)
+    (driver,) = (tmp_path / "timeline").glob("node0_10_*")
+    whole = driver.read_bytes()
+    at = round(len(whole) * part)
+    driver.write_bytes(whole[:at] + b"\xff" * 64 + whole[at + 64 :])
+    found = only(tmp_path)
+    assert abs(len(found.steps) - 40 * part) < 4
+    assert f"{driver.name} is damaged: the rest of it is left out" in found.notes
+
+
 def test_an_older_part_of_a_file_comes_before_the_newer_one(tmp_path: Path) -> None:
     writer = Writer(tmp_path, started_ms=1, pid=1)
     writer.add("work", "first", 10, 20)
@@ -201,7 +213,7 @@ def test_a_file_that_unpacks_to_too_much_is_read_in_part_and_named(name: str, tm
     assert unpacked <= MB + 50 * path.stat().st_size
     assert len(joined.steps) == 5
     named = f"{path.name} unpacks to more than rlpatch packs: the rest of it is left out" in joined.notes
-    assert named != (surveyed.unread == (path,))
+    assert named != (surveyed.unread == (runs.Unread(path),))
 
 
 @pytest.mark.crash

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.path import PathPiece, StepRecords, critical_path, walk_back
+from patcher.timeline.intervals import TimeRange
+from patcher.timeline.path import PAUSE, PathPiece, StepRecords, critical_path, walk_back
 
 MS = 1_000
 DRIVER, FIRST, SECOND, SERVER, ENGINE, AGENT, REWARD = range(7)
@@ -243,6 +244,29 @@ def test_a_rollout_goes_to_its_last_trajectory_its_request_and_the_iterations() 
     ]  # fmt: skip
 
 
+def test_a_server_that_stops_its_requests_waits_for_the_iteration_that_goes_on() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "phase", "update_weights", 0, 400)
+    rows.add(SERVER, "sync", "abort_all_requests", 10, 310)
+    rows.iterate(5, 305, 1)
+    assert short(rows.path(400))[1:3] == [
+        (10, 305, "engine", "decode", ENGINE), (305, 310, "server", "abort_all_requests", SERVER)
+    ]  # fmt: skip
+
+
+def test_of_a_weight_sync_the_engine_has_what_it_does_with_the_weights_and_the_trainer_the_remainder() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "call", "update_weights", 0, 100)
+    work = rows.add(FIRST, "work", "update_weights", 2, 98)
+    rows.add(FIRST, "sync", "update_weights", 3, 97, work)
+    receives = rows.add(ENGINE, "sync", "update_weights_from_ipc", 5, 96)
+    rows.add(ENGINE, "sync", "_update_weights", 30, 90, receives)
+    assert short(rows.path(100))[2:5] == [
+        (3, 30, "trainer", "update_weights", FIRST), (30, 90, "engine", "_update_weights", ENGINE),
+        (90, 97, "trainer", "update_weights", FIRST),
+    ]  # fmt: skip
+
+
 def test_an_engine_that_does_nothing_for_its_requests_is_what_was_waited_for() -> None:
     assert (60, 360, "engine", "no iteration", ENGINE) in short(rollout(frozen=300).path(400))
 
@@ -314,3 +338,31 @@ def test_spans_that_are_their_own_parents_end() -> None:
     rows.add(DRIVER, "phase", "b", 10, 40, 3)
     rows.add(DRIVER, "phase", "c", 12, 38, 2)
     assert rows.path(60)
+
+
+def paused(rows: Rows, end: float, *pauses: tuple[int, float, float]) -> list[tuple[object, ...]]:
+    ranges: dict[int, list[TimeRange]] = {}
+    for process, begin, stop in pauses:
+        ranges.setdefault(process, []).append(TimeRange(round(begin * MS), round(stop * MS)))
+    return [
+        (start, stop, role, what, at)
+        for start, stop, role, what, at in short(rows.path(end, pauses=ranges))
+        if role != "driver"
+    ]
+
+
+def test_what_rlpatch_holds_back_is_its_own() -> None:
+    """Rank 1 saves a window for 140 ms, and rank 0 waits for it in a collective."""
+    rows = ranks(
+        [unit(0, 50), gather(50, 200), unit(200, 300)], [unit(0, 200), gather(200, 200.5), unit(200.5, 300)], 300
+    )
+    found = rows.path(300, pauses={SECOND: [TimeRange(40 * MS, 180 * MS)]})
+    assert (40, 180, "rlpatch", PAUSE, SECOND) in short(found)
+    assert sum(one.late for one in found) == pytest.approx(10 * MS, abs=2 * MS)
+    all_ranks = ranks([unit(0, 200)], [unit(0, 200)], 200)
+    assert paused(all_ranks, 200, (FIRST, 40, 180), (SECOND, 50, 190))[1] == (50, 180, "rlpatch", PAUSE, None)
+
+
+def test_a_server_waits_for_an_engine_that_rlpatch_holds_back() -> None:
+    assert (60, 350, "rlpatch", PAUSE, ENGINE) in paused(rollout(frozen=300), 400, (ENGINE, 60, 350))
+    assert (10, 300, "rlpatch", PAUSE, SERVER) in paused(rollout(kept=300, others=False), 400, (ENGINE, 10, 300))

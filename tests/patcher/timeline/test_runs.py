@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,3 +109,56 @@ def test_folders_of_several_machines_are_found(tmp_path: Path) -> None:
     small(tmp_path / "node0")
     small(tmp_path / "node1")
     assert len(files.paths(tmp_path)) == 12
+
+
+def block(folder: Path, pid: int, started_s: int, *, kind: str = "work", host: str = "a", parent: int = 7) -> None:
+    """A process of the run `r` that has written once, an open span, and goes on."""
+    writer = Writer(folder, host, boot=f"boot {host}", pid=pid, parent=parent, run="r", started_ms=started_s * 1000)
+    writer.add(kind, "init_model", started_s * 1_000_000 - 1, None)
+    writer.flush((started_s * 1_000_000, started_s * 1_000_000))
+
+
+STARTING: dict[str, tuple[tuple[dict[str, Any], ...], int]] = {
+    "below one raylet": (({"kind": "call"}, {}), 1),
+    "below raylets of two clusters": (({"kind": "call"}, {"parent": 8}), 2),
+    "adopted orphans": (({"kind": "call", "parent": 1}, {"parent": 1}), 2),
+    "a pid that was given anew": (({"kind": "call", "pid": 3}, {"pid": 3}), 2),
+    "the first worker on another machine": (({"kind": "call"}, {"host": "b"}), 1),
+    "two drivers on two machines": (({"kind": "call"}, {"kind": "call", "host": "b"}), 2),
+}
+
+
+@pytest.mark.parametrize("name", STARTING)
+def test_processes_of_a_run_that_starts_are_silent_for_minutes(name: str, tmp_path: Path) -> None:
+    groups, count = STARTING[name]
+    for at, words in enumerate(groups):
+        block(tmp_path, **{"pid": 20 + at, "started_s": 1_000 + 100 * at, **words})
+    assert len(survey(tmp_path).runs) == count
+
+
+def test_a_name_that_is_also_a_kind_makes_no_role(tmp_path: Path) -> None:
+    """verl's driver has phases that are called `reward` and `step`."""
+    writer = Writer(tmp_path, pid=1)
+    for at, name in enumerate(("reward", "step", 'a "work"', "\u00e9")):
+        writer.add("phase", name, at, at + 1)
+    writer.add("work", "\u00e9", 9, 10)
+    writer.close((20, 20))
+    ((_, (process,)),) = survey(tmp_path).runs
+    assert process.head.kinds == {"phase", "work"}
+
+
+def test_what_the_rights_hide_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(tmp_path / "node0")
+    hidden = tmp_path / "node1" / files.FOLDER
+    hidden.mkdir(parents=True)
+    listed = Path.iterdir
+
+    def iterdir(path: Path) -> object:
+        if path == hidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    found = survey(tmp_path)
+    assert found.unread == (runs.Unread(hidden, "Permission denied"),)
+    assert len(found.runs) == 1
