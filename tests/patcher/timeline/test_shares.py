@@ -273,3 +273,33 @@ def test_rewards_save_at_most_what_is_on_the_path_and_a_thousandth_is_left_out()
         assert bounds.get("free rewards") == saves
     tail_of = Tail(5, 9, 4, 20, 3.0)
     assert {bound.name: bound.seconds for bound in what_if(10 * S, path, tail_of, (), ())}["no tail"] == 7.0
+
+
+def test_what_ends_while_the_driver_validates_is_no_training() -> None:
+    for end, counted in (
+        (10, False),
+        (10.1, True),
+        (15, True),
+        (15.1, False),
+        (17, False),
+        (17.1, True),
+        (20, True),
+        (20.1, False),
+    ):
+        made = Made()
+        made.add(DRIVER, "phase", 15, 17, "testing")
+        made.add(SERVER, "serve", 9, 14)
+        made.add(OTHER_SERVER, "serve", 9, end)
+        assert (len(dict(uneven(made))) == 1) == counted, end
+
+
+def test_ranks_of_unequal_works_are_uneven_by_their_delays() -> None:
+    made = Made()
+    made.add(FIRST, "work", 10, 12)
+    made.add(SECOND, "work", 10, 15)
+    assert uneven(made, [of(SECOND, "trainer", 10, 15, late=3)]) == {"ranks": (((0, 2.0), (1, 5.0)), 1.5)}
+
+
+def test_a_role_without_a_second_of_a_step_has_no_share() -> None:
+    records = StepRecords(10 * S, 10 * S, DRIVER, [], {}, ROLES, REPLICAS)
+    assert [(use.busy_share, use.idle_for) for use in role_uses(records, [], BY_ROLE)] == [(0.0, ())]
