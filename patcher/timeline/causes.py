@@ -238,13 +238,13 @@ class _Comparison:
         us = self.step.us
         verdict, why, limits = self._judge(regular)
         mostly = max(us, key=us.__getitem__) if us else None
-        limited_by, *also = [*map(self._cause, limits)] or [None]
+        causes = [*map(self._cause, limits)]
         return StepVerdict(
             verdict,
             why,
-            limited_by,
+            causes[0] if causes else None,
             self._cause(mostly) if mostly else None,
-            tuple(cause for cause in also if cause),
+            tuple(causes[1:]),
             tuple(self._beside()),
         )
 

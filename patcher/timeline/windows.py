@@ -330,8 +330,8 @@ class Collector:
             (micro_batch.end - micro_batch.start) / 1e6,
             times,
         )
-        steps = ("--training-steps", str(micro_batch.call))
-        command = CommandLine("apply", self._trainer, *stage_words, *role_words, *window, *ranks, *steps)
+        call = ("--training-steps", str(micro_batch.call))
+        command = CommandLine("apply", self._trainer, *stage_words, *role_words, *window, *ranks, *call)
         trigger = CommandLine("trigger", *stage_words, *window, *ranks)
         yield ProposedWindow(
             Text("slow micro-batch"), str(command), str(trigger), why, micro_batch.step, None, rank,

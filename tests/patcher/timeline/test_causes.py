@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from patcher.timeline.causes import Spent, What, Who, verdicts
+from patcher.timeline import causes
+from patcher.timeline.causes import Spent, What, Who, spent, verdicts
+from patcher.timeline.intervals import TimeRange
 from patcher.timeline.model import TYPICAL
+from patcher.timeline.path import PathPiece
 from patcher.timeline.shares import Amounts
 
 S = 1_000_000
@@ -224,3 +227,104 @@ def test_what_a_fix_saves_is_what_is_not_hidden() -> None:
         found = verdicts([*usual, odd], WHO)[-1].limited_by
         assert found is not None
         assert found.saves_seconds == saves
+
+
+def test_a_path_is_summed_by_activity_and_process_with_the_stalls_during_it() -> None:
+    def piece(start: float, end: float, what: str, process: int | None, late: float = 0) -> PathPiece:
+        times = (round(start * S), round(end * S))
+        return PathPiece(*times, "trainer", "unit", what, "update", process, round(late * S))
+
+    path = [piece(0, 2, "a", 1, 0.5), piece(2, 3, "b", None, 9), piece(3, 7, "a", 2, 1), piece(7, 8, "a", 1, 0.25)]
+    stalls = {1: [TimeRange(S, 4 * S)], 2: [TimeRange(20 * S, 30 * S)]}
+    found = spent(path, (1, 7), {"send": {0: 3}}, "why", stalls, [TimeRange(6 * S, 9 * S)])
+    first, second = (What("trainer", "unit", what, "update") for what in "ab")
+    assert (found.total, found.us) == (8 * S, {first: 7 * S, second: S})
+    assert found.late == {first: {1: 3 * S // 4, 2: S}}
+    assert found.by_process == {first: {1: 3 * S, 2: 4 * S}, second: {None: S}}
+    assert found.stalled == {first: {1: 2 * S}, second: {1: S}}
+    assert found.stopped == {first: 2 * S}
+    assert (found.replica_late, found.sync, found.unsafe) == ((1, 7), {"send": {0: 3}}, "why")
+    assert spent(path, (None, 0), {}, "").stalled == {}
+
+
+@pytest.mark.parametrize(
+    ("who", "by_process", "rank"),
+    [
+        ([Who(None, None), Who(None, 0), Who(0, None)], {1: 5}, 0), ([Who(None, None), Who(None, 0), Who(0, 1)], {1: 5}, 0),
+        ([Who(None, None), Who(None, 0), Who(None, 1)], {1: 5}, None), ([Who(None, None), Who(None, 0)], {None: 5}, None),
+    ],
+    ids=["the only trainer", "an engine is none", "one of two", "nobody is known to have done it"],
+)  # fmt: skip
+def test_the_only_trainer_is_named(who: list[Who], by_process: dict[int | None, int], rank: int | None) -> None:
+    def alone(update: float) -> Spent:
+        return replace(step(update=update), by_process={UPDATE: by_process, DECODE: {None: 1}})
+
+    found = verdicts([*[alone(2)] * 4, alone(5)], who)[-1].limited_by
+    assert found is not None
+    assert found.rank == rank
+
+
+def test_a_replica_is_named_by_its_unusual_delay_or_as_the_only_one() -> None:
+    for usual, replica in (((0, 1.6), None), ((0, 1.4), 0), ((1, 9), 0), ((None, 0), 0)):
+        steps = [*[step(replica=usual) for _ in range(4)], step(decode=8, replica=(0, 3))]
+        found = verdicts(steps, WHO)[-1].limited_by
+        assert found is not None
+        assert found.replica == replica
+    found = verdicts([*[step()] * 4, step(decode=8)], [*WHO[:4], Who(0, None)])[-1].limited_by
+    assert found is not None
+    assert (found.replica, found.saves_seconds) == (0, 3.0)
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(3.9 * 1.4826, "typical"), (4.1 * 1.4826, "limited")])
+def test_four_usual_spreads_of_an_activity_stand_out(more: float, verdict: str) -> None:
+    usual = [step(more={ADV: 4 + (at % 3 - 1) * (at % 2 * 2 - 1)}) for at in range(31)]
+    usual = [replace(one, total=7 * S) for one in usual]
+    deviations = sorted(abs(one.us[ADV] / S - 4) for one in usual[1:])
+    assert deviations[len(deviations) // 2] == 1
+    assert judged(*usual, replace(step(more={ADV: 4 + more}), total=round((11 + more) * S)))[0] == verdict
+
+
+def test_a_phase_of_half_of_the_steps_is_not_rare() -> None:
+    usual = [step(), *[step(more={SAVE: 1}), step()] * 4]
+    assert judged(*usual, step(more={SAVE: 4})) == ("limited", ("save", None, 3.5), [], [])
+    assert judged(*usual, step(), step(more={SAVE: 4})) == ("limited", ("save", None, 3.0), [], [])
+
+
+def test_steps_are_compared_with_forty_on_each_side() -> None:
+    steps = [*[step(decode=20)] * 60, step(decode=8), *[step()] * 39, step(decode=20)]
+    found = verdicts(steps, WHO)
+    assert [one.verdict for one in found[:19]] == ["typical"] * 19
+    assert causes._neighbours(200, 100) == [*range(60, 100), *range(101, 141)]
+    assert causes._neighbours(10, 0) == [*range(1, 10)]
+    assert causes._neighbours(10, 9) == [*range(1, 9)]
+    assert causes._neighbours(4, 3) == [1, 2]
+    assert causes._neighbours(3, 2) == [0, 1]
+
+
+def test_what_left_no_record_is_no_second_cause() -> None:
+    found = judged(*USUAL, step(update=7, more={LOST: 2}))
+    assert found[:3] == ("limited", ("micro-batch", None, pytest.approx(4.98)), [])
+
+
+def test_the_largest_activity_is_kept() -> None:
+    mostly = verdicts([step(), step(update=9), Spent(0, {}, {}, {})], WHO)
+    assert [one.mostly and one.mostly.what for one in mostly] == ["decode", "micro-batch", None]
+
+
+def test_a_trend_needs_twelve_values() -> None:
+    def growing(count: int) -> tuple[float, float]:
+        return causes.usual([(at, 10.0 + at) for at in range(-count, 0)])
+
+    assert growing(12) == (10.0, 0.0)
+    middle, spread = growing(11)
+    assert middle == 4.0
+    assert spread == pytest.approx(3 * 1.4826)
+    assert causes.usual([(at, -5.0) for at in range(3)]) == (0.0, 0.0)
+    assert causes.usual([]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("decode", "hides"), [(5.0, False), (3.5, False), (3.4, True), (2.6, True)])
+def test_what_hides_an_excess_is_said(decode: float, hides: bool) -> None:
+    found = verdicts([*[step()] * 5, step(update=5, decode=decode)], WHO)[-1]
+    assert (found.verdict, bool(found.why)) == ("limited", hides)
+    assert verdicts([*[step()] * 5, step(update=5, decode=2.4)], WHO)[-1].verdict == "typical"

@@ -121,7 +121,7 @@ def test_a_role_is_busy_with_its_own_and_idles_for_what_is_on_the_path() -> None
     for process, start, end in ((FIRST, 15, 19), (SECOND, 15, 17), (FIRST, 8, 11)):
         made.add(process, "work", start, end)
     made.add(FIRST, "wait", 16, 16.5)
-    made.iterate(ENGINE, (9, 10.5, 1, 1), (10.51, 12, 1, 1), (14, 15, 1, 1), (19.5, 30, 1, 1))
+    made.iterate(ENGINE, (9.95, 10.05, 1, 1), (14, 14.1, 1, 1), (19.95, 20.05, 1, 1))
     made.add(REWARD, "reward", 12, 13)
     made.add(REWARD, "reward", 12.5, 14)
     path = [
@@ -136,7 +136,7 @@ def test_a_role_is_busy_with_its_own_and_idles_for_what_is_on_the_path() -> None
     assert found["trainer"] == (
         2, 3.25, 6.75, 0.325, [("engine", "decode", 4.0), ("driver", "x", 1.0), ("driver", "between", 1.0)]
     )  # fmt: skip
-    assert found["engine"][:4] == (2, 1.75, 8.25, 0.175)
+    assert found["engine"][:4] == (2, 0.1, 9.9, 0.01)
     assert found["reward"][:4] == (1, 2.0, 8.0, 0.2)
 
 
@@ -273,3 +273,33 @@ def test_rewards_save_at_most_what_is_on_the_path_and_a_thousandth_is_left_out()
         assert bounds.get("free rewards") == saves
     tail_of = Tail(5, 9, 4, 20, 3.0)
     assert {bound.name: bound.seconds for bound in what_if(10 * S, path, tail_of, (), ())}["no tail"] == 7.0
+
+
+def test_what_ends_while_the_driver_validates_is_no_training() -> None:
+    for end, counted in (
+        (10, False),
+        (10.1, True),
+        (15, True),
+        (15.1, False),
+        (17, False),
+        (17.1, True),
+        (20, True),
+        (20.1, False),
+    ):
+        made = Made()
+        made.add(DRIVER, "phase", 15, 17, "testing")
+        made.add(SERVER, "serve", 9, 14)
+        made.add(OTHER_SERVER, "serve", 9, end)
+        assert (len(dict(uneven(made))) == 1) == counted, end
+
+
+def test_ranks_of_unequal_works_are_uneven_by_their_delays() -> None:
+    made = Made()
+    made.add(FIRST, "work", 10, 12)
+    made.add(SECOND, "work", 10, 15)
+    assert uneven(made, [of(SECOND, "trainer", 10, 15, late=3)]) == {"ranks": (((0, 2.0), (1, 5.0)), 1.5)}
+
+
+def test_a_role_without_a_second_of_a_step_has_no_share() -> None:
+    records = StepRecords(10 * S, 10 * S, DRIVER, [], {}, ROLES, REPLICAS)
+    assert [(use.busy_share, use.idle_for) for use in role_uses(records, [], BY_ROLE)] == [(0.0, ())]

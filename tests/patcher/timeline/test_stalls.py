@@ -32,7 +32,7 @@ CASES = {
 def test_a_process_stands_still_if_it_is_late_to_write_and_did_nothing(name: str) -> None:
     (before, ended, begun), expected = CASES[name]
     ranges = [(ago(start)[0], ago(end)[0]) for start, end in ended]
-    found = stall(*ago(before), NOW, ranges, ago(*begun))
+    found = stall(ago(before)[0], NOW, ranges, ago(*begun))
     assert found == (TimeRange(*ago(*expected)) if expected else None)
 
 

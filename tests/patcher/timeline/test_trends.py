@@ -28,7 +28,8 @@ def test_the_parts_that_grow_and_the_counts_that_grow_with_them_are_told() -> No
     found = made(31)
     assert found is not None
     assert (found.first, found.last) == ((2, 11), (22, 31))
-    assert (found.before_seconds, found.after_seconds) == (pytest.approx(5.55), pytest.approx(7.55))
+    assert found.before_seconds == pytest.approx(5.55)
+    assert found.after_seconds == pytest.approx(7.55)
     assert found.parts == (Part("engine: decode in gen", 2.0),)
     drivers = {driver.name: (driver.before, driver.after, driver.correlation) for driver in found.drivers}
     assert drivers == {"generated tokens": (2550, 4550, 1.0), "decode steps": (255, 455, 1.0)}
@@ -57,8 +58,30 @@ def test_what_may_be_chance_is_no_trend(count: int, grows: float, noise: float) 
     assert made(count, grows, noise) is None
 
 
+@pytest.mark.parametrize(("noise", "said"), [(0.19, True), (0.21, False)])
+def test_three_standard_errors_are_no_chance(noise: float, said: bool) -> None:
+    """A change of a second: the error is 1.2533 times that of a mean, of a spread of 2.97 times the noise."""
+    assert (made(31, 0.05, noise) is not None) == said
+
+
 def test_thirteen_steps_are_enough() -> None:
     assert made(13, 0.2) is not None
+
+
+def test_the_largest_three_parts_are_told() -> None:
+    keys = [What("driver", "phase", str(number), "gen") for number in range(6)]
+    steps, paths = [], []
+    for at in range(31):
+        us = {key: round(at * (1 + number) / 100 * 1e6) for number, key in enumerate(keys)}
+        us[UPDATE] = 3_000_000 - at * 1_000
+        paths.append(Spent(sum(us.values()), us, {}, {}))
+        steps.append(
+            TrainingStep(at, 0, 0, sum(us.values()) / 1e6, "typical", "", None, None, (), (), 0, None, 0, (), 0, ())
+        )
+    found = trend(steps, paths)
+    assert found is not None
+    assert found.parts == tuple(Part(f"driver: {number} in gen", round(0.2 * (number + 1), 6)) for number in (5, 4, 3))
+    assert found.drivers == ()
 
 
 def test_single_slow_steps_and_phases_that_most_steps_lack_are_no_trend() -> None:

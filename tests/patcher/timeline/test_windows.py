@@ -248,3 +248,53 @@ def test_the_warm_up_is_proposed_only_if_there_is_nothing_else() -> None:
     warm_up = replace(USUAL, warm_up=True)
     assert len(collector.proposals([warm_up])) == 1
     assert collector.proposals([warm_up, replace(USUAL, step=2)]) == ()
+
+
+def test_micro_batches_within_mini_batches_are_counted_through_the_call() -> None:
+    made = Made()
+    work = made.add(FIRST, "work", "update_actor", 8_000, 9_000)
+    for begin, took in ((8_000, 100), (8_200, 400)):
+        mini_batch = made.add(FIRST, "unit", "mini-batch", begin, begin + 500, work)
+        made.add(FIRST, "unit", "micro-batch", begin, begin + took, mini_batch)
+        made.add(FIRST, "unit", "micro-batch", begin + took, begin + took + 100, mini_batch)
+    found = proposed(made)["slow micro-batch"]
+    assert "--micro-batch 2:3 " in found.command
+    assert "took 0.40 s, 4.0 times" in found.why
+
+
+def test_the_slowest_decode_step_is_that_of_the_rollout_in_which_it_stands_out_most() -> None:
+    made, collector = Made(), Collector(processes())
+    slow = [*decoding(5), (170, 230, 4, 4), *decoding(5, begin=240)]
+    made.decode(*slow, *[(4_000 + 10 * start, 4_000 + 10 * end, 4, 4) for start, end, _, _ in slow[:5]])
+    made.decode((6_000, 6_300, 4, 4))
+    made.add(SERVER, "serve", "generate", 90, 400)
+    made.add(SERVER, "serve", "generate", 5_000, 7_000)
+    collector.feed(made.records(), 1, 0)
+    found = {window.what: window for window in collector.proposals([USUAL])}["slowest decode"]
+    assert "--decode 4:9 --rollout 0" in found.command
+    assert "took 60.0 ms, 6.0 times" in found.why
+    assert (found.start, found.end) == (0.17, 0.23)
+
+
+def test_calls_of_the_step_are_those_that_begin_in_it() -> None:
+    for begin, slow in ((7_999, False), (8_000, True), (9_999, True), (10_000, False)):
+        collector = Collector(processes())
+        collector.feed(Made().work(FIRST, [1, 4, 1], begin=begin).records(8_000), 1, 0)
+        assert bool(collector.proposals([USUAL])) == slow
+    for since, slow in ((8_000, True), (8_000.001, False)):
+        collector = Collector(processes())
+        collector.feed(Made().work(FIRST, [1, 4, 1], begin=8_000).records(), 1, round(since * MS))
+        assert bool(collector.proposals([USUAL])) == slow
+
+
+def test_the_phase_of_a_micro_batch_is_that_of_the_path_meanwhile() -> None:
+    made = Made().work(FIRST, [100, 400, 100]).work(SECOND, [100, 399, 100])
+    cause = Cause("trainer", None, 1, "micro-batch", "update", 1, 0.3, "unit")
+    for low, high, ranks in ((7.0, 8.1, "all"), (8.5, 9.0, "all"), (7.0, 8.2, "1"), (8.4, 9.0, "1")):
+        segment = PathSegment(low, high, high - low, "trainer", None, None, "unit", "micro-batch", "update", None)
+        step = replace(USUAL, critical_path=(segment,), limited_by=cause)
+        assert f"--ranks {ranks} " in proposed(made, step)["slow micro-batch"].command
+    driver = replace(cause, role="driver")
+    segment = PathSegment(8.0, 9.0, 1.0, "trainer", None, None, "unit", "micro-batch", "update", None)
+    step = replace(USUAL, critical_path=(segment,), limited_by=driver)
+    assert "--ranks all " in proposed(made, step)["slow micro-batch"].command

@@ -67,6 +67,7 @@ def test_json_has_the_fields_that_are_promised(run: Run, tmp_path: Path) -> None
     assert step["limited_by"] == {
         "role": "trainer", "replica": None, "rank": 1, "what": "micro-batch", "phase": "update_actor",
         "seconds": pytest.approx(0.799), "excess_seconds": pytest.approx(0.5), "kind": "unit",
+        "saves_seconds": pytest.approx(0.5),
     }  # fmt: skip
     assert found["steps"][1]["limited_by"] is None
     assert sum(one["seconds"] for one in step["critical_path"]) == pytest.approx(step["seconds"])
