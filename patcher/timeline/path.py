@@ -225,6 +225,20 @@ class StepRecords:
         roots = (root for root in self.nested[None] if root.process != self.driver)
         return [root for root in roots if (root.process, root.id) not in caused]
 
+    def behind_units(self, work: KeptSpan, low: int) -> str:
+        """Return a name for the time from ``low`` on in a trainer's numbered step, if its micro-batches are over by then.
+
+        transformers' ``Trainer`` then steps the optimizer, calls its callbacks, and logs. "" for any other time.
+        """
+        if work.kind != "work" or work.amount is None:
+            return ""
+        inner = self.nested.get((work.process, work.id), ())
+        units = [end_of(span) for span in inner if span.kind == "unit" or span.name == "training_step"]
+        logs = [span.start for span in inner if span.name == "log"]
+        if not units or low < max(units):
+            return ""
+        return Text("callbacks and loading") if logs and low > min(logs) else Text("optimizer step and callbacks")
+
     @cached_property
     def phases(self) -> TimeRange:
         """Return the start of the driver's first span in the step and the end of its last one, without the log.
@@ -480,7 +494,8 @@ class _Walk:
                 what = Text("before the first phase")
             elif low >= last:
                 what = Text("after the last phase")
-            self.pieces.append(PathPiece(low, high, "driver", "gap", what, "", records.driver))
+            role = "trainer" if records.roles[records.driver] == "trainer" else "driver"
+            self.pieces.append(PathPiece(low, high, role, "gap", what, "", records.driver))
         elif node.process == records.driver:
             for cover, begin, end in walk_back(records.remote(node), low, high):
                 if cover is not None:
@@ -510,6 +525,7 @@ class _Walk:
         role = "agent" if node.kind == "reward" and self.records.waits(node) else role
         what = Text("call {name}", node.name) if node.kind == "call" else node.name or node.kind
         what = node.kind if node.kind in ("trajectory", "request") else what
+        what = self.records.behind_units(node, low) or what
         process = None if all_ranks or (role == "trainer" and self.records.partial) else node.process
         self.pieces.append(PathPiece(low, high, role, node.kind, what, phase, process, late))
 

@@ -145,6 +145,21 @@ def test_ranks_without_a_driver_are_compared_by_the_number_of_their_work() -> No
     assert {one.phase for one in path} == {""}
 
 
+def test_what_a_trainer_does_behind_its_micro_batches_has_a_name() -> None:
+    rows = Rows()
+    work = rows.add(FIRST, "work", "train", 0, 100, 0, 1)
+    for begin in (5, 30):
+        rows.add(FIRST, "phase", "training_step", begin, begin + 20, work)
+    rows.add(FIRST, "phase", "log", 80, 85, work)
+    roles = ("trainer", "trainer", *ROLES[2:])
+    records = StepRecords(0, 100 * MS, FIRST, rows.spans, {}, roles, REPLICAS)
+    found = [(one.role, one.what) for one in critical_path(records)]
+    assert found == [
+        ("trainer", "train"), ("trainer", "training_step"), ("trainer", "train"), ("trainer", "training_step"),
+        ("trainer", "optimizer step and callbacks"), ("trainer", "log"), ("trainer", "callbacks and loading"),
+    ]  # fmt: skip
+
+
 def test_ranks_are_not_compared_with_works_of_another_number_or_name() -> None:
     rows = Rows()
     for process in (DRIVER, FIRST):
