@@ -226,7 +226,7 @@ class StepRecords:
         return [root for root in roots if (root.process, root.id) not in caused]
 
     def behind_units(self, work: KeptSpan, low: int) -> str:
-        """Return a name for the time from ``low`` on in a trainer's numbered step, if its micro-batches are over by then.
+        """Return a name for the time from ``low`` on in a trainer's numbered step, if no micro-batch follows.
 
         transformers' ``Trainer`` then steps the optimizer, calls its callbacks, and logs. "" for any other time.
         """
