@@ -41,6 +41,8 @@ ADVICE = {
     "driver": Text("profile the driver in this phase (py-spy record --pid)"),
     "queue": Text("check whether the worker was still busy with an earlier call"),
     "trainer": Text("record the micro-batch that the proposed window names"),
+    "unit": Text("record one of its micro-batches: rlpatch apply with --micro-batch and --training-steps"),
+    "decode": Text("record some of its decode steps: rlpatch apply with --decode and --rollout"),
     "rank": Text("look at this rank's host and data: sequence lengths (balance_batch), clocks, other processes"),
     "engine": Text("record the decode steps that the proposed window names"),
     "replica": Text("look at this replica's host and at how requests are spread over the replicas"),
@@ -83,6 +85,22 @@ def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
         saves = sum(cause.excess_seconds if cause.saves_seconds is None else cause.saves_seconds for _, cause in group)
         numbers = tuple(step for step, _ in group)
         yield RunCause(title, total, 0.0, numbers, ADVICE[advice(largest)], largest, round(saves, 6))
+
+
+def applicable(causes: Iterable[RunCause], windows: Iterable[str], trainers: int) -> tuple[RunCause, ...]:
+    """Return causes without advice that names a window that is not among ``windows``, or compares a single trainer.
+
+    ``windows`` are the names of proposed windows, ``trainers`` is the number of processes that train.
+    """
+    proposed = {*windows}
+    instead = dict[str, str]()
+    if "slow micro-batch" not in proposed:
+        instead[ADVICE["trainer"]] = ADVICE["unit"]
+    if trainers < 2:
+        instead[ADVICE["rank"]] = instead.get(ADVICE["trainer"], ADVICE["trainer"])
+    if "typical decode" not in proposed:
+        instead[ADVICE["engine"]] = ADVICE["decode"]
+    return tuple(replace(cause, advice=instead.get(cause.advice, cause.advice)) for cause in causes)
 
 
 def advice(cause: Cause) -> str:

@@ -72,7 +72,8 @@ class _Join:
         """Choose the driver, align the clocks, and prepare a reader for each process."""
         self.roles = runs.by_role(self.processes)
         drivers = self.roles.get("driver", [])
-        marking = [at for at in drivers if any("step" in part.kinds for part in self.processes[at].parts)]
+        marking = [at for at, process in enumerate(self.processes) if process.marks]
+        marking = [at for at in marking if at in drivers] or marking
         self.driver: int | None = next(iter(marking or drivers), None)
         self.marked = bool(marking)
         self.aligned = clocks.align(self.processes, self.driver or 0)
@@ -99,10 +100,14 @@ class _Join:
             self._forget(end)
         end = self._rest()
         lanes, steps = self.lanes.built(), self._judged()
+        windows = self.collector.proposals(steps)
+        trainers = len(self.roles.get("trainer", ()))
+        run_causes = costs.applicable(
+            costs.run_causes(steps, self.spent), (window.what for window in windows), trainers
+        )
         mono, wall = self.processes[self.driver or 0].head.clocks
         return RunTimeline(
-            self.run, shares.seconds(end), lanes, steps, costs.run_causes(steps, self.spent),
-            self.collector.proposals(steps),
+            self.run, shares.seconds(end), lanes, steps, run_causes, windows,
             recorded.windows(folder, lanes, self.run, (wall - mono + self.origin) / 1e6) if folder else (),
             tuple(self.curve), self.aligned.clocks, costs.path_seconds(self.spent),
             tuple(self._missing()), tuple(self._notes()), trends.trend(steps, self.spent),
@@ -176,6 +181,7 @@ class _Join:
             partial=bool(self.lacking),
             expected=self.expected,
             pauses={process: covered(spans, start, end) for process, spans in pauses.items()},
+            stalls=self._stalls(),
         )
 
     def _forget(self, before: int) -> None:

@@ -60,6 +60,11 @@ class Process:
         return self.roles[0]
 
     @property
+    def marks(self) -> bool:
+        """Tell whether the process marks the ends of steps."""
+        return any("step" in part.kinds for part in self.parts)
+
+    @property
     def paths(self) -> tuple[Path, ...]:
         """Return the files, the older first."""
         return tuple(part.path for part in self.parts)
@@ -131,10 +136,17 @@ def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
     for group in grouped.values():
         parts = tuple(sorted(group, key=lambda part: part.path.suffix != ".old"))
         kinds = frozenset[str]().union(*(part.kinds for part in parts))
+        if "work" in kinds and "call" not in kinds:  # it marks the steps of its own work, and drives nobody
+            kinds -= {"step"}
         if "work" in kinds and _ROLLOUT_GROUP.match(parts[-1].environ.get("WG_PREFIX", "")):
             kinds = kinds - {"work"} | {"serve"}
         roles = tuple(dict.fromkeys(role for role, kind in RECORDED if kind in kinds)) or ("other",)
         processes.append(Process(parts, roles, None, None))
+    if any(process.role == "reward" for process in processes):  # agent loops wait for these, and compute none
+        processes = [
+            replace(process, roles=tuple(role for role in process.roles if role != "reward" or process.role == role))
+            for process in processes
+        ]
     return _inherited(processes)
 
 

@@ -97,7 +97,7 @@ def steps(run: RunTimeline) -> Table:
         *(Column(key, shown=CSV) for key in ("start", "warm_up", "requests")),
         Column("stale_versions", Text("stale"), Unit("{:.1f}".format, missing="?"), TERMINAL, optional=True),
         *(Column(key, shown=CSV) for key in ("decode_steps", "tokens")),
-        Column("pause_seconds", Text("rlpatch"), SECONDS, TERMINAL, optional=True),
+        Column("pause_seconds", "rlpatch", SECONDS, TERMINAL, optional=True),
     )
 
     def row(step: TrainingStep) -> tuple[object, ...]:

@@ -386,9 +386,15 @@ def _rollout(
 
 
 def _units(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
-    """Yield the micro-batches within a span, at most eight levels deep."""
+    """Yield the micro-batches within a span, at most eight levels deep.
+
+    Those of TRL's GRPO and RLOO begin with the loss: some of them generate before.
+    """
     for child in records.nested.get((span.process, span.id), ()) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":
             yield child
+        elif (child.kind, child.name) == ("phase", "training_step"):
+            losses = (part for part in records.nested.get((child.process, child.id), ()) if part.name == "compute_loss")
+            yield child._replace(start=min((loss.start for loss in losses), default=child.start))
         else:
             yield from _units(records, child, depth + 1)

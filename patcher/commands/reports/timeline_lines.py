@@ -68,7 +68,7 @@ def _steps_of(timeline: model.RunTimeline) -> str:
     if not steps:
         return (
             Text("no step has ended yet")
-            if any(lane.role == "driver" for lane in timeline.lanes)
+            if any(lane.role in ("driver", "trainer") for lane in timeline.lanes)
             else Text("no steps: no driver")
         )
     if len(steps) == 1:

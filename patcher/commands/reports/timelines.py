@@ -196,7 +196,11 @@ def _newest(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.Run, 
 
     Notes in `result` if there are several.
     """
-    driven = [pair for pair in surveyed.runs if any("driver" in process.roles for process in pair[1])]
+    driven = [
+        (run, processes)
+        for run, processes in surveyed.runs
+        if any("driver" in process.roles or process.marks for process in processes)
+    ]
     newest = (driven or surveyed.runs)[-1]
     if len(surveyed.runs) > 1:
         result.note(Text("run {number} of {count}, the newest", newest[0].number, len(surveyed.runs)))

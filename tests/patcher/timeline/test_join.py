@@ -11,8 +11,8 @@ import pytest
 
 from fixtures.timeline.small import MS, STEP, WALL, ZERO, small
 from fixtures.timeline.writer import Writer
+from patcher.timeline import costs, runs
 from patcher.timeline import join as joining
-from patcher.timeline import runs
 from patcher.timeline.files import paths
 from patcher.timeline.model import OVERLAP, RunTimeline
 from patcher.timeline.path import PathPiece
@@ -185,3 +185,34 @@ def test_what_an_asynchronous_trainer_has_is_not_offered_to_it(tmp_path: Path) -
     offered = [bound.name for step in joining.join(run, processes).steps for bound in step.what_if]
     assert OVERLAP in offered
     assert OVERLAP not in [bound.name for step in asynchronous(tmp_path).steps for bound in step.what_if]
+
+
+def test_no_advice_names_a_window_that_is_not_proposed_or_compares_a_single_rank(tmp_path: Path) -> None:
+    """TRL's GRPO on one rank, whose third step takes longer before its first loss, then in its second micro-batch."""
+    writer = Writer(tmp_path, pid=20, run="r", package="trl", started_ms=1)
+    begin = ZERO
+    for step in range(1, 9):
+        work, at = writer.begin(), begin
+        for unit in range(2):
+            phase, more = writer.begin(), 400 * MS if (step, unit) == (6, 1) else 0
+            generates = 300 * MS if unit == 0 else 0
+            writer.add("phase", "compute_loss", at + generates, at + generates + 20 * MS + more, parent=phase)
+            at += generates + 40 * MS + more
+            writer.add("phase", "training_step", at - generates - 40 * MS - more, at, identity=phase, parent=work)
+        writer.add("work", "train", begin, at + 10 * MS, identity=work, amount=step)
+        begin = at + 10 * MS
+        writer.add("step", "", begin, begin, amount=step)
+        writer.flush((begin + MS, WALL + begin - ZERO))
+    writer.close((begin + 2 * MS, WALL + begin - ZERO))
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    found = joining.join(run, processes)
+    (window,) = found.windows
+    assert window.command == "rlpatch apply trl --micro-batch 1:2 --training-steps 6"
+    assert {lane.role for lane in found.lanes} == {"trainer"}
+    assert {use.role for step in found.steps for use in step.roles} == {"trainer"}
+    advice = {cause.advice for cause in found.causes}
+    assert costs.ADVICE["rank"] not in advice
+    assert costs.ADVICE["trainer"] in advice
+    none = {cause.advice for cause in costs.applicable(found.causes, (), 1)}
+    assert costs.ADVICE["unit"] in none
+    assert costs.ADVICE["trainer"] not in none

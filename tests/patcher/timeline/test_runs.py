@@ -26,7 +26,7 @@ def test_roles_replicas_and_ranks(tmp_path: Path) -> None:
     assert (run.processes, run.packages) == (6, ("verl 0.9.1", "vllm 0.9.1"))
 
 
-def test_where_each_rank_runs_by_itself_all_are_trainers_and_the_one_that_marks_the_steps_is_the_driver_too(
+def test_where_each_rank_runs_by_itself_all_are_trainers_and_there_is_no_driver(
     tmp_path: Path,
 ) -> None:
     for rank in (0, 1):
@@ -38,11 +38,11 @@ def test_where_each_rank_runs_by_itself_all_are_trainers_and_the_one_that_marks_
                 writer.add("step", "", begin + 90_001, begin + 90_001, amount=number)
         writer.close((1_000_000, 1_000_000))
     ((run, processes),) = survey(tmp_path).runs
-    assert [(one.roles, one.rank) for one in processes] == [(("trainer", "driver"), 0), (("trainer",), 1)]
+    assert [(one.roles, one.rank) for one in processes] == [(("trainer",), 0), (("trainer",), 1)]
     found = join(run, processes)
     assert [(step.step, step.seconds) for step in found.steps] == [(7, 0.090001), (8, 0.1)]
     assert [(use.role, use.lanes, use.busy_share > 0.8) for use in found.steps[1].roles] == [
-        ("driver", 1, False), ("trainer", 2, True),
+        ("trainer", 2, True)
     ]  # fmt: skip
     assert (found.missing, found.notes) == ((), ())
 
@@ -145,6 +145,21 @@ def test_a_name_that_is_also_a_kind_makes_no_role(tmp_path: Path) -> None:
     writer.close((20, 20))
     ((_, (process,)),) = survey(tmp_path).runs
     assert process.head.kinds == {"phase", "work"}
+
+
+@pytest.mark.parametrize(("worker", "roles"), [(True, ("agent",)), (False, ("agent", "reward"))])
+def test_an_agent_loop_that_waits_for_reward_workers_is_none(
+    worker: bool, roles: tuple[str, ...], tmp_path: Path
+) -> None:
+    agent = Writer(tmp_path, pid=1, run="r", started_ms=1)
+    agent.add("trajectory", "", 1, 9)
+    agent.add("reward", "compute_score", 2, 8)
+    reward = Writer(tmp_path, pid=2, run="r", started_ms=1)
+    reward.add("reward" if worker else "sleep", "compute_score", 3, 7)
+    for writer in (agent, reward):
+        writer.close((20, 20_000))
+    ((_, processes),) = survey(tmp_path).runs
+    assert [process.roles for process in processes if process.head.pid == 1] == [roles]
 
 
 def test_what_the_rights_hide_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
