@@ -31,9 +31,6 @@ FEWEST = 2
 FEWEST_IN_THIRD = 4
 """Steps in a third of those compared with, below which a trend is not told from chance."""
 
-FEWEST_OF_SOME = 3
-"""Steps with a phase that most steps lack, below which nothing in this phase can stand out."""
-
 SPREADS = 4
 """Multiple of the usual spread by which an activity must exceed the typical step to stand out."""
 
@@ -207,7 +204,7 @@ class _Comparison:
     @cached_property
     def incomparable(self) -> frozenset[str]:
         """Return the phases in which nothing can stand out: validation, and those of too few other steps."""
-        few = {phase for phase, having in self.with_phase.items() if len(having) < FEWEST_OF_SOME}
+        few = {phase for phase, having in self.with_phase.items() if len(having) < FEWEST}
         return frozenset(few | ({key.phase for key in self.step.us} & {*VALIDATING}))
 
     @cached_property

@@ -154,9 +154,9 @@ def test_a_phase_that_most_steps_lack_is_compared_with_those_that_have_it() -> N
     def usual(saves: int) -> list[Spent]:
         return [step(), *[step(more={SAVE: 1})] * saves, *[step()] * 12]
 
-    assert judged(*usual(3), step(more={SAVE: 1})) == ("typical", None, [], [])
-    assert judged(*usual(3), step(more={SAVE: 4})) == ("limited", ("save", None, 3.0), [], [])
-    assert judged(*usual(2), step(more={SAVE: 4})) == ("typical", None, [], [("save", 4.0)])
+    assert judged(*usual(2), step(more={SAVE: 1})) == ("typical", None, [], [])
+    assert judged(*usual(2), step(more={SAVE: 4})) == ("limited", ("save", None, 3.0), [], [])
+    assert judged(*usual(1), step(more={SAVE: 4})) == ("typical", None, [], [("save", 4.0)])
 
 
 def test_a_step_is_compared_with_what_is_usual_at_its_place() -> None:

@@ -10,6 +10,7 @@ import pytest
 from fixtures.timeline.scene import Injected, Scene, drawn, fault, joined
 from patcher.commands.reports import timeline_lines
 from patcher.timeline import page, perfetto
+from patcher.timeline.lengths import brief, seconds
 
 
 def test_a_run_that_goes_on_is_joined_up_to_its_last_step(tmp_path: Path) -> None:
@@ -87,3 +88,29 @@ def test_the_micro_batch_of_all_ranks_is_proposed_where_none_is_known_to_be_slow
         assert words in window.command
         assert window.step == 10
         assert window.command.endswith("--training-steps 10")
+
+
+def test_the_second_cause_the_saving_and_the_phases_beside_are_shown(tmp_path: Path) -> None:
+    """Two replicas have a long answer each: a fix of one of the delays saves what the other does not hide."""
+    causes = [
+        Injected("reward", 9, 2), Injected("long answer", 9, 1.5, 1), Injected("advantage", 12, 2), Injected("send", 12, 1, 1)
+    ]  # fmt: skip
+    Scene(tmp_path, 2, 14, injected=causes, validates=11, noise=0.05).write()
+    run = joined(tmp_path)
+    steps = {step.step: step for step in run.steps}
+    assert [(cause.phase, cause.rank) for cause in steps[12].also] == [("update_weights", 1)]
+    assert [phase.name for phase in steps[11].beside] == ["testing"]
+    assert steps[11].verdict == "typical"
+    lines = [str(line).strip() for line in timeline_lines.report(run, 200)]
+    assert any(line.startswith("also over the typical step: trainer, rank 1: update_weights 1.0") for line in lines)
+    assert any(line.startswith("11") and "typical, with testing 0." in line for line in lines)
+    shown = page.page(run)
+    assert "with testing, " in shown
+    assert "; +1.0" in shown
+    for cause in run.causes:
+        if cause.saves_seconds is not None and cause.saves_seconds < 0.9 * cause.seconds:
+            assert any(f"a fix saves at most {brief(cause.saves_seconds)} s" in line for line in lines)
+            assert f"a fix saves at most {seconds(cause.saves_seconds)}" in shown
+            break
+    else:
+        pytest.fail("no cause hides another one")
