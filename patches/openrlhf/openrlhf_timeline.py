@@ -61,7 +61,7 @@ RECIPES = _TIMELINE.recipes(
         _phase("BasePPOTrainer.broadcast_to_vllm", _SYNC, "sync"),
         (
             "BasePPOTrainer.save_logs_and_checkpoints",
-            "step(global_step)",
+            'step(global_step, log="save_logs_and_checkpoints")',
             Text("each step is logged once, by its number"),
         ),
         _phase("PPOTrainer.evaluate", Text("a rollout that nothing is learnt from")),

@@ -159,6 +159,15 @@ RECIPES = _TIMELINE.recipes(
         *_sync("ServerAdapter.update_weights", "vLLMAsyncRollout.update_weights"),
     ),
     _TIMELINE.sites(
+        Text("weights in vLLM's workers"),
+        "workers/rollout/vllm_rollout/utils.py",
+        RELEASES.since("0.7.1"),
+        *_sync(
+            *(f"vLLMColocateWorkerExtension.{method}" for method in ("update_weights_from_ipc", "_update_weights")),
+            why=Text("the engine's side: it waits for a bucket, or loads one"),
+        ),
+    ),
+    _TIMELINE.sites(
         Text("weights to SGLang"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
         _SINCE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -56,6 +57,11 @@ def page() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
 
         with _live() as live:
             yield draw
+
+
+def height() -> int | None:
+    """Return the lines of the terminal that `page` redraws; None if there is none."""
+    return shutil.get_terminal_size().lines if terminal.redraws() else None
 
 
 def _live() -> Any:

@@ -79,5 +79,7 @@ def command(folder: Path, wanted: WatchOptions) -> CommandResult:
     """
     if wanted.timeline:
         with waiting.page() as show:
-            return timelines.follow(folder, show, tables.room(), once=wanted.once, timeout=wanted.timeout)
+            return timelines.follow(
+                folder, show, tables.room(), once=wanted.once, timeout=wanted.timeout, height=waiting.height()
+            )
     return watching.watch(folder, wanted, waiting.screen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -66,6 +67,7 @@ def test_json_has_the_fields_that_are_promised(run: Run, tmp_path: Path) -> None
     assert step["limited_by"] == {
         "role": "trainer", "replica": None, "rank": 1, "what": "micro-batch", "phase": "update_actor",
         "seconds": pytest.approx(0.799), "excess_seconds": pytest.approx(0.5), "kind": "unit",
+        "saves_seconds": pytest.approx(0.5),
     }  # fmt: skip
     assert found["steps"][1]["limited_by"] is None
     assert sum(one["seconds"] for one in step["critical_path"]) == pytest.approx(step["seconds"])
@@ -76,11 +78,13 @@ def test_json_has_the_fields_that_are_promised(run: Run, tmp_path: Path) -> None
 
 
 def test_how_old_the_weights_were_is_said_where_the_trainer_logs_it(run: Run, tmp_path: Path) -> None:
-    small(tmp_path, stale={2: 1.5, 3: 2.5, 4: 1e30, 5: -1})
+    small(tmp_path, steps=6, stale={2: 1.5, 3: 4.5, 4: 1e30, 5: -1, 6: 0})
     found = run("timeline", tmp_path)
     assert "  trajectories began with weights 2.0 steps older than those trained, on average\n" in found.stdout
+    ages = [line.split()[-1] for line in found.stdout.splitlines() if re.match(r" *\d+ +\d", line)]
+    assert ages == ["?", "1.5", "4.5", "?", "?", "0.0"]
     steps = result(run("timeline", tmp_path, "--json"))["steps"]
-    assert [one["stale_versions"] for one in steps] == [None, 1.5, 2.5, None, None]
+    assert [one["stale_versions"] for one in steps] == [None, 1.5, 4.5, None, None, 0]
 
 
 def test_proposed_windows_are_commands_that_are_understood(run: Run, tmp_path: Path, site: Path) -> None:
@@ -174,7 +178,16 @@ def test_ranks_without_a_file_are_said_and_none_of_the_others_is_named(run: Run,
     assert "rank 1" not in found.stdout
 
 
-@pytest.mark.parametrize(("pid", "text"), [(10, "no driver"), (31, "no engine"), (20, "no trainer")])
+@pytest.mark.parametrize(
+    ("pid", "text"),
+    [
+        (10, "no driver"),
+        (31, "no engine"),
+        (20, "no trainer"),
+        (30, "no server"),
+        (40, "no agent loop"),
+    ],
+)
 def test_a_role_without_a_file_is_said(pid: int, text: str, run: Run, tmp_path: Path) -> None:
     small(tmp_path, ranks=1, world=1)
     for path in (tmp_path / "timeline").glob(f"node0_{pid}_*"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -51,6 +52,28 @@ def test_it_ends_where_nothing_is_written_any_more(run: Run, tmp_path: Path, mon
     small(tmp_path)
     monkeypatch.setattr(timelines, "QUIET_S", -1.0)
     assert "steps 1 to" in run("watch", tmp_path, "--timeline").stdout
+
+
+def test_of_several_runs_the_newest_is_watched(run: Run, tmp_path: Path) -> None:
+    small(tmp_path)
+    small(tmp_path, steps=3, run="other", after_ms=600_000)
+    found = run("watch", tmp_path, "--timeline", "--once")
+    assert [line.split(":")[0] for line in found.stderr.splitlines() if line.startswith("step ")] == [
+        "step 1", "step 2", "step 3",
+    ]  # fmt: skip
+    assert "run 2 of 2, the newest" in found.stderr
+
+
+@pytest.mark.parametrize("height", [14, 20, 60])
+def test_a_terminal_shows_the_newest_steps_whatever_its_height(height: int, tmp_path: Path) -> None:
+    small(tmp_path, steps=50)
+    screens: list[list[str]] = []
+    timelines.follow(
+        tmp_path, lambda lines, _news: screens.append([*lines]), 100, once=True, timeout=None, height=height
+    )
+    numbers = [int(line.split()[0]) for line in screens[0][: height - 1] if re.match(r" *\d+ +\d", line)]
+    assert numbers == [*range(51 - len(numbers), 51)]
+    assert min(40, height - 11) < len(numbers) + 1
 
 
 def test_what_the_recorder_writes_is_seen_while_it_writes(tmp_path: Path) -> None:
