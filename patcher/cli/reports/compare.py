@@ -19,7 +19,7 @@ FORCE = options.switch(READ, "Compare even what should not be compared, and say 
 
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
-    help="Exit with 9 if it is certainly slower by more than that: the whole 95 % interval lies above.",
+    help="Exit with 9 if it is certainly slower by more: the whole interval lies above. Needs two captures a side.",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def command(paths: tuple[Path, ...], force: bool, fail_above: float | None, opti
       rlpatch compare before/ after/
       rlpatch compare before/ after/ -o compared.html
       rlpatch compare run1/ run2/ -- run3/ run4/
-      rlpatch compare main/ branch/ --fail-above 5
+      rlpatch compare main1/ main2/ --fail-above 5 -- branch1/ branch2/
     """
     return reporting.compare(*_sides(paths), options, terminal.reading, force=force, most=fail_above)
 
