@@ -8,7 +8,7 @@ from pathlib import Path
 
 from patcher.messages import Text
 from patcher.progress import Progress, ignore
-from patcher.timeline import causes, clocks, recorded, runs, shares
+from patcher.timeline import causes, clocks, recorded, runs, shares, tokens
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, end_of, length
 from patcher.timeline.lanes import RunLanes
@@ -203,6 +203,8 @@ class _Join:
         ranks = {at: self.processes[at].rank for at in self.roles.get("trainer", ())}
         uneven = shares.imbalances(records, path, ranks)
         sync = shares.sync_intervals(records)
+        engines = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
+        prefill_tokens, decode_tokens = tokens.of_step(records, engines)
         stopped = self._incomplete(records)
         sync_by_process = shares.sync_by_process(records)
         self.spent.append(causes.spent(path, _last_replica(uneven), sync_by_process, stopped))
@@ -218,6 +220,7 @@ class _Join:
                 shares.seconds(length(piece for piece in path if piece.kind == "poll")),
                 shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync),
                 max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),
+                prefill_tokens=prefill_tokens, decode_tokens=decode_tokens,
             )
         )  # fmt: skip
         self.paths.append(thinned(path, self.pieces))

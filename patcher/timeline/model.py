@@ -227,7 +227,8 @@ class TrainingStep:
     parts were slower, or ``not known`` if data is missing; ``why`` explains it. ``mostly`` is the activity with most of
     the critical path, whose segments sum to ``seconds``. ``warm_up`` marks the first step of the run. ``poll_seconds``
     is the driver's waiting after the last trajectory had ended. ``stale_versions`` is the mean age, in steps, of the
-    weights with which trajectories began; None if the trainer does not log it.
+    weights with which trajectories began; None if the trainer does not log it. ``prefill_tokens`` are those of engine
+    iterations that prefill, ``decode_tokens`` of those that only decode; None without an engine's file.
     """
 
     step: int
@@ -252,6 +253,8 @@ class TrainingStep:
     stale_versions: float | None = None
     warm_up: bool = False
     missing: tuple[str, ...] = ()
+    prefill_tokens: int | None = None
+    decode_tokens: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
