@@ -15,8 +15,8 @@ from patcher.timeline.run_comparison import (
     UNCLEAR,
     UNKNOWN,
     CauseChange,
-    Change,
     RunComparison,
+    SecondsChange,
 )
 
 CSV, TERMINAL = Shown.CSV, Shown.TERMINAL
@@ -47,7 +47,7 @@ def beside(comparison: RunComparison) -> Table:
     return _changes("run_beside", Text("Tail, imbalance and idle time"), comparison.beside, about)
 
 
-def changed(change: Change) -> str:
+def changed(change: SecondsChange) -> str:
     """Return what changed in words: raw, and at equal tokens if that is known and differs from it."""
     raw, equal = change.changed, change.changed_at_equal_tokens
     if equal in (UNKNOWN, raw):
@@ -57,7 +57,7 @@ def changed(change: Change) -> str:
     return Text("{equal} at equal", equal)
 
 
-def _changes(name: str, title: str, rows: Sequence[Change], about: str) -> Table:
+def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -> Table:
     columns = (
         Column("part", shown=CSV),
         Column("", Text("part"), LABEL, TERMINAL),
@@ -74,7 +74,7 @@ def _changes(name: str, title: str, rows: Sequence[Change], about: str) -> Table
         Column("changed_at_equal_tokens", shown=CSV),
     )
 
-    def row(change: Change) -> tuple[object, ...]:
+    def row(change: SecondsChange) -> tuple[object, ...]:
         """Return the cells of one change, in the order of ``columns``."""
         raw, equal = change.raw, change.equal_tokens
         return (

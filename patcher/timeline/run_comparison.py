@@ -59,7 +59,7 @@ LONGER, SHORTER, UNCLEAR, UNKNOWN = Text("longer"), Text("shorter"), Text("no cl
 CAME, WENT = Text("came"), Text("went")
 
 
-class Interval(NamedTuple):
+class ChangeInterval(NamedTuple):
     """A change in seconds, and the ends of its interval."""
 
     low: float
@@ -73,7 +73,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Change:
+class SecondsChange:
     """Mean seconds of the step, or of a part of it, on both sides.
 
     ``raw`` is the change with its interval, ``equal_tokens`` that of steps with the same tokens; None if unknown.
@@ -84,8 +84,8 @@ class Change:
     before_seconds: float
     after_seconds: float
     change_seconds: float
-    raw: Interval | None
-    equal_tokens: Interval | None
+    raw: ChangeInterval | None
+    equal_tokens: ChangeInterval | None
     changed: str
     changed_at_equal_tokens: str
 
@@ -137,10 +137,10 @@ class RunComparison:
 
     before: RunSide
     after: RunSide
-    step: Change
+    step: SecondsChange
     verdict: str
-    parts: tuple[Change, ...] = ()
-    beside: tuple[Change, ...] = ()
+    parts: tuple[SecondsChange, ...] = ()
+    beside: tuple[SecondsChange, ...] = ()
     causes: tuple[CauseChange, ...] = ()
     differs: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
@@ -148,7 +148,7 @@ class RunComparison:
     kind: str = field(default="timeline", init=False)
 
 
-class Side(NamedTuple):
+class ChosenSteps(NamedTuple):
     """A run with only the steps that are compared, and the folder that it was read from."""
 
     source: Path
@@ -160,7 +160,7 @@ class Side(NamedTuple):
         return tuple(step for step in self.run.steps if not step.warm_up) or self.run.steps
 
 
-def compared(before: Side, after: Side) -> RunComparison:
+def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
     """Compare the steps of two sides; each has at least one."""
     sides = (before.steps, after.steps)
     values = {"step": [[step.seconds for step in side] for side in sides]}
@@ -179,7 +179,7 @@ def compared(before: Side, after: Side) -> RunComparison:
     )  # fmt: skip
 
 
-def _side(side: Side) -> RunSide:
+def _side(side: ChosenSteps) -> RunSide:
     lanes = defaultdict[str, int](int)
     for lane in side.run.lanes:
         lanes[lane.role] += 1
@@ -251,7 +251,7 @@ def _by_name(sides: Sequence[Sequence[dict[str, float]]], names: dict[str, Text]
 
 def _change(
     name: str, sides: Sequence[Sequence[TrainingStep]], seconds: Sequence[Sequence[float]], among: int
-) -> Change:
+) -> SecondsChange:
     """Return the change of the mean ``seconds``; intervals hold together for ``among`` changes in 95 % of all cases."""
     z = statistics.NormalDist().inv_cdf(1 - CHANCE / among / 2)
     first, second = map(statistics.fmean, seconds)
@@ -263,22 +263,22 @@ def _change(
     equal = None
     if fit is not None:
         reach = student(fit.free, z) * fit.error
-        equal = Interval(fit.change - reach, fit.change, fit.change + reach)
-    return Change(
+        equal = ChangeInterval(fit.change - reach, fit.change, fit.change + reach)
+    return SecondsChange(
         name, first, second, second - first, raw, equal, raw.direction if raw else UNKNOWN,
         equal.direction if equal else UNKNOWN,
     )  # fmt: skip
 
 
-def _interval(first: Sequence[float], second: Sequence[float], z: float) -> Interval:
+def _interval(first: Sequence[float], second: Sequence[float], z: float) -> ChangeInterval:
     """Return the change of the mean with its interval, by Welch's test; ``z`` is its half-width for many steps."""
     change = statistics.fmean(second) - statistics.fmean(first)
     squares = [statistics.variance(side) / len(side) for side in (first, second)]
     if not sum(squares):
-        return Interval(change, change, change)
+        return ChangeInterval(change, change, change)
     parts = (square**2 / (len(side) - 1) for square, side in zip(squares, (first, second), strict=True))
     reach = student(sum(squares) ** 2 / sum(parts), z) * math.sqrt(sum(squares))
-    return Interval(change - reach, change, change + reach)
+    return ChangeInterval(change - reach, change, change + reach)
 
 
 # ---------------------------------------------------------------- causes
@@ -328,7 +328,7 @@ def _by_chance(counts: Sequence[int], steps: Sequence[int]) -> float:
 # ---------------------------------------------------------------- the runs as such
 
 
-def _reasons(before: Side, after: Side) -> Iterator[str]:
+def _reasons(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
     """Yield why two runs cannot be compared: they have other trainers."""
     sides = [_phases(side) for side in (before, after)]
     common = set(sides[0]) & set(sides[1])
@@ -342,7 +342,7 @@ def _reasons(before: Side, after: Side) -> Iterator[str]:
         )
 
 
-def _phases(side: Side) -> dict[str, float]:
+def _phases(side: ChosenSteps) -> dict[str, float]:
     """Return phase → seconds of the critical paths of the steps, or work → seconds where there is no phase."""
     sums = defaultdict[str, float](float)
     for step in side.steps:
@@ -363,7 +363,7 @@ def _differs(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
             yield Text("processes ({role}) {before} before, {after} after", name, *counts)
 
 
-def _notes(before: Side, after: Side, step: Change) -> Iterator[str]:
+def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
     """Yield what one has to know of the numbers: few steps, the same steps, unknown tokens, what a run lacks."""
     if step.raw is None:
         yield Text(
@@ -387,7 +387,7 @@ def _notes(before: Side, after: Side, step: Change) -> Iterator[str]:
             yield Text("{side}: {sentence}", name, text)
 
 
-def _without_tokens(before: Side, after: Side) -> Text:
+def _without_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
     """Return why the changes at equal tokens are unknown."""
     steps = [step for side in (before, after) for step in side.steps]
     if any(step.decode_tokens is None for step in steps):

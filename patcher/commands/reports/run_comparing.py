@@ -22,7 +22,7 @@ from patcher.timeline import comparison_tables as tables
 from patcher.timeline import files
 from patcher.timeline.model import RunTimeline
 from patcher.timeline.page.comparison import comparison_page
-from patcher.timeline.run_comparison import Side, compared
+from patcher.timeline.run_comparison import ChosenSteps, compared
 from patcher.traces import folders
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ def _refuse_capture_options(
             raise Problem(Kind.USAGE, why, hint=again)
 
 
-def _sides(paths: Sequence[Path], choice: RunChoice, display: Display, result: CommandResult) -> list[Side]:
+def _sides(paths: Sequence[Path], choice: RunChoice, display: Display, result: CommandResult) -> list[ChosenSteps]:
     """Return the runs with their chosen steps; a run that is on both sides is read once.
 
     Raises Problem (NOT_COMPARABLE) for a run without steps, USAGE for a range without steps.
@@ -142,7 +142,7 @@ def _sides(paths: Sequence[Path], choice: RunChoice, display: Display, result: C
                 cause = Text("{path} has no step that has ended: without a driver or a trainer there is none", path)
                 hint = CommandLine("timeline", str(path))
                 raise Problem(Kind.NOT_COMPARABLE, cause, str(path), Text("{timeline} says what is missing", hint))
-            sides.append(Side(path, timelines.only_steps(joined[key], steps)))
+            sides.append(ChosenSteps(path, timelines.only_steps(joined[key], steps)))
     return sides
 
 

@@ -10,7 +10,15 @@ from patcher.messages.notes import wrapped
 from patcher.timeline import comparison_tables as tables
 from patcher.timeline.comparison_tables import CHANGE, often
 from patcher.timeline.lengths import brief
-from patcher.timeline.run_comparison import LONGER, NO_DIFFERENCE, SHORTER, UNCLEAR, Interval, RunComparison, RunSide
+from patcher.timeline.run_comparison import (
+    LONGER,
+    NO_DIFFERENCE,
+    SHORTER,
+    UNCLEAR,
+    ChangeInterval,
+    RunComparison,
+    RunSide,
+)
 
 
 def report(comparison: RunComparison) -> list[str]:
@@ -69,7 +77,7 @@ def _described(name: str, side: RunSide) -> Text:
     )
 
 
-def _interval(interval: Interval, before: float) -> Text:
+def _interval(interval: ChangeInterval, before: float) -> Text:
     text = Text("95 % interval {low} to {high} s", CHANGE.text(interval.low), CHANGE.text(interval.high))
     return Text("{interval}, {share:+.1f} %", text, 100 * interval.change / before) if before else text
 

@@ -70,18 +70,9 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
         return comparison
     parts = model.PARTS if first and second else ()
     change, otherwise, unlike = _change(samples, time), tuple(_settings(before, after)), tuple(_models(before, after))
-    undecided = (
-        model.OTHER_DEVICE
-        if _other_device(before, after)
-        else model.OTHER_MODEL
-        if unlike
-        else model.OTHER
-        if otherwise
-        else ""
-    )
     sizes = [[*map(len, captures)] for captures in samples]
     return dataclasses.replace(
-        comparison, change=change, verdict=undecided or _verdict(change, sizes),
+        comparison, change=change, verdict=_undecided(before, after, unlike, otherwise) or _verdict(change, sizes),
         differs=(*otherwise, *_places(before, after), *unlike),
         equal_load=at_equal_load(flat, [*map(time, chain(*flat))], sizes),
         parts=tuple(model.PartChange(name, getattr(first, name), getattr(second, name)) for name in parts),
@@ -103,6 +94,15 @@ def _captures(profiles: Profiles, time: Time) -> Captures:
         for unit in model.timed(profile.units):
             windows.setdefault(window, {}).setdefault(unit.number, []).append(unit)
     return [[max(units, key=time) for units in steps.values()] for steps in windows.values()]
+
+
+def _undecided(before: Profiles, after: Profiles, unlike: Sequence[str], otherwise: Sequence[str]) -> str:
+    """Return the verdict on sides of other devices, ``unlike`` models, or settings ``otherwise``; "" for none of it."""
+    if _other_device(before, after):
+        return model.OTHER_DEVICE
+    if unlike:
+        return model.OTHER_MODEL
+    return model.OTHER if otherwise else ""
 
 
 def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]) -> str:

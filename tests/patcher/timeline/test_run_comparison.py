@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +26,9 @@ from patcher.timeline.run_comparison import (
     FEW,
     NO_DIFFERENCE,
     SLOWER,
-    Change,
+    ChosenSteps,
     RunComparison,
-    Side,
+    SecondsChange,
     compared,
 )
 
@@ -75,9 +76,9 @@ def step(
     return replace(made, **more)
 
 
-def side(steps: Sequence[TrainingStep], name: str = "a", number: int = 1, **more: Any) -> Side:
+def side(steps: Sequence[TrainingStep], name: str = "a", number: int = 1, **more: Any) -> ChosenSteps:
     run = Run(number, 0, 0, 1, ("verl 0.9.1", "vllm 0.27.0"))
-    return Side(Path(name), replace(RunTimeline(run, 1, (), tuple(steps), (), ()), **more))
+    return ChosenSteps(Path(name), replace(RunTimeline(run, 1, (), tuple(steps), (), ()), **more))
 
 
 def noisy(
@@ -97,7 +98,7 @@ def noisy(
     ]
 
 
-def named(changes: Sequence[Change]) -> dict[str, str]:
+def named(changes: Sequence[SecondsChange]) -> dict[str, str]:
     return {change.name: str(change.changed) for change in changes}
 
 
@@ -186,6 +187,28 @@ def test_chance_changes_nothing() -> None:
     found = [compared(side(half(draw)), side(half(draw), "b")) for _ in range(60)]
     assert sum(one.verdict != NO_DIFFERENCE for one in found) <= 6  # 3 are expected
     assert sum(any(part.changed != "no clear change" for part in one.parts) for one in found) <= 6
+
+
+def width(change: SecondsChange) -> float:
+    assert change.raw is not None
+    return change.raw.high - change.raw.low
+
+
+def test_the_more_parts_the_wider_their_intervals() -> None:
+    """The only part is as long as the step, but idle roles are compared, too: all shall hold together."""
+
+    def steps(seed: int) -> list[TrainingStep]:
+        uses = tuple(RoleUse(role, 1, 1, 1, 0.5) for role in ("driver", "trainer", "engine", "reward"))
+        return [replace(step(one.step, {"decode": one.seconds}), roles=uses) for one in noisy(seed)]
+
+    found = compared(side(steps(1)), side(steps(2), "b"))
+    assert 1.25 < width(found.parts[0]) / width(found.step) < 1.6  # 2.8 and 2.1 standard errors
+
+
+def test_a_side_of_few_steps_that_scatter_widens_the_interval() -> None:
+    few, many = noisy(1, 4, spread=0.5), noisy(2, 60, spread=0.01)
+    errors = (statistics.variance(one.seconds for one in few) / 4) ** 0.5
+    assert width(compared(side(few), side(many, "b")).step) / 2 > 2.9 * errors  # Student's t of three degrees
 
 
 @pytest.mark.parametrize("count", [1, 3, 4])

@@ -16,6 +16,7 @@ from click.testing import Result
 from fixtures.cache import REPOSITORY
 from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
+from patcher.commands.reports import timelines
 from patcher.timeline import run_comparison
 from tests.patcher.traces.recorded import MS, SHARED, steps
 
@@ -45,6 +46,20 @@ def test_two_runs_side_by_side(run: Run, two: tuple[Path, Path]) -> None:
     assert found["before"]["steps"] == found["after"]["steps"] == [*range(5, 11)]
     assert found["before"]["decode_tokens"] == 12 * 27 + 10
     assert found["before"]["prefill_tokens"] == 1200
+
+
+def test_a_run_on_both_sides_is_read_once(run: Run, two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    folders, read = [], timelines.read
+
+    def counted(folder: Path, *words: Any) -> Any:
+        folders.append(folder)
+        return read(folder, *words)
+
+    monkeypatch.setattr(timelines, "read", counted)
+    run("compare", two[1], "--steps", "1:5", "--steps", "5:11")
+    assert folders == [two[1]]
+    run("compare", *two)
+    assert folders[1:] == [*two]
 
 
 def test_a_run_is_compared_with_itself(run: Run, two: tuple[Path, Path]) -> None:
@@ -79,7 +94,7 @@ def test_the_reference_has_the_fields(run: Run, two: tuple[Path, Path]) -> None:
     kinds = {
         "`compare` of timelines": run_comparison.RunComparison,
         "… `before` and `after`": run_comparison.RunSide,
-        "… `step`, each of `parts` and `beside`": run_comparison.Change,
+        "… `step`, each of `parts` and `beside`": run_comparison.SecondsChange,
         "… each of `causes` of a comparison": run_comparison.CauseChange,
     }
     for row, kind in kinds.items():
