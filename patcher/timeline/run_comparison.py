@@ -220,9 +220,9 @@ def _part_of_training(name: str) -> str:
         return "rollout"
     if "reward" in name:
         return "reward"
-    if "log_prob" in name or "logps" in name or name == "ref":
+    if "log_prob" in name or "logp" in name or name == "ref":
         return "log_probs"
-    return "update" if any(word in name for word in ("update", "train", "optimizer", "backward")) else "trainer"
+    return "update" if any(word in name for word in ("update", "train", "optimizer", "backward", "loss")) else "trainer"
 
 
 def _parts(step: TrainingStep) -> dict[str, float]:
@@ -316,13 +316,20 @@ def _changed(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], pro
 
 def _by_chance(counts: Sequence[int], steps: Sequence[int]) -> float:
     """Return the probability that chance deals steps with a cause to the sides so unevenly (Fisher's exact test)."""
-    total, hits = sum(steps), sum(counts)
-    ways = [
-        math.comb(steps[0], first) * math.comb(steps[1], hits - first)
-        for first in range(max(0, hits - steps[1]), min(hits, steps[0]) + 1)
-    ]
-    seen = math.comb(steps[0], counts[0]) * math.comb(steps[1], counts[1])
-    return sum(way for way in ways if way <= seen) / math.comb(total, hits)
+    hits = sum(counts)
+
+    def log_ways(first: int) -> float:
+        """Return the logarithm of the number of ways to have ``first`` steps with the cause before."""
+        return _log_choices(steps[0], first) + _log_choices(steps[1], hits - first)
+
+    seen, every = log_ways(counts[0]), _log_choices(sum(steps), hits)
+    ways = map(log_ways, range(max(0, hits - steps[1]), min(hits, steps[0]) + 1))
+    return sum(math.exp(way - every) for way in ways if way <= seen + 1e-9)
+
+
+def _log_choices(count: int, chosen: int) -> float:
+    """Return the logarithm of the binomial coefficient."""
+    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
 
 
 # ---------------------------------------------------------------- the runs as such

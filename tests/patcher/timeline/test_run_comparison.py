@@ -55,6 +55,11 @@ MORE_KINDS = {
     ("trainer", "phase", "calculate_rewards", ""): "reward",
     ("trainer", "work", "train", ""): "update",
     ("trainer", "unit", "optimizer-step", ""): "update",
+    ("trainer", "phase", "compute_loss", ""): "update",
+    ("trainer", "phase", "get_per_token_logps_and_entropies", ""): "log_probs",
+    ("trainer", "work", "compute_logp", "recompute_logp"): "log_probs",  # of AReaL
+    ("trainer", "work", "fit", "ppo_train"): "update",  # of OpenRLHF
+    ("trainer", "work", "save_checkpoint", ""): "trainer",
     ("trainer", "unit", "micro-batch", "ref"): "log_probs",
 }
 
