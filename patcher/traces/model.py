@@ -612,7 +612,7 @@ class PartChange(Payload):
 
 @dataclass(frozen=True, slots=True)
 class TimeChange(PartChange):
-    """A kernel or a module on both sides: calls and nanoseconds per unit.
+    """A kernel, an operator or a module on both sides: calls and nanoseconds per unit.
 
     ``state`` is new, gone, slower, faster, more often, less often, or alike.
     """
@@ -659,14 +659,15 @@ class Comparison(Payload):
     A sample is a step: of several ranks the one that took longest. ``differs`` names in what the sides were recorded
     otherwise, or ran elsewhere. ``equal_load`` is None where nothing tells the load, or it is the same.
 
-    ``clock`` is "device", or "host" where nothing ran on a device on one side: then the times are those on the host.
+    ``clock`` is "device", or "host" where nothing ran on a device on one side: then the times are those on the host,
+    also of ``modules``, and of ``operators``, which are left out otherwise.
     ``change`` is None where a side has no unit. ``refused`` says why the two cannot be compared; with ``--force`` the
     rest is there all the same. ``notes`` are what the reader has to know of the numbers: one sample a side, say.
     """
 
     KEYS = (
         "schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock",
-        "verdict", "differs", "equal_load",
+        "verdict", "differs", "equal_load", "operators",
     )  # fmt: skip
 
     before: Side
@@ -676,6 +677,7 @@ class Comparison(Payload):
     parts: tuple[PartChange, ...] = ()
     kernels: tuple[TimeChange, ...] = ()
     modules: tuple[TimeChange, ...] = ()
+    operators: tuple[TimeChange, ...] = ()
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     clock: str = "device"

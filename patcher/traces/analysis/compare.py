@@ -76,7 +76,8 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
         differs=(*otherwise, *_places(before, after), *unlike),
         equal_load=at_equal_load(flat, [*map(time, chain(*flat))], sizes),
         parts=tuple(model.PartChange(name, getattr(first, name), getattr(second, name)) for name in parts),
-        kernels=_changes(before, after, "kernels"), modules=_changes(before, after, "modules"),
+        kernels=_changes(before, after, "kernels"), modules=_changes(before, after, "modules", clock),
+        operators=_changes(before, after, "operators", clock) if clock == "host" else (),
         notes=tuple(_notes(before, after, samples)),
     )  # fmt: skip
 
@@ -362,10 +363,17 @@ def _median(side: Sequence[Sequence[int]]) -> int:
 # ---------------------------------------------------------------- where from
 
 
-def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeChange, ...]:
-    """Return calls and ns per unit of each row of ``field`` (kernels, modules) on both sides, largest change first."""
+def _changes(before: Profiles, after: Profiles, field: str, clock: str = "device") -> tuple[model.TimeChange, ...]:
+    """Return calls and ns per unit of each row of ``field`` on both sides, largest change first.
+
+    ``field`` is kernels, operators or modules; with the ``clock`` "host" the time of the latter is that on the host.
+    """
     units = [max(sum(len(profile.units) for profile in side), 1) for side in (before, after)]
-    first, second = (_sums(row for profile in side for row in getattr(profile, field)) for side in (before, after))
+    kind, on_host = field.removesuffix("s"), clock == "host"
+    first, second = (
+        _sums((row for profile in side for row in getattr(profile, field)), kind, on_host=on_host)
+        for side in (before, after)
+    )
     rows = []
     for name, kind in {**first, **second}:
         (calls, ns), (now, then) = first.get((name, kind), (0, 0)), second.get((name, kind), (0, 0))
@@ -377,13 +385,20 @@ def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeC
     return tuple(sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind)))
 
 
-def _sums(rows: Iterable[model.Kernel | model.CallSums]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return (name, kind) → calls and ns, summed over all rows; the kind of a module is "module"."""
+def _sums(
+    rows: Iterable[model.Kernel | model.CallSums], kind: str, *, on_host: bool
+) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return (name, kind) → calls and ns, summed over all rows; a kernel has its own kind, others ``kind``."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
-        key = row.name, row.kind if isinstance(row, model.Kernel) else "module"
+        calls_now, ns_now = row.calls, row.ns
+        key = row.name, kind
+        if isinstance(row, model.Kernel):
+            key = row.name, row.kind
+        elif on_host:
+            ns_now = row.host_ns
         calls, ns = sums.get(key, (0, 0))
-        sums[key] = calls + row.calls, ns + row.ns
+        sums[key] = calls + calls_now, ns + ns_now
     return sums
 
 

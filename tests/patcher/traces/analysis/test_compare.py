@@ -291,6 +291,17 @@ def test_captures_without_a_device_are_compared_on_the_host() -> None:
     found = compared(before, after)
     assert (found.refused, found.clock, found.verdict, found.median_ns) == ((), "host", "slower", (10 * MS, 20 * MS))
     assert not any("kernel" in note for note in found.notes)
+    slower = replace(OPERATORS[0], host_ns=9000)
+    after = [
+        replace(profile, operators=(slower, *OPERATORS[1:]), modules=(CallSums("MLP", 4, 0, 0, 4000),))
+        for profile in after
+    ]
+    found = compared(before, after)
+    assert next((row.name, row.kind, row.state, row.change_ns) for row in found.operators) == (
+        slower.name, "operator", "slower", 2000
+    )  # fmt: skip
+    assert [(row.name, row.kind, row.after_ns) for row in found.modules] == [("MLP", "module", 1000)]
+    assert compared([capture(1, 2, operators=OPERATORS)], [capture(1, 2)]).operators == ()
     unlike = [replace(profile, operators=(CallSums("other", 1, 1, 0, 9),)) for profile in after]
     assert compared(before, unlike).verdict == "undecided: unlike models"
 
@@ -328,7 +339,7 @@ def test_releases_and_devices_are_named() -> None:
 def test_the_json_of_a_comparison_is_what_is_promised() -> None:
     told = json_of(compared([capture(5, 6, kernels=(Kernel("k", "compute", 1, 1),))], [capture(7, 8)]))
     keys = ["schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock"]
-    assert list(told) == [*keys, "verdict", "differs", "equal_load"]
+    assert list(told) == [*keys, "verdict", "differs", "equal_load", "operators"]
     assert (told["verdict"], told["differs"], told["equal_load"]) == ("not enough data", [], None)
     assert told["clock"] == "device"
     assert told["schema"] == 1
