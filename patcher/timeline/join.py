@@ -9,7 +9,7 @@ from pathlib import Path
 
 from patcher.messages import Text
 from patcher.progress import Progress, ignore
-from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, stalls, trends
+from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, stalls, tokens, trends
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
@@ -219,6 +219,8 @@ class _Join:
         ranks = {at: self.processes[at].rank for at in self.roles.get("trainer", ())}
         uneven = shares.imbalances(records, path, ranks)
         sync = shares.sync_intervals(records)
+        engines = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
+        prefill_tokens, decode_tokens = tokens.of_step(records, engines)
         stopped = self._incomplete(records)
         sync_by_process = shares.sync_by_process(records)
         of_run = [piece for piece in path if piece.kind != "pause"]
@@ -241,6 +243,7 @@ class _Join:
                 max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),
                 pause_seconds=shares.seconds(us - length(of_run)),
                 decode_steps=amounts.decode_steps, tokens=amounts.tokens,
+                prefill_tokens=prefill_tokens, decode_tokens=decode_tokens,
             )
         )  # fmt: skip
         self.paths.append(thinned(path, self.pieces))

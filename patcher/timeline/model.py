@@ -237,7 +237,8 @@ class TrainingStep:
     first step of the run. ``poll_seconds`` is the driver's waiting after the last trajectory had ended.
     ``stale_versions`` is the mean age, in steps, of the weights with which trajectories began; None if the trainer does
     not log it. ``decode_steps`` are those of the replica with most of them, ``tokens`` those that all replicas
-    generated. ``pause_seconds`` is the part of the critical path in which rlpatch's own recorders opened or saved a
+    generated. ``prefill_tokens`` are those of engine iterations that prefill, ``decode_tokens`` of those that only
+    decode; None without an engine's file. ``pause_seconds`` is the part of the critical path in which rlpatch's own recorders opened or saved a
     window; no verdict counts it.
     """
 
@@ -268,6 +269,8 @@ class TrainingStep:
     decode_steps: int = 0
     tokens: int = 0
     pause_seconds: float = 0.0
+    prefill_tokens: int | None = None
+    decode_tokens: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ import click
 from patcher.commands.reports import report_lines as lines
 from patcher.commands.reports.csv_files import Tables, write_tables
 from patcher.commands.reports.writing import write
-from patcher.messages import CommandResult, Kind, Problem, Text, failed
+from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text, failed
 from patcher.progress import Display, Progress, silent, whole
 from patcher.traces import analysis, folders, formats, model, page, tables
 from patcher.traces.marks import WANTED
@@ -97,8 +97,20 @@ def _typed() -> str:
 
 
 def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> None:
-    """Add a problem if `after` is certainly more than `most` percent slower; a note if the data cannot tell."""
-    if comparison.verdict in model.UNDECIDED:
+    """Add a problem if `after` is certainly more than `most` percent slower, or a side has one capture.
+
+    Add a note if the data cannot tell.
+    """
+    if min(comparison.before.captures, comparison.after.captures) < 2:
+        cause = Text(
+            "--fail-above needs two captures a side: one does not tell how captures of the same program differ"
+        )
+        again = CommandLine("compare", "BEFORE1", "BEFORE2", "--fail-above", f"{most:g}", "--", "AFTER1", "AFTER2")
+        result.problems.append(
+            Problem(Kind.USAGE, cause, hint=Text("record each side twice, best in turns, then {again}", again))
+        )
+        return
+    if comparison.verdict not in model.DECIDED:
         result.note(Text("--fail-above was not decided"), comparison.verdict)
         return
     low, *_ = comparison.equal_load.change if comparison.equal_load else comparison.change or (0,)

@@ -144,7 +144,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
     paths = [path for process in processes for path in process.paths]
     with display("joining", _size(paths)) as count:
         joined_run = join(run, processes, folder, count)
-    return _only(joined_run, options.steps)
+    return only_steps(joined_run, options.steps)
 
 
 def _size(paths: Sequence[Path]) -> int:
@@ -235,7 +235,7 @@ def _row(run: model.Run) -> str:
     return Text("--run {number}: {start}, {seconds:,.0f} s, {count} processes, {packages}", *values)
 
 
-def _only(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:
+def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:
     """Keep the steps in the half-open range `numbers` (None: all). Raises Problem (USAGE) if the run has none."""
     if numbers is None:
         return joined_run

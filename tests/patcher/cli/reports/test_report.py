@@ -583,43 +583,84 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("count", "late", "most", "code", "says"),
     [
-        (9, 3 * MS, "5", 9, "slower than allowed: a unit takes at least 30.0 % longer, and --fail-above allows 5 %"),
+        (9, 3 * MS, "5", 9, "slower than allowed: a unit takes at least 29.5 % longer, and --fail-above allows 5 %"),
+        (9, 3 * MS, "29", 9, "at least 29.5 %"),
         (9, 3 * MS, "30", 0, ""),
         (9, 0, "0", 0, ""),
-        (3, 3 * MS, "5", 0, "note: --fail-above was not decided"),
+        (1, 3 * MS, "5", 0, "note: --fail-above was not decided"),
         (9, 3 * MS, "-1", 2, "is not in the range"),
     ],
 )
 def test_a_job_fails_only_where_it_is_slower_for_certain(
     tmp_path: Path, count: int, late: int, most: str, code: int, says: str
 ) -> None:
+    before, after = (
+        [
+            steps(count, late=dict.fromkeys(range(30, 30 + count), delay + at * MS // 100)).torch(
+                tmp_path / f"{delay}-{at}.json"
+            )
+            for at in range(2)
+        ]
+        for delay in (0, late)
+    )
+    result = typed("compare", *before, "--fail-above", most, "--", *after)
+    assert (result.exit_code, says in result.stderr) == (code, True), result.stderr
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_one_capture_a_side_fails_no_job(tmp_path: Path, after: int) -> None:
+    """Two captures of the same program differ: with one a side, nothing tells by how much."""
     paths = [
-        steps(count, late=dict.fromkeys(range(30, 39), delay)).torch(tmp_path / f"{delay}-{at}.json")
-        for at, delay in enumerate((0, late))
+        steps(9, late=dict.fromkeys(range(30, 39), delay * MS)).torch(tmp_path / f"{delay}.json")
+        for delay in range(after + 1)
     ]
-    result = typed("compare", *paths, "--fail-above", most)
-    assert result.exit_code == code
-    assert says in result.stderr
+    result = typed("compare", paths[0], "--json", "--fail-above", "5", "--", *paths[1:])
+    told = json.loads(result.stdout)
+    assert result.exit_code == told["exit_code"] == 2
+    assert told["result"]["verdict"] == ("slower in these two captures" if after == 1 else "slower in these captures")
+    assert "compare BEFORE1 BEFORE2 --fail-above 5 -- AFTER1 AFTER2" in told["problems"][0]["next"]
+    page = typed("compare", paths[0], "-o", tmp_path / "page.html", "--", *paths[1:])
+    assert page.exit_code == 0
+    assert "Slower by" not in (tmp_path / "page.html").read_text()
 
 
-def test_a_job_is_judged_at_equal_load(tmp_path: Path) -> None:
-    """The other side is slower because it held more, and by nothing else."""
-    paths = []
-    for side, requests in enumerate(([8, 9, 12, 10, 16, 11, 9, 8, 14], [12, 18, 16, 20, 24, 14, 22, 10, 19])):
-        late = {30 + at: held * MS // 4 for at, held in enumerate(requests)}
-        path = steps(9, late=late).torch(tmp_path / f"{side}.json")
-        units = [{"number": 30 + at, "requests": held} for at, held in enumerate(requests)]
-        path.with_name(f"{path.name}.rlpatch.json").write_text(json.dumps({"format": 1, "units": units}))
-        paths.append(path)
-    told = data(typed("compare", *paths, "--json"))
-    assert told["verdict"] == "slower"
-    assert told["equal_load"]["by"] == ["requests"]
-    low, _, high = told["equal_load"]["change"]
-    assert low <= 0 <= high
-    result = typed("compare", *paths, "--fail-above", "1")
-    assert result.exit_code == 0
-    assert "at equal requests: " in result.stdout
-    assert "requests and the side explain" in " ".join(result.stdout.split())
+FEWER = [8, 9, 12, 10, 16, 11, 9, 8, 14]
+MORE = [12, 18, 16, 20, 24, 14, 22, 10, 19]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "delay", "facts", "code"),
+    [
+        (FEWER, MORE, 0, False, 9),
+        (FEWER, MORE, 0, True, 0),  # slower because it held more, and by nothing else
+        (MORE, FEWER, 1, False, 0),
+        (MORE, FEWER, 1, True, 9),  # no slower, although it held less
+    ],
+)
+def test_a_job_is_judged_at_equal_load(
+    tmp_path: Path, before: list[int], after: list[int], delay: int, facts: bool, code: int
+) -> None:
+    sides: list[list[Path]] = []
+    for name, requests in (("before", before), ("after", after)):
+        sides.append([])
+        for capture in range(2):
+            more = delay * MS * (name == "after") + capture * MS // 100
+            late = {30 + at: held * MS // 4 + more for at, held in enumerate(requests)}
+            path = steps(9, late=late).torch(tmp_path / f"{name}-{capture}.json")
+            units = [{"number": 30 + at, "requests": held} for at, held in enumerate(requests)]
+            if facts:
+                path.with_name(f"{path.name}.rlpatch.json").write_text(json.dumps({"format": 1, "units": units}))
+            sides[-1].append(path)
+    whole = ("--units", "30:38")  # the last unit ends with its last kernel
+    result = typed("compare", *sides[0], *whole, "--fail-above", "1", "--json", "--", *sides[1])
+    told = json.loads(result.stdout)
+    assert result.exit_code == code, result.stderr
+    assert (told["result"]["equal_load"] is not None) == facts
+    if facts:
+        low, change, high = told["result"]["equal_load"]["change"]
+        assert low <= delay * MS <= high
+        assert change == pytest.approx(delay * MS, abs=MS / 10)
+        assert "equal load" in "".join(problem["cause"] for problem in told["problems"]) or not code
 
 
 def test_several_captures_a_side_stand_around_two_dashes(tmp_path: Path) -> None:
