@@ -11,18 +11,17 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
+from patcher.guards.certain import LaunchText, normal
 from patcher.guards.launch import (
-    LaunchText,
     Reading,
     Start,
     find,
     is_hidden,
     is_known,
-    normal,
     text_of,
     within_sentence,
 )
@@ -32,7 +31,6 @@ from patcher.switches import Application, ConfigSwitch, State
 
 _UNKNOWN = "rlpatch_unknown"
 """Stands in a configuration for what is not known; an identifier, so that it is valid wherever a text is."""
-_MAIN = r"hydra\.main\(([^)]*)\)"
 _OPTION = r"(?m)^(?:--config-|-c)([pnd])\w*[=\n](.*)$"  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
 _ANY = Text("a word of it is only known when it runs, and may be any override")
@@ -51,10 +49,12 @@ def configured(application: Application, checked: Checked, config: Path | None, 
         _check(config)
     reading = replace(reading, hidden=[*reading.hidden])  # an override hides nothing of the environment
     starts = [*_starts(application, checked.root, config, reading)]
+    composed_files = {str(file) for _, file in starts}  # whose lines were read again, as plain ones
+    texts = [text for text in reading.texts if text.plain or text.where.rpartition(":")[0] not in composed_files]
     mentions = [
         text
-        for text in reading.texts
-        if re.search(application.names, text.text) and not _is_of_the_project(text, checked.root)
+        for text in texts
+        if re.search(application.names, text.text) and not _is_of_the_project(text, application, checked.root)
     ]
     unclear = [Hidden(text.where, text.text, NOT_PLAIN) for text in mentions if not text.plain or "oc.env" in text.text]
     reading.hidden[:0] = unclear
@@ -90,11 +90,11 @@ def _takes_others(application: Application, reading: Reading) -> bool:
     return any(takes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
 
 
-def _is_of_the_project(text: LaunchText, root: Path | None) -> bool:
+def _is_of_the_project(text: LaunchText, application: Application, root: Path | None) -> bool:
     """Tell whether ``text`` stands in a program below ``root`` that runs Hydra: such a program only reads names."""
     file = Path(text.where.rpartition(":")[0])
     is_inside = root is not None and file.is_file() and file.resolve().is_relative_to(root.resolve())
-    return is_inside and bool(re.search(_MAIN, text_of(file)))
+    return is_inside and bool(re.search(application.main, text_of(file)))
 
 
 def _results(
@@ -135,7 +135,8 @@ def _starts(
         if not at:
             continue
         words = start.words[at:]
-        typed = dict(re.findall(_OPTION, "\n".join(words)))
+        option = rf"(?m)^{application.option}()[=\n](.*)$" if application.option else _OPTION
+        typed = dict(re.findall(option, "\n".join(words)))
         file, is_here = (config, True) if config else _configuration(application, root, program, start, typed)
         reasons = {
             _ANY: any(map(is_hidden, words)),
@@ -160,7 +161,7 @@ def _program(application: Application, root: Path | None, start: Start) -> tuple
         is_module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
         path = f"{word.replace('.', '/')}.py" if is_module else word
         file = find(path, folders) if path.endswith(".py") else None
-        if file and re.search(_MAIN, text_of(file)):
+        if file and re.search(application.main, text_of(file)):
             return at, file
         if is_module and not re.search(r"\.(model_merger|utils|tools?)\b", word):
             return at, None
@@ -177,7 +178,10 @@ def _configuration(
     """
     if "d" in typed or not is_known("".join(typed.values())):
         return None, False
-    main = re.search(_MAIN, text_of(program)) if program else None  # the program names one in its code
+    if application.option:
+        file = find(typed.get("", ""), start.folders)
+        return file, bool(file)
+    main = re.search(application.main, text_of(program)) if program else None  # the program names one in its code
     options = {**dict(re.findall(r"config_([pn])\w+\s*=\s*[\"']([^\"']*)", main[1] if main else "")), **typed}
     path, name = options.get("p", ""), options.get("n", "").removesuffix(".yaml")
     is_packaged, names = path in ("", "config"), [name] if name else application.defaults
@@ -251,7 +255,7 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
     typed = [word.lstrip("+~").partition("=")[0] for word in start.words]
     change = _change(switches, config, typed)
     key = change.partition("=")[0] or (*set_keys, "?")[0]
-    line = reading.place(f" {key.rpartition('.')[2]}:", "") if key not in typed else ""
+    line = _line_of(key, reading) if key not in typed else ""
     where = line or reading.place(f"{key}=", start.where)
     off: str = ""
     if change:
@@ -264,6 +268,15 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why
     return GuardResult(switch.profiler, state, where, text, off, why, reason)
+
+
+def _line_of(key: str, reading: Reading) -> str:
+    """Return the place of a dotted ``key`` in the configuration files that were read, "" if it is in none."""
+    lines = (text for text in reading.texts if ".yaml:" in text.where)
+    place = ""
+    for part in key.split("."):
+        place = next((text.where for text in lines if re.match(rf"\s*{re.escape(part)}\s*:", text.text)), "")
+    return place
 
 
 def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
@@ -282,8 +295,11 @@ def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
 
 
 def _state(switch: ConfigSwitch, config: Any) -> State:
+    """Return the state of a switch; UNKNOWN if it depends on a value that only the run tells."""
     values = _values(switch, config)
-    return State.UNKNOWN if _UNKNOWN in str(values) else switch.state(values)
+    choices = (key.values if _UNKNOWN in str(values[key.name]) else (values[key.name],) for key in switch.keys)
+    states = {switch.state(dict(zip(values, choice, strict=True))) for choice in product(*choices)}
+    return states.pop() if len(states) == 1 else State.UNKNOWN
 
 
 def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Sequence[str]) -> str:

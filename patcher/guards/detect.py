@@ -9,10 +9,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import dropwhile, pairwise
+from posixpath import basename
 
+from patcher.guards.certain import LaunchText, normal
 from patcher.guards.configured import configured
-from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Reading, Start, is_known, read, shown, within_sentence
+from patcher.guards.launch import (
+    COMMAND,
+    ENVIRONMENT,
+    OUTSIDE,
+    Reading,
+    Start,
+    carries,
+    is_known,
+    read,
+    shown,
+    within_sentence,
+    wraps,
+)
 from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Launch, unknown
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.switches import Form, State, Switch
@@ -77,7 +91,8 @@ def _results(switch: Switch, launch: Launch, reading: Reading) -> list[GuardResu
     if switch.form is Form.VARIABLE:
         results = _variable(switch, launch.environ.get(switch.name), reading)
     else:
-        results = _option(switch, reading) if switch.form is Form.OPTION else _started(switch, reading)
+        judge = {Form.OPTION: _option, Form.KEY: _keyed}.get(switch.form, _started)
+        results = judge(switch, reading)
     results = sorted(results, key=lambda result: result.state.severity)[-1:]
     requests = _requests(switch, reading)
     if not requests or not results or results[0].state is not State.ARMED:
@@ -111,6 +126,10 @@ def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
     name = switch.name.lstrip("-/").replace("-", "[-_]")
     is_variable = switch.form is Form.VARIABLE
     names = rf"\b{name}\b" if is_variable else rf"(?<![\w-])(--)?{name}(?![\w-])"
+    if switch.form is Form.KEY:
+        names = rf"(?<![\w.])_?{name}\]?\s*[:=](?!\s*(?i:none|null|false|~|\{{\s*\}})\s*([,)}}\]]|$))"
+    if switch.form is Form.PROGRAM:  # also in an array, or what a variable is
+        names = rf"(?<![\w.-])({switch.programs})(?![\w-])|^\w+=(\S*/)?{name}$"
     for text in reading.texts:
         sets = re.match(rf"{name}(=|$)", text.text) if is_variable else switch.form is Form.OPTION
         if not (text.plain and sets) and re.search(names, text.text):
@@ -123,19 +142,23 @@ def _variable(switch: Switch, value: str | None, reading: Reading) -> list[Guard
 
     Return the results that are ON or ARMED, else all; a text that names the variable and is not plain gives UNKNOWN.
     """
-    if results := _unclear(switch, reading):
+    is_ignored = switch.otherwise is State.OFF
+    results = [] if is_ignored else _unclear(switch, reading)
+    if results:
         return results
     name = switch.name
     is_seen = any(start.program for start in reading.starts)
     for start in reading.starts:
         set_value = start.variables.get(name, value)
         value = value if start.program else set_value
-        if name not in start.variables and any(word.startswith(f"{name}=") for word in start.words):
+        if not is_ignored and name not in start.variables and any(word.startswith(f"{name}=") for word in start.words):
             results.append(_judged(switch, State.UNKNOWN, start.where, " ".join(start.words), NOT_PLAIN))
         if set_value is None or (is_seen and not start.program):
             continue
         state, reason = switch.state(set_value if is_known(set_value) else None), ""
-        if state is State.UNKNOWN:
+        if is_ignored:
+            reason = switch.why
+        elif state is State.UNKNOWN:
             reason = _VALUE
         elif state is not State.OFF and not (start.sure and start.program):
             state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
@@ -197,15 +220,41 @@ def _object(switch: Switch, text: str) -> dict[str, str]:
 
 def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
     """Judge a program or a request that starts the profiler; a start that surely runs counts first."""
-    starts = _requests(switch, reading)
-    if switch.form is Form.PROGRAM:
-        starts = sorted(
-            (start for start in reading.starts if start.program == switch.name), key=lambda start: not start.sure
-        )
-    for start in starts[:1]:
+    starts = _profiled(switch, reading) if switch.form is Form.PROGRAM else _requests(switch, reading)
+    for start in sorted(starts, key=lambda start: not start.sure)[:1]:
         state, reason = (switch.otherwise, "") if start.sure else (State.UNKNOWN, NOT_PLAIN)
         return [_judged(switch, state, start.where, " ".join(start.words), reason)]
     return _unclear(switch, reading)
+
+
+def _profiled(switch: Switch, reading: Reading) -> Iterator[Start]:
+    """Yield the starts of a profiler: in front of the command it surely runs, and behind launchers of programs."""
+    for start in reading.starts:
+        for at, word in enumerate(start.words):
+            if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
+                before = [*dropwhile(wraps, start.words[:at])]
+                is_run = not before or (carries(before) and not any(word.endswith(".py") for word in before))
+                yield start._replace(sure=start.sure and is_run)
+
+
+def _keyed(switch: Switch, reading: Reading) -> list[GuardResult]:
+    """Judge a key of Ray's runtime environment: in files that certainly count, and in the words of `ray job submit`."""
+    key = rf"_?{switch.name}\]?\s*[:=]\s*"
+    block = rf"(?P<indent>[ \t]*)_?{switch.name}:[ \t]*\n(?P=indent)[ \t]+\w"
+    for text in (*reading.settings, *_environments(reading)):
+        if re.match(rf"[^\n]*\b{key}(default\b|\{{\s*\w)|{block}", text.text):
+            return [_judged(switch, State.ON, text.where, text.text.partition("\n")[0])]
+    return _unclear(switch, reading)
+
+
+def _environments(reading: Reading) -> Iterator[LaunchText]:
+    """Yield the runtime environments among the words of the starts that surely run."""
+    for start in reading.starts:
+        for option, word in pairwise(start.words):
+            is_json = option == "--runtime-env-json" or word.startswith("--runtime-env-json=")
+            if start.sure and is_json:
+                text = normal(word)
+                yield LaunchText(reading.place(text, start.where), text)
 
 
 def _requests(switch: Switch, reading: Reading) -> list[Start]:
@@ -213,6 +262,11 @@ def _requests(switch: Switch, reading: Reading) -> list[Start]:
     starts = list[Start]()
     for start in reading.starts:
         for row in switch.requested_by:
-            if all(any(re.fullmatch(pattern, word) for word in start.words) for pattern in row):
+            if all(_is_among(pattern, start.words) for pattern in row):
                 starts.append(start)
     return sorted(starts, key=lambda start: not start.sure)
+
+
+def _is_among(pattern: str, words: Sequence[str]) -> bool:
+    """Tell whether ``pattern`` matches a word, or with a leading ``!`` none."""
+    return any(re.fullmatch(pattern.lstrip("!"), word) for word in words) is not pattern.startswith("!")

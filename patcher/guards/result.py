@@ -46,7 +46,7 @@ class GuardResult(NamedTuple):
     """Result for one profiler.
 
     ``where`` is ``environment``, ``run.sh:12`` or ``command after --``. ``found`` is the text at this place, "" for
-    none. ``off`` says what to type or change, ``reason`` why the state is unknown.
+    none. ``off`` says what to type or change, ``reason`` why the state is unknown, or why it is off nevertheless.
     """
 
     profiler: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.matrix import thinned
 from tests.patcher.guards.detecting import detect
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
-STARTERS = REPOSITORY.parent / "shared" / "guard-starters"
+STARTERS = Path(os.environ.get("RLPATCH_TEST_SHARED") or REPOSITORY.parent / "shared") / "guard-starters"
 VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
 SET = "export PROFILING_MODE=dynamic"
 ARGS = "global_profiler.tool=torch_memory"
