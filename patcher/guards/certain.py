@@ -26,8 +26,8 @@ class LaunchText(NamedTuple):
 
 
 def normal(text: str) -> str:
-    """Return ``text`` without quotes, backslashes and line continuations, so that a name is in one piece."""
-    return re.sub(r"\\\n|[\"'\\]", "", text)
+    """Return ``text`` without quotes, backslashes, line continuations and marks, so that a name is in one piece."""
+    return re.sub(r"\\\n|[\"'\\\2]", "", text)
 
 
 def certain(path: Path, text: str) -> list[LaunchText]:

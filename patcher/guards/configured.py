@@ -17,6 +17,7 @@ from typing import Any
 
 from patcher.guards.certain import LaunchText, normal
 from patcher.guards.launch import (
+    KEPT,
     Reading,
     Start,
     find,
@@ -225,7 +226,7 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
         return Text("no hydra-core: pip install hydra-core")
     if file is None:
         return Text("{package} is not found here: --path DIR or --python EXE leads to it", application.packages[0])
-    words = [re.sub("[\0\1]", _UNKNOWN, word) for word in start.words]
+    words = [re.sub("[\0\1]", _UNKNOWN, word.replace(KEPT, "")) for word in start.words]
     if any(_UNKNOWN in word.partition("=")[0] for word in words):
         return _ANY
     home, folder = (root / application.folder).absolute() if root else None, file.absolute().parent

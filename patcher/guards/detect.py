@@ -97,7 +97,7 @@ def _results(switch: Switch, launch: Launch, reading: Reading) -> list[GuardResu
     requests = _requests(switch, reading)
     if not requests or not results or results[0].state is not State.ARMED:
         return results
-    call = Text("{call} at {where}", " ".join(requests[0].words)[:200], requests[0].where)
+    call = Text("{call} at {where}", shown(" ".join(requests[0].words))[:200], requests[0].where)
     armed = results[0]._replace(found=joined(SEMICOLON, (results[0].found, call)))
     if requests[0].sure:
         return [armed._replace(state=State.ON, off=Text("{off}; or leave out {call}", armed.off, call))]

@@ -25,6 +25,8 @@ from patcher.store.filesystem.opened import reading
 
 OUTSIDE, INSIDE = "\0", "\1"
 """Stand in a word for an expansion: of what only the run tells, and of whole names that stand among the texts."""
+KEPT = "\2"
+"""Stands before what PYTHONPATH expands to, which has what a run added to it."""
 COMMAND = Text("command after --")
 ENVIRONMENT = Text("environment")
 
@@ -38,6 +40,7 @@ _ASSIGNS = partial(re.match, r"(?a)([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
 _EXPORTS = r"(export|unset|(declare|typeset|local|readonly) -[gaA]*x[gaA]*) [^-+].*"
 _SETS = r"(?s)(read|mapfile|readarray|getopts|let|unset|printf -v) .*"
 _PARAMETER = r"(?s)\$\{?(\w+)(\[[^\]]*\])?(?::?([-+=?])(.*?))?\}?"
+_PYTHONPATH = r"\$\{?PYTHONPATH\b"
 _FOLDER = (  # of the script
     r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
 )
@@ -169,7 +172,15 @@ def carries(words: Sequence[str]) -> bool:
 
 def shown(text: object) -> str:
     """Return ``text`` for people, with … for each part that is known only at run time."""
-    return re.sub("[\0\1]+", "…", str(text))
+    return re.sub("[\0\1]+", "…", str(text).replace(KEPT, ""))
+
+
+def may_start(start: Start) -> bool:
+    """Tell whether a start may lead to a Python process: it is more than an assignment or an end of the script."""
+    words = [*dropwhile(_ASSIGNS, start.words)]
+    return bool(words) and not re.fullmatch(
+        rf"{_ENDS}|{_HARMLESS}|export|declare|typeset|local|readonly|ray stop", words[0]
+    )
 
 
 def find(word: str, folders: Iterable[Path]) -> Path | None:
@@ -319,9 +330,11 @@ class _Reader:
             return "."
         if raw.startswith(("[[", "((")):
             return ":"
-        if raw.startswith(("$PYTHONPATH", "${PYTHONPATH")):
-            return raw  # what a run adds to it is kept
-        if match := re.fullmatch(_PARAMETER, raw):
+        match = re.fullmatch(_PARAMETER, raw)
+        if re.match(_PYTHONPATH, raw):
+            is_replaced = match and match[3] == "+"
+            return Word(self.line, match[4]).marked(self.value) if match and is_replaced else f"{KEPT}{raw}"
+        if match:
             values = self.values.get(match[1], [])
             if len(values) == 1 and match[1] in self.constants:
                 return self.constants[match[1]]
@@ -329,7 +342,8 @@ class _Reader:
                 default = Word(self.line, match[4]).marked(self.value)
                 if is_known(default):
                     return default
-        return INSIDE if self.is_clear(raw) else OUTSIDE
+        is_kept = match and values and all(re.search(_PYTHONPATH, word.raw) for word in values)
+        return (INSIDE if self.is_clear(raw) else OUTSIDE) + (KEPT if is_kept else "")
 
     def is_clear(self, raw: str) -> bool:
         """Tell whether an expansion yields only whole words that are among the texts that were read.
