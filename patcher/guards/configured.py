@@ -9,7 +9,7 @@ import copy
 import gc
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -26,7 +26,7 @@ from patcher.guards.launch import (
     text_of,
     within_sentence,
 )
-from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Hidden, unknown
+from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Hidden, completing, existing
 from patcher.messages import Kind, Problem, Text
 from patcher.switches import Application, ConfigSwitch, State
 
@@ -49,31 +49,47 @@ def configured(application: Application, checked: Checked, config: Path | None, 
     if config is not None:
         _check(config)
     reading = replace(reading, hidden=[*reading.hidden])  # an override hides nothing of the environment
-    starts = [*_starts(application, checked.root, config, reading)]
-    composed_files = {str(file) for _, file in starts}  # whose lines were read again, as plain ones
-    texts = [text for text in reading.texts if text.plain or text.where.rpartition(":")[0] not in composed_files]
-    mentions = [
-        text
-        for text in texts
-        if re.search(application.names, text.text) and not _is_of_the_project(text, application, checked.root)
-    ]
-    unclear = [Hidden(text.where, text.text, NOT_PLAIN) for text in mentions if not text.plain or "oc.env" in text.text]
-    reading.hidden[:0] = unclear
-    if checked.root is None and not reading.texts:
+    composed = [*_compositions(application, checked.root, config, reading)]
+    profilers = dict.fromkeys(switch.profiler for switch in application.switches)
+    return [result for name in profilers for result in _results(name, application, checked, composed, reading)]
+
+
+def _compositions(
+    application: Application, root: Path | None, config: Path | None, reading: Reading
+) -> Iterator[tuple[Start, Any]]:
+    """Yield each start with its configuration, if the launch names a profiler; record in ``reading`` what is hidden."""
+    starts = [*_starts(application, root, config, reading)]
+    mentions = _mentions(application, root, {str(file) for _, file in starts}, reading)
+    unclear = [text for text in mentions if not text.plain or "oc.env" in text.text]
+    reading.hidden[:0] = [Hidden(text.where, text.text, NOT_PLAIN) for text in unclear]
+    if root is None and not reading.texts:
         reason = Text("{package} is not found here", application.packages[0])
         reading.hidden.append(Hidden(reason, "", reason))
     if mentions and not starts:
         reason = Text("nothing that can be read here starts {package}", application.packages[0])
         reading.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
-    composed = list[tuple[Start, Any]]()
     for start, file in starts if not unclear and (mentions or _takes_others(application, reading)) else ():
-        content = _composed(application, checked.root, start, file)
+        content = _composed(application, root, start, file)
         if isinstance(content, str):
             reading.hidden.append(Hidden(start.where, "", content))
         else:
-            composed.append((start, content))
-    profilers = dict.fromkeys(switch.profiler for switch in application.switches)
-    return [result for name in profilers for result in _results(name, application, checked, composed, reading)]
+            yield start, content
+
+
+def _mentions(
+    application: Application, root: Path | None, configurations: Collection[str], reading: Reading
+) -> list[LaunchText]:
+    """Return the texts that name a profiler, without programs of the project.
+
+    The lines of ``configurations``, which were read again, count as plain.
+    """
+    mentions = list[LaunchText]()
+    for text in reading.texts:
+        is_read_again = not text.plain and text.where.rpartition(":")[0] in configurations
+        is_mention = not is_read_again and re.search(application.names, text.text)
+        if is_mention and not _is_of_the_project(text, application, root):
+            mentions.append(text)
+    return mentions
 
 
 def _check(config: Path) -> None:
@@ -105,17 +121,14 @@ def _results(
 
     ``composed`` has each start with its configuration.
     """
-    of_profiler = (switch for switch in application.switches if switch.profiler == profiler)
-    switches = [*filter(checked.release.has, of_profiler)]
-    why = switches[0].why if switches else Text("no switch of it exists in this release")
-    off = GuardResult(profiler, State.OFF, reading.starts[0].where, "", Text("nothing to do"), why)
-    if not switches:
-        return [off]
-    results = [_judged(switches, start, content, reading) for start, content in composed]
-    if reading.hidden and not any(result.state is State.ON for result in results):
-        key = switches[0].keys[0]
-        results = [unknown(profiler, reading.hidden[0], why, f"{key.name}={_typed(key.values[0])}")]
-    return [*results, off]
+    switches = existing(application.switches, profiler, checked.release)
+    results = [_judged(switches, start, content, reading) for start, content in composed if switches]
+    is_on = any(result.state is State.ON for result in results)
+    key = switches[0].keys[0] if switches else None
+    off = f"{key.name}={_typed(key.values[0])}" if key else ""
+    hidden = reading.hidden if not is_on else ()
+    results = [] if hidden else results
+    return [*results, *completing(profiler, switches, hidden, reading.starts[0].where, off)]
 
 
 # --- what is started ---
@@ -148,7 +161,7 @@ def _starts(
         if is_here:
             if file:
                 _read(file, application, root, reading)
-            overrides = [word for word in words if word[:1] != "-" and word not in typed.values()]
+            overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values()]
             yield start._replace(words=(*overrides,), sure=start.sure and not _PRINTS & {*start.words}), file
 
 

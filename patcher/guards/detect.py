@@ -27,7 +27,7 @@ from patcher.guards.launch import (
     within_sentence,
     wraps,
 )
-from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Launch, unknown
+from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Launch, completing, existing
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.switches import Form, State, Switch
 
@@ -61,12 +61,9 @@ def _unnamed(
     where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
     not_off = {result.profiler for result in results if result.state is not State.OFF}
     for profiler in dict.fromkeys(switch.profiler for switch in checked.switches):
-        of_profiler = (switch for switch in checked.switches if switch.profiler == profiler)
-        switches = [*filter(checked.release.has, of_profiler)]
-        why = switches[0].why if switches else Text("no switch of it exists in this release")
-        if switches and reading.hidden and profiler not in not_off:
-            yield unknown(profiler, reading.hidden[0], why, switches[0].off)
-        yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
+        switches = existing(checked.switches, profiler, checked.release)
+        off = switches[0].off if switches else ""
+        yield from completing(profiler, switches, () if profiler in not_off else reading.hidden, where, off)
 
 
 def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, ...]:
@@ -88,11 +85,13 @@ def _results(switch: Switch, launch: Launch, reading: Reading) -> list[GuardResu
 
     An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
     """
+    value = launch.environ.get(switch.name)
+    if switch.otherwise is State.OFF:
+        return _ignored(switch, value, reading)
     if switch.form is Form.VARIABLE:
-        results = _variable(switch, launch.environ.get(switch.name), reading)
+        results = _variable(switch, value, reading)
     else:
-        judge = {Form.OPTION: _option, Form.KEY: _keyed}.get(switch.form, _started)
-        results = judge(switch, reading)
+        results = {Form.OPTION: _option, Form.KEY: _keyed}.get(switch.form, _started)(switch, reading)
     results = sorted(results, key=lambda result: result.state.severity)[-1:]
     requests = _requests(switch, reading)
     if not requests or not results or results[0].state is not State.ARMED:
@@ -142,29 +141,37 @@ def _variable(switch: Switch, value: str | None, reading: Reading) -> list[Guard
 
     Return the results that are ON or ARMED, else all; a text that names the variable and is not plain gives UNKNOWN.
     """
-    is_ignored = switch.otherwise is State.OFF
-    results = [] if is_ignored else _unclear(switch, reading)
-    if results:
+    if results := _unclear(switch, reading):
         return results
     name = switch.name
     is_seen = any(start.program for start in reading.starts)
     for start in reading.starts:
         set_value = start.variables.get(name, value)
         value = value if start.program else set_value
-        if not is_ignored and name not in start.variables and any(word.startswith(f"{name}=") for word in start.words):
+        if name not in start.variables and any(word.startswith(f"{name}=") for word in start.words):
             results.append(_judged(switch, State.UNKNOWN, start.where, " ".join(start.words), NOT_PLAIN))
-        if set_value is None or (is_seen and not start.program):
-            continue
-        state, reason = switch.state(set_value if is_known(set_value) else None), ""
-        if is_ignored:
-            reason = switch.why
-        elif state is State.UNKNOWN:
-            reason = _VALUE
-        elif state is not State.OFF and not (start.sure and start.program):
-            state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
-        where = reading.place(f"{name}={set_value}", ENVIRONMENT)
-        results.append(_judged(switch, state, where, f"{name}={set_value}", reason))
+        if set_value is not None and (start.program or not is_seen):
+            results.append(_assigned(switch, set_value, start, reading))
     return [result for result in results if result.state in (State.ON, State.ARMED)] or results
+
+
+def _assigned(switch: Switch, value: str, start: Start, reading: Reading) -> GuardResult:
+    """Judge the ``value`` that an environment variable has at a start."""
+    state, reason = switch.state(value if is_known(value) else None), ""
+    if state is State.UNKNOWN:
+        reason = _VALUE
+    elif state is not State.OFF and not (start.sure and start.program):
+        state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
+    text = f"{switch.name}={value}"
+    return _judged(switch, state, reading.place(text, ENVIRONMENT), text, reason)
+
+
+def _ignored(switch: Switch, value: str | None, reading: Reading) -> list[GuardResult]:
+    """Return OFF where a variable is set that the release does not read; nothing if it is set nowhere."""
+    values = [value, *(start.variables.get(switch.name) for start in reading.starts)]
+    texts = [f"{switch.name}={text}" for text in values if text is not None]
+    places = [reading.place(text, ENVIRONMENT) for text in texts[-1:]]
+    return [_judged(switch, State.OFF, where, texts[-1], switch.why) for where in places]
 
 
 def _option(switch: Switch, reading: Reading) -> list[GuardResult]:

@@ -320,30 +320,40 @@ class _Reader:
     def value(self, raw: str) -> str:
         """Return the text of an expansion if only one is possible, else the mark INSIDE or OUTSIDE.
 
-        After the plain part of a script, a variable with one value may also be empty.
+        What keeps the value of PYTHONPATH is marked KEPT, too.
         """
+        match = re.fullmatch(_PARAMETER, raw)
+        if re.match(_PYTHONPATH, raw):
+            is_replaced = match and match[3] == "+"
+            return Word(self.line, match[4]).marked(self.value) if match and is_replaced else f"{KEPT}{raw}"
+        text = self.constant(match) if match else None
+        if text is None:
+            text = self.fixed(raw)
+        if text is not None:
+            return text
+        values = self.values.get(match[1], []) if match else []
+        is_kept = values and all(re.search(_PYTHONPATH, word.raw) for word in values)
+        return (INSIDE if self.is_clear(raw) else OUTSIDE) + (KEPT if is_kept else "")
+
+    def fixed(self, raw: str) -> str | None:
+        """Return what an expansion always is in a script that was started without arguments; None for others."""
         if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):
             return ""
         if self.path and re.fullmatch(_FOLDER, raw):
             return str(self.path.absolute().parent)
         if re.fullmatch(rf"\$\(pwd\)|\$\{{?PWD\}}?|{_SETS_UP_BY}", raw):
             return "."
-        if raw.startswith(("[[", "((")):
-            return ":"
-        match = re.fullmatch(_PARAMETER, raw)
-        if re.match(_PYTHONPATH, raw):
-            is_replaced = match and match[3] == "+"
-            return Word(self.line, match[4]).marked(self.value) if match and is_replaced else f"{KEPT}{raw}"
-        if match:
-            values = self.values.get(match[1], [])
-            if len(values) == 1 and match[1] in self.constants:
-                return self.constants[match[1]]
-            if match[3] == "-" and match[1] not in self.environ and [word.text for word in values] in ([], [raw]):
-                default = Word(self.line, match[4]).marked(self.value)
-                if is_known(default):
-                    return default
-        is_kept = match and values and all(re.search(_PYTHONPATH, word.raw) for word in values)
-        return (INSIDE if self.is_clear(raw) else OUTSIDE) + (KEPT if is_kept else "")
+        return ":" if raw.startswith(("[[", "((")) else None
+
+    def constant(self, match: re.Match[str]) -> str | None:
+        """Return the only value of a variable, or the default in the expansion; None if there may be others."""
+        name, values = match[1], self.values.get(match[1], [])
+        if len(values) == 1 and name in self.constants:
+            return self.constants[name]
+        if match[3] != "-" or name in self.environ or [word.text for word in values] not in ([], [match[0]]):
+            return None
+        default = Word(self.line, match[4]).marked(self.value)
+        return default if is_known(default) else None
 
     def is_clear(self, raw: str) -> bool:
         """Tell whether an expansion yields only whole words that are among the texts that were read.
@@ -452,22 +462,26 @@ class _Reader:
     def programs(self, command: ShellCommand, call: _Call, documents: list[Word]) -> None:
         """Read the words of a command that are programs or names of files."""
         is_code = call.is_python and not re.fullmatch(_PROFILERS, call.program)
+        is_whole = re.fullmatch(_SHELL, call.program) and re.fullmatch(r"-\w*c", " ".join(call.own[1:-1]))
         for source in command.words:
             if is_code and re.search(r"\w\s", source.text):
                 replace(self).python(source.text, source.line)
             elif not is_code and re.search(r"[\s<;&|]", source.marked(lambda _: "")):
-                is_whole = re.fullmatch(_SHELL, call.program) and re.fullmatch(r"-\w*c", " ".join(call.own[1:-1]))
                 self.inner(source.text, source.line, plain=self.plain and bool(is_whole))
         if "/" in call.program:
             self.file(call.program)
+        self.named(call)
+        if re.fullmatch(_RUNS_FILES, call.program):
+            self.modules(call.own, documents)
+
+    def named(self, call: _Call) -> None:
+        """Read the files that the words of a command name; the first program and a runtime environment are plain."""
         is_sure = self.plain and (call.is_python or carries(call.own))
         for option, word in pairwise(call.own if call.is_python else call.texts):
             if file := re.fullmatch(_FILE, f"{option} {word}"):
                 is_first = word.endswith(".py") or re.match("(--runtime-env|.* --runtime-env=)", f"{option} {word}")
                 self.file(file["file"], plain=is_sure and bool(is_first))
                 is_sure = is_sure and not word.endswith(".py")
-        if re.fullmatch(_RUNS_FILES, call.program):
-            self.modules(call.own, documents)
 
     def modules(self, words: list[str], documents: list[Word]) -> None:
         """Read the modules or programs that Python runs, or the here-documents that are its input.
