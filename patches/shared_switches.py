@@ -9,6 +9,9 @@ ENGINE = Text("the engine's own profiler")
 MSMONITOR = "msMonitor"
 DYNAMIC = Text("torch_npu's dynamic profiling")
 MSPROF = Text("CANN's msprof")
+NSYS = "Nsight Systems"
+NCU = "Nsight Compute"
+ROCPROF = Text("ROCm's rocprof")
 
 START_PROFILE = (
     (r"start_profile|(.*[/.])start_profile([?/#].*)?",),
@@ -36,6 +39,12 @@ ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
         "or LLM.start_profile()"
     ),
     source="vllm/config/profiler.py, vLLM pull requests 29912 (0.13.0) and 33536 (gone from 0.16.0)",
+)
+ENGINE_IGNORED = ENGINE_VARIABLE._replace(
+    otherwise=State.OFF,
+    why=Text("set, but ignored since vLLM 0.16.0: --profiler-config sets up the engine's profiler"),
+    source="vllm/config/profiler.py and vllm/envs.py without the variable, from 0.16.0; vLLM pull request 33536",
+    requested_by=(),
 )
 _VLLM = r"(.*/)?vllm|vllm\.entrypoints\..+|.*vllm-openai(:.*)?"
 _VLLM_FLAGS = (
@@ -150,6 +159,7 @@ _MSPROF_SAMPLE = _MSPROF_MODE._replace(
 _MSPROF_PROGRAM = _MSPROF_SAMPLE._replace(
     form=Form.PROGRAM,
     name="msprof",
+    programs=r"msprof( .*)?",
     why=Text("msprof sets PROFILER_SAMPLECONFIG for the program that it starts and records from its start"),
     source="CANN's msprof command; torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env",
     off=Text("start the program without msprof"),
@@ -158,3 +168,84 @@ _MSPROF_PROGRAM = _MSPROF_SAMPLE._replace(
 # What torch_npu and CANN look at in every process, whatever the framework is.
 OUTSIDE = (_DYNAMIC, _MSPROF_MODE, _MSPROF_SAMPLE, _MSPROF_PROGRAM)
 TORCH_NPU = (DAEMON, KINETO_DAEMON, *OUTSIDE)
+
+# CUPTI serves one subscriber in a process, so torch.profiler gets no kernels under Nsight's tools.
+_NSYS = Switch(
+    profiler=NSYS,
+    form=Form.PROGRAM,
+    name="nsys",
+    programs=r"nsys( -\S+)* profile (?!-h|--help).*",
+    otherwise=State.ON,
+    why=Text(
+        "nsys profile records each process that it starts; CUPTI has one subscriber in a process, so torch.profiler"
+        " gets no kernels there"
+    ),
+    source="CUPTI's documentation, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39); nsys's command line",
+    off=Text("start the program without nsys"),
+)
+_NSYS_LAUNCH = _NSYS._replace(
+    programs=r"nsys( -\S+)* launch (?!-h|--help).*",
+    otherwise=State.ARMED,
+    why=Text("nsys launch records each process that it starts once `nsys start` asks for it"),
+    requested_by=((r"(.*/)?nsys", "start"),),
+)
+_NSYS_SESSION = _NSYS._replace(
+    form=Form.VARIABLE,
+    name="NSYS_PROFILING_SESSION_ID",
+    programs="",
+    why=Text("nsys sets it for the processes that it records, where torch.profiler gets no kernels"),
+    source="NVTX.jl src/NVTX.jl and GROMACS pmalloc.cpp look for it; nsys sets it when its session starts",
+    off=Text("start rlpatch without nsys, which sets NSYS_PROFILING_SESSION_ID"),
+)
+_NCU = _NSYS._replace(
+    profiler=NCU,
+    name="ncu",
+    programs=r"ncu (?!(.* )?(--import|-i)[ =](?!.*\.py)|--(version|help|list|query)|-[vh]( |$)).*",
+    why=Text(
+        "ncu runs each kernel several times and is CUPTI's subscriber: no time that another profiler sees is true"
+    ),
+    source="Nsight Compute's command line; CUPTI's documentation, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)",
+    off=Text("start the program without ncu"),
+)
+_NCU_SESSION = _NSYS_SESSION._replace(
+    profiler=NCU,
+    name="NV_NSIGHT_INJECTION_TRANSPORT_TYPE",
+    why=Text("ncu sets it for the processes that it profiles, where torch.profiler gets no kernels"),
+    source="GROMACS pmalloc.cpp looks for it",
+    off=Text("start rlpatch without ncu, which sets NV_NSIGHT_INJECTION_TRANSPORT_TYPE"),
+)
+_ROCPROF = _NSYS._replace(
+    profiler=ROCPROF,
+    name="rocprof",
+    programs=r"rocprof(v[23]|-sys-(run|sample)|-compute profile)? (?!--(version|help|list)|-[vhL]( |$)).*",
+    why=Text("rocprof records the kernels of each process that it starts, whatever a profiler in the process does"),
+    source="ROCm's rocprof, rocprofv2, rocprofv3, rocprof-sys-run and rocprof-compute; their command lines",
+    off=Text("start the program without rocprof"),
+)
+_ROCPROF_TOOL = _NSYS_SESSION._replace(
+    profiler=ROCPROF,
+    name="ROCP_TOOL_LIBRARIES",
+    why=Text("rocprofv3 loads its recording library into each process by this variable"),
+    source="ROCprofiler-SDK's rocprofv3.py and librocprofiler-register, ROCP_TOOL_LIBRARIES",
+    off="unset ROCP_TOOL_LIBRARIES",
+)
+_RAY_NSIGHT = _NSYS._replace(
+    form=Form.KEY,
+    name="nsight",
+    programs="",
+    why=Text(
+        "Ray starts the workers of this runtime environment with nsys profile; CUPTI has one subscriber in a process,"
+        " so torch.profiler gets no kernels there"
+    ),
+    source="ray/_private/runtime_env/nsight.py NsightPlugin, 2.60.0",
+    off=Text("leave nsight out of the runtime environment"),
+)
+_NEMO = _NSYS_SESSION._replace(
+    name="NRL_NSYS_WORKER_PATTERNS",
+    why=Text("NeMo-RL starts the workers that match it with nsys profile, where torch.profiler gets no kernels"),
+    source="nemo_rl/distributed/worker_group_utils.py get_nsight_config_if_pattern_matches",
+    off="unset NRL_NSYS_WORKER_PATTERNS",
+)
+
+# What records the processes of a run on GPUs from outside, whatever the framework is.
+GPU = (_NSYS, _NSYS_LAUNCH, _NSYS_SESSION, _NEMO, _RAY_NSIGHT, _NCU, _NCU_SESSION, _ROCPROF, _ROCPROF_TOOL)

@@ -158,6 +158,8 @@ def _lines(alike: Sequence[GuardResult]) -> Iterator[str]:
         place = Text("{name} and {count} more", place, len(places))
     yield Text("  {state} {profilers} ({place})", first.state.value, joined(COMMA, names), place)
     if first.state is State.OFF:
+        if first.reason:  # it is set, and ignored
+            yield Text("    {found}: {reason}", first.found, first.reason)
         return
     unknown = first.state is State.UNKNOWN
     for result in alike:

@@ -7,7 +7,7 @@ from patcher.processes import Processes
 from patcher.recipe import Gap, Head, Insertion, Loop, Recipe, Structure, Upstream
 from patches import training
 from patches.areal import PROJECT, RELEASES, areal_timeline
-from patches.areal.areal_switches import SWITCHES
+from patches.areal.areal_switches import PROFILING, SWITCHES
 from patches.probes.areal import VersionedSteps
 from patches.training import MICRO, MINI, ROLES, UPDATES
 
@@ -131,6 +131,7 @@ UPSTREAM = Upstream(
         *areal_timeline.RECIPES,
     ),
     switches=SWITCHES,
+    application=PROFILING,
     tool="torch",
     processes=Processes(modules=("areal.infra.rpc.rpc_server",), titles=("ray::RayRPCServer",)),
     gaps=(

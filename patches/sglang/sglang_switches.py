@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcher.messages import Text
 from patcher.switches import Form, State, Switch
-from patches.shared_switches import ENGINE, TORCH_NPU
+from patches.shared_switches import ENGINE, GPU, TORCH_NPU
 
 _SGLANG_START = (
     (r"start_profile|(.*[/.])start_profile([?/#].*)?",),
@@ -43,4 +43,5 @@ SWITCHES: tuple[Switch, ...] = (
         " scheduler_components/profiler_manager.py from 0.5.13",
     ),
     *TORCH_NPU,
+    *GPU,
 )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from patcher.messages import Text
 from patcher.switches import Application, ConfigSwitch, Key, State
+from patches.shared_switches import NSYS
 
 VERL = Text("verl's own profiler")
 MEGATRON = Text("Megatron's profiler in verl")
@@ -255,10 +256,40 @@ def _memory(role: str) -> ConfigSwitch:
 
 _MEMORY_SWITCHES = tuple(_memory(role) for role in _ROLES)
 
+# --- Ray's nsight ---
+
+_RAY_NSIGHT = "ray_kwargs.ray_init.runtime_env.nsight"
+_NSYS = ConfigSwitch(
+    NSYS,
+    (Key(_STEPS, _NO_STEPS_OR_ONE), Key("global_profiler.tool", _tools("nsys"))),
+    lambda values: State.ON if values["global_profiler.tool"] == "nsys" and values[_STEPS] is not None else State.OFF,
+    Text("Ray starts verl's workers with nsys profile; CUPTI has one subscriber, so torch.profiler gets no kernels"),
+    "verl/trainer/ppo/ray_trainer.py worker_nsight_options and single_controller/ray/base.py, from 0.6.0",
+    releases=">=0.6.0.dev0",
+    code=("global_tool_config.nsys",),
+)
+_NSYS_SWITCHES = (
+    _NSYS,
+    _NSYS._replace(
+        keys=(Key("trainer.profile_steps", _NO_STEPS_OR_ONE),),
+        state=lambda values: State.OFF if values["trainer.profile_steps"] is None else State.ON,
+        source="verl/trainer/ppo/ray_trainer.py worker_nsight_options, 0.4.1 to 0.5.0",
+        releases=">=0.4.1.dev0,<0.6.0.dev0",
+        code=("worker_nsight_options", "trainer.profile_steps"),
+    ),
+    _NSYS._replace(
+        keys=(Key(_RAY_NSIGHT, (None, "default")),),
+        state=lambda values: State.ON if values[_RAY_NSIGHT] else State.OFF,
+        source="verl/trainer/main_ppo.py ray_init, from 0.6.0; ray/_private/runtime_env/nsight.py",
+        code=("ray_kwargs",),
+    ),
+)
+
 PROFILING = Application(
     packages=("verl", "recipe"),
     folder="verl/trainer/config",
     defaults=("ppo_trainer", "ppo_megatron_trainer", "sft_trainer_engine"),
-    names=r"(?<!torch\.)(?<!utils\.)profiler\s*[]@.=:{[]|profile_(steps|interval)|use_profile|\btorch_memory\b",
-    switches=(*_STEP_SWITCHES, *_MEGATRON_SWITCHES, *_SERVER_SWITCHES, *_MEMORY_SWITCHES),
+    names=r"(?<!torch\.)(?<!utils\.)profiler\s*[]@.=:{[]|profile_(steps|interval)|use_profile|\btorch_memory\b"
+    r"|profiler\.tool=nsys|runtime_env\.nsight\b|^\s*nsight\s*:",
+    switches=(*_STEP_SWITCHES, *_MEGATRON_SWITCHES, *_SERVER_SWITCHES, *_MEMORY_SWITCHES, *_NSYS_SWITCHES),
 )

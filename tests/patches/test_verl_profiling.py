@@ -13,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 
 from fixtures import releases
 from patcher.switches import ConfigSwitch, Release, State
+from patches.shared_switches import NSYS
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
 from tests.matrix import ends, examples, thinned
 
@@ -63,11 +64,11 @@ def test_no_value_makes_a_predicate_raise(switch: ConfigSwitch, data: st.DataObj
 EXIST = {
     "0.2 0.2.0.post1 0.2.0.post2 0.3.0.post0 0.3.0.post1": set(),
     "0.4.0": {MEGATRON},
-    "0.4.1 0.5.0": {VERL, MEGATRON},
-    "0.6.0 0.6.1 0.7.0": {VERL, MEGATRON, MEMORY},
-    "0.7.1 0.8.0 0.9.0 0.9.1 0.10.0.dev0": {VERL, SERVER, MEMORY},
+    "0.4.1 0.5.0": {VERL, MEGATRON, NSYS},
+    "0.6.0 0.6.1 0.7.0": {VERL, MEGATRON, MEMORY, NSYS},
+    "0.7.1 0.8.0 0.9.0 0.9.1 0.10.0.dev0": {VERL, SERVER, MEMORY, NSYS},
     # A development tree has at least the minor release before it, whose fixes come from a branch; and perhaps any later.
-    "0.3.1.dev0 0.4.0.dev0 0.5.1.dev3 0.7.0.dev 0.8.0.dev0": {VERL, MEGATRON, MEMORY, SERVER},
+    "0.3.1.dev0 0.4.0.dev0 0.5.1.dev3 0.7.0.dev 0.8.0.dev0": {VERL, MEGATRON, MEMORY, SERVER, NSYS},
 }
 
 

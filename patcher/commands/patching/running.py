@@ -191,17 +191,22 @@ _IN_PLACE = Text("`rlpatch apply` with the same options patches the files themse
 
 
 def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
-    """Return likely reasons why no process was patched, by the launch scripts or the processes that started."""
-    if gaps:
-        texts = [(gap.where, gap.why, gap.found or Text("behind it"), gap.instead) for gap in gaps]
-        return tuple(Text("{where}: {why} ({text}): {advice}", *values) for values in texts)
+    """Return likely reasons why no process was patched, by the processes that started and the launch scripts.
+
+    A place that may have lost the hook is no reason if Python processes started with it.
+    """
     began, prefix = folder.prefixes(), plan.target.prefix
+    texts = [(gap.where, gap.why, gap.found or Text("behind it"), gap.instead) for gap in gaps if gap.sure or not began]
+    losses = tuple(Text("{where}: {why} ({text}): {advice}", *values) for values in texts)
+    if not began and losses:
+        return losses
     if not began:
         none = Text("no Python process started with the hook: none was started, or another sitecustomize hides it")
         return none, _PASSED_BY
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
         values = ", ".join(began[:3]), plan.target.project.name, prefix
-        return (Text("Python ran in other environments ({ran}), and {name} is in {prefix}: --python EXE", *values),)
+        text = Text("Python ran in other environments ({ran}), and {name} is in {prefix}: --python EXE", *values)
+        return (text, *losses)
     files = ", ".join(str(change.path) for change in plan.edit.changes)
     begun = Text("Python processes started with the hook, but none imported {files}: did the run get there?", files)
-    return begun, Text("{passed_by}; so do pytest's rewriting, and a zip", _PASSED_BY)
+    return begun, *(losses or (Text("{passed_by}; so do pytest's rewriting, and a zip", _PASSED_BY),))

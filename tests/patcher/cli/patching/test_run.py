@@ -220,6 +220,13 @@ def test_where_nothing_was_patched_it_says_why(name: str, require: bool, lent: R
     assert require or "next: `rlpatch apply` with the same options" in last
 
 
+@pytest.mark.parametrize("branch", ["false", "true"])
+def test_a_line_that_may_lose_the_hook_is_named_only_if_it_was_lost(branch: str, lent: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"if {branch}; then export PYTHONPATH=/x; fi\npython -c pass\n")
+    said = lent(*TARGET, "--require", "--", "bash", "run.sh", code=5).stderr
+    assert ("run.sh:1: PYTHONPATH" in said.partition("Error: ")[2]) == (branch == "true")
+
+
 def test_python_of_another_environment_is_named(lent: Run, site: Path, tmp_path: Path) -> None:
     """The release lies in one environment, and the command starts the Python of another."""
     other = tmp_path / "env"
