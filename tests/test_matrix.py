@@ -73,6 +73,10 @@ from tests.matrix import MATRIX, examples
 def test_long():
     Path("seen.long").touch()
 
+@pytest.mark.parametrize("number", (1, 2))
+def test_skipped(number):
+    pytest.skip("needs a capture")
+
 @settings(max_examples=examples(100))
 @given(st.integers())
 def test_short(number):
@@ -86,3 +90,4 @@ def test_short(number):
     assert done.ret == (0 if seen else pytest.ExitCode.NO_TESTS_COLLECTED)
     assert ("-m 'engine or matrix or crash'" in done.stdout.str()) == (not seen)
     assert sorted(path.suffix[1:] for path in pytester.path.glob("seen.*")) == seen
+    assert ("2 skipped: needs a capture" in done.stdout.lines) == (seen == SHORT)
