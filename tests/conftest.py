@@ -1,4 +1,4 @@
-"""What every test may ask for: environments built once, and how much of the release matrix to see."""
+"""Fixtures for every test, and the options that say how much of the release matrix to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the short run sees: a few cases of a list, a few examples, and nothing marked; -m and names of tests see all."""
+"""Selection of the short run: a few cases of a list, a few examples, and nothing marked; -m and names of tests see all."""
 
 from __future__ import annotations
 

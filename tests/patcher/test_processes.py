@@ -1,4 +1,4 @@
-"""Which running processes are engines, told by what they are and not by a word in their command lines."""
+"""Detection of running engines: by what a process is and not by a word in its command line."""
 
 from __future__ import annotations
 

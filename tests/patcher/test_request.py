@@ -1,4 +1,4 @@
-"""From the words that a user types to a configuration for a target, and back to words that mean the same."""
+"""Conversion of the words that a user types to a configuration, and back to words that mean the same."""
 
 from __future__ import annotations
 

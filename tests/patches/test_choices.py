@@ -1,4 +1,4 @@
-"""What is asked for, as it stands in the patched file: one line for the reader, and the attributes of the recorder."""
+"""Choices of the user in the patched file: one line for the reader, and the attributes of the recorder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which line goes in where: every line of ours with its method, and with the line of upstream's before which it stands.
+"""Place of every inserted line: its method, and the line of upstream's before which it stands.
 
 A test on an engine notices a line that is gone; of one that stands elsewhere, or says less, it may see nothing.
 """

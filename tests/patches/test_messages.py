@@ -1,4 +1,4 @@
-"""What a recorder says is seen once, whatever others have done to the loggers above its own."""
+"""Messages of a recorder: seen once, whatever others have done to the loggers above its own."""
 
 from __future__ import annotations
 

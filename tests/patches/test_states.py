@@ -60,7 +60,7 @@ class Oracle(Seen):
         if self.behind:
             self.unit += number >= 0
             return (self.unit - 1, number) if number >= 0 else (-1, -1)
-        requests = [*batch.new, *batch.known, *batch.resumed]
+        requests = [*batch.new, *batch.running, *batch.resumed]
         self.most = max(self.most, len(requests))
         longest = max(request.computed + batch.counts[request.id] for request in requests)
         self.behind = (

@@ -1,4 +1,4 @@
-"""What verl's keys mean, release by release: each declaration answers off at its first values and on at its last."""
+"""Meaning of verl's keys, release by release: each declaration answers off at its first values and on at its last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `rlpatch status` says of a file."""
+"""States of a file in `rlpatch status`."""
 
 from __future__ import annotations
 

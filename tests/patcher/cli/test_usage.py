@@ -1,4 +1,4 @@
-"""What is said of a command line that cannot be read, and the help that says how it could."""
+"""Errors of a command line that cannot be read, and the help that says how to write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each kind of stage takes, and what it refuses."""
+"""Options that each kind of stage takes, and those that it refuses."""
 
 from __future__ import annotations
 

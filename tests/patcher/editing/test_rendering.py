@@ -1,4 +1,4 @@
-"""What goes into a class for one capture of one release: literals only, nothing of ours, readable."""
+"""Code that goes into a class for one capture of one release: literals only, no import of rlpatch, readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes of a run import, however they are started, on every Python that a target may run on."""
+"""Imports of a run's processes, however they are started, on every Python that a target may run on."""
 
 from __future__ import annotations
 

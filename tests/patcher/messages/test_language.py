@@ -1,4 +1,4 @@
-"""What is printed is in the language of the reader; what programs read never is."""
+"""Language of the output: the reader's in what is printed, never in what programs read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store has done, in the words of a report."""
+"""Outcomes of the store, in the words of a report."""
 
 from __future__ import annotations
 

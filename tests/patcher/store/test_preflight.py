@@ -1,4 +1,4 @@
-"""What stands in the way of a change: refused with the reason, and nothing is written."""
+"""Obstacles to a change: refused with the reason, and nothing is written."""
 
 from __future__ import annotations
 

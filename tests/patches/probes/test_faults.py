@@ -1,4 +1,4 @@
-"""Whatever fails in a probe, and wherever: the run goes on, and no profiler stays open."""
+"""Failures in a probe, at any line: the run goes on, and no profiler stays open."""
 
 from __future__ import annotations
 

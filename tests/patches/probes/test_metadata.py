@@ -1,4 +1,4 @@
-"""What a recorder leaves beside its traces, held against what the scheduler handed out."""
+"""Metadata that a recorder leaves beside its traces, against what the scheduler handed out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(worker: Any, scheduler: standins.Scheduler, shape: Any) -> list[Known]:
     seen = []
     while scheduler.live or scheduler.finished:
         one = scheduler.schedule()
-        contexts = [(r.computed + one.counts[r.id]) for r in (*one.new, *one.known, *one.resumed)]
+        contexts = [(r.computed + one.counts[r.id]) for r in (*one.new, *one.running, *one.resumed)]
         seen.append(Known(one, contexts, sum(map(len, one.drafts.values()))))
         if isinstance(worker, V0Worker):
             worker.execute(shape(one).inputs, one.label, len(contexts))

@@ -1,4 +1,4 @@
-"""What ``rlpatch trust`` agrees to, and where it does not."""
+"""Consent by ``rlpatch trust``, and where it is refused."""
 
 from __future__ import annotations
 

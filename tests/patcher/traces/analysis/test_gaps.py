@@ -1,4 +1,4 @@
-"""Where the device was free: delays at known places, of which the table has to name the right one first."""
+"""Gaps of the device: delays at known places, of which the table has to name the right one first."""
 
 from __future__ import annotations
 
