@@ -94,18 +94,18 @@ def test_status_says_that_a_run_was_interrupted(run, killed: Path) -> None:
     assert "rlpatch recover --path site" in said
 
 
-def test_recover_undoes_it(run, killed: Path) -> None:
+def test_recover_undoes_an_interrupted_run(run, killed: Path) -> None:
     assert "was undone" in run("recover", "--path", "site").stdout
     assert (killed / WORKER).read_text() == SOURCE
     assert "nothing to recover" in run("recover", "--path", "site").stdout
 
 
-def test_so_does_the_next_command(run, killed: Path) -> None:
+def test_the_next_command_undoes_an_interrupted_run(run, killed: Path) -> None:
     assert "was undone" in run("revert", "--path", "site").stdout
     assert (killed / WORKER).read_text() == SOURCE
 
 
-def test_and_the_next_apply_goes_through(run, killed: Path) -> None:
+def test_the_next_apply_undoes_an_interrupted_run_and_goes_through(run, killed: Path) -> None:
     said = run(*APPLY).stdout
     assert "was undone" in said
     assert f"patched {WORKER}" in said

@@ -95,7 +95,7 @@ def test_an_older_name_of_an_option_is_read_and_neither_shown_nor_printed() -> N
     ("module", "before", "heading"),
     [("commands/finding", "    python: str", "PLACE"), ("cli/launch", "    config: Path", "PROFILERS")],
 )
-def test_so_is_a_field_of_what_says_where_to_look_or_how_the_run_starts(
+def test_a_field_of_place_or_launch_is_shown_read_and_printed_again(
     tmp_path: Path, module: str, before: str, heading: str
 ) -> None:
     shown, values = answers(tmp_path, f"patcher/{module}.py", before, FIELD.format(heading), PLACE)

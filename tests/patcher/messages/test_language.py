@@ -45,7 +45,9 @@ def in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )
-def test_which_language_that_is(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], chinese: bool) -> None:
+def test_the_locale_and_rlpatch_lang_choose_the_language(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], chinese: bool
+) -> None:
     for name in SHELL:
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
