@@ -54,8 +54,19 @@ def files(upstream: Upstream, version: str, stage: str, unit: str, *, markers: b
 
 
 def install(upstream: Upstream, version: str, root: Path) -> Path:
-    """A copy of a release with bytecode of other sources that must not survive: checked by Python, and never checked."""
-    shutil.copytree(releases.release(version, upstream.project.name), root)
+    """A copy of a release with bytecode of other sources that must not survive: checked by Python, and never checked.
+
+    Modules in folders of which no file is ever patched are left out: some have a thousand.
+    """
+    published = releases.release(version, upstream.project.name)
+    near = {published / file.rpartition("/")[0] for file in upstream.project.files}
+
+    def far(folder: str, names: list[str]) -> list[str]:
+        if Path(folder) in near or len(Path(folder).relative_to(published).parts) < 2:
+            return []
+        return [name for name in names if name.endswith(".py") and name != "__init__.py"]
+
+    shutil.copytree(published, root, ignore=far)
     for file in upstream.project.files:
         path = root / file
         if path.is_file():

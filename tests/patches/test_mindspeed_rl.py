@@ -20,6 +20,7 @@ from patcher.config import WHOLE
 from patcher.switches import State
 from patches.mindspeed_rl import recipes as mindspeed_rl
 from patches.mindspeed_rl.profiling import PROFILING
+from tests.matrix import thinned
 from tests.patcher.store.tree import picture
 from tests.patches import mindspeed
 from tests.patches.command_line import files, run, there_and_back
@@ -53,14 +54,15 @@ def test_the_recipes_know_every_release() -> None:
 
 
 @pytest.mark.usefixtures("unwatched")
-def test_apply_and_revert_restore_every_byte(tree: Tree, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", thinned(range(3), [0]))
+def test_apply_and_revert_restore_every_byte(tree: Tree, part: int, tmp_path: Path) -> None:
     root = tree.checkout(tmp_path / "checkout")
     warned = "" if tree.real else f"is not the one that was released as {tree.version}"
     if not tree.version:
         warned = "is not a release that rlpatch was tested with"
     asked = [(stage, unit) for stage, unit in windows(tree) if unit not in ("prefill", "iterations")]
     assert len(asked) == (11 if tree.critic else 6)
-    for stage, unit in asked:
+    for stage, unit in asked[part::3]:
         there_and_back(UPSTREAM, tree.version, stage, unit, root, tmp_path, shape=tree.shape, warned=warned)
 
 

@@ -48,8 +48,12 @@ SHOWN = ["--made-up 7|9 Nobody needs it. [default: 7]"]
 
 def answers(folder: Path, file: str, before: str, field: str, program: str) -> list[Any]:
     """What ``program`` prints with the ``field`` in ``file``, in front of the line that begins with ``before``."""
-    shutil.copytree(REPOSITORY / "patcher", folder / "patcher", ignore=shutil.ignore_patterns("*.pyc.*"))
+    # Links to the sources and their bytecode: only the file that is changed needs a copy, and new bytecode.
+    shutil.copytree(
+        REPOSITORY / "patcher", folder / "patcher", ignore=shutil.ignore_patterns("*.pyc.*"), copy_function=os.symlink
+    )
     source = (folder / file).read_text()
+    (folder / file).unlink()
     assert before in source
     future = "from __future__ import annotations\n"
     source = source.replace(future, f"{future}from patcher.options import notations\n", 1)

@@ -17,6 +17,7 @@ from fixtures.cache import REPOSITORY
 from patcher.hook import parent
 from patcher.messages.errors import Kind, Problem
 from tests.alarms import at_most
+from tests.matrix import thinned
 
 ALONE = f"""
 import os, sys
@@ -71,7 +72,7 @@ def test_the_command_keeps_its_standard_streams() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("in", "error\n", 0)
 
 
-@pytest.mark.parametrize("name", SENT.split())
+@pytest.mark.parametrize("name", thinned(SENT.split(), ("SIGTERM", "SIGINT", "SIGRTMAX")))
 def test_a_signal_to_run_reaches_the_command_once(name: str) -> None:
     process = subprocess.Popen(listener(name), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin
@@ -106,7 +107,7 @@ def test_a_key_of_the_terminal_reaches_the_command_once(key: bytes, name: str) -
     assert os.waitstatus_to_exitcode(status) == 5
 
 
-@pytest.mark.parametrize("name", SENT.split())
+@pytest.mark.parametrize("name", thinned(SENT.split(), ("SIGTERM", "SIGINT", "SIGRTMAX")))
 def test_a_signal_to_the_process_group_reaches_the_command_once(name: str) -> None:
     """From whom it had come twice, `kill -- -PGID`: a second SIGTERM lets vLLM drop what it would have saved."""
     process = subprocess.Popen(

@@ -462,6 +462,7 @@ def shown(tab: browser.Page, table: int) -> list[str]:
     return list(tab.value(f"{rows}.filter(row => row.offsetParent).map(row => row.cells[0].textContent)"))
 
 
+@MATRIX
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize("made", PAGES.values(), ids=PAGES)
@@ -494,6 +495,7 @@ def view(tab: browser.Page) -> list[float]:
     return [first, count]
 
 
+@MATRIX
 def test_the_lanes_are_drawn_closer_in_a_browser(tab: browser.Page, tmp_path: Path):
     tab.said.clear()
     file = tmp_path / "page.html"
@@ -528,6 +530,7 @@ def test_the_lanes_are_drawn_closer_in_a_browser(tab: browser.Page, tmp_path: Pa
     assert tab.said == []
 
 
+@MATRIX
 def test_the_lanes_are_readable_without_a_script(tab: browser.Page, tmp_path: Path):
     tab.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
