@@ -18,9 +18,9 @@ from patcher.bundle.plans import Bundle
 from patcher.bundle.steps import Machine
 from patcher.messages import command_line
 from patcher.messages.report import CommandResult, json_of
-from tests.patcher.cli.conftest import SOURCE, _quiet_environment, programs, release, runner
+from tests.patcher.cli.conftest import SOURCE, _quiet_environment, release, runner
 
-__all__ = ["_quiet_environment", "programs"]
+__all__ = ["_quiet_environment"]
 
 OLDER = "0.10.2rc1"
 OLD_SOURCE = SOURCE.replace('"""Our own few lines', '"""Fewer lines of our own,')
