@@ -1,4 +1,4 @@
-"""What is published: sdist and wheel hold what they should, and `rlpatch demo` runs from the installed wheel."""
+"""Distributions: sdist and wheel hold what they should, and `rlpatch demo` runs from the installed wheel."""
 
 from __future__ import annotations
 

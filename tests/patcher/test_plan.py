@@ -1,4 +1,4 @@
-"""Which recipes a capture takes, and what a plan does to the files of an earlier capture."""
+"""Recipes that a capture takes, and what a plan does to the files of an earlier capture."""
 
 from __future__ import annotations
 

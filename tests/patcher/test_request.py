@@ -1,4 +1,4 @@
-"""From the words that a user types to a configuration for a target, and back to words that mean the same."""
+"""Conversion of the words that a user types to a configuration, and back to words that mean the same."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_what_is_printed_means_the_same_configuration(name: str, data: st.DataOb
 )  # fmt: skip
 @settings(max_examples=examples(8), deadline=None)  # of 0.5 s each
 @given(st.data())
-def test_and_the_same_bytes(name: str, version: str, data: st.DataObject) -> None:
+def test_what_is_printed_makes_the_same_bytes(name: str, version: str, data: st.DataObject) -> None:
     upstream = KNOWN[name]
     there = target(upstream, releases.release(version, name), version)
     recipes = [recipe for recipe in upstream.recipes if recipe.structure(version)]

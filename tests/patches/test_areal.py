@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         in_releases(metafunc, UPSTREAM, WINDOWS, short)
 
 
-def test_there_and_back(version: str, stage: str, unit: str, tmp_path: Path) -> None:
+def test_apply_and_revert_restore_every_byte(version: str, stage: str, unit: str, tmp_path: Path) -> None:
     root = install(UPSTREAM, version, tmp_path / "site")
     there_and_back(UPSTREAM, version, stage, unit, root, tmp_path)
 
@@ -77,7 +77,7 @@ def test_an_engine_whose_loop_is_another_is_not_written(tmp_path: Path) -> None:
     assert picture(root) == pristine
 
 
-def test_it_is_explained(tmp_path: Path) -> None:
+def test_explain_names_the_line_of_each_window(tmp_path: Path) -> None:
     root = install(UPSTREAM, NEWEST, tmp_path / "site")
     shown = run("explain", "areal", "--path", root)
     assert "warning" not in shown.stderr

@@ -1,4 +1,4 @@
-"""What is asked for, as it stands in the patched file: one line for the reader, and the attributes of the recorder."""
+"""Choices of the user in the patched file: one line for the reader, and the attributes of the recorder."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_reader_is_told_in_one_line(words: str) -> None:
         ("rollout", "prefill", "prefill iterations that `rlpatch trigger` asks for"),
     ],
 )
-def test_and_where_no_window_was_asked_for(stage: str, unit: str, said: str) -> None:
+def test_the_reader_is_told_that_no_window_was_asked_for(stage: str, unit: str, said: str) -> None:
     made = options("--on-demand --save-path /tmp/traces").checked().config(stage, unit, "npu")
     assert place(made).summary(made) == f"Records {said}."
 

@@ -20,6 +20,7 @@ from patcher.config import WHOLE
 from patcher.switches import State
 from patches.mindspeed_rl import recipes as mindspeed_rl
 from patches.mindspeed_rl.profiling import PROFILING
+from tests.matrix import thinned
 from tests.patcher.store.tree import picture
 from tests.patches import mindspeed
 from tests.patches.command_line import files, run, there_and_back
@@ -53,14 +54,15 @@ def test_the_recipes_know_every_release() -> None:
 
 
 @pytest.mark.usefixtures("unwatched")
-def test_there_and_back(tree: Tree, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", thinned(range(3), [0]))
+def test_apply_and_revert_restore_every_byte(tree: Tree, part: int, tmp_path: Path) -> None:
     root = tree.checkout(tmp_path / "checkout")
     warned = "" if tree.real else f"is not the one that was released as {tree.version}"
     if not tree.version:
         warned = "is not a release that rlpatch was tested with"
     asked = [(stage, unit) for stage, unit in windows(tree) if unit not in ("prefill", "iterations")]
     assert len(asked) == (11 if tree.critic else 6)
-    for stage, unit in asked:
+    for stage, unit in asked[part::3]:
         there_and_back(UPSTREAM, tree.version, stage, unit, root, tmp_path, shape=tree.shape, warned=warned)
 
 
@@ -159,7 +161,7 @@ def test_the_version_that_setup_py_bears_in_every_release_tells_nothing(tmp_path
     assert "nothing says which release of mindspeed-rl this is" in said.stderr
 
 
-def test_it_is_explained(tree: Tree, tmp_path: Path) -> None:
+def test_explain_names_the_line_of_each_window(tree: Tree, tmp_path: Path) -> None:
     root = tree.checkout(tmp_path / "checkout")
     said = run("explain", "mindspeed-rl", "--path", root).stdout
     for stage, unit in windows(tree):
@@ -184,7 +186,7 @@ def test_it_is_explained(tree: Tree, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_the_values_mean(values: dict[str, object], state: State) -> None:
+def test_values_of_the_settings_give_the_expected_state(values: dict[str, object], state: State) -> None:
     (switch,) = PROFILING.switches
     assert switch.state({key.name: values.get(key.name) for key in switch.keys}) is state
 
@@ -225,7 +227,7 @@ def profiled(tree: Tree, folder: Path) -> Path:
     return root
 
 
-def test_commands(newest: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_profiler_is_detected_in_commands(newest: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = profiled(newest, tmp_path / "checkout")
     monkeypatch.chdir(root)
     for command, state, place in CHECKS:
@@ -234,7 +236,9 @@ def test_commands(newest: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("yaml", "state"), [("grpo_profiled", "on"), ("grpo_qwen25_7b_A3", "off")], ids=["on", "off"])
-def test_scripts(newest: Tree, yaml: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_profiler_is_detected_in_scripts(
+    newest: Tree, yaml: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = profiled(newest, tmp_path / "checkout")
     monkeypatch.chdir(root)
     script = root / "run.sh"
@@ -248,7 +252,7 @@ def test_scripts(newest: Tree, yaml: str, state: str, tmp_path: Path, monkeypatc
     assert found == state
 
 
-def test_a_configuration_that_the_user_names(newest: Tree, tmp_path: Path) -> None:
+def test_the_profiler_is_detected_in_the_configuration_of_the_user(newest: Tree, tmp_path: Path) -> None:
     root = profiled(newest, tmp_path / "checkout")
     file = root / "configs/grpo_profiled.yaml"
     assert own(root, "--config", file, code=8) == [("on", f"{file}:6")]
@@ -257,12 +261,12 @@ def test_a_configuration_that_the_user_names(newest: Tree, tmp_path: Path) -> No
     assert own(root, "--config", root / "configs/grpo_qwen25_7b_A3.yaml")[0][0] == "off"
 
 
-def test_as_it_is_installed_it_is_off(newest: Tree, tmp_path: Path) -> None:
+def test_the_profiler_is_off_as_released(newest: Tree, tmp_path: Path) -> None:
     ((state, _),) = own(newest.checkout(tmp_path / "checkout"))
     assert state == "off"
 
 
-def test_every_combination_is_known() -> None:
+def test_every_combination_of_settings_has_a_state() -> None:
     (switch,) = PROFILING.switches
     for way in itertools.product(*(key.values for key in switch.keys)):
         assert switch.state(dict(zip((key.name for key in switch.keys), way, strict=True))) in State

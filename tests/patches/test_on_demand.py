@@ -64,7 +64,9 @@ def test_nothing_is_recorded_until_somebody_asks(waiting: dict[str, Any], tmp_pa
     assert (state["state"], state["rollout"], state["done"]) == ("installed", 1, False)
 
 
-def test_as_often_as_one_likes(waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_several_requests_are_served_one_after_the_other(
+    waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     worker = V1Worker(**waiting, **STATES)
     rollout(worker)
     ask(tmp_path, at=2, id="first")
@@ -85,7 +87,7 @@ def test_as_often_as_one_likes(waiting: dict[str, Any], tmp_path: Path, caplog: 
     assert "decode 2:4 of rollout 2: complete, recorded 2 of 2" in caplog.text
 
 
-def test_it_comes_while_a_rollout_goes_on(waiting: dict[str, Any], tmp_path: Path) -> None:
+def test_a_request_during_a_rollout_is_served_in_the_next(waiting: dict[str, Any], tmp_path: Path) -> None:
     worker = V1Worker(**waiting, **STATES)
     worker.iterate(listed({"a": 1}, {"a": 1}), "prefill")
     ask(tmp_path, at=1)
@@ -97,7 +99,7 @@ def test_it_comes_while_a_rollout_goes_on(waiting: dict[str, Any], tmp_path: Pat
     assert numbers(worker) == [[2, 3]]
 
 
-def test_with_a_condition(waiting: dict[str, Any], tmp_path: Path) -> None:
+def test_a_request_may_wait_for_a_condition(waiting: dict[str, Any], tmp_path: Path) -> None:
     worker = V1Worker(**waiting, **STATES, drafts=0)
     worker.vllm_config.speculative_config = None
     ask(tmp_path, window="0:2", context=4)
@@ -116,7 +118,7 @@ def test_a_window_of_the_beginning_comes_first(waiting: dict[str, Any], tmp_path
 
 
 @pytest.mark.parametrize(("ranks", "records"), [("0", False), ("3", True), ("all", True), ("1,3", True), ("30", False)])
-def test_only_the_ranks_that_are_meant(ranks: str, records: bool, waiting: dict[str, Any], tmp_path: Path) -> None:
+def test_only_the_ranks_of_a_request_record(ranks: str, records: bool, waiting: dict[str, Any], tmp_path: Path) -> None:
     worker = V1Worker(rank=3, **waiting, **STATES)
     ask(tmp_path, ranks=ranks)
     rollout(worker)

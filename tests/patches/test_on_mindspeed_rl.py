@@ -149,7 +149,7 @@ CASES = (
     ),
     Case("freed", [call("generate", tokens=4), UPDATE], decode="2:9", said=("free_cache_engine(), recorded 2 of 7",)),
     Case(
-        "left-open", [call("generate", tokens=4, left=True), LOG_PROB], decode="2:9",
+        "left-open", [call("generate", tokens=4, asynchronous=True), LOG_PROB], decode="2:9",
         said=("compute-log-prob starts, recorded 2 of 7",),
     ),
     Case("pipeline", STEP, settings={"pipeline": 2}, said=("not recorded: a pipeline interleaves the micro-batches",)),

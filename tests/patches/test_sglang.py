@@ -47,7 +47,7 @@ def test_the_sample_has_both_ends_of_every_structure() -> None:
 
 
 @pytest.mark.usefixtures("unwatched")
-def test_there_and_back(release: str, tmp_path: Path) -> None:
+def test_apply_and_revert_restore_every_byte(release: str, tmp_path: Path) -> None:
     root = install(sglang.UPSTREAM, release, tmp_path / "site")
     there_and_back(sglang.UPSTREAM, release, "rollout", "decode", root, tmp_path)
 
@@ -147,7 +147,9 @@ DIRECTORY = {"SGLANG_TORCH_PROFILER_DIR": "/tmp/traces"}
     ],
 )
 @pytest.mark.parametrize("version", ["0.4.0", "0.5.5", "0.5.23"])
-def test_guards(environ: dict[str, str], command: str, state: State, version: str) -> None:
+def test_switches_of_sglangs_own_profiler_are_detected(
+    environ: dict[str, str], command: str, state: State, version: str
+) -> None:
     found = detect(sglang.UPSTREAM.switches, version=version, environ=environ, command=command.split())
     assert found[0].state is state
 

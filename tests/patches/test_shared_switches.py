@@ -23,7 +23,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("switch", ALL)
-def test_is_documented(switch: Switch) -> None:
+def test_every_switch_is_documented(switch: Switch) -> None:
     assert len(switch.why) > 40
     assert re.search(r"\.py|CANN|CUPTI|ROCm|GROMACS|libkineto", switch.source), "an upstream file or tool"
     assert switch.name in switch.off or any(key in switch.off for key in switch.keys)

@@ -25,12 +25,13 @@ WINDOWS = [(recipe.stage, unit) for recipe in UPSTREAM.recipes for unit in recip
 
 @pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("tag", thinned([f"v{trees.RELEASE}", ""], [""]), ids=["release", "main"])
-def test_there_and_back(tag: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", thinned(range(3), [0]))
+def test_apply_and_revert_restore_every_byte(tag: str, part: int, tmp_path: Path) -> None:
     root = trees.checkout(tmp_path / "checkout", tag)
     warned = "is not the one that was released as" if tag else "is not a release that rlpatch was tested with"
     version = trees.RELEASE if tag else ""
     assert len(WINDOWS) == 10
-    for stage, unit in WINDOWS:
+    for stage, unit in [*WINDOWS][part::3]:
         there_and_back(UPSTREAM, version, stage, unit, root, tmp_path, shape=trees.RELEASE, warned=warned)
 
 
@@ -94,7 +95,7 @@ def test_a_distribution_of_the_same_name_is_refused_whatever_its_version(
     assert picture(site) == pristine
 
 
-def test_it_is_explained(tmp_path: Path) -> None:
+def test_explain_names_the_line_of_each_window(tmp_path: Path) -> None:
     said = run("explain", "slime", "--path", trees.checkout(tmp_path / "checkout")).stdout
     for stage, unit in WINDOWS:
         assert f"{stage}: " in said

@@ -47,7 +47,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("name", "release"), thinned_rows(cases, short))
 
 
-def test_it_goes_in_and_out_of_every_release(name: str, release: str, tmp_path: Path) -> None:
+def test_apply_and_revert_of_the_timeline_restore_every_byte(name: str, release: str, tmp_path: Path) -> None:
     root = install(upstream(name), release, tmp_path / "site")
     there_and_back(upstream(name), release, "timeline", WHOLE, root, tmp_path)
 

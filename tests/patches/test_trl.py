@@ -28,7 +28,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         in_releases(metafunc, UPSTREAM, WINDOWS, short)
 
 
-def test_there_and_back(version: str, stage: str, unit: str, tmp_path: Path) -> None:
+def test_apply_and_revert_restore_every_byte(version: str, stage: str, unit: str, tmp_path: Path) -> None:
     root = install(UPSTREAM, version, tmp_path / "site")
     there_and_back(UPSTREAM, version, stage, unit, root, tmp_path)
 
@@ -83,7 +83,7 @@ def test_a_window_that_no_release_has_is_refused(
     assert picture(root) == pristine
 
 
-def test_it_is_explained_with_the_line_of_each_window(tmp_path: Path) -> None:
+def test_explain_names_the_line_of_each_window(tmp_path: Path) -> None:
     root = install(UPSTREAM, "1.16.0", tmp_path / "site")
     shown = run("explain", "trl", "--path", root)
     assert "warning" not in shown.stderr

@@ -1,4 +1,4 @@
-"""What verl's keys mean, release by release: each declaration answers off at its first values and on at its last."""
+"""Meaning of verl's keys, release by release: each declaration answers off at its first values and on at its last."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("switch", ALL)
-def test_is_documented(switch: ConfigSwitch) -> None:
+def test_every_switch_is_documented(switch: ConfigSwitch) -> None:
     assert len(switch.why) > 40
     assert re.search(r"verl/\S+\.py", switch.source)
     assert SpecifierSet(switch.releases)
@@ -174,5 +174,7 @@ FINE_TUNING = {"trainer.profile_interval": [1, 2]}
         (MEMORY, {"actor_rollout_ref.actor.profiler.tool": "torch_memory"}, {"0.5.0": OFF, "0.6.0": ON, "0.7.1": ON, "0.9.1": ON}),
     ],
 )  # fmt: skip
-def test_what_the_values_mean(profiler: str, values: dict[str, object], states: dict[str, State]) -> None:
+def test_values_of_the_settings_give_the_expected_state(
+    profiler: str, values: dict[str, object], states: dict[str, State]
+) -> None:
     assert {release: state(profiler, release, values) for release in states} == states

@@ -87,7 +87,7 @@ def fields(file: Path) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.usefixtures("unwatched")
-def test_there_and_back(release: str, tmp_path: Path) -> None:
+def test_apply_and_revert_restore_every_byte(release: str, tmp_path: Path) -> None:
     root = install(vllm.UPSTREAM, release, tmp_path / "site")
     there_and_back(vllm.UPSTREAM, release, "rollout", "decode", root, tmp_path)
     there_and_back(vllm.UPSTREAM, release, "graph-capture", WHOLE, root, tmp_path)

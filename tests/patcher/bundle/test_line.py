@@ -46,7 +46,9 @@ def typed(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
     return run
 
 
-def test_it_tells_by_which_rlpatch_it_was_made(typed: Typed, bundle: Bundle, capfd: pytest.CaptureFixture[str]) -> None:
+def test_version_of_a_bundle_is_that_of_the_rlpatch_that_made_it(
+    typed: Typed, bundle: Bundle, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         typed("-V")
     assert (ended.value.code, capfd.readouterr().out) == (0, f"rlpatch {bundle.tool}\n")
@@ -107,7 +109,7 @@ def test_a_diff_is_bytes_and_quiet_is_quiet(typed: Typed, site: Path) -> None:
         (RuntimeError("odd"), 1, "RuntimeError: odd\n  next: the same command with -v shows where"),
     ],
 )
-def test_no_failure_is_a_traceback(
+def test_a_failure_prints_no_traceback_without_verbose(
     typed: Typed, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
     def fail(_machine: steps.Machine) -> CommandResult:
@@ -171,7 +173,7 @@ def test_every_python_runs_it(pyz: Path, site: Path, tmp_path: Path, python: tup
 
 
 @pytest.mark.engine
-def test_it_looks_in_the_environment_of_the_python_that_runs_it(pyz: Path, tmp_path: Path) -> None:
+def test_a_bundle_searches_the_environment_of_its_interpreter(pyz: Path, tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     (site,) = (tmp_path / "venv").glob("lib/python3*/site-packages")

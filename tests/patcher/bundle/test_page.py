@@ -93,7 +93,7 @@ class Lab:
 
 
 @pytest.mark.engine
-def test_every_line_of_the_page(tmp_path: Path) -> None:
+def test_every_command_of_the_bundle_page_runs(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     text = PAGE.read_text()
     sections = dict(re.findall(r"^#+ (.*)\n((?:(?!^#).*\n?)*)", text, re.M))

@@ -1,4 +1,4 @@
-"""What a bundle does on a machine, and that rlpatch and a bundle know of each other all that there is to know."""
+"""Commands of a bundle on a machine, beside those of rlpatch: each knows what the other has done."""
 
 from __future__ import annotations
 

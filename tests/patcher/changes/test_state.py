@@ -1,4 +1,4 @@
-"""What `rlpatch status` says of a file."""
+"""States of a file in `rlpatch status`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ PRISTINE = BODY.encode()
         (None, None, None, "missing", "was the package uninstalled?"),
     ],
 )
-def test_states(data: bytes | None, pristine: bytes | None, left: bool | None, state: str, detail: str) -> None:
+def test_each_edit_of_a_patched_file_has_its_state(
+    data: bytes | None, pristine: bytes | None, left: bool | None, state: str, detail: str
+) -> None:
     found = file_state(data, pristine, ONE, "worker.py", "", left)
     assert (found.path, found.state) == ("worker.py", state)
     assert detail in found.detail

@@ -344,7 +344,7 @@ class TestStatus:
         (patch,) = json.loads(run("status", "--path", "site", "--json", code=code).stdout)["result"]["patches"]
         return {"since": patch["since"], **{key: patch["files"][0][key] for key in ("state", "detail")}}
 
-    def test_edited_elsewhere(self, run, site: Path) -> None:
+    def test_edits_outside_of_inserted_lines_survive_the_revert(self, run, site: Path) -> None:
         run(*APPLY)
         worker = site / WORKER
         worker.write_text("import os\n" + worker.read_text())
@@ -352,7 +352,7 @@ class TestStatus:
         run("revert", "--path", "site")
         assert worker.read_text() == "import os\n" + SOURCE
 
-    def test_our_lines_edited(self, run, site: Path) -> None:
+    def test_edited_inserted_lines_are_not_reverted_without_restore(self, run, site: Path) -> None:
         run(*APPLY)
         worker = site / WORKER
         worker.write_text(worker.read_text().replace('RANKS = "0"', 'RANKS = "1"'))
@@ -399,7 +399,7 @@ class TestStatus:
         assert "pip install --force-reinstall" in said
 
     @pytest.mark.parametrize("move", [out_of_its_class, call_lines_swapped, further_down], ids=lambda one: one.__name__)
-    def test_our_lines_moved(self, run, site: Path, move: Callable[[str], str]) -> None:
+    def test_moved_inserted_lines_are_told_and_reverted(self, run, site: Path, move: Callable[[str], str]) -> None:
         worker = site / WORKER
         worker.chmod(0o640)
         before = picture(site)
@@ -442,7 +442,7 @@ class TestStatus:
         assert (site / WORKER).read_text() == newer
         assert not (site / ".rlpatch").exists()
 
-    def test_upgraded(self, run, site: Path) -> None:
+    def test_status_warns_of_a_package_that_was_upgraded_in_place(self, run, site: Path) -> None:
         run(*APPLY)
         (site / "vllm_ascend-0.11.0rc1.dist-info").rename(site / "vllm_ascend-0.12.0rc1.dist-info")
         metadata = site / "vllm_ascend-0.12.0rc1.dist-info" / "METADATA"
@@ -465,7 +465,7 @@ class TestStatus:
             said = run(command, "--path", "site", code=5).stderr
             assert f"\n  at {site / WORKER}\n" in said
 
-    def test_uninstalled(self, run, site: Path) -> None:
+    def test_revert_clears_the_store_of_a_package_that_was_uninstalled(self, run, site: Path) -> None:
         run(*APPLY)
         shutil.rmtree(site / "vllm_ascend")
         assert self.state(run)["state"] == "missing"
@@ -482,7 +482,7 @@ class TestStatus:
         run("revert", "--path", "site")
         assert (site / WORKER).read_text() == SOURCE
 
-    def test_nothing_is_patched(self, run, site: Path) -> None:
+    def test_every_command_says_where_it_looked_if_nothing_is_patched(self, run, site: Path) -> None:
         assert "nothing is patched; looked in: --path site" in run("status", "--path", "site").stdout
         assert "no patch of vllm-ascend" in run("revert", "vllm-ascend", "--path", "site").stdout
         assert run("diff", "--path", "site").stdout == ""
@@ -723,7 +723,7 @@ def test_help_lists_every_command(run) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(run, shell: str) -> None:
+def test_completion_prints_a_script_for_each_shell(run, shell: str) -> None:
     assert "_RLPATCH_COMPLETE" in run("completion", shell).stdout
 
 

@@ -62,7 +62,9 @@ def options(run: Run, *words: str) -> dict[str, str]:
     ],
     ids=" ".join,
 )
-def test_what_is_typed_wins(words: tuple[str, ...], expected: dict[str, str], team: Path, run: Run) -> None:
+def test_an_option_on_the_command_line_overrides_the_configuration(
+    words: tuple[str, ...], expected: dict[str, str], team: Path, run: Run
+) -> None:
     found = options(run, *words)
     assert {name: value for name, value in found.items() if name in {*expected, "--decode"}} == expected
     assert found["--save-path"] == str(team / "traces")
@@ -82,7 +84,7 @@ def test_all_that_was_added_is_said_and_the_commands_that_search_take_the_place(
     assert "adds" not in run("status", "--path", team / "below").stderr
 
 
-def test_config_shows_it(team: Path, run: Run) -> None:
+def test_config_shows_every_setting_and_its_file(team: Path, run: Run) -> None:
     said = run("config", RLPATCH_RANKS="all").stdout.splitlines()
     assert said == [
         str(team / "rlpatch.toml"),
@@ -115,7 +117,9 @@ def test_config_shows_it(team: Path, run: Run) -> None:
         ("pyproject.toml", '[tool.rlpatch]\ndecod = "1:2"', "no option decod", "did you mean decode?"),
     ],
 )
-def test_a_wrong_one_is_named(name: str, content: str, cause: str, hint: str, site: Path, run: Run) -> None:
+def test_a_wrong_configuration_is_refused_with_its_file(
+    name: str, content: str, cause: str, hint: str, site: Path, run: Run
+) -> None:
     (site.parent / name).write_text(content)
     for words in (("config",), ("apply", "vllm-ascend", "--path", site)):
         said = run(*words, code=2).stderr
@@ -152,7 +156,7 @@ def test_the_nearest_one_holds_and_a_pyproject_without_a_table_is_passed(team: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_that_of_another_user_is_not_read(team: Path, run: Run) -> None:
+def test_a_configuration_of_another_user_is_not_read(team: Path, run: Run) -> None:
     os.chown(team / "rlpatch.toml", 65534, 65534)
     assert "belongs to another user" in run("config", code=2).stderr
     said = run("apply", "vllm-ascend", "--decode", "1:2", "--path", team / "site", "-n").stderr

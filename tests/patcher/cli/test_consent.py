@@ -79,7 +79,7 @@ def test_without_consent_nothing_of_a_clone_is_started(words: tuple[str, ...], c
         ('[presets.x]\npython = "./evilpy"', "evilpy", ("diff", "--preset", "x"), "/usr/bin:/bin"),
     ],
 )
-def test_however_it_is_named(
+def test_an_interpreter_needs_consent_however_the_configuration_names_it(
     content: str, made: str, words: tuple[str, ...], path: str, clone: Clone, run: Run
 ) -> None:
     (clone.folder / "evilpy").unlink()
@@ -92,7 +92,7 @@ def test_however_it_is_named(
     assert clone.started()
 
 
-def test_the_rest_of_the_file_applies(clone: Clone, run: Run, site: Path) -> None:
+def test_other_settings_of_a_file_apply_without_consent(clone: Clone, run: Run, site: Path) -> None:
     clone.file.write_text('python = "./evilpy"\npath = "../site"\n')
     assert f"adds: --path {clone.folder}/../site" in run("status", "--json").stdout
 
@@ -148,13 +148,13 @@ def test_the_folder_of_a_linked_interpreter_is_part_of_it(clone: Clone, run: Run
     assert ASKS in run("status").stderr
 
 
-def test_one_on_the_nodes_of_a_cluster_is_not_started_here(clone: Clone, run: Run) -> None:
+def test_an_interpreter_on_the_nodes_of_a_cluster_is_not_started_here(clone: Clone, run: Run) -> None:
     clone.file.write_text('python = "/nodes/bin/python"\n')
     assert "/nodes/bin/python" in run("trust").stdout
     assert "/nodes/bin/python" in run("status", code=2).stderr
 
 
-def test_config_says_it(clone: Clone, run: Run) -> None:
+def test_config_names_interpreters_that_are_not_trusted(clone: Clone, run: Run) -> None:
     said = run("config").stdout
     assert f"not trusted yet: {clone.folder}/evilpy\nnext: rlpatch trust {clone.file}\n" in said
     assert json.loads(run("config", "--json").stdout)["result"]["untrusted"] == [f"{clone.folder}/evilpy"]

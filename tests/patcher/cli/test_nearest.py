@@ -1,4 +1,4 @@
-"""Which configuration is read, and of whom: never through a link, never what others may have written, of bounded size."""
+"""Choice of the configuration file: never through a link, never one that others may have written, of bounded size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal shows while a command works, and that nothing else ever gets it."""
+"""Progress on a terminal while a command works; nothing else ever gets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cluster and which nodes are meant, without a cluster but where Ray itself asks for a token."""
+"""Choice of the cluster and of its nodes, without a cluster but where Ray itself asks for a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one node does when it is called, in this process."""
+"""Calls of a node, in this process."""
 
 from __future__ import annotations
 

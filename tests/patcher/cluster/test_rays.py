@@ -43,7 +43,7 @@ def test_all_but_a_commit_is_called_once_more(method: str, ok: bool) -> None:
     assert group.called.count((method, "n3")) == 1 + ok
 
 
-def test_who_is_late_is_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_answers_late_is_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Shaky("n1", "n2")
     asked = group._call_once
     monkeypatch.setattr(group, "_call_once", lambda *given: {k: v for k, v in asked(*given).items() if k != "n1"})

@@ -1,4 +1,4 @@
-"""What a node runs comes out of an archive, in an environment that has neither rlpatch nor what it depends on."""
+"""Archive that a node runs, in an environment that has neither rlpatch nor what it depends on."""
 
 from __future__ import annotations
 

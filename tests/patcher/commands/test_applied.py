@@ -1,4 +1,4 @@
-"""What is shown and taken out of roots; the commands and a bundle have tests of the whole."""
+"""Status and revert of roots; the commands and a bundle have tests of the whole."""
 
 from __future__ import annotations
 

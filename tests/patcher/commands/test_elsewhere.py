@@ -1,4 +1,4 @@
-"""What a user has patched where no search looks: remembered, mentioned, and nothing that anything depends on."""
+"""Patches where no search looks: remembered, mentioned, and nothing that anything depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each kind of stage takes, and what it refuses."""
+"""Options that each kind of stage takes, and those that it refuses."""
 
 from __future__ import annotations
 
@@ -85,6 +85,6 @@ def test_what_a_stage_of_another_kind_does_not_take(words: str, cause: str) -> N
         lambda: ProfileConfig(stage=BuiltinStage(named=("contents",)), profiler=TorchSettings()),
     ],
 )
-def test_what_cannot_be_is_no_value(build: Callable[[], object]) -> None:
+def test_impossible_values_are_refused(build: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"is not a unit of|are no settings"):
         build()

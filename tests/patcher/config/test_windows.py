@@ -18,7 +18,7 @@ from patcher.messages.errors import Kind, Problem
         ("decode", "30:", Window("decode", 30, OPEN_END)),
     ],
 )
-def test_windows(unit: str, text: str, window: Window) -> None:
+def test_a_window_is_parsed_into_its_units(unit: str, text: str, window: Window) -> None:
     assert Window.parse(unit, text) == window
     assert len(window) == window.end - window.first
 
@@ -63,7 +63,7 @@ def test_windows(unit: str, text: str, window: Window) -> None:
         ("decode", "10-" + "9" * 5000, "not a window", "--decode 10:40"),
     ],
 )
-def test_windows_that_are_none(unit: str, text: str, cause: str, hint: str) -> None:
+def test_a_wrong_window_is_refused_with_the_one_probably_meant(unit: str, text: str, cause: str, hint: str) -> None:
     with pytest.raises(Problem, match=cause) as caught:
         Window.parse(unit, text).check()
     assert caught.value.kind is Kind.USAGE

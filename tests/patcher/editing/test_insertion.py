@@ -80,7 +80,7 @@ def insert(source: str | bytes, recipe: Recipe = RECIPE) -> bytes:
     return editing.insert(data, recipe, [(PATCH, MEMBERS)], "0.1.0", units=("decode",), where="/x/worker.py")
 
 
-def test_before_and_after() -> None:
+def test_inserting_adds_exactly_the_lines_of_the_example() -> None:
     after = insert(SOURCE)
     digest = markers.marked(after)[0].digest
     assert after.decode() == PATCHED.replace("DIGEST", digest)

@@ -74,7 +74,7 @@ def calls(source: bytes) -> dict[str, dict[str, str]]:
     return found
 
 
-def test_before_and_after() -> None:
+def test_replacing_changes_exactly_the_arguments_of_the_example() -> None:
     done = replaced(SOURCE)
     assert done.after.decode() == PATCHED.replace("DIGEST", markers.marked(done.after)[0].digest)
     assert [tuple(one) for one in done.settings] == [
@@ -124,7 +124,7 @@ def test_before_and_after() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_whatever_the_layout(edit, layout: str) -> None:
+def test_arguments_are_replaced_and_restored_in_any_layout(edit, layout: str) -> None:
     text = edit(SOURCE)
     before = text.encode("gbk" if layout == "gbk" else "utf-8")
     done = replaced(before)

@@ -212,7 +212,7 @@ def test_a_development_tree_is_judged_by_its_code_whatever_its_version_says(vers
 
 
 ADVISED = [text for text in SCRIPTS if "$" not in text and SCRIPTS[text]]
-ADVISED_FIRST = [text for text in ADVISED[::3] if [*SCRIPTS[text]][-1] in SHORT]
+ADVISED_FIRST = [text for text in ADVISED[::6] if [*SCRIPTS[text]][-1] in SHORT]
 
 
 # Each of them composes several times; these have every profiler, and what is advised for several of its keys.
@@ -326,14 +326,14 @@ actor_rollout_ref:
 @pytest.mark.parametrize("path", thinned(PATHS, PATHS[:1]))
 @pytest.mark.parametrize(
     ("command", "expected"),
-    [
+    every(2, [
         ("", ON),
         ("bash {run}", ON),
         (PPO + "global_profiler.steps=null", OFF),
         (PPO + "actor_rollout_ref.actor.profiler.enable=False", ARMED),
         ("bash {run} global_profiler.steps=null", UNKNOWN),
-    ],
-)
+    ]),
+)  # fmt: skip
 def test_a_configuration_of_the_user(tmp_path: Path, path: str, command: str, expected: State) -> None:
     config = tmp_path / "my_trainer.yaml"
     config.write_text(MINE.format(path=path))

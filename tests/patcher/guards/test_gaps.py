@@ -1,4 +1,4 @@
-"""What a command and its scripts say of the places where processes begin without the hook."""
+"""Places in a command and its scripts where processes begin without the hook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the answers of the guards reach a report: an error for what is on, a warning for what may be."""
+"""Answers of the guards in a report: an error for what is on, a warning for what may be."""
 
 from __future__ import annotations
 

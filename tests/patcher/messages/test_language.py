@@ -1,4 +1,4 @@
-"""What is printed is in the language of the reader; what programs read never is."""
+"""Language of the output: the reader's in what is printed, never in what programs read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )
-def test_which_language_that_is(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], chinese: bool) -> None:
+def test_the_locale_and_rlpatch_lang_choose_the_language(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], chinese: bool
+) -> None:
     for name in SHELL:
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():

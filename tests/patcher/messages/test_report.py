@@ -1,4 +1,4 @@
-"""What a report prints, where, and what happens if nobody takes it."""
+"""Output of a report: on which stream, and what happens if nobody takes it."""
 
 from __future__ import annotations
 

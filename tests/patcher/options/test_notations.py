@@ -1,4 +1,4 @@
-"""What the value of an option may be, and what is refused with what it could be."""
+"""Values of options: those that are taken, and those that are refused with what they could be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user or an environment variable passes is data: in the inserted code, in the store, on the disk."""
+"""Values from a user or an environment variable are data: in the inserted code, in the store, on the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store has done, in the words of a report."""
+"""Outcomes of the store, in the words of a report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINES = ["an interrupted run in /a was finished", "an interrupted run in /b was 
         ("n1", [f"n1: {line}" for line in LINES], "it is in /b on n1"),
     ],
 )
-def test_runs_that_were_ended(node: str, lines: list[str], where: str) -> None:
+def test_a_report_names_the_runs_that_were_ended(node: str, lines: list[str], where: str) -> None:
     step = outcomes.ended(RUNS, node)
     assert (list(step.lines), list(step.done)) == (lines, lines)
     assert step.notes == (("warning", "x.py was changed by someone else since: left alone", where),)

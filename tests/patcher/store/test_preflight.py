@@ -1,4 +1,4 @@
-"""What stands in the way of a change: refused with the reason, and nothing is written."""
+"""Obstacles to a change: refused with the reason, and nothing is written."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _inner_folder(root: Path) -> list[Edit]:
         (_inner_folder, "not a regular file"),
     ],
 )
-def test_refused_with_the_reason_and_nothing_written(root: Path, arrange, words: str) -> None:
+def test_an_obstacle_is_refused_with_its_reason_and_writes_nothing(root: Path, arrange, words: str) -> None:
     edits = arrange(root)
     before = picture(root.parent)
     fails(Kind.ENVIRONMENT, edits, words)
@@ -144,7 +144,7 @@ def test_a_module_compiled_after_the_apply_does_not_stop_the_revert(root: Path) 
 
 
 @pytest.mark.parametrize("name", ["pkg/worker.py", "pkg", "pkg/__pycache__", "."])
-def test_read_only_is_refused(root: Path, name: str, monkeypatch) -> None:
+def test_a_read_only_path_is_refused(root: Path, name: str, monkeypatch) -> None:
     closed = root if name == "." else root / name
     real = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != closed and real(path, mode))

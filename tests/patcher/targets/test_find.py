@@ -69,7 +69,7 @@ def problem(**options: object) -> Problem:
         (" vllm.ascend ", "vllm-ascend", None),
     ],
 )
-def test_parse(text: str, name: str, version: str | None) -> None:
+def test_a_target_is_parsed_into_name_and_version(text: str, name: str, version: str | None) -> None:
     assert targets.parse(text, ALL) == (name, version)
 
 
@@ -91,7 +91,7 @@ def test_parse(text: str, name: str, version: str | None) -> None:
         ("numpy", Kind.NO_TARGET, "rlpatch list"),
     ],
 )
-def test_parse_refuses(text: str, kind: Kind, hint: str) -> None:
+def test_a_wrong_target_is_refused(text: str, kind: Kind, hint: str) -> None:
     with pytest.raises(Problem) as raised:
         targets.parse(text, ALL)
     assert (raised.value.kind, raised.value.hint) == (kind, hint)

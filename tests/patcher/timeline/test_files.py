@@ -1,4 +1,4 @@
-"""Whatever stands in a file of a timeline: what is whole is read, and nothing else harms."""
+"""Files of a timeline, whole, cut and doctored: what is whole is read, and nothing else harms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a join keeps of a run that is long."""
+"""Join of a long run, and what it keeps in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `traces` says of folders: every state made for real, and of names, facts and doctored files what they tell."""
+"""Folders in `traces`: every state made for real, and names, facts and doctored files."""
 
 from __future__ import annotations
 

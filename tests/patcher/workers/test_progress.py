@@ -1,4 +1,4 @@
-"""What comes of each worker: saved, without a trace, at work, or not asked at all."""
+"""Progress of each worker: saved, without a trace, at work, or not asked at all."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def made() -> list[Profiler]:
         ({}, {"RLPATCH": "0"}, []),
     ],
 )
-def test_what_is_recorded(
+def test_the_chosen_capture_of_graphs_is_recorded(
     constants: dict[str, Any],
     environ: dict[str, str],
     recorded: list[list[str]],

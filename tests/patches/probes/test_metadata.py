@@ -1,4 +1,4 @@
-"""What a recorder leaves beside its traces, held against what the scheduler handed out."""
+"""Metadata that a recorder leaves beside its traces, against what the scheduler handed out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(worker: Any, scheduler: standins.Scheduler, shape: Any) -> list[Known]:
     seen = []
     while scheduler.live or scheduler.finished:
         one = scheduler.schedule()
-        contexts = [(r.computed + one.counts[r.id]) for r in (*one.new, *one.known, *one.resumed)]
+        contexts = [(r.computed + one.counts[r.id]) for r in (*one.new, *one.running, *one.resumed)]
         seen.append(Known(one, contexts, sum(map(len, one.drafts.values()))))
         if isinstance(worker, V0Worker):
             worker.execute(shape(one).inputs, one.label, len(contexts))
@@ -97,7 +97,7 @@ def test_each_unit_holds_what_the_scheduler_handed_out(
     assert 0 <= found["saving_s"] < (time.time_ns() - times[-1]) / 1e9
 
 
-def test_v0(told: dict[str, Any], tmp_path: Path) -> None:
+def test_units_of_vllm_v0_hold_what_the_scheduler_handed_out(told: dict[str, Any], tmp_path: Path) -> None:
     worker = V0Worker(WINDOW="3:8", **told)
     scheduler = standins.Scheduler(48)
     for name, prompt, outputs in (("a", 9, 20), ("b", 30, 14)):
@@ -111,7 +111,7 @@ def test_v0(told: dict[str, Any], tmp_path: Path) -> None:
     ]
 
 
-def test_sglang(told: dict[str, Any], tmp_path: Path) -> None:
+def test_units_of_sglang_hold_what_the_scheduler_handed_out(told: dict[str, Any], tmp_path: Path) -> None:
     scheduler = Scheduler(WINDOW="2:4", **{key: value for key, value in told.items() if key != "parts"})
     scheduler._RlpatchStage = type("Recorder", (Traces, scheduler._RlpatchStage), {})
     for n in range(6):

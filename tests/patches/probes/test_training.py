@@ -523,13 +523,13 @@ class TestTwoOfOurs:
         assert "decode 1:9 of rollout 0: update-policy starts, recorded 1 of 8" in caplog.text
         assert stage.recorded == [{1: ["micro 1"]}]
 
-    def test_also_by_a_training_step_that_is_not_recorded(self) -> None:
+    def test_an_open_rollout_is_closed_by_a_training_step_that_is_not_recorded(self) -> None:
         rollout, stage = self.opened(), Stage(STEPS="2")
         stage.infer()
         assert rollout.made[0].calls[-1] == "stop"
         assert stage.recorded == []
 
-    def test_but_not_from_another_thread(self, caplog: Any) -> None:
+    def test_an_open_rollout_is_not_closed_from_another_thread(self, caplog: Any) -> None:
         rollout, stage = self.opened(), Stage(WINDOW="1:2")
         thread = threading.Thread(target=stage.infer)
         thread.start()
@@ -539,7 +539,7 @@ class TestTwoOfOurs:
         assert "_dp0_rank0_" in caplog.text
         assert "is recording" in caplog.text
 
-    def test_the_one_that_is_recording_wins(self, caplog: Any) -> None:
+    def test_a_stage_does_not_open_while_another_records(self, caplog: Any) -> None:
         outer, inner = Stage(UNIT="mini-batch", WINDOW="0:2"), Stage(WINDOW="0:1", STAGE="compute-values")
         outer._rlpatch_stage("enter")
         for _ in outer._rlpatch_stage_units("mini-batch", range(2), last=True):

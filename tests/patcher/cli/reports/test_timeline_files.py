@@ -1,4 +1,4 @@
-"""What ``rlpatch timeline`` writes as it is told: the page, and the trace for Perfetto."""
+"""Files that ``rlpatch timeline`` writes: the page, and the trace for Perfetto."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ ASKED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("words", "written"), ASKED.values(), ids=ASKED)
-def test_what_is_asked_stands_in_the_request(
+def test_options_of_trigger_are_written_into_the_request(
     run: Run, waiting: Saved, words: tuple[str, ...], written: dict[str, Any]
 ) -> None:
     done = json.loads(run("trigger", *words, "--json").stdout)["result"]
@@ -97,7 +97,7 @@ def test_what_is_asked_stands_in_the_request(
     ]
 
 
-def test_it_says_what_will_happen(run: Run, waiting: Saved) -> None:
+def test_trigger_prints_the_request_its_workers_and_when_it_expires(run: Run, waiting: Saved) -> None:
     done = run("trigger", "--decode", "0:10", "--at-tail", "8", "--ranks", "all", "--expires", "7200")
     host = here()["host"]
     asked = request(waiting)
@@ -134,7 +134,7 @@ def test_a_dry_run_writes_nothing(run: Run, waiting: Saved) -> None:
         ([{"rank": 1, "step": 9}], 3, ""),
     ],
 )
-def test_it_means_the_rollout_after_the_furthest_of_those_that_may_live(
+def test_a_request_is_for_the_rollout_after_the_furthest_living_worker(
     run: Run, saved: Saved, others: list[dict[str, Any]], at: int, said: str
 ) -> None:
     saved.state("waiting", **ON_DEMAND, **here(rollout=2))
@@ -149,7 +149,7 @@ def test_it_means_the_rollout_after_the_furthest_of_those_that_may_live(
     ("told", "words", "at"),
     [({"rollout": None}, "--decode 1:2", 0), ({"step": None, "stage": "update-policy"}, "--micro-batch 0:1", 1)],
 )
-def test_before_anything_has_begun_it_means_the_first(
+def test_a_request_before_any_rollout_is_for_rollout_0(
     run: Run, saved: Saved, told: dict[str, Any], words: str, at: int
 ) -> None:
     path = saved.state("installed", **ON_DEMAND, **told)
@@ -220,7 +220,7 @@ def test_a_rank_that_is_not_there_is_said(run: Run, waiting: Saved) -> None:
 # ---------------------------------------------------------------- a request before
 
 
-def test_one_that_is_still_to_be_served_is_kept(run: Run, waiting: Saved) -> None:
+def test_a_pending_request_is_kept_unless_replace_is_given(run: Run, waiting: Saved) -> None:
     waiting.request(id="0de1", at=3)
     done = run("trigger", "--decode", "1:2", code=5)
     assert f"request 0de1 (30:60 of rollout 3) is still to be served by {here()['host']} rank 0" in done.stderr
@@ -240,7 +240,7 @@ def test_one_that_is_still_to_be_served_is_kept(run: Run, waiting: Saved) -> Non
         ({"format": 2}, "warning: the file in the place of the request is not one, and is removed"),
     ],
 )
-def test_one_that_nobody_will_serve_is_no_hindrance(
+def test_a_request_that_no_worker_will_serve_is_replaced(
     run: Run, waiting: Saved, before: dict[str, Any], said: str
 ) -> None:
     waiting.request(**before)
@@ -248,13 +248,13 @@ def test_one_that_nobody_will_serve_is_no_hindrance(
     assert request(waiting)["window"] == "1:2"
 
 
-def test_one_that_was_served_is_not_spoken_of(run: Run, saved: Saved) -> None:
+def test_a_served_request_is_not_mentioned(run: Run, saved: Saved) -> None:
     saved.request(at=1)
     saved.state("saved", **ON_DEMAND, rollout=1, request="abc123", traces=[str(saved.trace())])
     assert run("trigger", "--decode", "1:2").stderr == ""
 
 
-def test_a_folder_in_the_place_of_the_request(run: Run, waiting: Saved) -> None:
+def test_a_folder_with_the_name_of_the_request_is_an_error(run: Run, waiting: Saved) -> None:
     (waiting.folder / "rollout.request").mkdir()
     done = run("trigger", "--decode", "1:2", code=5)
     assert "Is a directory" in done.stderr
@@ -293,7 +293,7 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("closed", "mode", "words", "code", "said"), CLOSED.values(), ids=CLOSED)
-def test_what_another_user_may_not_do(
+def test_a_folder_closed_to_this_user_is_an_error_without_traceback(
     open_folder: Path, closed: str, mode: int, words: str, code: int, said: str
 ) -> None:
     saved = Saved(open_folder / "rlpatch_traces")
@@ -338,7 +338,7 @@ def worker(saved: Saved, *, refuse: bool = False) -> threading.Thread:
     return thread
 
 
-def test_it_waits_until_the_request_is_served(run: Run, waiting: Saved) -> None:
+def test_wait_ends_when_the_request_is_served(run: Run, waiting: Saved) -> None:
     thread = worker(waiting)
     done = run("trigger", "--decode", "30:60", "--wait", "--timeout", "20")
     thread.join()
@@ -356,7 +356,7 @@ def test_a_request_that_was_refused_ends_the_wait(run: Run, waiting: Saved) -> N
     assert "  1  the disk is full\n" in done.stdout
 
 
-def test_it_waits_no_longer_than_it_was_told(run: Run, waiting: Saved) -> None:
+def test_wait_ends_at_its_timeout(run: Run, waiting: Saved) -> None:
     done = run("trigger", "--decode", "30:60", "--ranks", "all", "--wait", "--timeout", "0.1", "--json", code=3)
     found = json.loads(done.stdout)
     assert found["result"]["ended"] == "timeout"

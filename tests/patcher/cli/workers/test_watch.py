@@ -86,7 +86,7 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
 
 
 @pytest.mark.parametrize(("states", "words", "code", "ended", "said"), ENDS.values(), ids=ENDS)
-def test_how_it_ends(
+def test_watch_ends_with_a_code_for_each_outcome(
     run: Run, saved: Saved, states: list[dict[str, Any]], words: list[str], code: int, ended: str, said: str
 ) -> None:
     for told in states:
@@ -107,14 +107,16 @@ def test_how_it_ends(
         (("file", "--once"), 3, "file"),
     ],
 )
-def test_what_cannot_be_watched(run: Run, tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+def test_a_path_that_cannot_be_watched_is_refused(
+    run: Run, tmp_path: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "rlpatch_traces").mkdir()
     done = run("watch", *words, *(() if "--once" in words else ("--once",)), code=code)
     assert said in done.stderr.replace(f"{tmp_path}/", "")
 
 
-def test_it_waits_until_the_last_one_has_saved(run: Run, saved: Saved) -> None:
+def test_watch_waits_until_the_last_worker_has_saved(run: Run, saved: Saved) -> None:
     def work() -> None:
         for state in ("waiting", "armed", "recording", "recording", "saved"):
             time.sleep(0.1)
@@ -131,7 +133,7 @@ def test_it_waits_until_the_last_one_has_saved(run: Run, saved: Saved) -> None:
     assert "2 saved\nnext: rlpatch traces " in done.stdout
 
 
-def test_it_waits_for_a_folder_that_is_to_come(run: Run, tmp_path: Path) -> None:
+def test_watch_waits_for_a_folder_that_does_not_exist_yet(run: Run, tmp_path: Path) -> None:
     timer = threading.Timer(0.2, lambda: Saved(tmp_path / "later").state("saved"))
     timer.start()
     found = run("watch", "later")
@@ -256,7 +258,7 @@ def test_traces_says_why_there_are_none(run: Run, saved: Saved) -> None:
     run("traces")
 
 
-def test_a_folder_that_is_none(run: Run, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_state_folder_is_an_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "rlpatch_traces").mkdir()
     (tmp_path / "rlpatch_traces" / ".rlpatch").touch()
     assert "Not a directory\n  at " in run("watch", "--once", code=5).stderr

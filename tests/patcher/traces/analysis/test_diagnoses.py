@@ -1,4 +1,4 @@
-"""What can be trusted, what there is to gain, what it comes to: with answers that are known."""
+"""Checks, upper bounds of savings and verdicts: with answers that are known."""
 
 from __future__ import annotations
 

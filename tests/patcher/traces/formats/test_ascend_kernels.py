@@ -1,4 +1,4 @@
-"""What CANN measured of kernels: shapes, blocks, busy pipes and the bound that they show, in tables and databases."""
+"""Kernels as CANN measured them: shapes, blocks, busy pipes and the bound that they show, in tables and databases."""
 
 from __future__ import annotations
 
