@@ -422,7 +422,7 @@ def lines(words: str) -> int:
 
 @pytest.mark.parametrize(
     ("words", "most"),
-    [("", 324), ("--no-facts", 270), ("--at-tail 8", 396), ("--decode 1:200", 419), ("--on-demand", 619)],
+    [("", 324), ("--no-facts", 270), ("--at-tail 8", 396), ("--decode 1:200", 419), ("--on-demand", 655)],
 )
 def test_what_is_asked_for_takes_few_lines(words: str, most: int) -> None:
     assert lines(words) <= most
