@@ -104,6 +104,20 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
 
     Raises Problem as `timeline`.
     """
+    run, processes = chosen_run(folder, options.run, display, result)
+    paths = [path for process in processes for path in process.paths]
+    with display("joining", _size(paths)) as count:
+        joined_run = join(run, processes, folder, count)
+    return _only(joined_run, options.steps)
+
+
+def chosen_run(
+    folder: Path, number: int | None, display: Display, result: CommandResult
+) -> tuple[model.Run, tuple[runs.Process, ...]]:
+    """Return the run with `number` (None: the only run) in `folder`, and its processes.
+
+    Warns in `result` of each file that is left out. Raises Problem as `timeline`.
+    """
     paths = files.paths(folder) if folder.is_dir() else []
     if not paths:
         raise _none(folder)
@@ -115,11 +129,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
         result.warn(Text("{name} cannot be read as a timeline and is left out", path.name))
     if not surveyed.runs:
         raise _unreadable(folder, surveyed)
-    run, processes = _chosen(folder, surveyed, options.run)
-    paths = [path for process in processes for path in process.paths]
-    with display("joining", _size(paths)) as count:
-        joined_run = join(run, processes, folder, count)
-    return _only(joined_run, options.steps)
+    return _chosen(folder, surveyed, number)
 
 
 def _size(paths: Sequence[Path]) -> int:
