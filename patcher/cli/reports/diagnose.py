@@ -25,7 +25,7 @@ from patcher.options.headings import OUTPUT, READ
 from patcher.request import ProfileRequest
 
 NEEDED = ("numpy", "scipy")
-"""Packages that the diagnosis computes with; they come with the extra ``rlpatch[diagnose]``."""
+"""Packages that the diagnosis computes with; they come with the extra ``diagnose``."""
 
 
 class DiagnoseOptions(NamedTuple):
@@ -69,8 +69,9 @@ def command(
 
     The timeline gives the seconds of each iteration, and windows of a few iterations what they consist of. With a
     command behind `--`, run it with patched TARGETs, choose the windows while it runs, and ask its workers for them.
-    Without one, read DIR, by default rlpatch_traces; if its run goes on and was patched with --timeline and
-    --on-demand, ask its workers for the windows that are lacking. Ctrl-C then ends the diagnosis, not the run.
+
+    Without one, read DIR, by default rlpatch_traces. If its run goes on, patched for a timeline and for windows on
+    demand, ask its workers for what is lacking. Ctrl-C then ends the diagnosis, not the run.
 
     The diagnosis checks itself: shares that the windows do not support are withheld.
 
@@ -138,4 +139,4 @@ def _require_packages() -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         cause = Text("diagnose needs {packages}, which rlpatch's environment does not have", " and ".join(missing))
-        raise Problem(Kind.ENVIRONMENT, cause, hint="pip install 'rlpatch[diagnose]'")
+        raise Problem(Kind.ENVIRONMENT, cause, hint=f"pip install {' '.join(missing)}")

@@ -92,7 +92,7 @@ def test_what_it_computes_with_may_be_missing(run: Run, recorded: Path, monkeypa
     monkeypatch.setattr(diagnose, "NEEDED", ("numpy", "no_such_package"))
     said = run("diagnose", recorded, code=5).stderr
     assert "no_such_package" in said
-    assert "pip install 'rlpatch[diagnose]'" in said
+    assert "pip install no_such_package" in said
 
 
 def test_a_run_that_leaves_no_timeline_says_so_and_keeps_its_exit_code(run: Run, tmp_path: Path) -> None:

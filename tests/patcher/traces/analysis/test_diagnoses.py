@@ -387,6 +387,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "kernels",
         *PARTS,
         "phases",
+        "classes",
         "requests",
         "tokens",
         "context",
