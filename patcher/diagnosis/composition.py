@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from patcher.diagnosis.iterations import Floats
 
@@ -89,15 +88,27 @@ def fit(recorded: RecordedIterations) -> Floats:
 
 
 def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
-    """Return the coefficients ≥ 0 with the least weighted squares of ``features`` @ coefficients - ``values``."""
+    """Return the coefficients ≥ 0 with the least weighted squares of ``features`` @ coefficients - ``values``.
+
+    Each set of positive coefficients has a solution of its own; of those without a negative one, the best is taken.
+    """
     weighted_features = features * weights[:, None]
     sizes = np.sqrt((weighted_features**2).sum(axis=0))
     sizes[sizes == 0] = 1.0
+    weighted_features = weighted_features / sizes
+    count = len(sizes)
     # A little towards zero: features that move together in few iterations would else have no single answer.
-    ridge = 1e-3 * np.eye(len(sizes))
-    matrix = np.concatenate([weighted_features / sizes, ridge])
-    scaled, _ = nnls(matrix, np.concatenate([values * weights, np.zeros(len(sizes))]))
-    return np.asarray(scaled / sizes, dtype=np.float64)
+    gram = weighted_features.T @ weighted_features + 1e-6 * np.eye(count)
+    moments = weighted_features.T @ (values * weights)
+    positive = (np.arange(1 << count)[:, None] >> np.arange(count)) & 1 == 1
+    both = positive[:, :, None] & positive[:, None, :]
+    solutions = np.linalg.solve(
+        np.where(both, gram, np.eye(count)), np.where(positive, moments, 0.0)[:, :, None]
+    )[:, :, 0]  # fmt: skip
+    squares = np.einsum("si,ij,sj->s", solutions, gram, solutions) - 2 * solutions @ moments
+    squares[(solutions < 0).any(axis=1)] = np.inf
+    best: Floats = solutions[np.argmin(squares)] / sizes
+    return best
 
 
 def huber_weights(relative_residuals: Floats) -> Floats:

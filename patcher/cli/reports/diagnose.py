@@ -24,7 +24,7 @@ from patcher.messages.language import translate
 from patcher.options.headings import OUTPUT, READ
 from patcher.request import ProfileRequest
 
-NEEDED = ("numpy", "scipy")
+NEEDED = ("numpy",)
 """Packages that the diagnosis computes with; they come with the extra ``diagnose``."""
 
 

@@ -11,7 +11,6 @@ import pytest
 from click.testing import Result
 
 from fixtures.rollouts import SimulatedEngine, requests
-from fixtures.timeline.small import small
 from patcher.cli.reports import diagnose
 from tests.patcher.cli.conftest import release
 
