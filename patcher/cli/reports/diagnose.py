@@ -14,6 +14,7 @@ from patcher.cli import options, terminal
 from patcher.cli.launch import LAUNCH
 from patcher.cli.options import Group, Option, switch
 from patcher.cli.patching.apply import FORCE
+from patcher.cli.reports.report import CSV
 from patcher.cli.search import SEARCH
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import running
@@ -29,12 +30,14 @@ NEEDED = ("numpy",)
 
 
 class DiagnoseOptions(NamedTuple):
-    """Choices for `diagnose`: the run's number, the most requests, whether to ask at all, and where traces go."""
+    """Choices for `diagnose`: the run's number, the most requests, whether to ask at all, and where files go."""
 
     run: int | None
     rounds: int
     once: bool
     save_path: Path
+    page: Path | None
+    csv: Path | None
 
 
 OPTIONS = Group(
@@ -58,6 +61,14 @@ OPTIONS = Group(
         metavar="DIR",
         help="The folder for the timeline and the traces of the command. Default: rlpatch_traces.",
     ),
+    Option(
+        ["-o", "--output", "page"],
+        heading=OUTPUT,
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.html",
+        help="Write a self-contained page.",
+    ),
+    CSV,
 )
 
 
@@ -94,7 +105,9 @@ def command(
         follower = following.Follower(folder.resolve(), chosen.rounds, _say)
         _say(Text("the run goes on: its workers are asked for windows; Ctrl-C ends the diagnosis, not the run"))
         following.wait(follower)
-    return reading.diagnose(folder, chosen.run, terminal.reading, tables.room())
+    return reading.diagnose(
+        folder, chosen.run, terminal.reading, tables.room(), reading.Output(chosen.page, chosen.csv)
+    )
 
 
 def _run(
@@ -116,7 +129,7 @@ def _run(
             end()
             result = CommandResult("diagnose", aside=True, tells_all=True)
             try:
-                reading.newest(folder, result, follower.started)
+                reading.newest(folder, result, follower.started, reading.Output(chosen.page, chosen.csv))
             except Problem as problem:
                 result.problems.append(problem)
             return show(result)

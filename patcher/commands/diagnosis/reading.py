@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from patcher.commands.diagnosis import lines
+from patcher.commands.reports.csv_files import write_tables
 from patcher.commands.reports.reporting import ReadOptions, read_profiles
 from patcher.commands.reports.timelines import chosen_run
+from patcher.commands.reports.writing import write
+from patcher.diagnosis import page, tables
 from patcher.diagnosis.engines import Engine, engines
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.run import diagnose as diagnosed
@@ -42,23 +46,45 @@ def of_processes(
     return of_run, diagnosed(of_run, profiles)
 
 
-def shown(result: CommandResult, diagnosis: RunDiagnosis, folder: Path, width: int | None) -> CommandResult:
-    """Put the diagnosis into `result`, as data and as lines, and return it."""
+class Output(NamedTuple):
+    """Files to write: the HTML page and the folder of CSV files, None for none."""
+
+    page: Path | None = None
+    csv: Path | None = None
+
+
+NO_FILES = Output()
+
+
+def shown(
+    result: CommandResult, diagnosis: RunDiagnosis, folder: Path, width: int | None, output: Output
+) -> CommandResult:
+    """Put the diagnosis into `result`, as data and as lines, write the files of `output`, and return it."""
     result.data = diagnosis
     result.lines += lines.report(diagnosis, str(folder), width)
     for note in diagnosis.notes:
         result.note(note)
+    if output.csv is not None:
+        write_tables(result, output.csv, tables.of_diagnosis(diagnosis))
+    if output.page is not None:  # it may go into the new folder
+        write(result, output.page, [page.page(diagnosis, str(folder))], "-o FILE.html")
     return result
 
 
-def diagnose(folder: Path, number: int | None, display: Display = silent, width: int | None = None) -> CommandResult:
+def diagnose(
+    folder: Path,
+    number: int | None,
+    display: Display = silent,
+    width: int | None = None,
+    output: Output = NO_FILES,
+) -> CommandResult:
     """Diagnose the run in `folder`; raises Problem as `read`. `width` is the terminal's, None without a terminal."""
     result = CommandResult("diagnose")
     _, diagnosis = read(folder, number, display, result)
-    return shown(result, diagnosis, folder, width)
+    return shown(result, diagnosis, folder, width, output)
 
 
-def newest(folder: Path, result: CommandResult, started: float) -> CommandResult:
+def newest(folder: Path, result: CommandResult, started: float, output: Output = NO_FILES) -> CommandResult:
     """Diagnose into `result` the newest run in `folder` that began after `started`, in seconds since 1970.
 
     Raises Problem (NO_TRACE) if there is none.
@@ -73,7 +99,7 @@ def newest(folder: Path, result: CommandResult, started: float) -> CommandResult
             Text("the log of the run may say why: look for rlpatch lines"),
         )
     _, diagnosis = of_processes(folder, processes[-1], silent, result)
-    return shown(result, diagnosis, folder, None)
+    return shown(result, diagnosis, folder, None, output)
 
 
 def _no_engine(folder: Path) -> Problem:

@@ -99,3 +99,17 @@ def test_a_run_that_leaves_no_timeline_says_so_and_keeps_its_exit_code(run: Run,
     words = ("diagnose", "vllm-ascend", "--path", root, "--save-path", tmp_path / "traces", "--force", "--")
     said = run(*words, sys.executable, "-c", "print(7)", code=3).stderr
     assert "the run left no timeline" in said
+
+
+def test_a_page_and_tables_are_written(run: Run, recorded: Path, tmp_path: Path) -> None:
+    page, tables = tmp_path / "page.html", tmp_path / "tables"
+    run("diagnose", recorded, "-o", page, "--csv", tables)
+    text = page.read_text()
+    assert "<!doctype html>" in text
+    assert "attention" in text
+    (head, *rows) = (tables / "diagnosed_classes.csv").read_text().splitlines()
+    assert head == "stage,class,share,interval,seconds"
+    assert {row.split(",")[1] for row in rows} >= {"gemm", "attention", "outside-forward"}
+    assert {path.name for path in tables.iterdir()} == {
+        f"diagnosed_{name}.csv" for name in ("classes", "loads", "load_classes", "actions", "windows")
+    }
