@@ -211,6 +211,8 @@ def resolve(
 def takes(request: ProfileRequest, upstream: Upstream) -> bool:
     """Tell whether a recipe of `upstream` has a window or the stage of the request."""
     units = {window.unit for window in request.windows}
+    if request.choices.get("on_demand") and not units:
+        units |= {kind.UNITS[0].name for kind in KINDS if kind.UNITS}
     return any(recipe.stage == request.stage or not units.isdisjoint(recipe.windows) for recipe in upstream.recipes)
 
 

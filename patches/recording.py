@@ -76,7 +76,7 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
         else:
             constants["LONGEST"] = config.first_piece
         if stage.on_demand:
-            constants["WINDOWS"] = r"(\d+:\d*(,\d+:\d*)*)?" if stage.window.later else r"(\d+:\d*)?"
+            constants["WINDOWS"] = r"(\d+:\d*(,\d+:\d*)*)?"
         elif stage.window.later:
             constants["WINDOWS"] = r"\d+:\d*(,\d+:\d*)*"
     return constants

@@ -153,7 +153,7 @@ def probe(
         return (
             *warm_ups(release),
             *((RepeatedRollouts,) if stage.repeat > 1 else ()),
-            *((SeveralInRollout,) if stage.window.later else ()),
+            *((SeveralInRollout,) if stage.window.later or stage.on_demand else ()),
             *waits,
             *((contexts,) if "context" in states else ()),
             *((OnDemand, OnDemandRollouts) if stage.on_demand else ()),

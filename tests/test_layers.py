@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("patcher.commands.applied",),
     ("patches", "patcher.plan"),
     ("patcher.request", "patcher.editing"),
+    ("patcher.diagnosis",),
     ("patcher.recipe", "patcher.timeline"),
     ("patcher.guards", "patcher.targets", "patcher.traces", "patcher.workers"),
     ("patcher.store", "patches.shared_switches"),

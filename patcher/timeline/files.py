@@ -99,9 +99,9 @@ class ProcessIdentity(msgspec.Struct):
 class Block(msgspec.Struct):
     """Records that a process wrote together; ``at`` are its monotonic and wall clocks then, in microseconds.
 
-    ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, and columns that are not
-    read. Ids, starts, requests and tokens are differences to the value before; the first start is relative to the
-    block's time.
+    ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, contexts, and columns that
+    are not read. All but the lengths are differences to the value before; the first start is relative to the block's
+    time.
     """
 
     at: tuple[_Count, _Number] | None = None
@@ -145,19 +145,24 @@ class KeptSpan(NamedTuple):
 
 
 class IterationColumns:
-    """Iterations of an engine as columns, in order: start and end in microseconds, requests, tokens."""
+    """Iterations of an engine as columns, in order: start and end in microseconds, requests, tokens, and contexts.
+
+    ``context`` is the sum over the requests; 0 where a file does not have it.
+    """
 
     def __init__(self) -> None:
-        self.start, self.end, self.requests, self.tokens = self._columns = tuple(array("q") for _ in range(4))
+        self._columns = tuple(array("q") for _ in range(5))
+        self.start, self.end, self.requests, self.tokens, self.context = self._columns
 
     def __len__(self) -> int:
         return len(self.start)
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
-        return zip(*self._columns, strict=True)
+        """Yield start, end, requests and tokens of each iteration."""
+        return zip(self.start, self.end, self.requests, self.tokens, strict=True)
 
     def extend(self, *columns: Iterable[int]) -> None:
-        """Append iterations, given as start, end, requests and tokens columns."""
+        """Append iterations, given as start, end, requests, tokens and context columns."""
         for column, values in zip(self._columns, columns, strict=True):
             column.extend(values)
 
@@ -457,17 +462,18 @@ class Reader:
         ids = list(accumulate(columns[0][:count]))
         starts = list(accumulate(columns[1][:count], initial=now))[1:]
         lengths = columns[2][:count]
-        requests, tokens = (
-            list(accumulate(column)) if len(column) == count else [0] * count for column in (*columns[3:], [], [])[:2]
+        requests, tokens, context = (
+            list(accumulate(column)) if len(column) == count else [0] * count
+            for column in (*columns[3:], [], [], [])[:3]
         )
         latest = now + _LATE_US
-        counts = [0, *ids, *lengths, *requests, *tokens]
+        counts = [0, *ids, *lengths, *requests, *tokens, *context]
         begin, end = min(starts, default=now), max(starts, default=now)
         if min(counts) < 0 or max(counts) >= _LATEST or begin <= now - _EARLY_US or end > latest:
             self.losses.lines += 1
             return
         ends = [min(start + length, latest) for start, length in zip(starts, lengths, strict=True)]
-        self.iterations.extend(starts, ends, requests, tokens)
+        self.iterations.extend(starts, ends, requests, tokens, context)
         self.highest = max(self.highest, *ids, 0)
         self.count += count
 

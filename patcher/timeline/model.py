@@ -238,8 +238,8 @@ class TrainingStep:
     ``stale_versions`` is the mean age, in steps, of the weights with which trajectories began; None if the trainer does
     not log it. ``decode_steps`` are those of the replica with most of them, ``tokens`` those that all replicas
     generated. ``prefill_tokens`` are those of engine iterations that prefill, ``decode_tokens`` of those that only
-    decode; None without an engine's file. ``pause_seconds`` is the part of the critical path in which rlpatch's own recorders opened or saved a
-    window; no verdict counts it.
+    decode; None without an engine's file. ``pause_seconds`` is the part of the critical path in which rlpatch's own
+    recorders opened or saved a window; no verdict counts it.
     """
 
     step: int

@@ -92,12 +92,13 @@ class RecordedUnit(UnitMetadata, Payload):
     its first task on; that is no part of ``device_ns``. ``begin_ns`` is where it begins on the trace's clock, that
     time included. ``host_ns`` is how long its mark is
     on the host, up to uncounted iterations within it. ``kernels`` counts the tasks that it launched, wherever they
-    ran. ``phases`` is the time of these in forward, backward and optimizer, if it trains. ``requests``, ``tokens`` and
+    ran. ``phases`` is the time of these in forward, backward and optimizer, if it trains. ``classes`` maps classes of
+    work to ns; they add up to the unit's time, on the host if nothing ran on a device. ``requests``, ``tokens`` and
     ``context`` may be from its mark, where there is no metadata beside the trace.
     """
 
     KEYS = (
-        "number", "host_ns", "device_ns", "kernels", *PARTS, LEAD_IN, "phases",
+        "number", "host_ns", "device_ns", "kernels", *PARTS, LEAD_IN, "phases", "classes",
         "requests", "tokens", "context", "drafts", "longest", "sequences", "padded", "uncounted", "profiler_start",
         "begin_ns",
     )  # fmt: skip
@@ -116,6 +117,7 @@ class RecordedUnit(UnitMetadata, Payload):
     free_unknown_ns: int = 0
     lead_in_ns: int = 0
     phases: Mapping[str, int] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
     name: str = ""
     begin_ns: int = 0
 

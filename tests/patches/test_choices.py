@@ -104,7 +104,7 @@ CHOSEN: dict[str, dict[str, object]] = {
     "--decode 2:5 --module-ranges --module-pattern MLP": {"MODULES": "MLP"},
 }  # fmt: skip
 ON_DEMAND = (
-    "StepMetadata NumberedReplicas ResumedSomehow AnyPrompt WarmUps RelativeWindow Loaded Drained LongContexts"
+    "StepMetadata NumberedReplicas ResumedSomehow AnyPrompt WarmUps SeveralInRollout RelativeWindow Loaded Drained LongContexts"
     " OutputContexts OnDemand OnDemandRollouts SavedTraces Pieces"
 )
 SETTLED: dict[str, tuple[dict[str, object], str]] = {

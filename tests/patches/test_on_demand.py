@@ -109,6 +109,36 @@ def test_a_request_may_wait_for_a_condition(waiting: dict[str, Any], tmp_path: P
     assert numbers(worker) == [[4, 5], [1]]
 
 
+@pytest.mark.parametrize(
+    ("request_fields", "recorded"),
+    [
+        ({"window": "2:3,5:6"}, [[2], [5]]),
+        ({"window": "0:1,2:3", "context": 4}, [[4], [6]]),
+        ({"window": "2:3,5:6,90:91"}, [[2], [5]]),
+    ],
+    ids=["by number", "from a condition on", "the last one is never reached"],
+)
+def test_several_windows_of_one_rollout(
+    request_fields: dict[str, Any], recorded: list[list[int]], waiting: dict[str, Any], tmp_path: Path
+) -> None:
+    worker = V1Worker(**waiting, **STATES, drafts=0)
+    worker.vllm_config.speculative_config = None
+    for at in (0, 2):  # the second request does not go on behind the windows of the first
+        ask(tmp_path, at=at, id=f"r{at}", **request_fields)
+        rollout(worker, steps=8)
+        rollout(worker)
+    assert numbers(worker) == recorded * 2
+
+
+def test_several_windows_of_a_training_step(waiting: dict[str, Any], tmp_path: Path) -> None:
+    stage = Stage(**waiting)
+    for step in (1, 3):
+        ask(tmp_path, "update-policy", at=step, window="0:1,2:3", id=f"r{step}")
+        stage.update()
+        stage.update()
+    assert numbers(stage) == [[0], [2]] * 2
+
+
 def test_a_window_of_the_beginning_comes_first(waiting: dict[str, Any], tmp_path: Path) -> None:
     worker = V1Worker(**{**waiting, "WINDOW": "1:3"}, **STATES)
     rollout(worker)
@@ -128,7 +158,8 @@ def test_only_the_ranks_of_a_request_record(ranks: str, records: bool, waiting: 
 REFUSED = [
     ({"window": "4:2"}, "RLPATCH_WINDOW=4:2 is empty"),
     ({"window": "0:2"}, "RLPATCH_WINDOW=0:2 is empty, too early"),
-    ({"window": "2:4,5:9"}, "RLPATCH_WINDOW='2:4,5:9' cannot be used"),
+    ({"window": "5:9,2:4"}, "RLPATCH_WINDOW=5:9,2:4 is empty, too early or not in order"),
+    ({"window": "2:4,5:9,x"}, "RLPATCH_WINDOW='2:4,5:9,x' cannot be used"),
     ({"window": "__import__('os')"}, "RLPATCH_WINDOW="),
     ({"window": 17}, "RLPATCH_WINDOW='17' cannot be used"),
     ({"window": "2:4\nERROR a line of somebody else"}, r"RLPATCH_WINDOW='2:4\nERROR"),

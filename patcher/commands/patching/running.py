@@ -23,6 +23,10 @@ from patcher.plan import Plan
 from patcher.request import ProfileRequest
 
 Show = Callable[[CommandResult], int]
+
+Meanwhile = Callable[[], Callable[[Show], int]]
+"""Starts something that goes on beside the command, and returns what is to be called after it, which shows a result."""
+
 # Ray's agents find out by themselves that their driver is gone: on a busy machine that took them more than 3 s.
 _PATIENCE_S, _PATIENCE_WITH_RAY_S = 3.0, 15.0
 
@@ -53,10 +57,12 @@ def run(
     dry_run: bool,
     force: bool,
     require: bool,
+    meanwhile: Meanwhile | None = None,
 ) -> CommandResult:
     """Plan as `apply` does, and set `then` of the result to run the command with the patches, unless a `dry_run`.
 
     With problems `then` is not set. With `require`, a place that certainly leaves processes unpatched is a problem.
+    `meanwhile` begins something beside the command.
     Raises Problem (USAGE) without a command, or if the program does not exist.
     """
     if not launch.command:
@@ -87,7 +93,7 @@ def run(
     result = CommandResult("run", step, data=data, aside=True)
     if changed:
         result.lines.append(Text("nothing changes on disk: the processes of the command import these bytes"))
-        result.then = _with_hook(changed, launch, gaps, require=require)
+        result.then = _with_hook(changed, launch, gaps, meanwhile, require=require)
     else:
         result.lines.append(Text("the targets are already patched like this on disk: the command runs as it is"))
         result.then = lambda _show: parent.leave(parent.run(launch.command, launch.environ))
@@ -120,7 +126,7 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
 
 
 def _with_hook(
-    plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], *, require: bool
+    plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
     """Create the folder of the run, and return a function that runs the command with the import hook and reports."""
     folders.sweep()
@@ -128,6 +134,7 @@ def _with_hook(
 
     def then(show: Show) -> int:
         """Run the command, show what became of each plan, and exit as the command did if it failed."""
+        afterwards = meanwhile() if meanwhile else None
         try:
             status = parent.run(launch.command, folder.environ(launch.environ))
         except Problem as problem:
@@ -145,6 +152,8 @@ def _with_hook(
             text = Text("{count} of the run still there ({processes})", _processes(len(still)), processes)
             step += StepResult.noted([Note(text, detail)])
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
+        if afterwards is not None:
+            code = afterwards(show) or code
         return code if status == 0 else parent.leave(status)
 
     return then

@@ -46,7 +46,7 @@ class ReadOptions(NamedTuple):
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
     """Report on the traces at `paths`, ranks of a single run; an unreadable trace is a problem of the result."""
     result = CommandResult("report")
-    profiles = analysis.labelled(_profiles(result, paths, options, partial(display, Text("reading"))))
+    profiles = analysis.labelled(read_profiles(result, paths, options, partial(display, Text("reading"))))
     if not profiles:
         return result
     trace_report = analysis.reported(profiles)
@@ -70,7 +70,7 @@ def compare(
     """
     result = CommandResult("compare")
     sides = [
-        analysis.labelled(_profiles(result, paths, options, partial(display, what)))
+        analysis.labelled(read_profiles(result, paths, options, partial(display, what)))
         for what, paths in ((Text("reading before"), before), (Text("reading after"), after))
     ]
     if not all(sides):
@@ -125,7 +125,7 @@ def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> 
         )
 
 
-def _profiles(
+def read_profiles(
     result: CommandResult, paths: Sequence[Path], options: ReadOptions,
     display: Callable[[int], AbstractContextManager[Progress]],
 ) -> list[model.RankProfile]:  # fmt: skip

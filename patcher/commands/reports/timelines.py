@@ -126,6 +126,20 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
 
     Raises Problem as `timeline`.
     """
+    run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
+    paths = [path for process in processes for path in process.paths]
+    with display("joining", _size(paths)) as count:
+        joined_run = join(run, processes, folder, count)
+    return only_steps(joined_run, options.steps)
+
+
+def chosen_run(
+    folder: Path, number: int | None, display: Display, result: CommandResult, *, newest: bool = False
+) -> tuple[model.Run, tuple[runs.Process, ...]]:
+    """Return the run with `number` (None: the only run) in `folder`, or the `newest`, and its processes.
+
+    Warns in `result` of each file that is left out. Raises Problem as `timeline`.
+    """
     paths = files.paths(folder)
     if not paths:
         raise _none(folder)
@@ -140,11 +154,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
             result.warn(Text("{name} cannot be read as a timeline and is left out", path.name))
     if not surveyed.runs:
         raise _unreadable(folder, surveyed)
-    run, processes = _newest(surveyed, result) if options.newest else _chosen(folder, surveyed, options.run)
-    paths = [path for process in processes for path in process.paths]
-    with display("joining", _size(paths)) as count:
-        joined_run = join(run, processes, folder, count)
-    return only_steps(joined_run, options.steps)
+    return _newest(surveyed, result) if newest else _chosen(folder, surveyed, number)
 
 
 def _size(paths: Sequence[Path]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,7 +141,7 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
 
 
 def _check_window(options: TriggerOptions) -> None:
-    """Raise Problem (USAGE) for a window that no worker takes, such as several ranges.
+    """Raise Problem (USAGE) for a window that no worker takes.
 
     With a condition, decode step 0 exists: the first step after the condition holds.
     """
@@ -149,10 +149,6 @@ def _check_window(options: TriggerOptions) -> None:
     if options.conditions and options.training:
         cause = Text("{conditions}: a training stage has neither requests nor context", options.conditions.strip())
         raise usage(cause, f"--{window.unit} {window}")
-    if window.later:
-        unit, first = window.unit, replace(window, later=())
-        cause = Text("--{unit} {window}: a request asks for one window of a rollout or training step", unit, window)
-        raise usage(cause, Text("--{unit} {partition}, then the others", unit, first))
     if not options.conditions:
         window.check()
 

@@ -298,7 +298,7 @@ def test_a_request_that_cannot_be_written_leaves_nothing(saved: Saved) -> None:
         ({"RLPATCH_REQUEST": ""}, "RLPATCH_REQUEST", '""'),
         ({"RLPATCH_WINDOW": "30:60;1:2"}, "RLPATCH_WINDOW", '"30:60;1:2"'),
         ({"RLPATCH_WINDOW": ""}, "RLPATCH_WINDOW", '""'),
-        ({"RLPATCH_WINDOW": "30:60,100:110"}, "RLPATCH_WINDOW", '"30:60,100:110"'),
+        ({"RLPATCH_WINDOW": "30:60,"}, "RLPATCH_WINDOW", '"30:60,"'),
         ({"RLPATCH_RANKS": ""}, "RLPATCH_RANKS", '""'),
         ({"RLPATCH_ROLLOUT": "-1"}, "RLPATCH_ROLLOUT", '"-1"'),
         ({"expires": "never"}, "expires", '"never"'),

@@ -422,7 +422,7 @@ def lines(words: str) -> int:
 
 @pytest.mark.parametrize(
     ("words", "most"),
-    [("", 334), ("--no-facts", 280), ("--at-tail 8", 406), ("--decode 1:200", 429), ("--on-demand", 629)],
+    [("", 334), ("--no-facts", 280), ("--at-tail 8", 406), ("--decode 1:200", 429), ("--on-demand", 665)],
 )
 def test_what_is_asked_for_takes_few_lines(words: str, most: int) -> None:
     assert lines(words) <= most

@@ -56,18 +56,12 @@ def test_a_folder_of_states_that_is_none_is_said(saved: Saved, run: Run) -> None
         assert f"Not a directory\n  at {saved.folder}\n" in run(*words, code=5).stderr
 
 
-def test_a_request_is_for_one_window(waiting: Saved, run: Run) -> None:
-    said = run("trigger", "--decode", "30:60,70:80", code=2).stderr
-    assert "--decode 30:60,70:80: a request asks for one window of a rollout or training step" in said
-    assert "next: --decode 30:60, then the others" in said
-    assert not (waiting.folder / "rollout.request").exists()
-
-
 # ---------------------------------------------------------------- what is written
 
 ASKED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "a window": (("--decode", "30:60"), {"window": "30:60", "ranks": "0", "at": 3, "load": 0, "tail": 0, "context": 0}),
     "without an end": (("--decode", "30:"), {"window": "30:"}),
+    "several windows": (("--decode", "30:35,70:75"), {"window": "30:35,70:75", "at": 3}),
     "all ranks": (("--decode", "30:60", "--ranks", "all"), {"ranks": "all"}),
     "some ranks": (("--decode", "30:60", "--ranks", "1,0,1"), {"ranks": "0,1"}),
     "in the tail": (("--decode", "0:10", "--at-tail", "8"), {"window": "0:10", "tail": 8}),

@@ -449,6 +449,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         *PARTS,
         "lead_in_ns",
         "phases",
+        "classes",
         "requests",
         "tokens",
         "context",
