@@ -161,9 +161,17 @@ class IterationColumns:
         """Yield start, end, requests and tokens of each iteration."""
         return zip(self.start, self.end, self.requests, self.tokens, strict=True)
 
-    def extend(self, *columns: Iterable[int]) -> None:
-        """Append iterations, given as start, end, requests, tokens and context columns."""
-        for column, values in zip(self._columns, columns, strict=True):
+    def extend(
+        self,
+        start: Sequence[int],
+        end: Iterable[int],
+        requests: Iterable[int],
+        tokens: Iterable[int],
+        context: Iterable[int] | None = None,
+    ) -> None:
+        """Append iterations as columns; without ``context`` it is 0."""
+        context = [0] * len(start) if context is None else context
+        for column, values in zip(self._columns, (start, end, requests, tokens, context), strict=True):
             column.extend(values)
 
     def forget(self, count: int) -> None:

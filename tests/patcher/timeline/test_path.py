@@ -37,7 +37,7 @@ class Rows:
         return identity
 
     def iterate(self, start: float, end: float, tokens: int) -> None:
-        self.iterations.extend([round(start * MS)], [round(end * MS)], [1], [tokens], [0])
+        self.iterations.extend([round(start * MS)], [round(end * MS)], [1], [tokens])
 
     def path(self, end: float, start: float = 0, **more: object) -> list[PathPiece]:
         records = StepRecords(
