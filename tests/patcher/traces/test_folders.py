@@ -418,6 +418,20 @@ def test_report_takes_the_same_for_a_trace(
         assert folders.readable(tmp_path) == [path]
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}', "a trace of rocprofv3"),
+        (gzip.compress(b"SQLite format 3\0"), "a packed database"),
+        (gzip.compress(b"x" * 257 + b"ustar"), "an archive"),
+    ],
+)
+def test_a_report_says_what_a_file_of_another_tool_is(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "file.json.gz").write_bytes(content)
+    with pytest.raises(Problem, match=says):
+        folders.readable(tmp_path / "file.json.gz")
+
+
 def test_a_trace_without_events_is_empty(tmp_path: Path) -> None:
     (tmp_path / "vm_7.1.pt.trace.json").write_text('{"traceEvents": []}')
     assert states_of(tmp_path) == {"vm_7.1.pt.trace.json": states.EMPTY}

@@ -113,6 +113,13 @@ def test_good_data_fails_no_check() -> None:
     }
 
 
+def test_clocks_withdraw_only_what_they_can_move() -> None:
+    """Kernels 15 µs before their launch in units that are host-bound for 70 µs of 100."""
+    tasks = tuple(Task(n * 100_000, n * 100_000 + 30_000, launch=n * 100_000 + 15_000) for n in range(1, 9))
+    check = checks_of(Run(tasks, (Range("ProfilerStep#1", 0, 900_000),)))["clocks"]
+    assert (check.ok, check.withdraws) == (False, ("launch-blocked", "waiting"))
+
+
 def test_some_microseconds_before_the_launch_are_normal() -> None:
     tasks = tuple(Task(n * MS, n * MS + 900_000, launch=n * MS + 12_000) for n in range(1, 9))
     assert checks_of(Run(tasks, (Range("ProfilerStep#1", 0, 9 * MS),)))["clocks"].ok

@@ -65,6 +65,13 @@ def loader_with_stack(loop: Loop, _: int) -> None:
     loop.within(loop.annotations, LOADER, frame)
 
 
+def loader_as_operator(loop: Loop, number: int) -> None:
+    """The same as torch_npu, and torch until 2021, record it."""
+    annotations, loop.annotations = loop.annotations, loop.operators
+    loader(loop, number)
+    loop.annotations = annotations
+
+
 def sleep(loop: Loop, _: int) -> None:
     loop.sleep(20 * MS)
 
@@ -111,6 +118,7 @@ def autograd(loop: Loop, _: int) -> None:
 CASES: dict[str, tuple[Inject, str, int | None, str]] = {
     "a data loader": (loader, "host-idle", 16 * MS, LOADER[:12]),
     "a data loader in a trace with stacks": (loader_with_stack, "host-idle", 16 * MS, "built-in function sleep"),
+    "a data loader that is recorded as an operator": (loader_as_operator, "host-idle", 16 * MS, LOADER[:12]),
     "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before aten::randn"),
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward"),
     "thousands of small operators": (items, "host-small", 12 * MS, "aten::item (2,000)"),
