@@ -13,9 +13,11 @@ from fixtures.timeline.small import MS, STEP, WALL, ZERO, small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import costs, runs
 from patcher.timeline import join as joining
-from patcher.timeline.files import paths
+from patcher.timeline.files import IterationColumns, paths
+from patcher.timeline.intervals import TimeRange
 from patcher.timeline.model import OVERLAP, RunTimeline
-from patcher.timeline.path import PathPiece
+from patcher.timeline.path import PathPiece, StepRecords
+from patcher.timeline.windows import Collector
 
 
 def piece(start: int, end: int) -> PathPiece:
@@ -98,6 +100,20 @@ def test_what_rlpatch_does_for_a_window_is_nobodys_fault(held_back: bool, tmp_pa
     assert step.pause_seconds == pytest.approx(0.508 if held_back else 0)
     assert ("slow micro-batch" in [window.what for window in found.windows]) is not held_back
     assert bool(found.notes) is held_back
+
+
+def test_a_decode_step_is_as_long_as_without_what_rlpatch_does_within(tmp_path: Path) -> None:
+    columns = IterationColumns()
+    for at in range(6):
+        columns.extend([at * 1_000 * MS], [(at * 1_000 + (500 if at == 3 else 10)) * MS], [1], [1])
+    for pauses, slowest in (([], 4), ([TimeRange(3_005 * MS, 3_497 * MS)], 2)):
+        collector = Collector([])
+        collector.feed(
+            StepRecords(0, 9_000 * MS, 0, [], {1: columns}, ("driver", "engine"), (None, None), pauses={1: pauses}),
+            1,
+            0,
+        )
+        assert collector.rollouts[0].slowest.first == slowest
 
 
 def asynchronous(folder: Path, release: str = "0.9.1") -> RunTimeline:
