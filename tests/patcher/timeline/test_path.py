@@ -387,7 +387,7 @@ SENT = {
 @pytest.mark.parametrize("name", SENT)
 def test_who_sends_and_who_receives_are_told_apart_by_what_they_did(name: str) -> None:
     kind, begin, end, moments, expected = SENT[name]
-    path = sent(kind, begin, end, **moments).path(100)  # type: ignore[arg-type]
+    path = sent(kind, begin, end, **moments).path(100)
     longest = max(path, key=lambda piece: piece.end - piece.start)
     assert (longest.role, longest.what, longest.process) == expected
     assert longest.end - longest.start > 70 * MS

@@ -36,6 +36,7 @@ TAILS = {
     "all end at once": ([(0, 20), (10, 0)], None),
     "a tenth is none yet": ([(0, 20), (8, 2), (10, 0)], None),
     "below a tenth": ([(0, 20), (6, 1), (10, 0)], (6, 10)),
+    "just below a tenth": ([(0, 21), (6, 2), (10, 0)], (6, 10)),
     "few in the middle are none": ([(0, 20), (3, 1), (5, 20), (10, 0)], None),
     "a few requests have none": ([(0, 9), (3, 1), (10, 0)], None),
     "it goes on over the end of the step": ([(0, 20), (6, 1)], None),
@@ -58,6 +59,8 @@ def test_a_thinned_curve_keeps_its_peaks_and_its_end() -> None:
     assert (321, 500) in found
     assert found[-1] == curve[-1]
     assert found == sorted(found)
+    assert thinned(curve[:50], 50) == curve[:50]
+    assert len(thinned(curve[:51], 50)) < 51
 
 
 def test_bounds_are_of_what_lies_on_the_path_and_none_is_said_that_saves_nothing() -> None:
