@@ -286,11 +286,11 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
 
 def _line_of(key: str, reading: Reading) -> str:
     """Return the place of a dotted ``key`` in the configuration files that were read, "" if it is in none."""
-    lines = (text for text in reading.texts if ".yaml:" in text.where)
-    place = ""
+    lines = [text for text in reading.texts if ".yaml:" in text.where]
     for part in key.split("."):
-        place = next((text.where for text in lines if re.match(rf"\s*{re.escape(part)}\s*:", text.text)), "")
-    return place
+        name = re.compile(rf"(^|[\s{{,]){re.escape(part)}\s*:")
+        lines = lines[next((at for at, text in enumerate(lines) if name.search(text.text)), len(lines)) :]
+    return lines[0].where if lines else ""
 
 
 def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
