@@ -165,7 +165,7 @@ class TorchProfiler(ProfilerTool):
         import torch
 
         if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():  # as verl's torch_memory has it
-            return "torch records a history of its memory"
+            return "torch is recording its memory history"
         return "another torch.profiler is recording" if torch.autograd._profiler_enabled() else ""
 
 

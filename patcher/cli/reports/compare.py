@@ -15,7 +15,7 @@ from patcher.commands.reports.reporting import ReadOptions
 from patcher.messages import CommandResult, Kind, Problem, Text
 from patcher.options.headings import READ
 
-FORCE = options.switch(READ, "Compare even what should not be compared, and say why not.", "--force")
+FORCE = options.switch(READ, "Compare captures even if they are not comparable, and say why they are not.", "--force")
 
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
@@ -25,9 +25,9 @@ FAIL_ABOVE = Option(
 
 @options.command("compare", paths("BEFORE... AFTER..."), FORCE, FAIL_ABOVE, groups=(READING,))
 def command(paths: tuple[Path, ...], force: bool, fail_above: float | None, options: ReadOptions) -> CommandResult:
-    """Show what changed between two captures, how sure that is, and where it comes from.
+    """Show what changed between two captures, how sure the change is, and which kernels or code it comes from.
 
-    With several captures on a side, put `--` between the sides.
+    To compare several captures on each side, type `--` between the sides.
 
     \b
     Examples:
@@ -47,5 +47,5 @@ def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]
     if before and after and ("--" in typed or len(paths) == 2):
         return before, after
     first, second = (shlex.join(map(str, side)) for side in (before or ("BEFORE",), after or ("AFTER",)))
-    cause = Text("two sides are compared: one path each, or several with `--` between the sides")
+    cause = Text("compare needs two sides: one path each, or several paths each with `--` between the sides")
     raise Problem(Kind.USAGE, cause, hint=f"rlpatch compare {first} -- {second}")

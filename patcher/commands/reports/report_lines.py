@@ -36,14 +36,14 @@ def report(trace_report: model.TraceReport) -> list[str]:
     """
     if trace_report.stages:
         stages = (
-            (Text("== {stage} ==", stage.captures[0].part or Text("no stage is known")), *report(stage))
+            (Text("== {stage} ==", stage.captures[0].part or Text("stage unknown")), *report(stage))
             for stage in trace_report.stages
         )
         return _separated(*stages)
     profiles = trace_report.captures
     slowest = max(profiles, key=lambda profile: (profile.median_ns, profile.host_median_ns))
     label = slowest.label if len(profiles) > 1 else ""
-    hint = Text("{label} is the slowest; -o FILE.html and --json have the others, too", slowest.label)
+    hint = Text("{label} is the slowest rank; -o FILE.html and --json show all ranks", slowest.label)
     return _separated(
         _verdict(trace_report.verdict),
         *map(_described, profiles if len(profiles) <= MANY else [slowest]),
@@ -75,7 +75,7 @@ def _indented(*texts: str) -> Iterator[str]:
 def _verdict(verdict: model.Verdict) -> Iterator[str]:
     """Yield the verdict; above it a warning with each kind of verdict that this data does not support."""
     if verdict.withdrawn:
-        yield Text("warning: this data does not support every verdict")
+        yield Text("warning: the data is not sufficient for every verdict")
         yield from _indented(*verdict.withdrawn)
         yield ""
     yield verdict.title
@@ -90,13 +90,13 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
     if (replays := profile.replays) is not None:
         yield from _indented(joined_replays(replays.count, replays.joined, replays.why))
     if profile.pieces:
-        yield from _indented(Text("saved in {count} pieces", len(profile.pieces)))
+        yield from _indented(Text("saved in {count} parts", len(profile.pieces)))
     if profile.cold:
         yield from _indented(cold_units(profile.cold))
     if profile.total_ns:
         yield from _parts(profile)
     else:
-        yield Text("  nothing ran on a device; median on the host {time}", in_ms(profile.host_median_ns))
+        yield Text("  no kernel ran on a device; median time on the host: {time}", in_ms(profile.host_median_ns))
     yield from map(Detail, _units(profile))
     for check in profile.checks:
         if check.ok:
@@ -132,7 +132,7 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
     contents = unit_contents(profile.units)
     ranges = [Text("{name} {range}", name, spread(min(values), max(values))) for name, values in contents.items()]
     if ranges:
-        yield Text("its units held {contents}", joined(COMMA, ranges))
+        yield Text("in each step: {contents}", joined(COMMA, ranges))
     if profile.uncounted:
         yield uncounted_between(profile.uncounted)
 
@@ -141,9 +141,9 @@ def _parts(profile: model.RankProfile) -> Iterator[str]:
     """Yield the breakdown of a profile, and the shares of kernel time by bound, compiled shapes and phase."""
     yield from lines(tables.parts(profile))
     if shares := _shares(bounds(profile.kernel_uses)):
-        yield from _indented(Text("kernel time by what bounds it: {shares}", shares))
+        yield from _indented(Text("kernel time by the limiting resource: {shares}", shares))
     if shares := _shares(states(profile.kernel_uses)):
-        yield from _indented(Text("kernel time by how its shapes were compiled: {shares}", shares))
+        yield from _indented(Text("kernel time by shape compilation (static, dynamic): {shares}", shares))
     yield from _indented(*rate_words(profile.rates, profile.device))
     whole = sum(profile.phases.values())
     if whole:
@@ -167,11 +167,11 @@ def _diagnosis(diagnosis: model.Diagnosis) -> Iterator[str]:
     """Yield the lines on a diagnosis: severity, upper bound of the saving per unit, evidence, advice and certainty."""
     title = diagnosis.title
     if diagnosis.saving_ns:
-        title = Text("{title} (at most {saving} per unit to gain)", title, in_ms(diagnosis.saving_ns))
+        title = Text("{title} (upper bound of the saving: {saving} per unit)", title, in_ms(diagnosis.saving_ns))
     yield from wrapped(Text("{severity}: {title}", diagnosis.severity, title))
     yield from _indented(
         diagnosis.evidence,
-        diagnosis.advice and Text("try: {advice}", diagnosis.advice),
+        diagnosis.advice and Text("suggestion: {advice}", diagnosis.advice),
         Text("certainty: {certainty}", diagnosis.certainty),
     )
 
@@ -185,12 +185,12 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
     yield from (title, head)
     for at, (gap, row) in enumerate(zip(profile.gaps[:SHOWN], rows, strict=False)):
         # Where not every unit has as much of it, that which has most.
-        most: str = Text("most in #{unit}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
+        most: str = Text("the most in #{unit}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
         most = f"#{gap.unit}" if gap.units == 1 else most
         entry = [row, *wrapped(joined(SEMICOLON, (behind(gap), why(gap), most)), "    ", "    ")]
         yield from entry if at < len(worth) else map(Detail, entry)
     if len(profile.gaps) > len(worth):
-        yield Text("  {count:,} places in all: -o FILE.html and --json have them", len(profile.gaps))
+        yield Text("  {count:,} places in total; -o FILE.html and --json list them all", len(profile.gaps))
 
 
 def _change(comparison: model.Comparison) -> Iterator[str]:
@@ -218,8 +218,8 @@ def _change(comparison: model.Comparison) -> Iterator[str]:
         by = joined(AND, equal.by)
         yield from _indented(
             Text(
-                "at equal {by}: {middle} ms, 95 % interval {low} to {high} ms; {by} and the side explain"
-                " {fit} of the differences between steps",
+                "at equal {by}: {middle} ms, 95 % interval {low} to {high} ms; {by} and the change together"
+                " explain {fit} of the variation between steps",
                 by,
                 middle,
                 least,
@@ -228,6 +228,6 @@ def _change(comparison: model.Comparison) -> Iterator[str]:
             )
         )
     for difference in comparison.differs:
-        yield from wrapped(Text("not the same: {difference}", difference))
+        yield from wrapped(Text("different on the two sides: {difference}", difference))
     for note in comparison.notes:
         yield from wrapped(Text("note: {note}", note))
