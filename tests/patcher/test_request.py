@@ -223,22 +223,26 @@ def test_upstream_s_own_words_and_any_case_are_understood(typed: str, meant: str
 @pytest.mark.parametrize(
     ("words", "cause", "hint"),
     [
-        ("", "no window is given", "--decode 30:60, --prefill 0:4"),
-        ("--role actor", "no window is given", "--decode 30:60, --prefill 0:4"),
-        ("--decode 1:2 --prefill 0:1", "--decode and --prefill: a stage has one window", "leave all but one out"),
+        ("", "the request has no window", "--decode 30:60, --prefill 0:4"),
+        ("--role actor", "the request has no window", "--decode 30:60, --prefill 0:4"),
+        (
+            "--decode 1:2 --prefill 0:1",
+            "--decode and --prefill: a stage can have only one window",
+            "keep one of these options",
+        ),
         (
             "--builtin --stage rollout --level level2",
-            "--builtin and --stage rollout: the framework's own profiler is a stage of its own",
+            "--builtin cannot be combined with --stage rollout: it configures the framework's own profiler",
             "leave out --builtin or --stage",
         ),
         (
             "--builtin --decode 1:2",
-            "--decode: the framework's own profiler has no such option",
+            "--decode cannot be combined with --builtin: the framework's own profiler has no such setting",
             "leave out --builtin, or",
         ),
         (
             "--builtin --mini-batch 0:1 --warmup 2 --level level2",
-            "--mini-batch and --warmup: the framework's own profiler has no such option",
+            "--mini-batch and --warmup cannot be combined with --builtin: the framework's own profiler has no such setting",
             "leave out --builtin, or",
         ),
     ],
@@ -263,9 +267,12 @@ def test_a_stage_that_others_have_is_said_to_be_theirs() -> None:
     with pytest.raises(Problem) as caught:
         resolve(options("--stage rollout").checked(), verl, target(verl), upstreams)
     assert caught.value.kind is Kind.NO_RECIPE
-    assert caught.value.cause == "no stage rollout in verl; it is one of mindspeed-rl, sglang, vllm, vllm-ascend"
+    assert (
+        caught.value.cause
+        == "verl has no stage rollout; targets with this stage: mindspeed-rl, sglang, vllm, vllm-ascend"
+    )
     assert caught.value.hint == (
-        "one of: update-policy, compute-log-prob, update-critic, compute-values, timeline, weight-sync"
+        "choose one of update-policy, compute-log-prob, update-critic, compute-values, timeline, weight-sync"
     )
 
 

@@ -55,10 +55,10 @@ def test_all_stages_stand_beside_each_other(tmp_path: Path) -> None:
         (
             ("--stage", "compute-log-prob", "--mini-batch", "0:1"),
             2,
-            "stage compute-log-prob of areal has no --mini-batch",
+            "stage compute-log-prob of areal has no window --mini-batch",
         ),
-        (("--decode", "30:60"), 2, "areal has no --decode"),
-        (("--micro-batch", "0:1", "--strategy", "archon"), 2, "--mini-batch is available in updates"),
+        (("--decode", "30:60"), 2, "areal has no window --decode"),
+        (("--micro-batch", "0:1", "--strategy", "archon"), 2, "updates have --mini-batch"),
     ],
 )
 def test_a_window_that_no_release_has_is_refused(words: tuple[str, ...], code: int, said: str, tmp_path: Path) -> None:
@@ -81,5 +81,5 @@ def test_explain_names_the_line_of_each_window(tmp_path: Path) -> None:
     root = install(UPSTREAM, NEWEST, tmp_path / "site")
     shown = run("explain", "areal", "--path", root)
     assert "warning" not in shown.stderr
-    assert "by itself, areal" in shown.stdout
+    assert "without rlpatch, areal" in shown.stdout
     assert "before the loop over mb_inputs.mbs" in shown.stdout

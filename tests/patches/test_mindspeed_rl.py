@@ -57,9 +57,9 @@ def test_the_recipes_know_every_release() -> None:
 @pytest.mark.parametrize("part", thinned(range(3), [0]))
 def test_apply_and_revert_restore_every_byte(tree: Tree, part: int, tmp_path: Path) -> None:
     root = tree.checkout(tmp_path / "checkout")
-    warned = "" if tree.real else f"is not the one that was released as {tree.version}"
+    warned = "" if tree.real else f"differs from the one that was released as {tree.version}"
     if not tree.version:
-        warned = "is not a release that rlpatch was tested with"
+        warned = "rlpatch was not tested with"
     asked = [(stage, unit) for stage, unit in windows(tree) if unit not in ("prefill", "iterations")]
     assert len(asked) == (11 if tree.critic else 6)
     for stage, unit in asked[part::3]:
@@ -69,7 +69,7 @@ def test_apply_and_revert_restore_every_byte(tree: Tree, part: int, tmp_path: Pa
 @pytest.mark.usefixtures("unwatched")
 def test_the_timeline_goes_in_and_out(tree: Tree, tmp_path: Path) -> None:
     root = tree.checkout(tmp_path / "checkout")
-    warned = "" if tree.version else "is not a release that rlpatch was tested with"
+    warned = "" if tree.version else "rlpatch was not tested with"
     there_and_back(UPSTREAM, tree.version, "timeline", WHOLE, root, tmp_path, shape=tree.shape, warned=warned)
     run("apply", "mindspeed-rl", "--timeline", "--path", root)
     patched = {path: (root / "mindspeed_rl" / path).read_text("utf-8") for path in KEPT}
@@ -131,8 +131,11 @@ def _with_another_schedule(root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said_of_it"),
     [
-        (_without_the_reference, "the reference worker is in none of mindspeed_rl/workers/reference_woker.py"),
-        (_with_another_schedule, "0 statements like “data_iter = iter(batches)”"),
+        (
+            _without_the_reference,
+            "none of these files has the reference worker: mindspeed_rl/workers/reference_woker.py",
+        ),
+        (_with_another_schedule, "0 top-level statements “data_iter = iter(batches)”"),
     ],
 )
 def test_where_one_half_of_a_patch_finds_no_place_the_other_is_not_written(
@@ -143,7 +146,7 @@ def test_where_one_half_of_a_patch_finds_no_place_the_other_is_not_written(
     pristine = picture(root)
     words = ("--stage", "compute-log-prob", "--micro-batch", "0:1")
     said = run("apply", "mindspeed-rl", *words, "--path", root, code=4)
-    assert "no recipe fits its structure" in said.stderr
+    assert "is not a release that rlpatch knows" in said.stderr
     assert said_of_it in said.stderr
     assert picture(root) == pristine
 
@@ -156,9 +159,9 @@ def test_the_version_that_setup_py_bears_in_every_release_tells_nothing(tmp_path
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mindspeed_rl\nVersion: 2.1.0\n")
     (info / "RECORD").write_text("mindspeed_rl/__init__.py,,\n")
     said = run("apply", "mindspeed-rl", "--decode", "30:60", "-n", "--path", site)
-    assert "note: took version unknown, not 2.1.0\n" in said.stderr
+    assert "note: using version unknown, not 2.1.0\n" in said.stderr
     said = run("apply", "mindspeed-rl==2.1.0", "--decode", "30:60", "--path", site, code=3)
-    assert "nothing says which release of mindspeed-rl this is" in said.stderr
+    assert "the version of mindspeed-rl cannot be determined" in said.stderr
 
 
 def test_explain_names_the_line_of_each_window(tree: Tree, tmp_path: Path) -> None:
@@ -167,7 +170,7 @@ def test_explain_names_the_line_of_each_window(tree: Tree, tmp_path: Path) -> No
     for stage, unit in windows(tree):
         assert f"{stage}: " in said
         assert f"--{unit} A:B" in said
-    assert "by itself, mindspeed-rl" in said
+    assert "without rlpatch, mindspeed-rl" in said
     assert said.count("  here") >= (9 if tree.critic else 5)
 
 

@@ -248,7 +248,7 @@ def test_too_late_is_said_and_expired_is_taken_away(
     rollout(worker)
     ask(tmp_path, at=0)
     rollout(worker)
-    assert "request refused: it was meant for 0, and this worker is at 1" in caplog.text
+    assert "request refused: it was for 0, and this worker is at 1" in caplog.text
     ask(tmp_path, at=9, id="old", expires=1)
     rollout(worker)
     assert not (tmp_path / ".rlpatch" / "rollout.request").exists()
@@ -370,8 +370,8 @@ def test_a_folder_that_is_a_link_is_neither_read_nor_written(
         rollout(worker)
     assert not worker.made
     assert {file.name: file.read_bytes() for file in (theirs / ".rlpatch").iterdir()} == before
-    assert caplog.text.count("no link is followed") == 1
-    assert caplog.text.count(f"request refused: {tmp_path}/traces/.rlpatch is a link, and none is followed") == 1
+    assert caplog.text.count("its path must have no links") == 1
+    assert caplog.text.count(f"request refused: {tmp_path}/traces/.rlpatch is a link, which is not allowed") == 1
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,9 @@ def test_all_stages_stand_beside_each_other(tmp_path: Path) -> None:
         (
             ("--stage", "compute-log-prob", "--mini-batch", "0:1"),
             2,
-            "stage compute-log-prob of openrlhf has no --mini-batch",
+            "stage compute-log-prob of openrlhf has no window --mini-batch",
         ),
-        (("--decode", "30:60"), 2, "openrlhf has no --decode"),
+        (("--decode", "30:60"), 2, "openrlhf has no window --decode"),
         (("--micro-batch", "0:1", "--role", "critic"), 2, "critic"),
     ],
 )
@@ -75,5 +75,5 @@ def test_explain_names_the_line_of_each_window(tmp_path: Path) -> None:
     root = install(UPSTREAM, "0.11.2", tmp_path / "site")
     shown = run("explain", "openrlhf", "--path", root)
     assert "warning" not in shown.stderr
-    assert "by itself, openrlhf" in shown.stdout
+    assert "without rlpatch, openrlhf" in shown.stdout
     assert shown.stdout.count('"start", "micro-batch"') == 2 * len(RECIPES)

@@ -20,7 +20,7 @@ from patcher.options.headings import READ
 
 T = TypeVar("T")
 
-FORCE = options.switch(READ, "Compare even what should not be compared, and say why not.", "--force")
+FORCE = options.switch(READ, "Compare even what is not comparable, and say why it is not.", "--force")
 
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
@@ -60,10 +60,10 @@ RUNS = Group(
 def command(
     paths: tuple[Path, ...], force: bool, fail_above: float | None, choice: RunChoice, options: ReadOptions
 ) -> CommandResult:
-    """Show what changed between two captures, or two timelines, how sure that is, and where it comes from.
+    """Show what changed between two captures or timelines, how sure the change is, and where it comes from.
 
-    With several captures on a side, put `--` between the sides. A timeline is a folder that `rlpatch timeline` reads;
-    one folder is enough if --steps is given twice.
+    To compare several captures on each side, type `--` between the sides. A timeline is a folder that `rlpatch
+    timeline` reads; one folder is enough if --steps is given twice.
 
     \b
     Examples:
@@ -90,5 +90,5 @@ def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]
     if before and after and ("--" in typed or len(paths) == 2):
         return before, after
     first, second = (shlex.join(map(str, side)) for side in (before or ("BEFORE",), after or ("AFTER",)))
-    cause = Text("two sides are compared: one path each, or several with `--` between the sides")
+    cause = Text("compare needs two sides: one path each, or several paths each with `--` between the sides")
     raise Problem(Kind.USAGE, cause, hint=f"rlpatch compare {first} -- {second}")

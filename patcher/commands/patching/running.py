@@ -66,7 +66,7 @@ def run(
     Raises Problem (USAGE) without a command, or if the program does not exist.
     """
     if not launch.command:
-        raise usage(Text("the command to run is missing: type it after `--`"), f"{search.again('', '')} -- bash run.sh")
+        raise usage(Text("type the command to run after `--`"), f"{search.again('', '')} -- bash run.sh")
     parent.findable(launch.command[0])
     data = RunPlan(dry_run, launch.command)
     candidates = find(words, search, request, "run")
@@ -92,10 +92,10 @@ def run(
     changed = [candidate.plan for candidate in planned.values if candidate.plan.changed]
     result = CommandResult("run", step, data=data, aside=True)
     if changed:
-        result.lines.append(Text("nothing changes on disk: the processes of the command import these bytes"))
+        result.lines.append(Text("no file changes: the processes of the command import the patched code from memory"))
         result.then = _with_hook(changed, launch, gaps, meanwhile, require=require)
     else:
-        result.lines.append(Text("the targets are already patched like this on disk: the command runs as it is"))
+        result.lines.append(Text("the installed files already have these patches, so the command runs unchanged"))
         result.then = lambda _show: parent.leave(parent.run(launch.command, launch.environ))
     return result
 
@@ -111,7 +111,7 @@ def _read(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
-        note = Note(Text("what the command starts was not checked: its script cannot be read"), str(problem))
+        note = Note(Text("the command's script cannot be read, so it was not checked"), str(problem))
         return replace(launch, command=()), (), StepResult.noted([note], "warning")
 
 
@@ -119,9 +119,9 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
     """Return a warning about a place where the import hook is lost; a problem with `require` if the loss is certain."""
     seen_text = (Text("found: {found}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = Text("{why}: what starts there is not patched", gap.why)
+        cause = Text("{why}: what it starts is not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    note = Note(Text("{where}: {why}; what starts there is not patched", gap.where, gap.why), joined("\n", seen_text))
+    note = Note(Text("{where}: {why}; what it starts is not patched", gap.where, gap.why), joined("\n", seen_text))
     return StepResult((Text("in {where}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
 
@@ -148,8 +148,10 @@ def _with_hook(
         if still:
             processes = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
             needed = folder.path
-            detail = Text("they need {path} to stay patched; the next rlpatch run after their end removes it", needed)
-            text = Text("{count} of the run still there ({processes})", _processes(len(still)), processes)
+            detail = Text(
+                "these processes need {path} to stay patched; the next `rlpatch run` after their end deletes it", needed
+            )
+            text = Text("{count} of the run are still alive ({processes})", _processes(len(still)), processes)
             step += StepResult.noted([Note(text, detail)])
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
         if afterwards is not None:
@@ -168,13 +170,19 @@ def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, re
     unpatched = tuple(dict.fromkeys(filter(None, (_left(state, path) for _, _, state, path in receipts))))
     if count:
         step = StepResult((Text("rlpatch run: {name} was patched in {processes}", name, _processes(count)),))
-        text = Text("{name} was also imported unpatched", name)
+        text = Text("some processes imported {name} without the patch", name)
         notes = [Note(text, joined("\n", unpatched))] if unpatched else []
         return count, step + StepResult.noted(notes, "warning")
     if folder.went_to_ray and not unpatched:
-        note = Note(Text("{name} was patched in no process of this machine; Ray has it for its workers", name), _RAY)
+        note = Note(
+            Text(
+                "here no process imported the patched {name}; on other nodes see the log",
+                name,
+            ),
+            _RAY,
+        )
         return 0, StepResult.noted([note])
-    cause = Text("{name} was patched in no process of the run", name)
+    cause = Text("no process of the run imported the patched {name}", name)
     reasons = (*unpatched, *_reasons(folder, plan, gaps))
     if require:
         return 0, StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE),))
@@ -188,15 +196,15 @@ def _processes(count: int) -> str:
 def _left(state: str, path: str) -> str:
     """Return why a file was imported unpatched; "" for any state but "changed" and "elsewhere"."""
     if state == "changed":
-        return Text("{path} has changed since the run was planned: start it again", path)
+        return Text("{path} changed after `rlpatch run` had read it: start the run again", path)
     if state == "elsewhere":
-        return Text("{path} is another copy than the planned one: --path or --python selects it", path)
+        return Text("the run imported another copy, {path}: choose it with --path or --python", path)
     return ""
 
 
-_PASSED_BY = Text("-I, -E, -S, env -i and a new PYTHONPATH bypass the hook")
-_RAY = Text("processes on other machines report nothing here: look for rlpatch lines in the log of the run")
-_IN_PLACE = Text("`rlpatch apply` with the same options patches the files themselves, which nothing bypasses")
+_PASSED_BY = Text("the hook of `rlpatch run` has no effect under -I, -E, -S, env -i or a new PYTHONPATH")
+_RAY = Text("processes on other machines cannot report here: look for lines with rlpatch in the log of the run")
+_IN_PLACE = Text("`rlpatch apply` with the same options changes the files themselves, which always has an effect")
 
 
 def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
@@ -210,12 +218,17 @@ def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> 
     if not began and losses:
         return losses
     if not began:
-        none = Text("no Python process started with the hook: none was started, or another sitecustomize hides it")
+        none = Text(
+            "no Python process loaded the hook: the command started no Python, or another sitecustomize hides the hook"
+        )
         return none, _PASSED_BY
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
         values = ", ".join(began[:3]), plan.target.project.name, prefix
-        text = Text("Python ran in other environments ({ran}), and {name} is in {prefix}: --python EXE", *values)
+        text = Text(
+            "Python ran in other environments ({ran}), but {name} is in {prefix}: choose it with --python EXE", *values
+        )
         return (text, *losses)
     files = ", ".join(str(change.path) for change in plan.edit.changes)
-    begun = Text("Python processes started with the hook, but none imported {files}: did the run get there?", files)
-    return begun, *(losses or (Text("{passed_by}; so do pytest's rewriting, and a zip", _PASSED_BY),))
+    begun = Text("Python processes loaded the hook, but none imported {files}: did the run get that far?", files)
+    passed_by = Text("{passed_by}; nor for modules that pytest rewrites or that are in a zip file", _PASSED_BY)
+    return begun, *(losses or (passed_by,))

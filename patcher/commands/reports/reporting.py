@@ -51,8 +51,8 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
         return result
     trace_report = analysis.reported(profiles)
     if len({(profile.part, profile.rank) for profile in profiles}) < len(profiles):
-        why = Text("several captures have the same rank, or one has none")
-        result.note(Text("who waits for whom is unknown: these are not ranks of one window"), why)
+        why = Text("several captures have the same rank, or a capture has no rank")
+        result.note(Text("cannot tell which rank waits for which: the captures are not ranks of one window"), why)
     result.data = trace_report
     result.lines += lines.report(trace_report, _typed())
     _write(result, options, trace_report, tables.of_report(trace_report))
@@ -71,7 +71,7 @@ def compare(
     result = CommandResult("compare")
     sides = [
         analysis.labelled(read_profiles(result, paths, options, partial(display, what)))
-        for what, paths in ((Text("reading before"), before), (Text("reading after"), after))
+        for what, paths in ((Text("reading side “before”"), before), (Text("reading side “after”"), after))
     ]
     if not all(sides):
         return result
@@ -111,7 +111,7 @@ def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> 
         )
         return
     if comparison.verdict not in model.DECIDED:
-        result.note(Text("--fail-above was not decided"), comparison.verdict)
+        result.note(Text("--fail-above could not be decided"), comparison.verdict)
         return
     low, *_ = comparison.equal_load.change if comparison.equal_load else comparison.change or (0,)
     at_least = 100 * low / max(comparison.median_ns[0], 1)
@@ -119,9 +119,9 @@ def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> 
         longer = Text("a unit takes at least {share:.1f} % longer", at_least)
         if comparison.equal_load:
             longer = Text("a unit takes at least {share:.1f} % longer at equal load", at_least)
-        cause = Text("{longer}, and --fail-above allows {limit:g} %", longer, most)
+        cause = Text("{longer}; --fail-above allows {limit:g} %", longer, most)
         result.problems.append(
-            Problem(Kind.SLOWER, cause, hint=Text("look at the parts and the kernels that changed most"))
+            Problem(Kind.SLOWER, cause, hint=Text("look at the breakdown and kernels with the largest change"))
         )
 
 
@@ -166,12 +166,15 @@ def _ranks(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs)
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
     if units is not None and numbers:
-        hint = Text("--units {first}:{end} are all of them", min(numbers), max(numbers) + 1)
+        hint = Text("--units {first}:{end} covers all units", min(numbers), max(numbers) + 1)
         raise Problem(
-            Kind.USAGE, Text("{name} has no unit in {first}:{end}", path.name, units[0], units[1]), str(path), hint
+            Kind.USAGE,
+            Text("{name} has no units in the range {first}:{end}", path.name, units[0], units[1]),
+            str(path),
+            hint,
         )
-    cause = Text("{name} holds no kernel, no operator and no mark of a unit", path.name)
-    raise Problem(Kind.NO_TRACE, cause, str(path), Text("rlpatch traces shows what was recorded"))
+    cause = Text("{name} contains no kernels, operators or step marks", path.name)
+    raise Problem(Kind.NO_TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
 
 
 def _reader(
@@ -185,8 +188,8 @@ def _reader(
     tables = formats.tables(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
-        cause = Text("--marks {pattern}: no range on the host of {name} has such a name", marks.pattern, path.name)
-        raise Problem(Kind.USAGE, cause, str(path), Text("--json lists its operators; a viewer shows all ranges"))
+        cause = Text("--marks {pattern} matches no host range in {name}", marks.pattern, path.name)
+        raise Problem(Kind.USAGE, cause, str(path), Text("--json lists its operators; a trace viewer shows all ranges"))
     if tables:
         return lambda only: [report for report in [analysis.tabled(*tables, only)] if report.units]
 

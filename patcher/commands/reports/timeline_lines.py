@@ -67,9 +67,9 @@ def _steps_of(timeline: model.RunTimeline) -> str:
     steps = timeline.steps
     if not steps:
         return (
-            Text("no step has ended yet")
+            Text("no training step has ended yet")
             if any(lane.role in ("driver", "trainer") for lane in timeline.lanes)
-            else Text("no steps: no driver")
+            else Text("no training steps, because no driver process was recorded")
         )
     if len(steps) == 1:
         return Text("step {step}", steps[0].step)
@@ -89,12 +89,14 @@ def _steps(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterat
     ]
     yield from drawn.drawn([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
     if len(newest) < len(timeline.steps):
-        yield Text("  … {count:,} earlier steps: --steps A:B and --json have them", len(timeline.steps) - len(newest))
-    yield Text("  busy shares are of the mean process of a role; tail and sync in seconds")
+        yield Text("  … {count:,} earlier steps; --steps A:B and --json show them", len(timeline.steps) - len(newest))
+    yield Text("  busy: mean over the processes of a role; long tail and weight sync in seconds")
     if any(use.role == "engine" for step in newest for use in step.roles):
         yield Text("  engine: gaps of up to 20 ms between iterations count as busy")
     if stale := tables.staleness(timeline):
-        yield Text("  trajectories began with weights {count:.1f} steps older than those trained, on average", stale)
+        yield Text(
+            "  on average, trajectories began with weights {count:.1f} steps older than those being trained", stale
+        )
     for step in newest:
         yield from map(Detail, _detail(step))
 
@@ -110,7 +112,7 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
     if step.why:
         line = Text("{line} ({why})", line, step.why)
     if step.mostly:
-        line = Text("{line}; most of it: {cause}, {seconds} s", line, step.mostly.label, brief(step.mostly.seconds))
+        line = Text("{line}; mainly {cause}, {seconds} s", line, step.mostly.label, brief(step.mostly.seconds))
     yield line
     if step.also:
         also = _times((cause.label, cause.excess_seconds) for cause in step.also)
@@ -119,12 +121,14 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
         role, share, idle = model.ROLES[use.role], percent(use.busy_share), brief(use.idle_seconds)
         line = Text("  {role}: busy {share}, idle {seconds} s", role, share, idle)
         if use.idle_for:
-            line = Text("{line}, of it {reasons}", line, _times((_doing(why), why.seconds) for why in use.idle_for))
+            line = Text("{line}, including {reasons}", line, _times((_doing(why), why.seconds) for why in use.idle_for))
         yield line
     if step.sync:
         yield Text("  weight sync: {parts}", _times((part.name, part.seconds) for part in step.sync[:8]))
     if step.what_if:
-        yield Text("  at best: {bounds}", _times((bound.name, bound.seconds) for bound in step.what_if))
+        yield Text(
+            "  upper bound of the saving: {bounds}", _times((bound.name, bound.seconds) for bound in step.what_if)
+        )
 
 
 def _times(times: Iterable[tuple[str, float]]) -> Text:
@@ -148,7 +152,7 @@ def _path(timeline: model.RunTimeline) -> Iterator[str]:
         if share >= 0.005:
             yield Text("  {share:>7}  {cause}", percent(share), _doing(entry))
     reasons = {bound.name: bound.why for step in timeline.steps for bound in step.what_if}
-    yield from (Detail("  at best, {name}: {why}", name, why) for name, why in reasons.items())
+    yield from (Detail("  estimate for {name}: {why}", name, why) for name, why in reasons.items())
 
 
 def _trend(timeline: model.RunTimeline) -> Iterator[str]:
@@ -166,7 +170,7 @@ def _causes(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield the numbered causes with seconds lost, share of the run, steps concerned and advice."""
     if not timeline.causes:
         return
-    yield Text("what costs most")
+    yield Text("largest costs")
     for number, cause in enumerate(timeline.causes, 1):
         count = len(cause.steps)
         where = Text("step {step}", cause.steps[0]) if count == 1 else Text("{count} steps", count)
@@ -181,20 +185,22 @@ def _causes(timeline: model.RunTimeline) -> Iterator[str]:
         if cause.saves_seconds is not None and brief(cause.saves_seconds) != brief(cause.seconds):
             text = Text("{text}; a fix saves at most {seconds} s", text, brief(cause.saves_seconds))
         yield from wrapped(text, "  ", "     ")
-        yield from wrapped(Text("try: {advice}", cause.advice), "     ", "     ")
+        yield from wrapped(Text("suggestion: {advice}", cause.advice), "     ", "     ")
 
 
 def _windows(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield the windows worth recording with their commands, and the windows recorded during the run."""
     if timeline.windows:
-        yield Text("windows worth recording, for the next run (--json also has them for trigger)")
+        yield Text("windows to record in the next run (--json also has them for `rlpatch trigger`)")
     for window in timeline.windows:
         yield from wrapped(Text("{window}: {why}", window.what, window.why), "  ", "    ")
         yield f"    {window.command}"
-        yield Detail("    while this run goes on, patched with --on-demand: {trigger}", window.trigger)
+        yield Detail("    in this run, if it was patched with --on-demand: {trigger}", window.trigger)
     for recorded in timeline.recorded:
         yield from wrapped(
-            Text("recorded at {start:,.1f} s: {title}; {report}", recorded.start, recorded.title, recorded.report),
+            Text(
+                "window recorded at {start:,.1f} s: {title}; {report}", recorded.start, recorded.title, recorded.report
+            ),
             "  ",
             "    ",
         )

@@ -146,12 +146,14 @@ def chosen_run(
     with display("surveying", _size(paths)) as count:
         surveyed = runs.survey(paths, count)
     for path in surveyed.newer:
-        result.warn(Text("{name} is of a newer rlpatch and is left out", path.name), Text("update rlpatch to read it"))
+        result.warn(
+            Text("skipped {name}: a newer rlpatch wrote it", path.name), Text("update rlpatch to read this file")
+        )
     for path, why in surveyed.unread:
         if why:
-            result.warn(Text("{name} is left out: {why}", path.name, why))
+            result.warn(Text("skipped {name}: {why}", path.name, why))
         else:
-            result.warn(Text("{name} cannot be read as a timeline and is left out", path.name))
+            result.warn(Text("skipped {name}: it is not a readable timeline", path.name))
     if not surveyed.runs:
         raise _unreadable(folder, surveyed)
     return _newest(surveyed, result) if newest else _chosen(folder, surveyed, number)
@@ -170,35 +172,43 @@ def _none(folder: Path) -> Problem:
     """Return the problem that `folder` is missing or has no timeline."""
     hint: str = ""
     if not folder.exists():
-        hint = Text("the log of the run and `rlpatch status` name the folder; or record one as below")
-        cause = Text("{folder} does not exist", folder)
+        hint = Text(
+            "the log of the run and `rlpatch status` name the folder; to record a timeline, use the command below"
+        )
+        cause = Text("the folder {folder} does not exist", folder)
     else:
-        cause = Text("no timeline found in {folder}", folder)
+        cause = Text("{folder} contains no timeline", folder)
     record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
     notes: tuple[str, ...] = (
-        Text("looked for {folder}/HOST_PID_STARTED.jsonl.gz there and in its folders", files.FOLDER),
+        Text("expected files {folder}/HOST_PID_STARTED.jsonl.gz in this folder or its subfolders", files.FOLDER),
     )
     notes += (hint,) if hint else ()
     if folder.is_dir() and any(folder.iterdir()):
-        notes += (Text("windows recorded there: {commandline}", CommandLine("traces", str(folder))),)
-    return Problem(Kind.NO_TRACE, cause, str(folder), Text("{record} records one", record), notes)
+        notes += (
+            Text("the folder contains recorded windows instead: {commandline}", CommandLine("traces", str(folder))),
+        )
+    return Problem(Kind.NO_TRACE, cause, str(folder), Text("{record} records a timeline", record), notes)
 
 
 def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
     """Return the problem that the files are from a newer rlpatch, are no timelines, or have no record yet."""
     if surveyed.newer:
-        cause = Text("all of it is of a newer rlpatch")
+        cause = Text("a newer rlpatch wrote all files in this folder")
         return Problem(
-            Kind.TRACE, cause, str(surveyed.newer[0]), Text("read it with the rlpatch that recorded it, or a newer one")
+            Kind.TRACE,
+            cause,
+            str(surveyed.newer[0]),
+            Text("read them with the rlpatch that recorded them, or a newer one"),
         )
     for path, why in surveyed.unread:
         if why:
             return Problem(Kind.TRACE, Text("{name} cannot be read: {why}", path.name, why), str(path))
     if surveyed.unread:
         path = surveyed.unread[0].path
-        return Problem(Kind.TRACE, Text("none of its files is a timeline"), str(path), Text("record it again"))
-    hint = Text("wait a second, then {commandline}", CommandLine("timeline", str(folder)))
-    return Problem(Kind.NO_TRACE, Text("no process has written a record yet"), str(folder), hint)
+        cause = Text("no file in this folder is a timeline")
+        return Problem(Kind.TRACE, cause, str(path), Text("record the timeline again"))
+    hint = Text("wait a second, then run {commandline}", CommandLine("timeline", str(folder)))
+    return Problem(Kind.NO_TRACE, Text("the processes of the run have not written anything yet"), str(folder), hint)
 
 
 def _newest(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.Run, tuple[runs.Process, ...]]:
@@ -225,20 +235,20 @@ def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[
     if number is None and len(runs_by_number) == 1:
         return surveyed.runs[0]
     cause = (
-        Text("there are {count} runs in it", len(runs_by_number))
+        Text("the folder contains {count} runs; choose one with --run", len(runs_by_number))
         if number is None
-        else Text("--run {number}: there are {count} runs", number, len(runs_by_number))
+        else Text("--run {number} does not exist: the folder contains {count} runs", number, len(runs_by_number))
     )
     rows = tuple(_row(run) for run, _ in surveyed.runs)
-    newest = rows if len(rows) <= LISTED else (Text("… {count} older ones", len(rows) - LISTED), *rows[-LISTED:])
+    newest = rows if len(rows) <= LISTED else (Text("… {count} older runs", len(rows) - LISTED), *rows[-LISTED:])
     hint = CommandLine("timeline", str(folder), "--run", str(max(runs_by_number)))
-    raise Problem(Kind.USAGE, cause, str(folder), Text("{hint} for the newest", hint), newest)
+    raise Problem(Kind.USAGE, cause, str(folder), Text("newest run: {hint}", hint), newest)
 
 
 def _row(run: model.Run) -> str:
     """Return a line on a run: option that chooses it, local start time, seconds, processes and packages."""
     start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(max(run.started, 0), 1 << 36)))
-    of = ", ".join(run.packages) or Text("unknown packages")
+    of = ", ".join(run.packages) or Text("packages unknown")
     values = run.number, start, run.seconds, run.processes, of
     if run.processes == 1:
         return Text("--run {number}: {start}, {seconds:,.0f} s, {count} process, {packages}", *values)
@@ -254,11 +264,11 @@ def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -
         has = (
             Text("{first} to {last}", joined_run.steps[0].step, joined_run.steps[-1].step)
             if joined_run.steps
-            else Text("none yet")
+            else Text("no steps yet")
         )
         raise Problem(
             Kind.USAGE,
-            Text("--steps {first}:{end}: no such step", numbers[0], numbers[1]),
-            hint=Text("it has steps {has}", has),
+            Text("--steps {first}:{end}: the run has no such step", numbers[0], numbers[1]),
+            hint=Text("steps of the run: {has}", has),
         )
     return dataclasses.replace(joined_run, steps=steps)

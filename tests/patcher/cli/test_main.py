@@ -95,19 +95,19 @@ def test_status_says_that_a_run_was_interrupted(run, killed: Path) -> None:
 
 
 def test_recover_undoes_an_interrupted_run(run, killed: Path) -> None:
-    assert "was undone" in run("recover", "--path", "site").stdout
+    assert "undid a command" in run("recover", "--path", "site").stdout
     assert (killed / WORKER).read_text() == SOURCE
-    assert "nothing to recover" in run("recover", "--path", "site").stdout
+    assert "no interrupted command to recover in" in run("recover", "--path", "site").stdout
 
 
 def test_the_next_command_undoes_an_interrupted_run(run, killed: Path) -> None:
-    assert "was undone" in run("revert", "--path", "site").stdout
+    assert "undid a command" in run("revert", "--path", "site").stdout
     assert (killed / WORKER).read_text() == SOURCE
 
 
 def test_the_next_apply_undoes_an_interrupted_run_and_goes_through(run, killed: Path) -> None:
     said = run(*APPLY).stdout
-    assert "was undone" in said
+    assert "undid a command" in said
     assert f"patched {WORKER}" in said
     run("revert", "--path", "site")
     assert (killed / WORKER).read_text() == SOURCE
@@ -219,7 +219,10 @@ module.{name} = press
 )
 def test_ctrl_c_after_the_commit_is_not_called_a_rollback(site: Path, module: str, name: str) -> None:
     done = rlpatch(*APPLY, code=AFTER.format(module=module, name=name), stdout=subprocess.PIPE)
-    assert (done.returncode, "nothing was changed" in done.stderr) == (0, False), done.stderr
+    assert (done.returncode, "nothing was changed" in done.stderr) == (
+        0,
+        False,
+    ), done.stderr
     assert f"patched {WORKER}" in done.stdout
     assert "_rlpatch_rollout" in (site / WORKER).read_text()
 
@@ -234,7 +237,7 @@ def test_ctrl_c_while_the_report_is_made_stops_nothing(site: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     every(3, [
-        (APPLY, 0, "the report could not be written: No space left on device, but: patched "),
+        (APPLY, 0, "the output could not be written: No space left on device, but these changes were made: patched "),
         (("diff", "vllm-ascend", "--decode", "1:2", "--path", "site"), 5, "could not be written: No space left"),
         (("status", "--path", "site", "--json"), 5, "could not be written: No space left on device"),
         (("--help",), 5, "No space left on device"),
@@ -309,7 +312,7 @@ def test_a_folder_that_may_not_be_searched_is_named(
     assert "unexpected" not in done.stderr
     assert "a leftover" not in done.stderr
     if (command, closed) != ("check", "site/vllm_ascend/worker"):  # which looks at the version alone
-        assert f"the folder {Path(closed).name} may not be searched" in done.stderr
+        assert f"to enter the folder {Path(closed).name}" in done.stderr
     if command == "apply" or closed == "site":
         assert done.returncode == 5
         assert f"at {Path(closed).resolve()}\n" in done.stderr

@@ -29,7 +29,7 @@ REPOSITORY = Path(cli.__file__).parents[2]
         (("apply",), "apply", "Missing argument", "rlpatch apply --help"),
         (("apply", "verl", "--color", "blue"), "apply", "'blue' is not one of", "rlpatch apply --help"),
         (("apply", "verl", "--force=1"), "apply", "does not take a value", "rlpatch apply --help"),
-        (("apply", "verl", "--level", "five"), "apply", "--level five is not available", "one of level_none"),
+        (("apply", "verl", "--level", "five"), "apply", "--level has no value five", "one of level_none"),
         (("apply", "verl", "--decode", "10-20"), "apply", "not a window", "--decode 10:20"),
         (("status", "--bogus"), "status", "--bogus", "rlpatch status --help"),
         (("explain",), "explain", "Missing argument", "rlpatch explain --help"),
@@ -145,8 +145,11 @@ def test_a_stage_that_a_development_build_lacks_is_said_once_and_first(run, tmp_
     (root / WORKER).with_name("worker.py").write_text(source.replace("def compile_or", "def _compile_or"))
     said = run("apply", "vllm-ascend", "--stage", "graph-capture", "--path", root, code=4).stderr
     first, *_ = said.splitlines()
-    assert "(graph-capture: 0.8.4rc2 to 0.30.0rc2), and no recipe fits its structure" in first
-    assert said.count("looked for NPUWorker.compile_or_warm_up_model") == 1
+    assert (
+        "is not a release that rlpatch knows (graph-capture: 0.8.4rc2 to 0.30.0rc2), and its code matches no recipe"
+        in first
+    )
+    assert said.count("expected NPUWorker.compile_or_warm_up_model") == 1
     assert f"{root / WORKER}:" in said
     assert len(said) < 1000
 

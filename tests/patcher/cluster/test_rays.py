@@ -139,7 +139,7 @@ def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
 def test_where_no_node_answers_nothing_is_said_to_be_in_order() -> None:
     report = Nodes(Shaky("n3"), SearchOptions()).recover()
     (problem,) = report.problems
-    assert (problem.kind, problem.cause, problem.place) == (Kind.ENVIRONMENT, "no node answers", "n3")
+    assert (problem.kind, problem.cause, problem.place) == (Kind.ENVIRONMENT, "no node of the cluster answers", "n3")
     assert report.lines == []
 
 
@@ -147,4 +147,4 @@ def test_only_nodes_that_answer_have_nothing_to_recover() -> None:
     report = Nodes(Shaky("n1", "n3"), SearchOptions()).recover()
     assert report.problems == []
     assert "nothing to recover on n1" in report.lines
-    assert [said[:2] for said in report.notes] == [("warning", "not reached: n3")]
+    assert [said[:2] for said in report.notes] == [("warning", "cannot reach n3")]

@@ -41,7 +41,7 @@ def test_the_entry_of_a_node_has_its_name() -> None:
     ("answer", "problem", "cause"),
     [
         (Answer(problem=Problem(Kind.ENVIRONMENT, "damaged")), "damaged", "damaged"),
-        (Answer(lost="it died"), "it died", "no answer: it died"),
+        (Answer(lost="it died"), "it died", "no answer from the node: it died"),
     ],
 )
 def test_a_node_without_an_answer_has_an_entry(answer: Answer, problem: str, cause: str) -> None:

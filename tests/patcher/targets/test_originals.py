@@ -50,5 +50,5 @@ def test_a_file_that_differs_from_git_is_told(tmp_path: Path) -> None:
     target = find.find(ASCEND, path=tmp_path)
     assert originals.differs(target, WORKER, b"x = 1\n") is None
     differing = originals.differs(target, WORKER, b"x = 2\n")
-    assert differing == ("worker.py has changes that are not committed", f"git has another {WORKER} at HEAD")
+    assert differing == ("worker.py has uncommitted changes", f"{WORKER} differs from git's HEAD")
     assert originals.differs(target, PurePosixPath("vllm_ascend/new.py"), b"") is None

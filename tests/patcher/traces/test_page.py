@@ -426,7 +426,7 @@ def test_details_give_way_before_the_page_grows_too_large():
     assert 100_000 < len(text.encode()) < page.LIMIT
     seen = Seen(text).text
     assert "14 more are left out here" in seen
-    assert "more rows are left out here" in seen
+    assert "more rows are not shown here; `--json` has them." in seen
     assert re.search(r"Each bar is the average of \d+ units", seen)
 
 

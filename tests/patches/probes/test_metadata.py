@@ -338,7 +338,7 @@ def test_several_windows_and_a_sleep(first: bool, told: dict[str, Any]) -> None:
 
 def test_no_link_is_written_through(told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of the traces may be one that others can write to, but not where a file is written at first."""
-    (tmp_path / "theirs").write_text("as it was")
+    (tmp_path / "theirs").write_text("all files were restored")
     opened: list[int] = []
 
     def seen(file: Any, mode: str = "r", *more: Any, **options: Any) -> Any:
@@ -357,7 +357,7 @@ def test_no_link_is_written_through(told: dict[str, Any], tmp_path: Path, monkey
     monkeypatch.undo()
     assert set(opened) == {0o700}
     assert not state.is_symlink()
-    assert (tmp_path / "theirs").read_text() == "as it was"
+    assert (tmp_path / "theirs").read_text() == "all files were restored"
 
 
 @pytest.mark.parametrize("failing", ["open", "write", "replace"])

@@ -190,9 +190,21 @@ def nothing(place: Path) -> None:
 
 REFUSED: dict[str, tuple[Callable[[Path], None], str, int, str, str]] = {
     "a file of that name": (a_file, "csv", 2, "is a file", ""),
-    "the name of one file": (nothing, "out.csv", 2, "it takes a folder", "next: --csv {place}/out\n"),
+    "the name of one file": (
+        nothing,
+        "out.csv",
+        2,
+        "is a file, but --csv takes a folder and writes one file per table into it",
+        "next: --csv {place}/out\n",
+    ),
     "a parent that is missing": (nothing, "a b/csv", 5, "cannot be written", "next: mkdir -p '{place}/a b'\n"),
-    "a name that is too long": (nothing, "x" * 300, 5, "cannot be written", "next: name a file elsewhere: --csv DIR\n"),
+    "a name that is too long": (
+        nothing,
+        "x" * 300,
+        5,
+        "cannot be written",
+        "next: write to another place: --csv DIR\n",
+    ),
     "a folder": (a_folder_in_the_place_of_a_table, "csv", 5, "kernels.csv is not a regular file", "--csv DIR\n"),
     "a pipe": (a_pipe_in_the_place_of_a_table, "csv", 5, "kernels.csv is not a regular file", "--csv DIR\n"),
 }

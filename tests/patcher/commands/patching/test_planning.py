@@ -61,8 +61,8 @@ class Site(NamedTuple):
 @pytest.mark.parametrize(
     ("word", "beside", "choices", "guess"),
     [
-        ("verl", (), {}, "torch_npu.profiler is a guess: torch_npu and torch are not installed beside verl"),
-        ("vllm", (), {}, "torch.profiler is a guess: torch_npu and torch are not installed beside vllm"),
+        ("verl", (), {}, "assuming torch_npu.profiler: torch_npu and torch are not installed next to verl"),
+        ("vllm", (), {}, "assuming torch.profiler: torch_npu and torch are not installed next to vllm"),
         ("verl", (), {"tool": "npu"}, ""),
         ("verl", ("torch",), {}, ""),
         ("verl", ("torch", "torch_npu"), {}, ""),

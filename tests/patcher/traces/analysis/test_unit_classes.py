@@ -26,7 +26,9 @@ def test_kernels_divide_the_time_that_computes_and_what_is_idle_has_a_reason() -
         Task(300, 340, "communication", "AllReduce", stream=8, launch=70),  # 40 idle before it: launched long ago
         Task(340, 350, "copy", "Memcpy", stream=9, launch=80),
         Task(500, 600, name="gemm_bf16", launch=450),  # host-bound from 350 to 450, then launch latency
-        Task(1300, 1400, name="gemm_bf16", launch=1200),  # outside the forward pass from 600 to 1200, then launch latency
+        Task(
+            1300, 1400, name="gemm_bf16", launch=1200
+        ),  # outside the forward pass from 600 to 1200, then launch latency
     )
     assert first.classes == {
         "gemm": 200, "attention": 60, "collective": 40, "copy": 10, "host-bound": 100 + 50 + 100,
