@@ -266,7 +266,7 @@ def _sure(profile: model.RankProfile, first: model.Diagnosis | None) -> str:
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     if count < _FEW:
-        units: str = Text("1 unit, its spread is unknown") if count == 1 else Text("2 units, too few for a spread")
+        units: str = Text("too few units for a spread, record {few} or more", _FEW)
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         units = Text("{count} units from {low} to {high}, median {median}", count, low, high, in_ms(profile.median_ns))
@@ -275,13 +275,11 @@ def _sure(profile: model.RankProfile, first: model.Diagnosis | None) -> str:
 
 
 def _next(report: model.TraceReport, focus: model.RankProfile, again: str) -> str:
-    """Return the next command: with more ranks, with more units, else the page."""
+    """Return the next command: with all ranks, else the page."""
     missing = any(finding.id == "missing-ranks" for finding in report.findings)
     if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):
         return Text("next: rlpatch report FOLDER with the traces of all ranks tells who waits for whom")
     command = f"{again or 'rlpatch report'} -o report.html"
-    if len(focus.units) < _FEW and focus.marks:
-        return Text("next: record {few} or more units, for a spread; {command} draws this one", _FEW, command)
     return Text("next: {command}", command)
 
 

@@ -143,9 +143,9 @@ class _Reader:
             self.long.setdefault(thread, RangeColumns()).add(*times(event), name)
 
     def _id(self, value: int | str) -> int:
-        if isinstance(value, str):
-            return int(value) if value.isdigit() else -2 - self.ids[value]
-        return value
+        """Return the id of a flow as a number of 63 bits; CANN's can be larger, or texts."""
+        number = int(value) if isinstance(value, int) or value.isdigit() else -1
+        return number if 0 <= number < 1 << 63 else -2 - self.ids[str(value)]
 
     def finished(self) -> RankTrace:
         """Link the tasks after the last event, and return the trace. Raises Problem (TRACE) for several devices."""

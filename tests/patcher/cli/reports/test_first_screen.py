@@ -62,9 +62,9 @@ def test_a_single_unit_has_no_spread_and_what_is_small_is_not_worth_it(tmp_path:
     rank.events[-1]["cat"] = "gpu_memcpy"
     rank.busy(1, 92_000, 99_990, ahead=80_000)
     text = " ".join(" ".join(screen(written(tmp_path, [rank]))).split())
-    assert "its spread is unknown" in text
+    assert "too few units for a spread, record 3 or more" in text
     assert "not worth it: copies (at most 2.0 %)" in text
-    assert "next: record 3 or more units" in text
+    assert "-o report.html" in text
 
 
 def test_what_an_engine_step_held_and_graphs_are_told(tmp_path: Path) -> None:

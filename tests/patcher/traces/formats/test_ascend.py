@@ -362,7 +362,7 @@ def viewed(place: Path, kernels: int, *, computing: int) -> Path:
             {"ph": "X", "name": f"aclnnMm_{number}", "pid": 2, "tid": 3, "ts": begin, "dur": 100.0, "args": args}
         )
         for pid, cat, before in ((1, "async_npu", 90), (4, "HostToDevice", 10)):
-            flow = {"cat": cat, "name": "flow", "id": str(number)}
+            flow = {"cat": cat, "name": "flow", "id": str(number + (1 << 63))}  # as CANN writes them: of 64 bits
             rows.append({"ph": "s", "pid": pid, "tid": pid, "ts": f"{200 * number + 100 - before}.000", **flow})
             rows.append({"ph": "f", "pid": 2, "tid": 3, "ts": begin, **flow})
     order = {"Task Type": "Other", "connection_id": 99}
