@@ -63,6 +63,7 @@ LAUNCHES: list[tuple[str, str, State, str]] = [
     (f"bash -c '[ $A ] && nsys profile {SERVE}'", NSYS, UNKNOWN, ""),
     (f"bash -c 'nsys profile \"$@\"' _ {SERVE}", NSYS, UNKNOWN, ""),
     (f"if x; then P=nsys; fi\n$P profile {SERVE}", NSYS, UNKNOWN, "run.sh:2"),
+    (f"P=nsys\nbash -c '$P profile {SERVE}'", NSYS, UNKNOWN, ""),  # another shell does not have P
     (f"A=(nsys profile -o x)\n\"${{A[@]}}\" {SERVE}", NSYS, UNKNOWN, ""),
     # what profiles nothing
     ("nsys stats x.nsys-rep", NSYS, OFF, ""),
