@@ -206,7 +206,7 @@ def _by_hand(released: Any) -> Any:
 
 
 def _recorded(released: Any, scratch: Path) -> Any:
-    """With the line of the timeline at its head, which stands in the package's recorder's place."""
+    """Return ``execute_model`` with the timeline's line at its head; its recorder takes the place of the package's."""
     import vllm
 
     from patches.probes.timeline_recorder import VllmTimeline

@@ -134,11 +134,11 @@ class _Planning(NamedTuple):
         counting = [r for r in staged if unit in r.windows or (self.config.ranges.markers and unit in r.marks)]
         if not counting:
             offered = dict.fromkeys(typed_as(other) for recipe in staged for other in recipe.windows)
-            raise usage(Text("the stage {name} has no --{unit}", stage.name, unit), ", ".join(offered))
+            raise usage(Text("the stage {name} has no window --{unit}", stage.name, unit), ", ".join(offered))
         roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
         if stage.role and stage.role not in roles:
             works_for = joined(AND, roles)
-            cause = Text("--role {role}: the stage {name} works for {roles}", stage.role, stage.name, works_for)
+            cause = Text("--role {role}: the stage {name} runs only for {roles}", stage.role, stage.name, works_for)
             raise usage(cause, Text("--role {role}, or leave --role out", next(iter(roles))))
         of_role = [recipe for recipe in counting if not stage.role or stage.role in recipe.roles]
         chosen = [recipe for recipe in of_role if stage.strategy in ("", *recipe.strategies)]
@@ -153,7 +153,9 @@ class _Planning(NamedTuple):
             typed_as(other) for recipe in staged for other in recipe.windows if stage.strategy in recipe.strategies
         }
         strategies = dict.fromkeys(f"--strategy {strategy}" for recipe in of_role for strategy in recipe.strategies)
-        cause = Text("--strategy {strategy} has no --{unit} in {stage}", stage.strategy, unit, stage.name)
+        cause = Text(
+            "with --strategy {strategy}, the stage {stage} has no window --{unit}", stage.strategy, stage.name, unit
+        )
         reasons = (gap.reason for gap in self.gaps() if gap.strategy == stage.strategy)
         notes = tuple(line for reason in reasons for line in reason.lines)
         return usage(cause, ", ".join(sorted(units) or strategies), notes=notes)
@@ -166,8 +168,11 @@ class _Planning(NamedTuple):
             return [Place(recipe, structure, structure.file, release) for recipe, structure in structures], []
         version = self.target.version or Text("an unknown version")
         warning = Note(
-            Text("{version} is not a release that rlpatch was tested with: read the diff", version),
-            Text("the structure decides where the code goes: `rlpatch diff` shows whether you can trust the trace"),
+            Text("rlpatch was not tested with {version}: read the diff", version),
+            Text(
+                "rlpatch chose the places by the structure of the code; read `rlpatch diff` to see whether they are"
+                " right"
+            ),
         )
         files = {(r.name, structure.file): r for r in recipes for structure in r.structures}
         there = {file for _, file in files if self.target.exists(PurePosixPath(file))}
@@ -217,13 +222,13 @@ class _Planning(NamedTuple):
                 after = before  # else two patches at one place would change places each time
         warnings = []
         if differing := originals.differs(target, path, pristine):
-            detail = Text("{detail}; its structure fits, so it is patched", differing.detail)
+            detail = Text("{detail}; the structure matches, so rlpatch patches it", differing.detail)
             warnings.append(Note(Text("{difference}: read the diff", differing.text), detail))
         fingerprint = editing.fingerprint(pristine, recipe.class_name, recipe.method)
         if place.structure and place.structure.fingerprints and fingerprint not in place.structure.fingerprints:
             function = ".".join(filter(None, (recipe.class_name, recipe.method)))
-            seen_as = Text("{function} is not the one that was released as {version}", function, target.version)
-            warnings.append(Note(seen_as, Text("it is in {path}", path)))
+            seen_as = Text("{function} differs from the one that was released as {version}", function, target.version)
+            warnings.append(Note(seen_as, Text("the function is in {path}", path)))
         return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
     def require_fit(
@@ -241,18 +246,18 @@ class _Planning(NamedTuple):
         if not lacking and any(stage.window.unit in fit.place.recipe.windows for fit in recording):
             return
         notes = [line for note in lone for line in note.lines]
-        hint = Text("rlpatch list shows the releases; rlpatch explain {name} the places that were looked for", name)
+        hint = Text("`rlpatch list` shows the releases; `rlpatch explain {name}` shows where the code would go", name)
         problems = [problem for _, problem in failures]
         if fitting and not problems:
             problems = [_no_file(target, recipe) for recipe in lacking]
         if not problems:
-            cause = Text("{target} has no place for {window}", f"{name} {target.version}".rstrip(), _typed(stage))
+            cause = Text("{target} has no place to record {window}", f"{name} {target.version}".rstrip(), _typed(stage))
             raise Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(notes))
         releases = [release for release in self.upstream.releases if any(r.structure(release) for r in recipes)]
-        version = target.version or Text("of unknown version")
+        version = target.version or Text("(version unknown)")
         cause = Text(
-            "{name} {version} is not a published release that rlpatch knows"
-            " ({stage}: {first} to {last}), and no recipe fits its structure",
+            "{name} {version} is not a release that rlpatch knows ({stage}: {first} to {last}), and its code matches"
+            " no recipe",
             *(name, version, stage.name, releases[0], releases[-1]),
         )
         raise Problem(Kind.STRUCTURE, cause, str(target.root), hint, (*_looked_for(problems), *notes))
@@ -267,7 +272,9 @@ class _Planning(NamedTuple):
                 classes = Text("{classes}, …", classes)
             lone.setdefault(classes, []).append(_called(recipe))
         return [
-            Note(Text("left out: {classes}: nothing is recorded there without {needed}", joined(COMMA, names), needed))
+            Note(
+                Text("skipped {classes}: nothing can be recorded there without {needed}", joined(COMMA, names), needed)
+            )
             for needed, names in lone.items()
         ]
 
@@ -282,7 +289,7 @@ class _Planning(NamedTuple):
             if any(s.file == place.file for release in near if (s := place.recipe.structure(release)))
         }
         return [
-            Note(Text("left out: {file}: not as in any release", file), Text("found {found}", found))
+            Note(Text("skipped {file}: it matches no release", file), Text("found {found}", found))
             for file, found in expected.items()
             if file not in patched
         ]
@@ -299,7 +306,7 @@ class _Planning(NamedTuple):
             if gap.exists(self.target.version):
                 out.setdefault(gap.reason, []).append(gap.strategy)
         return [
-            Note(Text("left out: {names} ({reason})", ", ".join(names), why.text), why.detail)
+            Note(Text("skipped {names} ({reason})", ", ".join(names), why.text), why.detail)
             for why, names in out.items()
         ]
 
@@ -333,8 +340,8 @@ def _with_needed(fitting: Sequence[_Fitting]) -> list[_Fitting]:
 def _typed(stage: Stage) -> str:
     typed = stage.name
     if stage.window.unit != WHOLE:
-        typed = Text("--{unit} in {stage}", stage.window.unit, typed)
-    return Text("{window} under --strategy {strategy}", typed, stage.strategy) if stage.strategy else typed
+        typed = Text("the window --{unit} of {stage}", stage.window.unit, typed)
+    return Text("{window} with --strategy {strategy}", typed, stage.strategy) if stage.strategy else typed
 
 
 def _called(recipe: Recipe) -> str:
@@ -345,7 +352,7 @@ def _looked_for(problems: Sequence[Problem]) -> Iterator[str]:
     """Yield lines on what was looked for and found in each file; the same search is named once."""
     places: dict[str, dict[str, None]] = {}
     for problem in problems:
-        looked_for = Text("looked for {looked_for}", _cut(problem.looked_for)) if problem.looked_for else problem.cause
+        looked_for = Text("expected {looked_for}", _cut(problem.looked_for)) if problem.looked_for else problem.cause
         line = Text("  {where}", problem.where)
         if problem.found:
             line = Text("  {where}: found {found}", problem.where, _cut(problem.found))
@@ -360,7 +367,9 @@ def _cut(text: str) -> str:
 
 def _no_file(target: Target, recipe: Recipe) -> Problem:
     files = ", ".join(dict.fromkeys(structure.file for structure in recipe.structures))
-    return Problem(Kind.STRUCTURE, Text("the {name} is in none of {files}", recipe.name, files), str(target.root))
+    return Problem(
+        Kind.STRUCTURE, Text("none of these files has the {name}: {files}", recipe.name, files), str(target.root)
+    )
 
 
 def _nearest(upstream: Upstream, version: str) -> Sequence[str]:

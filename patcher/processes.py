@@ -75,7 +75,7 @@ def _running(process: Path, declared: Sequence[Processes], packages: Sequence[Pa
     if all(_has_another(package, search or [Path(os.devnull)], sites) for package in packages):
         return None
     if None in (maps, search):
-        return described._replace(line=Text("{line} (what it has loaded cannot be seen)", described.line))
+        return described._replace(line=Text("{line} (rlpatch cannot see which code it loaded)", described.line))
     return described
 
 

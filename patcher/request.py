@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from patcher.targets.target import Target
 
 _STAGE = f"The part of the RL loop to record: {', '.join(STAGES)}."
-_BUILTIN = "Change settings of the framework's own profiler instead: only those you name."
-_TIMELINE = "Record what each process does and when, without a profiler: kilobytes a step, for `rlpatch timeline`."
+_BUILTIN = "Change settings of the framework's own profiler instead. Only the settings that you type are changed."
+_TIMELINE = (
+    "Record what each process does and when, for `rlpatch timeline`. It needs no profiler and a few KB per step."
+)
 _TOOL = "Record with torch_npu.profiler or torch.profiler."
 _STAGES = Choice(STAGES, others=True, same={"update-actor": "update-policy"})
 _DECLARED = (
@@ -94,34 +96,43 @@ class ProfileRequest(NamedTuple):
     def checked(self) -> ProfileRequest:
         """Return the request itself. Raises Problem (USAGE) if no target could record it."""
         if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
-            cause = Text("{window_flags}: a stage has one window", self.window_flags)
-            raise usage(cause, Text("leave all but one out"))
+            cause = Text("{window_flags}: a stage can have only one window", self.window_flags)
+            raise usage(cause, Text("keep one of these options"))
         if "max_timeline_mb" in self.choices and TIMELINE not in {*self.choices, self.stage}:
-            raise usage(Text("--max-timeline-mb: there is no timeline"), "add --timeline")
+            raise usage(Text("--max-timeline-mb needs --timeline"), "add --timeline")
         if self.stage == BUILTIN:
             self.parts()[0]._check_builtin()
         elif self.stage == TIMELINE:
             self._check_timeline()
         elif not (self.windows or self.stage or self.choices.get("on_demand")):
             example = Text(
-                "one of --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1, --micro-batch 0:4"
+                "choose a window: --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1 or"
+                " --micro-batch 0:4"
             )
-            raise usage(Text("no window is given"), example)
+            raise usage(Text("the request has no window"), example)
         return self
 
     def _check_builtin(self) -> None:
         """Raise Problem (USAGE) if `--builtin` is combined with a window or an option that is not its setting."""
         stage = self.choices.get("stage", BUILTIN)
         if stage != BUILTIN:
-            cause = Text("--builtin and --stage {stage}: the framework's own profiler is a stage of its own", stage)
+            cause = Text(
+                "--builtin cannot be combined with --stage {stage}: it configures the framework's own profiler", stage
+            )
             raise usage(cause, Text("leave out --builtin or --stage"))
         if foreign := self._foreign({*options_of(BuiltinStage.PROFILER), "stage", "builtin"}):
-            cause = Text("{foreign}: the framework's own profiler has no such option", joined(AND, foreign))
-            raise usage(cause, Text("leave out --builtin, or what is not a setting of that profiler"))
+            cause = Text(
+                "{foreign} cannot be combined with --builtin: the framework's own profiler has no such setting",
+                joined(AND, foreign),
+            )
+            raise usage(cause, Text("leave out --builtin, or the options that are not settings of that profiler"))
 
     def _check_timeline(self) -> None:
         if foreign := self._foreign({*options_of(TimelineStage), *SHARED, "stage", "timeline"}):
-            cause = Text("{foreign}: the timeline has no profiler, and no window", joined(AND, foreign))
+            cause = Text(
+                "{foreign} cannot be combined with --timeline alone: a timeline has no profiler and no window",
+                joined(AND, foreign),
+            )
             raise usage(cause, Text("leave out {foreign}, or add a window: --decode 30:60 --timeline", foreign[0]))
 
     def _foreign(self, fitting: Collection[str]) -> list[str]:
@@ -145,7 +156,7 @@ class ProfileRequest(NamedTuple):
         if unknown := self._changed(options_of(*PROFILERS.values()).keys() - options_of(profiler).keys()):
             cause = Text("{flag} does not exist in {module}", flag(unknown[0]), profiler.MODULE)
             tools = joined(OR, (kind.TOOL for kind in PROFILERS.values() if unknown[0] in options_of(kind)))
-            raise usage(cause, Text("leave {flag} out, or take --tool {tool}", flag(unknown[0]), tools))
+            raise usage(cause, Text("leave out {flag}, or use --tool {tool}", flag(unknown[0]), tools))
         return ProfileConfig(stage=part, profiler=profiler(**self._chosen(profiler)), **folder)
 
     def _stage(self, name: str, unit: str) -> Stage:
@@ -158,7 +169,10 @@ class ProfileRequest(NamedTuple):
             where = f"--stage {name}" if unit == WHOLE else f"--{unit}"
             option = flag(foreign[0])
             cause = Text(
-                "{flag} belongs to {owners} stages, and {where} to a stage of another kind", option, owners, where
+                "{flag} is an option of {owners} stages, but {where} selects another kind of stage",
+                option,
+                owners,
+                where,
             )
             raise usage(cause, Text("leave {flag} out", flag(foreign[0])))
         if not issubclass(kind, WindowedStage):
@@ -211,6 +225,8 @@ def resolve(
 def takes(request: ProfileRequest, upstream: Upstream) -> bool:
     """Tell whether a recipe of `upstream` has a window or the stage of the request."""
     units = {window.unit for window in request.windows}
+    if request.choices.get("on_demand") and not units:
+        units |= {kind.UNITS[0].name for kind in KINDS if kind.UNITS}
     return any(recipe.stage == request.stage or not units.isdisjoint(recipe.windows) for recipe in upstream.recipes)
 
 
@@ -222,13 +238,13 @@ def _not_counted(
     if request.stage:
         if request.stage not in {recipe.stage for recipe in recipes}:
             return no_stage(request.stage, [upstream], everyone)
-        where = Text("the stage {stage} of {where}", request.stage, where)
+        where = Text("stage {stage} of {where}", request.stage, where)
     offered = dict.fromkeys(unit for recipe in recipes for unit in recipe.windows)
     windows = ", ".join(typed_as(unit) for unit in offered if unit != WHOLE)
-    hint = windows or Text("leave the window out: the stage is recorded as a whole")
-    cause = Text("{where} is recorded in a window, and none is given", where)
+    hint = windows or Text("leave out the window: this stage is always recorded as a whole")
+    cause = Text("{where} needs a window", where)
     if request.windows:
-        cause = Text("{where} has no {windows}", where, request.window_flags)
+        cause = Text("{where} has no window {windows}", where, request.window_flags)
     return usage(cause, hint)
 
 
@@ -244,17 +260,17 @@ def no_stage(stage: str, upstreams: Sequence[Upstream], everyone: AllUpstreams) 
     """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage; name those of `everyone` that do."""
     names = joined(AND, (upstream.project.name for upstream in upstreams))
     if stage == BUILTIN:
-        cause = Text("no --builtin for {names}: no recipe sets up its own profiler", names)
-        hint = Text("leave it out of this command; rlpatch list shows the targets that have the stage builtin")
+        cause = Text("--builtin does not support {names}", names)
+        hint = Text("leave this target out; `rlpatch list` shows which targets have the stage builtin")
         return Problem(Kind.NO_RECIPE, cause, hint=hint)
     theirs = dict.fromkeys(recipe.stage for upstream in upstreams for recipe in upstream.recipes)
     everybody = everyone()
     owners = [other.project.name for other in everybody if stage in {recipe.stage for recipe in other.recipes}]
-    cause = Text("no stage {stage} in {names}", stage, names)
+    cause = Text("{names} has no stage {stage}", names, stage)
     if owners:
-        cause = Text("no stage {stage} in {names}; it is one of {owners}", stage, names, ", ".join(owners))
+        cause = Text("{names} has no stage {stage}; targets with this stage: {owners}", names, stage, ", ".join(owners))
     elif everybody:
-        cause = Text("no stage {stage} in {names}: no target has this stage", stage, names)
+        cause = Text("{names} has no stage {stage}, and no other target has", names, stage)
     near = difflib.get_close_matches(stage, theirs, 1)
-    choice = Text("one of: {theirs}", ", ".join(theirs))
+    choice = Text("choose one of {theirs}", ", ".join(theirs))
     return Problem(Kind.NO_RECIPE, cause, hint=f"--stage {near[0]}" if near else choice)

@@ -39,18 +39,20 @@ class Form(enum.Enum):
     OPTION = "command line option"
     PROGRAM = "program"
     REQUEST = "request"
+    KEY = "key of a runtime environment of Ray"
 
 
 class Switch(NamedTuple):
-    """Way to switch a profiler on: a variable, an option, a program or a request.
+    """Way to switch a profiler on: a variable, an option, a program, a request or a key of Ray's runtime environment.
 
     `releases` is a version specifier, "" for all. `values` maps known values in lower case to a state, `otherwise` is
     the state of all others. If an option's value is a JSON object, `keys` decide, and `--name.key value` is understood,
     too. `programs` matches programs that take the option; their arguments may come from variables, or from the file
-    behind an option in `files`; their options in `flags` take no value. `requested_by` tells which launches make an
-    armed profiler record: each alternative is a tuple of regular expressions that must each match a whole word of the
-    command. `code` are texts that a release with this switch contains (with `!`: does not), which decides for a
-    development tree.
+    behind an option in `files`; their options in `flags` take no value. For a program, `programs` matches its command
+    from its name on, if it is one that profiles. `requested_by` tells which launches make an armed profiler record:
+    each alternative is a tuple of regular expressions that must each match a whole word of the command, or none if they
+    begin with `!`. A variable that the release ignores has `otherwise` OFF, and `why` says since when. `code` are texts
+    that a release with this switch contains (with `!`: does not), which decides for a development tree.
     """
 
     profiler: str
@@ -71,8 +73,9 @@ class Switch(NamedTuple):
 
     def state(self, value: str | None) -> State:
         """Return the state that a value means; None is a value that only the run knows."""
-        if value is None:
+        if value is None and self.otherwise is not State.OFF:
             return State.UNKNOWN
+        value = value or ""
         return dict(self.values).get(value.strip().lower(), self.otherwise)
 
 
@@ -109,7 +112,8 @@ class Application(NamedTuple):
 
     `packages` hold its programs, the project's own package first. `folder`, relative to the target's root, holds the
     configurations `defaults`, which count if no started program is known. `names` is a pattern of words that name a
-    profiler in a configuration.
+    profiler in a configuration, `main` of the text of a program that composes one; `option` is the option that names
+    the file, "" for Hydra's own.
     """
 
     packages: tuple[str, ...]
@@ -117,6 +121,8 @@ class Application(NamedTuple):
     defaults: tuple[str, ...]
     names: str
     switches: tuple[ConfigSwitch, ...]
+    main: str = r"hydra\.main\(([^)]*)\)"
+    option: str = ""
 
 
 _BUILT_BETWEEN = re.compile(r"(^|\.)g[0-9a-f]{6,}")  # of a commit, as git describes it

@@ -16,18 +16,18 @@ _NAMESPACE = "torch_npu.profiler."
 CALLS = (
     Call(
         f"{_NAMESPACE}_ExperimentalConfig",
-        why=Text("level, metrics, L2 cache, marks and types of export are arguments of it"),
+        why=Text("this call sets level, metrics, L2 cache, marks and export types"),
     ),
     Call(
         f"{_NAMESPACE}profile",
-        why=Text("what is recorded: activities, memory, shapes, stacks and modules"),
+        why=Text("this call sets what is recorded: activities, memory, shapes, stacks and modules"),
         defaults={
             "record_shapes": "False", "profile_memory": "False", "with_stack": "False", "with_modules": "False",
         },
     ),
     Call(
         f"{_NAMESPACE}tensorboard_trace_handler",
-        why=Text("whether the trace is parsed in the run"),
+        why=Text("this call sets whether the trace is parsed during the run"),
         positional=("dir_name", "worker_name", "analyse_flag"),
         defaults={"analyse_flag": "True"},
     ),
@@ -75,22 +75,24 @@ def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str,
             raise Problem(
                 Kind.USAGE,
                 Text(
-                    "--aic-metrics {aic_metrics}: the level stays {level}, and torch_npu collects metrics from"
-                    " level1 on and would drop them",
+                    "--aic-metrics {aic_metrics} has no effect, because the level stays {level}: torch_npu"
+                    " collects these metrics only from level1 on",
                     profiler.aic_metrics,
                     level,
                 ),
-                hint=Text("add --level level1 to --aic-metrics {aic_metrics}", profiler.aic_metrics),
+                hint=Text("add --level level1, which --aic-metrics {aic_metrics} needs", profiler.aic_metrics),
             )
-        metrics_stay = Text("aic_metrics stays {metrics}, which torch_npu sets to none at {level}", metrics, level)
+        metrics_stay = Text(
+            "torch_npu ignores the unchanged setting aic_metrics={metrics} at {level} and uses none", metrics, level
+        )
         return (
             Note(
                 metrics_stay,
-                Text("torch_npu warns of it in the run: --aic-metrics none says the same without a warning"),
+                Text("torch_npu will log a warning about this; --aic-metrics none avoids the warning"),
             ),
         )
     if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*named_settings}:
-        return (Note(Text("at {level} torch_npu up to 2.9 takes PipeUtilization for AiCoreNone", level)),)
+        return (Note(Text("at {level}, torch_npu up to 2.9 replaces AiCoreNone by PipeUtilization", level)),)
     return ()
 
 

@@ -14,8 +14,11 @@ STAGE = "graph-capture"
 WINDOWS = (WHOLE,)
 
 MANY_SIZES = Note(
-    Text("every size that is captured is in the trace: fewer of them make it smaller"),
-    Text("and so is its warm-up run; cudagraph_capture_sizes in --compilation-config says which sizes there are"),
+    Text("every captured batch size is in the trace; fewer sizes make it smaller"),
+    Text(
+        "the warm-up run of each size is in the trace, too. Set the sizes with cudagraph_capture_sizes in"
+        " --compilation-config"
+    ),
 )
 """Note on the length of a trace, the same for every engine."""
 

@@ -55,7 +55,7 @@ class PackageStage:
         sites, (name, how) = tuple(sites), self.RECORDER
         calls = (line for site in sites for insertion in site.insertions for line in insertion.lines)
         probe = probe._replace(summary=self.summary, callers=(*calls, *probe.callers))
-        shape = Text("imported before any other module")
+        shape = Text("Python imports this file before all other modules of the package")
         recorder = self._recipe(name, "__init__.py", releases, shape, probe)._replace(
             how=how, upstream=f"{self.package}/__init__.py", notes=self.NOTES, needs=tuple(site.name for site in sites)
         )
@@ -73,7 +73,7 @@ class PackageStage:
         insertions = (*(line(*call)._replace(optional=call[0] != needed) for call in calls), *more)
         beside = f"# What these lines call stands at the end of {self.package}/__init__.py."
         probe = Probe(summary=self.summary, beside=beside)
-        return self._recipe(name, file, releases, Text("the function is there"), probe, insertions)
+        return self._recipe(name, file, releases, Text("the function exists"), probe, insertions)
 
     def around(self, method: str, statement: str, call: str, why: str) -> Insertion:
         """Return lines that let the recorder keep `call` during `statement`, which is a call in `method`."""

@@ -76,7 +76,7 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
         else:
             constants["LONGEST"] = config.first_piece
         if stage.on_demand:
-            constants["WINDOWS"] = r"(\d+:\d*(,\d+:\d*)*)?" if stage.window.later else r"(\d+:\d*)?"
+            constants["WINDOWS"] = r"(\d+:\d*(,\d+:\d*)*)?"
         elif stage.window.later:
             constants["WINDOWS"] = r"\d+:\d*(,\d+:\d*)*"
     return constants
@@ -85,7 +85,7 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
 def units(config: ProfileConfig[WindowedStage | WholeStage], name: str) -> str:
     """Return the window in words, such as "decode steps 30..59"; `name` is the plural of its unit."""
     spans = (
-        Text("{first} and all that follow", first) if end == OPEN_END else f"{first}..{end - 1}"
+        Text("{first} and all after it", first) if end == OPEN_END else f"{first}..{end - 1}"
         for first, end in config.stage.window.all
     )
     return Text("{units} {numbers}", name, joined(COMMA, spans))

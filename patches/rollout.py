@@ -20,9 +20,9 @@ ALIGNED = (*WINDOWS, "aligned")
 """The windows where the ranks of a data-parallel group run in step, by dummy batches, and these are seen."""
 
 BUSY_PERIOD = Text(
-    "A rollout is a busy period of the engine: it ends when no request is left, at sleep(), and where a weight sync of"
-    " verl's asynchronous trainers aborts all requests. What goes on behind the sync comes back under a fresh id, with"
-    " what it had as its prompt, so an engine cannot tell it from a new request: it counts as one, and prefills again"
+    "A rollout is a busy period of the engine. It ends when no request is left, at sleep(), and when a weight"
+    " sync of verl's asynchronous trainers aborts all requests. Requests that continue after the sync get a new"
+    " id and are prefilled again"
 )
 """Definition of a rollout (verl/checkpoint_engine/base.py ``update_weights``, verl/workers/rollout/llm_server.py)."""
 
@@ -35,8 +35,8 @@ DUMMIES = Insertion(
     where=Head(),
     line='self._rlpatch_stage("step", None)',
     why=Text(
-        "where the experts of a model are spread over the ranks of a data-parallel group, all of them run each step:"
-        " one without requests runs a dummy batch. Counted along, the n-th step is the same on each of them"
+        "if the experts of a model are spread over data-parallel ranks, all ranks run every step; a rank without"
+        " requests runs a dummy batch. These are counted, so step n is the same on all ranks"
     ),
     optional=True,
     windows=("aligned",),
@@ -64,7 +64,7 @@ _UNITS = {
     "decode": Text("decode steps"),
     "prefill": Text("prefill iterations"),
     "iterations": Text("iterations"),
-    "aligned": Text("aligned iterations"),
+    "aligned": Text("iterations aligned across ranks"),
 }
 
 
@@ -153,7 +153,7 @@ def probe(
         return (
             *warm_ups(release),
             *((RepeatedRollouts,) if stage.repeat > 1 else ()),
-            *((SeveralInRollout,) if stage.window.later else ()),
+            *((SeveralInRollout,) if stage.window.later or stage.on_demand else ()),
             *waits,
             *((contexts,) if "context" in states else ()),
             *((OnDemand, OnDemandRollouts) if stage.on_demand else ()),

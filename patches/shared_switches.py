@@ -9,6 +9,9 @@ ENGINE = Text("the engine's own profiler")
 MSMONITOR = "msMonitor"
 DYNAMIC = Text("torch_npu's dynamic profiling")
 MSPROF = Text("CANN's msprof")
+NSYS = "Nsight Systems"
+NCU = "Nsight Compute"
+ROCPROF = Text("ROCm's rocprof")
 
 START_PROFILE = (
     (r"start_profile|(.*[/.])start_profile([?/#].*)?",),
@@ -23,8 +26,9 @@ ENGINE_VARIABLE = Switch(
     name="VLLM_TORCH_PROFILER_DIR",
     otherwise=State.ARMED,
     why=Text(
-        "the worker builds a profiler for this directory when it starts, and records from /start_profile or "
-        "LLM.start_profile() on; an empty value still means the working directory to vLLM 0.10 to 0.12, so unset it"
+        "the worker creates a profiler for this directory at its start, and records from /start_profile or"
+        " LLM.start_profile() on. vLLM 0.10 to 0.12 take an empty value as the working directory, so unset the"
+        " variable"
     ),
     source="vllm_ascend/worker/worker_v1.py and worker/worker.py, 0.7.1rc1 to 0.13.0 (V0 and V1); vllm/envs.py",
     off="unset VLLM_TORCH_PROFILER_DIR",
@@ -32,10 +36,16 @@ ENGINE_VARIABLE = Switch(
 )
 ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
     why=Text(
-        "vLLM 0.13 to 0.15 copy this deprecated variable into --profiler-config; recording begins with /start_profile "
-        "or LLM.start_profile()"
+        "vLLM 0.13 to 0.15 copy this deprecated variable to --profiler-config; recording begins with"
+        " /start_profile or LLM.start_profile()"
     ),
     source="vllm/config/profiler.py, vLLM pull requests 29912 (0.13.0) and 33536 (gone from 0.16.0)",
+)
+ENGINE_IGNORED = ENGINE_VARIABLE._replace(
+    otherwise=State.OFF,
+    why=Text("set, but ignored since vLLM 0.16.0: --profiler-config sets up the engine's profiler"),
+    source="vllm/config/profiler.py and vllm/envs.py without the variable, from 0.16.0; vLLM pull request 33536",
+    requested_by=(),
 )
 _VLLM = r"(.*/)?vllm|vllm\.entrypoints\..+|.*vllm-openai(:.*)?"
 _VLLM_FLAGS = (
@@ -49,7 +59,7 @@ ENGINE_OPTION = Switch(
     keys=("profiler", "torch_profiler_dir"),
     values=(("", State.OFF), ("0", State.OFF), ("null", State.OFF), ("none", State.OFF)),
     otherwise=State.ARMED,
-    why=Text("the worker may build a profiler, and records from /start_profile or LLM.start_profile() on"),
+    why=Text("the worker may create a profiler, and records from /start_profile or LLM.start_profile() on"),
     source="vllm_ascend/worker/worker.py from 0.14.0rc1, vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1",
     off="leave out --profiler-config and --profiler-config.*",
     programs=_VLLM,
@@ -67,8 +77,8 @@ DAEMON = Switch(
     values=_DAEMON_VALUES,
     otherwise=State.UNKNOWN,
     why=Text(
-        "torch_npu waits for the dynolog daemon and steps at each optimizer step; it records when `dyno nputrace` "
-        "asks. Only 1 is understood, other numbers are not"
+        "torch_npu connects to the dynolog daemon, advances at each optimizer step, and records after `dyno"
+        " nputrace`. Only the value 1 has this effect"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.7.1",
     off="unset MSMONITOR_USE_DAEMON",
@@ -76,15 +86,17 @@ DAEMON = Switch(
 )
 DAEMON_STEPPED = DAEMON._replace(
     why=Text(
-        "the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno nputrace` asks; "
-        "other numbers than 1 step a profiler that torch_npu never set up, and words stop the worker"
+        "in each execute_model the worker advances torch_npu's dynamic profiler, which records after `dyno"
+        " nputrace`. With numbers other than 1 that profiler was never set up, and a value that is no number"
+        " stops the worker"
     ),
     source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
 )
 KINETO_DAEMON = DAEMON._replace(
     name="KINETO_USE_DAEMON",
     why=Text(
-        "the older name of MSMONITOR_USE_DAEMON, which wins when both are set; on GPUs, libkineto waits for dynolog"
+        "the older name of MSMONITOR_USE_DAEMON, which takes precedence if both are set; on GPUs, libkineto"
+        " connects to dynolog"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.5.1",
     off="unset KINETO_USE_DAEMON",
@@ -99,8 +111,8 @@ DAEMON_OPTION = Switch(
         ("1", State.ARMED), ("true", State.ARMED),
     ),
     otherwise=State.UNKNOWN,
-    why=Text("the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno nputrace`"
-" asks; it overrides the variable"),
+    why=Text("in each execute_model the worker advances torch_npu's dynamic profiler, which records after"
+    " `dyno nputrace`; this option overrides the variable"),
     source="vllm_ascend/ascend_config.py and worker/worker.py, from 0.20.2rc1",
     off=Text("leave msmonitor_use_daemon out of --additional-config"),
     programs=_VLLM,
@@ -117,8 +129,8 @@ _DYNAMIC = Switch(
     name="PROF_CONFIG_PATH",
     otherwise=State.ARMED,
     why=Text(
-        "torch_npu watches profiler_config.json in this folder and records when the file changes during the run; a "
-        "file that is already there does not start it"
+        "torch_npu watches profiler_config.json in this folder, and records when the file changes during the run;"
+        " a file that exists at the start has no effect"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py and _dynamic_profiler/, 2.1.0.post8 to 2.14.0",
     off="unset PROF_CONFIG_PATH",
@@ -131,8 +143,8 @@ _MSPROF_MODE = Switch(
     values=(("", State.OFF), ("0", State.UNKNOWN), ("false", State.UNKNOWN)),
     otherwise=State.ON,
     why=Text(
-        "CANN owns the device's profiling, and newer torch_npu profilers then record nothing and raise nothing; they "
-        "do so for every non-empty value, `false` and `0` among them, so unset it"
+        "CANN itself records the device, and newer torch_npu profilers then record nothing and report no error."
+        " Every non-empty value has this effect, even `false` and `0`, so unset the variable"
     ),
     source="torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env, 2.13.0 and 2.14.0; CANN, dynamic "
     "profiling in attach mode",
@@ -142,15 +154,16 @@ _MSPROF_SAMPLE = _MSPROF_MODE._replace(
     name="PROFILER_SAMPLECONFIG",
     values=(("", State.OFF), ("0", State.UNKNOWN)),
     why=Text(
-        "msprof hands its settings to the program in this variable and records from the start; newer torch_npu "
-        "profilers then record nothing and raise nothing"
+        "msprof passes its settings in this variable and records from the program's start; newer torch_npu"
+        " profilers then record nothing and report no error"
     ),
     off="unset PROFILER_SAMPLECONFIG",
 )
 _MSPROF_PROGRAM = _MSPROF_SAMPLE._replace(
     form=Form.PROGRAM,
     name="msprof",
-    why=Text("msprof sets PROFILER_SAMPLECONFIG for the program that it starts and records from its start"),
+    programs=r"msprof( .*)?",
+    why=Text("msprof sets PROFILER_SAMPLECONFIG for the program and records from its start"),
     source="CANN's msprof command; torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env",
     off=Text("start the program without msprof"),
 )
@@ -158,3 +171,84 @@ _MSPROF_PROGRAM = _MSPROF_SAMPLE._replace(
 # What torch_npu and CANN look at in every process, whatever the framework is.
 OUTSIDE = (_DYNAMIC, _MSPROF_MODE, _MSPROF_SAMPLE, _MSPROF_PROGRAM)
 TORCH_NPU = (DAEMON, KINETO_DAEMON, *OUTSIDE)
+
+# CUPTI serves one subscriber in a process, so torch.profiler gets no kernels under Nsight's tools.
+_NSYS = Switch(
+    profiler=NSYS,
+    form=Form.PROGRAM,
+    name="nsys",
+    programs=r"nsys( -\S+)* profile (?!-h|--help).*",
+    otherwise=State.ON,
+    why=Text(
+        "nsys profile records each process that it starts; CUPTI has one subscriber in a process, so torch.profiler"
+        " gets no kernels there"
+    ),
+    source="CUPTI's documentation, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39); nsys's command line",
+    off=Text("start the program without nsys"),
+)
+_NSYS_LAUNCH = _NSYS._replace(
+    programs=r"nsys( -\S+)* launch (?!-h|--help).*",
+    otherwise=State.ARMED,
+    why=Text("nsys launch records each process that it starts once `nsys start` asks for it"),
+    requested_by=((r"(.*/)?nsys", "start"),),
+)
+_NSYS_SESSION = _NSYS._replace(
+    form=Form.VARIABLE,
+    name="NSYS_PROFILING_SESSION_ID",
+    programs="",
+    why=Text("nsys sets it for the processes that it records, where torch.profiler gets no kernels"),
+    source="NVTX.jl src/NVTX.jl and GROMACS pmalloc.cpp look for it; nsys sets it when its session starts",
+    off=Text("start rlpatch without nsys, which sets NSYS_PROFILING_SESSION_ID"),
+)
+_NCU = _NSYS._replace(
+    profiler=NCU,
+    name="ncu",
+    programs=r"ncu (?!(.* )?(--import|-i)[ =](?!.*\.py)|--(version|help|list|query)|-[vh]( |$)).*",
+    why=Text(
+        "ncu runs each kernel several times and is CUPTI's subscriber: no time that another profiler sees is true"
+    ),
+    source="Nsight Compute's command line; CUPTI's documentation, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)",
+    off=Text("start the program without ncu"),
+)
+_NCU_SESSION = _NSYS_SESSION._replace(
+    profiler=NCU,
+    name="NV_NSIGHT_INJECTION_TRANSPORT_TYPE",
+    why=Text("ncu sets it for the processes that it profiles, where torch.profiler gets no kernels"),
+    source="GROMACS pmalloc.cpp looks for it",
+    off=Text("start rlpatch without ncu, which sets NV_NSIGHT_INJECTION_TRANSPORT_TYPE"),
+)
+_ROCPROF = _NSYS._replace(
+    profiler=ROCPROF,
+    name="rocprof",
+    programs=r"rocprof(v[23]|-sys-(run|sample)|-compute profile)? (?!--(version|help|list)|-[vhL]( |$)).*",
+    why=Text("rocprof records the kernels of each process that it starts, whatever a profiler in the process does"),
+    source="ROCm's rocprof, rocprofv2, rocprofv3, rocprof-sys-run and rocprof-compute; their command lines",
+    off=Text("start the program without rocprof"),
+)
+_ROCPROF_TOOL = _NSYS_SESSION._replace(
+    profiler=ROCPROF,
+    name="ROCP_TOOL_LIBRARIES",
+    why=Text("rocprofv3 loads its recording library into each process by this variable"),
+    source="ROCprofiler-SDK's rocprofv3.py and librocprofiler-register, ROCP_TOOL_LIBRARIES",
+    off="unset ROCP_TOOL_LIBRARIES",
+)
+_RAY_NSIGHT = _NSYS._replace(
+    form=Form.KEY,
+    name="nsight",
+    programs="",
+    why=Text(
+        "Ray starts the workers of this runtime environment with nsys profile; CUPTI has one subscriber in a process,"
+        " so torch.profiler gets no kernels there"
+    ),
+    source="ray/_private/runtime_env/nsight.py NsightPlugin, 2.60.0",
+    off=Text("leave nsight out of the runtime environment"),
+)
+_NEMO = _NSYS_SESSION._replace(
+    name="NRL_NSYS_WORKER_PATTERNS",
+    why=Text("NeMo-RL starts the workers that match it with nsys profile, where torch.profiler gets no kernels"),
+    source="nemo_rl/distributed/worker_group_utils.py get_nsight_config_if_pattern_matches",
+    off="unset NRL_NSYS_WORKER_PATTERNS",
+)
+
+# What records the processes of a run on GPUs from outside, whatever the framework is.
+GPU = (_NSYS, _NSYS_LAUNCH, _NSYS_SESSION, _NEMO, _RAY_NSIGHT, _NCU, _NCU_SESSION, _ROCPROF, _ROCPROF_TOOL)

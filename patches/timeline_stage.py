@@ -28,19 +28,19 @@ class Timeline(PackageStage):
 
     (STAGE,) = TimelineStage.NAMES
     WHY = Text(
-        "a whole run shows which process limited a step, and no trace of a profiler can be whole: a span costs two"
-        " readings of the clock"
+        "to see which process limits a step, the whole run must be recorded, which is too much for a profiler."
+        " The timeline only reads the clock twice per span"
     )
     HOW = Text(
-        "one line at the head of each function: the span ends where the local name of it does, which is when the"
-        " function returns, raises, or is closed. Loops run over their units wrapped"
+        "one line at the start of each function; the span ends with the function's local variable: on return, on"
+        " an exception, or on close. Loops run over a wrapper of their items"
     )
-    REMOVE_WHEN = Text("the framework keeps such a timeline in a format that can be read without a server")
+    REMOVE_WHEN = Text("the framework writes such a timeline itself, in a format that can be read without a server")
     AT_HEAD = "_rlpatch_span"
     AROUND = "_rlpatch_wait"
     RECORDER = (
         Text("recorder of the timeline"),
-        Text("a class and one object of it at the end of the package, which does nothing before its first record"),
+        Text("a class and one object of it at the end of the package; it does nothing until the first span"),
     )
 
     @staticmethod
@@ -73,10 +73,10 @@ class Timeline(PackageStage):
     def loop(self, method: str, unit: str, *names: str) -> Insertion:
         """Return the line that records each turn of a loop over any of `names` as a `unit`."""
         wrapped = f'{{units}} = _rlpatch.units("{unit}", {{units}}) if {self.recorder} else {{units}}'
-        return line(method, wrapped, Text("each turn is a span"), Loop(names))
+        return line(method, wrapped, Text("each iteration of the loop is a span"), Loop(names))
 
     def wait(self, method: str, call: str) -> Insertion:
         """Return the lines around `call`, a collective in which the host waits for other ranks."""
         name = call.rpartition(".")[2]
-        why = Text("who comes late is not seen elsewhere: the others wait here")
+        why = Text("all ranks wait for the straggler here; nothing else shows which rank is late")
         return self.around(method, f"{call}(...)", f'span("wait", "{name}")', why)

@@ -114,7 +114,7 @@ def probe(
         stage = config.stage
         return (
             *((RepeatedSteps,) if stage.repeat > 1 else ()),
-            *((SeveralInCall,) if stage.window.later else ()),
+            *((SeveralInCall,) if stage.window.later or stage.on_demand else ()),
             *((OnDemand, OnDemandSteps) if stage.on_demand else ()),
             *((LiveUnit,) if config.live else ()),
             *recording.layers(config, ranges.TrainingMarkers),

@@ -37,7 +37,7 @@ SLEEP = Insertion(
     where=Head(),
     line='self._rlpatch_stage("end_rollout", "sleep()")',
     why=Text(
-        "verl puts the engine to sleep after each rollout; in one process no empty batch follows the last request"
+        "verl puts the engine to sleep after each rollout; in a single process no empty batch follows the last request"
     ),
 )
 PROFILE = Insertion(
@@ -45,7 +45,9 @@ PROFILE = Insertion(
     where=Before("if is_start: ..."),
     line='self._rlpatch_stage("yield_to", is_start)',
     parameters=("is_start",),
-    why=Text("two profilers at once lose data or crash: our window closes before the engine's own profiler starts"),
+    why=Text(
+        "two profilers at once lose data or crash, so rlpatch closes its window before the engine's own profiler starts"
+    ),
 )
 """Line in the workers of the V1 engine, as ``SLEEP`` is."""
 
@@ -67,12 +69,12 @@ def spans(worker: str) -> tuple[tuple[str, str, str], ...]:
     """Return the timeline sites of a V1 worker class: iterations, weight updates, sleep and wake-up."""
     weights = ("start_weight_update", "update_weights", "finish_weight_update", "reload_weights")
     kinds = {
-        "sync": (weights, Text("new weights for the next rollout")),
-        "sleep": (("sleep", "wake_up"), Text("memory to train in")),
+        "sync": (weights, Text("the engine receives the weights for the next rollout")),
+        "sleep": (("sleep", "wake_up"), Text("the engine frees memory for training")),
     }
     spans = ((kind, name, why) for kind, (names, why) in kinds.items() for name in names)
     return (
-        (f"{worker}.execute_model", "iteration(self, scheduler_output)", Text("once per engine iteration")),
+        (f"{worker}.execute_model", "iteration(self, scheduler_output)", Text("runs once per engine iteration")),
         *((f"{worker}.{name}", f'span("{kind}", "{name}")', why) for kind, name, why in spans),
     )
 
@@ -85,7 +87,7 @@ def syncs(worker: str) -> tuple[tuple[str, str, str], ...]:
         (
             f"{worker}.{call}",
             f'sync(self, "rollout", "{call}"{goes_on.get(call, "")})',
-            Text("new weights for the rollout"),
+            Text("the engine receives the weights for the rollout"),
         )
         for call in calls
     )

@@ -37,24 +37,24 @@ class Weights(PackageStage):
 
     (STAGE,) = SyncStage.NAMES
     WHY = Text(
-        "between two rollouts all accelerators wait for the weights, and no stage of a training step has them: most of"
-        " the time may go into gathering what is then sent in no time"
+        "between two rollouts all accelerators wait for the weights, and no stage of the training step includes"
+        " this time. Often most of it is gathering, and sending is short"
     )
     HOW = Text(
-        "one line at the head of each function: its range ends where the local name of it does, which is when the"
-        " function returns or raises. The profiler runs from the beginning of the outermost one to its end"
+        "one line at the start of each function; its range ends with the function's local variable, on return or"
+        " on an exception. The profiler runs from the start of the outermost function to its end"
     )
-    REMOVE_WHEN = Text("the framework's own profiler has the weight sync as a stage, and marks its phases")
+    REMOVE_WHEN = Text("the framework's own profiler can record the weight sync as a stage and marks its phases")
     AT_HEAD = "_rlpatch_range"
     AROUND = "_rlpatch_phase"
     RECORDER = (
         Text("recorder of weight syncs"),
-        Text("a class and one object of it at the end of the package, which does nothing before the first sync"),
+        Text("a class and one object of it at the end of the package; it does nothing until the first sync"),
     )
     NOTES = (
         Note(
-            Text("sync 0 may be the one before the first rollout: --sync N chooses another"),
-            Text("a trainer that syncs before its first step has the weights of step 1 in sync 1"),
+            Text("sync 0 may be before the first rollout: choose another with --sync N"),
+            Text("if a trainer syncs before its first step, sync 1 has the weights of step 1"),
         ),
     )
 
@@ -95,7 +95,7 @@ class Weights(PackageStage):
     def wrapped(self, *methods: str) -> tuple[Insertion, ...]:
         """Return lines that wrap the parameter `weights` of functions, so that waiting for each tensor is a range."""
         wrapped = f"weights = _rlpatch.weights(weights) if {self.recorder} else weights"
-        why = Text("each tensor is gathered, or received, when it is asked for")
+        why = Text("each tensor is gathered or received only when it is needed")
         return tuple(line(method, wrapped, why, parameters=("weights",)) for method in methods)
 
     def ended(self, method: str, why: str) -> Insertion:
@@ -105,5 +105,5 @@ class Weights(PackageStage):
     def socket(self, method: str, behind: str) -> Insertion:
         """Return lines that wrap the socket for buckets, which exists after the call `behind` in `method`."""
         where = Around(behind, "self.socket = _rlpatch.socket(self.socket) if _rlpatch else self.socket")
-        why = Text("to hand a bucket over takes as long as the other side takes to load it")
+        why = Text("handing a bucket over takes as long as the receiver needs to load it")
         return line(method, f'_rlpatch = getattr(__import__("{self.package}"), "_rlpatch_stage", None)', why, where)

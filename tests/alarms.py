@@ -1,4 +1,4 @@
-"""What waits for ever fails."""
+"""Time limit for tests: what waits for ever fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every test may ask for: environments built once, and how much of the release matrix to see."""
+"""Fixtures for every test, and the options that say how much of the release matrix to run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import traceback
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -108,6 +109,11 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
 ) -> None:
+    """Say why tests were skipped, a line for each reason, and how to run what is marked if nothing else was asked for."""
+    places = [report.longrepr for report in terminalreporter.getreports("skipped")]
+    reasons = Counter(place[2].removeprefix("Skipped: ") for place in places if isinstance(place, tuple))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason}")
     # Workers of pytest-xdist do not say what they leave out.
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not _asks_for_all(config):
         terminalreporter.write_line(

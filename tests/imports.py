@@ -1,4 +1,4 @@
-"""What the modules of the project import, read from their sources."""
+"""Imports of the project's modules, read from their sources."""
 
 from __future__ import annotations
 

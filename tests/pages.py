@@ -1,4 +1,4 @@
-"""What tests of pages share: names that try to become markup, and what a parser makes of a page."""
+"""Helpers for tests of pages: names that try to become markup, and what a parser makes of a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What benchmarks tell is printed, kept by version and shown; how long anything takes is no test's business."""
+"""Results of benchmarks: printed, kept by version and shown; no test looks at how long anything takes."""
 
 from __future__ import annotations
 

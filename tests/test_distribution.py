@@ -1,4 +1,4 @@
-"""What is published: sdist and wheel hold what they should, and `rlpatch demo` runs from the installed wheel."""
+"""Distributions: sdist and wheel hold what they should, and `rlpatch demo` runs from the installed wheel."""
 
 from __future__ import annotations
 
@@ -61,4 +61,4 @@ def test_the_demo_runs_from_the_wheel(built: Path, tmp_path: Path) -> None:
     command = [str(python.with_name("rlpatch")), "demo", "--path", str(release("0.11.0rc1"))]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("every byte, mode and time as before.\n")
+    assert done.stdout.endswith("again: every byte, mode and time is the same as before.")

@@ -1,4 +1,4 @@
-"""What the short run sees: a few cases of a list, a few examples, and nothing marked; -m and names of tests see all."""
+"""Selection of the short run: a few cases of a list, a few examples, and nothing marked; -m and names of tests see all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RUNS: tuple[tuple[tuple[str, ...], list[str]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("words", "seen"), thinned_rows(RUNS, RUNS[1:3]))
+@pytest.mark.parametrize(("words", "seen"), thinned_rows(RUNS, RUNS[1:2]))
 def test_what_is_marked_runs_where_a_mark_or_a_test_is_named(
     pytester: pytest.Pytester, words: tuple[str, ...], seen: list[str]
 ) -> None:
@@ -73,6 +73,10 @@ from tests.matrix import MATRIX, examples
 def test_long():
     Path("seen.long").touch()
 
+@pytest.mark.parametrize("number", (1, 2))
+def test_skipped(number):
+    pytest.skip("needs a capture")
+
 @settings(max_examples=examples(100))
 @given(st.integers())
 def test_short(number):
@@ -86,3 +90,4 @@ def test_short(number):
     assert done.ret == (0 if seen else pytest.ExitCode.NO_TESTS_COLLECTED)
     assert ("-m 'engine or matrix or crash'" in done.stdout.str()) == (not seen)
     assert sorted(path.suffix[1:] for path in pytester.path.glob("seen.*")) == seen
+    assert ("2 skipped: needs a capture" in done.stdout.lines) == (seen == SHORT)

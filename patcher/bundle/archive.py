@@ -59,10 +59,14 @@ def write(path: Path, content: bytes) -> None:
     Raises Problem: USAGE if `path` is a folder or a file that is no bundle, ENVIRONMENT if it cannot be written.
     """
     if path.is_dir() or (path.exists() and not (path.is_file() and _is_bundle(path))):
-        what = "a folder" if path.is_dir() else Text("a file that is not a bundle")
-        raise Problem(Kind.USAGE, f"{path} is {what}", str(path), Text("name another file: -o patch.pyz"))
+        cause = Text("the output {path} is a file that is not a bundle", path)
+        if path.is_dir():
+            cause = Text("the output {path} is a folder", path)
+        raise Problem(Kind.USAGE, cause, str(path), Text("choose another file: -o patch.pyz"))
     try:
         put(resolved(path.parent) / path.name, Node("", None, 0o755, -1, -1), content)
     except OSError as error:
         cause = Text("the bundle cannot be written: {strerror}", error.strerror)
-        raise Problem(Kind.ENVIRONMENT, cause, str(path), Text("name a file in a folder of yours: -o FILE")) from None
+        raise Problem(
+            Kind.ENVIRONMENT, cause, str(path), Text("choose a file in a folder that you may write: -o FILE")
+        ) from None

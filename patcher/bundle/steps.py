@@ -62,7 +62,7 @@ class Machine(NamedTuple):
 
 
 def _absent(project: Project, discovery: Discovery) -> Problem:
-    cause = f"{project.name} (the package {project.package}) is not there"
+    cause = f"{project.name} (package {project.package}) is not installed here"
     hint = "name the folder that holds the package (--path), or the interpreter that imports it (--python)"
     return Problem(Kind.NO_TARGET, cause, "; ".join(discovery.searched), hint)
 

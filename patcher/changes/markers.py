@@ -24,7 +24,7 @@ _END = re.compile(rb"[ \t]*# <<< rlpatch %s[ \t]*\r?\n?" % _ID)
 _LINE = re.compile(rb".*  # rlpatch: %s[ \t]*\r?\n?" % _ID, re.DOTALL)
 _WAS = re.compile(rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: %s[ \t]*(?P<end>\r?\n?)" % _ID, re.DOTALL)
 _UNSEALED = "0" * 16
-REINSTALL = Text("restore the file (pip install --force-reinstall --no-deps, git checkout)")
+REINSTALL = Text("reinstall the file (pip install --force-reinstall --no-deps, or git checkout)")
 
 
 def begin(patch: PatchId, tool: str) -> str:
@@ -118,7 +118,7 @@ def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...
     for patch, indices in calls.items():
         ours = patch in expected or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
         if ours and patch not in blocks:
-            raise _unpaired(indices[0], Text("calls a block that is not there"))
+            raise _unpaired(indices[0], Text("calls a block that does not exist"))
     shared = [patch for patch in blocks if patch.shared]
     return tuple(_marked(block, lines, calls.get(block.patch, []), shared) for block in blocks.values())
 
@@ -138,20 +138,20 @@ def _paired(
     for index, line in lines:
         if start := _BEGIN.fullmatch(line):
             if opened or _name(start) in blocks:
-                raise _unpaired(index, Text("begins inside another block or a second time"))
+                raise _unpaired(index, Text("begins a block inside another block, or a second time"))
             opened = _Block(_name(start), index, index, start["digest"].decode())
         elif stop := _END.fullmatch(line):
             patch = _name(stop)
             if opened and opened.patch == patch:
                 blocks[patch], opened = opened._replace(last=index), None
             elif opened or patch in {*expected, *blocks} or _named(data, patch):
-                raise _unpaired(index, Text("ends a block that does not begin"))
+                raise _unpaired(index, Text("ends a block that never began"))
         elif not opened and (call := _LINE.fullmatch(line)):
             calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):
-            raise _unpaired(index, Text("stands within a line: were the line ends converted?"))
+            raise _unpaired(index, Text("is in the middle of a line: were the line ends converted?"))
     if opened:
-        raise _unpaired(opened.first, Text("begins and never ends"))
+        raise _unpaired(opened.first, Text("begins a block that never ends"))
     return blocks, calls
 
 
@@ -215,7 +215,7 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     ours = _ours(marks, taken_out)
     for patch in ours:
         if not patch.intact:
-            cause = Text("the lines of the patch “{patch}” are not as rlpatch wrote them", patch.patch)
+            cause = Text("somebody changed the lines of the patch “{patch}”", patch.patch)
             raise Problem(
                 Kind.FOREIGN_EDIT,
                 cause,
@@ -259,5 +259,5 @@ def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
 
 
 def _unpaired(index: int, what: str) -> Problem:
-    hint = Text("{reinstall}, or remove the marked lines by hand", REINSTALL)
-    return Problem(Kind.FOREIGN_EDIT, Text("a mark of rlpatch {what}", what), str(index + 1), hint)
+    hint = Text("{reinstall}, or delete the marked lines by hand", REINSTALL)
+    return Problem(Kind.FOREIGN_EDIT, Text("a comment that marks rlpatch's lines {what}", what), str(index + 1), hint)

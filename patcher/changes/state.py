@@ -37,33 +37,39 @@ def file_state(
     """
     revert = CommandLine("revert")
     if data is None:
-        return FileState(path, Text("missing"), Text("the file is gone: was the package uninstalled?"))
+        return FileState(path, Text("missing"), Text("the file no longer exists: was the package uninstalled?"))
     try:
         marks = {marked.patch: marked for marked in markers.marked(data, (patch,))}
     except Problem as problem:
         return FileState(path, Text("tampered"), Text("line {line}: {cause}", problem.where, problem.cause))
     if patch not in marks:
         return FileState(
-            path, Text("lost"), Text("the file was replaced and has no line of this patch: {revert} forgets it", revert)
+            path,
+            Text("lost"),
+            Text("the file was replaced and no longer has this patch: {revert} removes the record", revert),
         )
     ours = [marks[patch], *(marks[shared] for shared in marks[patch].uses)]
     if edited := [marked for marked in ours if not marked.intact]:
         line = edited[0].lines[0] + 1
         return FileState(
-            path, Text("tampered"), Text("line {line}: our lines were edited: undo that, then {revert}", line, revert)
+            path,
+            Text("tampered"),
+            Text("line {line}: rlpatch's lines were edited: undo the edit, then {revert}", line, revert),
         )
     if pristine is not None and markers.strip(data, marks) != pristine:
-        changed = joined(SEMICOLON, (Text("others changed lines outside of ours"), rights))
-        return FileState(path, Text("edited"), Text("{changed}; a revert leaves them as they are", changed))
+        changed = joined(SEMICOLON, (Text("the file has other edits, too"), rights))
+        return FileState(path, Text("edited"), Text("{changed}; revert keeps these edits", changed))
     if in_place is False:
         if pristine is None:
-            return FileState(path, Text("edited"), Text("it is not as rlpatch left it, and its backup cannot be read"))
-        moved = Text(
-            "our lines are not where rlpatch put them: {revert} removes them, the same apply puts them back", revert
-        )
+            return FileState(
+                path, Text("edited"), Text("the file was changed after rlpatch wrote it, and its backup cannot be read")
+            )
+        moved = Text("rlpatch's lines were moved: {revert} removes them, then apply inserts them again", revert)
         return FileState(path, Text("tampered"), moved)
     if in_place is None:
         return FileState(
-            path, Text("intact"), Text("as far as the marks show: only .rlpatch knew where the lines were")
+            path,
+            Text("intact"),
+            Text("judging by the marks only; .rlpatch, which stored the positions of the lines, is missing"),
         )
-    return FileState(path, Text("intact"), rights and Text("{rights}; a revert leaves that as it is", rights))
+    return FileState(path, Text("intact"), rights and Text("{rights}; revert does not change this", rights))

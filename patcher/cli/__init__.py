@@ -15,23 +15,24 @@ from patches import projects
 
 COMMANDS = {
     "apply": ("patching.apply", "Patch targets, all of them or none."),
-    "run": ("patching.run", "Run a command with patched targets, no file changed."),
+    "run": ("patching.run", "Run a command with patched targets; change no file."),
     "bundle": ("patching.bundle", "Write one file that patches machines without rlpatch."),
-    "diff": ("patching.diff", "Show every line that is, or would be, inserted."),
+    "diff": ("patching.diff", "Show every line that is inserted or would be."),
     "revert": ("patching.revert", "Remove patches."),
     "status": ("patching.status", "Show what is patched where, and whether it is intact."),
     "check": ("patching.check", "Look for other profilers that are switched on."),
     "list": ("about.listing", "Show targets, releases, stages and windows."),
     "explain": ("about.explain", "Show where the code goes in and why."),
     "config": ("about.config", "Show the configuration of this folder."),
-    "trust": ("about.trust", "Let the configuration of this folder start its interpreter."),
-    "recover": ("patching.recover", "Finish or undo an interrupted run."),
+    "trust": ("about.trust", "Trust the interpreters that this folder's configuration names."),
+    "recover": ("patching.recover", "Finish or undo an interrupted command."),
     "watch": ("workers.watch", "Show the state of every worker, and wait for the traces."),
     "trigger": ("workers.trigger", "Ask running workers for a window."),
     "traces": ("reports.traces", "Show what was recorded, and whether it is complete."),
     "analyse": ("reports.analyse", "Parse what torch_npu recorded."),
-    "report": ("reports.report", "Show where the time of the recorded units went."),
+    "report": ("reports.report", "Show where the time of the recorded steps went."),
     "timeline": ("reports.timeline", "Show where the time of a run's steps went."),
+    "diagnose": ("reports.diagnose", "Show where the time of whole rollouts went, from a few recorded iterations."),
     "compare": ("reports.compare", "Show what changed between two captures."),
     "demo": ("about.demo", "Patch a copy of a real release, and revert it."),
     "completion": ("about.completion", "Print the completion script for a shell."),
@@ -41,7 +42,7 @@ COMMANDS = {
 SECTIONS = ("Targets", "Commands")
 """The headings of the help of the whole."""
 
-LAUNCHING = ("apply", "run", "check")
+LAUNCHING = ("apply", "run", "check", "diagnose")
 """The commands that take the command of the run behind ``--``; to the others it means what it means everywhere."""
 
 

@@ -74,7 +74,7 @@ class Configuration:
             return self.options
         if preset not in self.presets:
             preset_names = ", ".join(self.presets) or "none"
-            cause = Text("no preset {preset!r} in the configuration: it has {presets}", preset, preset_names)
+            cause = Text("no preset {preset!r} in the configuration; presets: {presets}", preset, preset_names)
             raise usage(cause, _near(preset, self.presets, "--preset "), str(self.file))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
 
@@ -132,8 +132,8 @@ class _Reader(NamedTuple):
         table = dict(self.source.table())
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
         if wrong := [target for target in targets if target.startswith("-")]:
-            cause = Text("{target} is an option, not a target", wrong[0])
-            raise self._wrong(cause, TARGETS, Text("name targets alone"), wrong[0])
+            cause = Text("{target} is an option, and `targets` in the configuration takes only targets", wrong[0])
+            raise self._wrong(cause, TARGETS, Text('list only targets there, such as ["vllm-ascend"]'), wrong[0])
         tables = self._table(table.pop(PRESETS, {}), PRESETS).items()
         options = dict(self._options(table))
         presets = {self._text(PRESETS, name): dict(self._options(self._table(preset, name))) for name, preset in tables}
@@ -142,7 +142,7 @@ class _Reader(NamedTuple):
     def _table(self, value: object, name: str) -> Mapping[str, Any]:
         if isinstance(value, dict):
             return value
-        cause = Text("{name} is not a table of options in the configuration", _shown(name))
+        cause = Text("[{name}] in the configuration is not a table of options", _shown(name))
         raise self._wrong(cause, name, "rlpatch config -h")
 
     def _options(self, table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -151,10 +151,14 @@ class _Reader(NamedTuple):
             name = flag(key)
             if name not in _KNOWN:
                 hint = _near(name[2:_KEY], [option[2:] for option in _KNOWN])
-                raise self._wrong(Text("no option {name} in a configuration", _shown(key)), key, hint)
+                raise self._wrong(Text("{name} in the configuration is not an option", _shown(key)), key, hint)
             if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
-                cause = Text("{key} is true or false", key) if name in _SWITCHES else Text("{key} needs a value", key)
-                raise self._wrong(cause, key, Text("`rlpatch apply --help` has the options"))
+                cause = (
+                    Text("{key} in the configuration must be true or false", key)
+                    if name in _SWITCHES
+                    else Text("{key} in the configuration needs a value", key)
+                )
+                raise self._wrong(cause, key, Text("`rlpatch apply --help` lists the options"))
             if isinstance(value, bool):
                 if value or _SWITCHES[name]:
                     yield name, (name if value else flag(f"no_{key}"),)
@@ -167,7 +171,9 @@ class _Reader(NamedTuple):
         try:
             path = Path(text).expanduser()
         except RuntimeError:
-            raise self._wrong(Text("{key}: there is no such user", key), key) from None
+            raise self._wrong(
+                Text("{key} in the configuration starts with ~ and a user who does not exist", key), key
+            ) from None
         return text if name == PYTHON and "/" not in text else str(self.source.file.parent / path)
 
     def _texts(self, key: str, value: object) -> Sequence[str]:
@@ -177,14 +183,18 @@ class _Reader(NamedTuple):
     def _text(self, key: str, value: object) -> str:
         """Return a string or number as typed text. Raises Problem (USAGE) for other types, long or unprintable text."""
         if not isinstance(value, (str, int, float)):
-            raise self._wrong(Text("{key} is neither a string nor a number, nor a list of these", key), key)
+            raise self._wrong(
+                Text("{key} in the configuration must be a string, a number, or a list of these", key), key
+            )
         if isinstance(value, int) and value.bit_length() > 64:
-            raise self._wrong(Text("{key}: the number is too large", key), key, f"{key} = 1")
+            raise self._wrong(Text("{key} in the configuration: the number is too large", key), key, f"{key} = 1")
         text = str(value)
         if len(text) > _LONGEST:
-            raise self._wrong(Text("{key} has a text of more than {longest} characters", key, _LONGEST), key)
+            raise self._wrong(
+                Text("{key} in the configuration has a text of more than {longest} characters", key, _LONGEST), key
+            )
         if not text.isprintable():  # a terminal would obey it, and the system takes no NUL
-            raise self._wrong(Text("{key} has a character that cannot be shown: {text!a}", key, text), key)
+            raise self._wrong(Text("{key} in the configuration has an unprintable character: {text!a}", key, text), key)
         return text
 
     def _wrong(self, cause: str, key: str, hint: str = "", value: str | None = None) -> Problem:
@@ -202,7 +212,7 @@ def _near(word: str, words: Collection[str], before: str = "") -> str:
     """Return a hint with the closest of `words`, with `before` in front of it, or a pointer to the help."""
     if near := difflib.get_close_matches(word, words, 1, cutoff=0.7):
         return Text("did you mean {before}{near}?", before, near[0])
-    return Text("`rlpatch apply --help` has the options")
+    return Text("`rlpatch apply --help` lists the options")
 
 
 def words(command: click.Command, ctx: click.Context, args: list[str], source: ConfigurationFile) -> list[str]:
@@ -221,7 +231,7 @@ def words(command: click.Command, ctx: click.Context, args: list[str], source: C
         configuration = read(source)
     except Problem as problem:
         if preset is None and goes_on(source, name, typed):
-            notes.append(_going_on(problem, Text("the command goes on without this file")))
+            notes.append(_going_on(problem, Text("rlpatch goes on without this configuration file")))
             return args
         raise
     options, targets = configuration.before(name, typed, preset)
@@ -231,13 +241,13 @@ def words(command: click.Command, ctx: click.Context, args: list[str], source: C
         except Problem as problem:
             if name not in LOOKING:
                 raise
-            notes.append(_going_on(problem, Text("the command goes on without this interpreter")))
+            notes.append(_going_on(problem, Text("rlpatch goes on without this interpreter")))
             options = {option: words for option, words in options.items() if option != PYTHON}
     ctx.meta["presets"] = True
     added = [word for option in options.values() for word in option]
     if added or targets:
         said = shlex.join((*targets, *added))
-        notes.append(Message("note", Text("{name} adds: {words}", source.file.name, said), str(source.file)))
+        notes.append(Message("note", Text("from {name}: {words}", source.file.name, said), str(source.file)))
     return [*added, *targets, *args]
 
 

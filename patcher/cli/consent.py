@@ -49,7 +49,7 @@ def trusted(source: ConfigurationFile, interpreter: str) -> bool:
 def require(source: ConfigurationFile, interpreter: str) -> None:
     """Raise Problem (USAGE) if this user has not trusted the interpreter in this configuration."""
     if not trusted(source, interpreter):
-        cause = Text("{name} names an interpreter that runs only once you trust it", source.file.name)
+        cause = Text("{name} names an interpreter that you have not trusted yet", source.file.name)
         where = place(source.file, line_of(source.text, "python"))
         hint = CommandLine("trust", str(source.file))
         raise usage(cause, hint, where, notes=(Text("interpreter: {interpreter}", interpreter),))
@@ -81,9 +81,9 @@ def distrust(file: Path) -> bool:
 
 
 def _unkept(error: Exception) -> Problem:
-    cause = Text("the consent cannot be kept: {reason}", getattr(error, "strerror", None) or error)
+    cause = Text("cannot save your trust: {reason}", getattr(error, "strerror", None) or error)
     where = os.fsdecode(getattr(error, "filename", None) or "")
-    return Problem(Kind.ENVIRONMENT, cause, where, Text("set XDG_STATE_HOME to a folder of yours"))
+    return Problem(Kind.ENVIRONMENT, cause, where, Text("set XDG_STATE_HOME to a folder that only you may write"))
 
 
 def _folder() -> Path:
@@ -97,7 +97,7 @@ def _name(file: Path) -> str:
 
 def _require_own(status: os.stat_result, path: Path) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(0, Text("others may write where it is kept"), str(path))
+        raise PermissionError(0, Text("other users may write the folder that keeps it"), str(path))
 
 
 def _seal(source: ConfigurationFile, interpreter: str) -> str:
@@ -115,7 +115,7 @@ def _digest(path: Path) -> bytes:
     digest = hashlib.sha256()
     with opened.reading(path) as stream:
         if os.fstat(stream.fileno()).st_size > _LARGEST_PROGRAM:
-            raise OSError(0, Text("too large for an interpreter"), str(path))
+            raise OSError(0, Text("the file is too large to be an interpreter"), str(path))
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.digest()

@@ -32,12 +32,12 @@ class LaunchOptions(Launch):
     """Options that describe how the run is started."""
 
     script: Path | None = option(
-        FilePath("FILE"), PROFILERS, "The launch script to look for other profilers in.", default=None
+        FilePath("FILE"), PROFILERS, "Launch script to check for other profilers.", default=None
     )
     config: Path | None = option(
         FilePath("FILE"),
         PROFILERS,
-        "The YAML file that configures the run (verl), if it is not the installed one that the launch names.",
+        "YAML file that configures the run (verl). Default: the installed file that the launch command names.",
         default=None,
     )
 
@@ -57,7 +57,7 @@ def _check_separator(command: click.Command, typed: Sequence[str]) -> None:
     at = next((at for at in words if _starts_a_run(typed[at])), None)
     if at is None:
         return
-    cause = Text("{word} is not a target: put `--` before the command that starts the run", typed[at])
+    cause = Text("{word} is not a target. Type `--` before the command that starts the run.", typed[at])
     while re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
         at -= 1
     raise usage(cause, shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))

@@ -28,7 +28,7 @@ _MOST_DOTS = 100
 
 
 NOWHERE = Text(
-    "no configuration in this folder or above it: neither {own_name} nor [tool.rlpatch] in {shared_name}", OWN, SHARED
+    "no configuration in this folder or above it: no {own_name}, and no {shared_name} with [tool.rlpatch]", OWN, SHARED
 )
 
 
@@ -55,7 +55,7 @@ class ConfigurationFile(NamedTuple):
         tools = document.get("tool")
         table = tools.get("rlpatch", {}) if isinstance(tools, dict) else {}
         if not isinstance(table, dict):
-            raise self._unread(Text("tool.rlpatch is not a table"), line_of(self.text, "rlpatch"))
+            raise self._unread(Text("tool.rlpatch must be a table"), line_of(self.text, "rlpatch"))
         return table
 
     def _document(self) -> Mapping[str, Any]:
@@ -67,20 +67,20 @@ class ConfigurationFile(NamedTuple):
             import tomli as tomllib  # noqa: PLC0415
         for number, line in enumerate(self.content.splitlines(), 1):
             if re.sub(rb"\"[^\"]*\"|'[^']*'", b"", line).count(b".") > _MOST_DOTS:
-                raise self._unread(Text("more than {most_dots} dots outside of quotes", _MOST_DOTS), number)
+                raise self._unread(Text("a line has more than {most_dots} dots outside of quotes", _MOST_DOTS), number)
         try:
             return tomllib.loads(self.content.decode())
         except UnicodeDecodeError as error:
-            raise self._unread(Text("the text is not UTF-8"), self.content.count(b"\n", 0, error.start) + 1) from None
+            raise self._unread(Text("the file is not UTF-8"), self.content.count(b"\n", 0, error.start) + 1) from None
         except tomllib.TOMLDecodeError as error:
             match = re.search(r"\(at line (\d+)", str(error))
             raise self._unread(str(error), int(match[1]) if match else None) from None
         except RecursionError:
-            raise self._unread(Text("its values are nested too deeply")) from None
+            raise self._unread(Text("values in it are nested too deeply")) from None
         except ValueError:  # Python reads no number of more than 4300 digits
             digits = re.search(r"[0-9_]{4000}", self.text)
             at = self.text.count("\n", 0, digits.start()) + 1 if digits else None
-            raise self._unread(Text("a number is too long"), at) from None
+            raise self._unread(Text("a number in it is too long"), at) from None
 
     def _unread(self, why: str, line: int | None = None) -> Problem:
         cause = Text("the configuration cannot be read: {why}", why)
@@ -100,7 +100,7 @@ def load(file: Path) -> ConfigurationFile:
             link = folder.status(file.name)
             foreign = not (_trusted(link) and _trusted(folder.status()))
             if stat.S_ISLNK(link.st_mode):
-                refused, change = Text("it is a link"), Text("put the file itself in its place")
+                refused, change = Text("the file is a link"), Text("replace the link by the file itself")
             elif not stat.S_ISREG(link.st_mode):
                 refused, change = Text("it is not a regular file"), Text("remove it")
             else:
@@ -108,15 +108,21 @@ def load(file: Path) -> ConfigurationFile:
                     refused, change = _refusal(file, stream.fileno(), folder.descriptor)
                     content = b"" if refused else stream.read(MOST_BYTES + 1)
     except OSError as error:
-        refused, change = error.strerror or "", Text("see what this says: ls -l {file}", shlex.quote(str(file)))
+        refused, change = (
+            error.strerror or "",
+            Text("look at its owner and rights: ls -l {file}", shlex.quote(str(file))),
+        )
     if len(content) > MOST_BYTES:
-        refused, change = Text("it is larger than {most_bytes} KiB", MOST_BYTES >> 10), Text("make it smaller")
+        refused, change = (
+            Text("the file is larger than {most_bytes} KiB", MOST_BYTES >> 10),
+            Text("make the file smaller"),
+        )
     if not refused:
         return ConfigurationFile(file, content)
-    hint = Text("name --path or --python on the command line")
+    hint = Text("type --path or --python on the command line instead")
     if change:
-        hint = Text("{change}, or name --path or --python", change)
-    problem = usage(Text("{name} is not read: {reason}", file.name, refused), hint, str(file))
+        hint = Text("{change}, or type --path or --python", change)
+    problem = usage(Text("rlpatch does not read {name}: {reason}", file.name, refused), hint, str(file))
     return ConfigurationFile(file, refused=problem, foreign=foreign)
 
 
@@ -133,15 +139,19 @@ def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
     The remedy is a command or a phrase, and "" if another user owns the file or the folder.
     """
     for path, number, foreign, writable in (
-        (file, descriptor, Text("it belongs to another user"), Text("others may write it")),
-        (file.parent, folder, Text("its folder belongs to another user"), Text("others may write its folder")),
+        (file, descriptor, Text("another user owns the file"), Text("other users may write the file")),
+        (file.parent, folder, Text("another user owns its folder"), Text("other users may write its folder")),
     ):
         status = os.fstat(number)
         if not _trusted(status):
             return foreign, ""
         if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _private(status, number)):
             shared = status.st_mode & stat.S_ISVTX  # such as /tmp, which is to stay so
-            change = Text("move it to a folder of yours") if shared else f"chmod g-w,o-w {shlex.quote(str(path))}"
+            change = (
+                Text("move the file to a folder that only you may write")
+                if shared
+                else f"chmod g-w,o-w {shlex.quote(str(path))}"
+            )
             return writable, change
     return "", ""
 

@@ -88,14 +88,14 @@ OUTPUT_OPTIONS = Group(
     "output",
     lambda values: OutputOptions(**{**values, "color": COLORS[values["color"]]}),
     switch(OUTPUT, "Print one JSON document on stdout.", "--json", "as_json"),
-    switch(OUTPUT, "Print only errors and what you asked for: a diff, a JSON document.", "-q", "--quiet"),
-    switch(OUTPUT, "Show details, and the traceback of an unexpected failure.", "-v", "--verbose"),
+    switch(OUTPUT, "Print only errors and the requested output, such as a diff or JSON.", "-q", "--quiet"),
+    switch(OUTPUT, "Show details, and the traceback of an unexpected error.", "-v", "--verbose"),
     Option(
         ["--color"],
         heading=OUTPUT,
         type=click.Choice([*COLORS]),
         default="auto",
-        help="Default: on a terminal, unless NO_COLOR or TERM=dumb is set.",
+        help="Default: colours on a terminal, unless NO_COLOR or TERM=dumb is set.",
     ),
 )
 

@@ -29,7 +29,7 @@ def _preset(name: str) -> str:
     """Return the preset's name. Raises Problem (USAGE) if no configuration applies here."""
     context = click.get_current_context()
     if not context.resilient_parsing and not context.meta.get("presets"):
-        cause = Text("--preset {name}: there is no configuration in this folder or above it", name)
+        cause = Text("--preset {name}: no configuration in this folder or above it", name)
         raise usage(cause, CommandLine("config", "--help"))
     return name
 
@@ -44,14 +44,14 @@ def only(name: str, about: str) -> Option:
     return click_option(OPTIONS[name]._replace(about=about, shown=""))
 
 
-STAGE = only("stage", "Only this stage.")
+STAGE = only("stage", "Patch only this stage.")
 ROLE = only("role", "Only the patches for this role.")
 PRESET = Option(
     ["--preset"],
     heading=WINDOW,
     type=_preset,
     metavar="NAME",
-    help="Take the options that the configuration lists under this name.",
+    help="Use the options of this preset in the configuration.",
 )
 WINDOWS = tuple(map(_window_option, UNITS))
 PROFILE = Group(

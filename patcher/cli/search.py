@@ -25,15 +25,16 @@ class ClusterOptions:
     ray: str | None = option(
         AnyText("[ADDRESS]", alone="auto"),
         PLACE,
-        "On all nodes of a Ray cluster, or none: the cluster running here, or the one at HOST:PORT.",
+        "Work on all nodes of a Ray cluster, or on none if a node fails: the cluster of this machine, or the cluster"
+        " at HOST:PORT.",
         default=None,
     )
     nodes: str | None = option(
         AnyText("LIST"),
         PLACE,
         (
-            "With --ray, only these: names or addresses (* matches anything), NPU>0 for those with a Ray resource,"
-            " has-target for those with the target; separate several by commas."
+            "With --ray, use only these nodes, separated by commas: names or addresses (* matches anything), NPU>0"
+            " for a Ray resource, has-target for an installed target."
         ),
         default=None,
     )
@@ -45,7 +46,7 @@ class ClusterOptions:
             for alone in changed(self):
                 command, *words = typed_words()
                 again = CommandLine(command, "--ray", "auto", *words)
-                raise usage(Text("{flag} is given without --ray", flag(alone)), again)
+                raise usage(Text("{flag} needs --ray", flag(alone)), again)
             yield None
             return
         from patcher.cluster.connecting import connect

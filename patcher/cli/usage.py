@@ -75,7 +75,7 @@ def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
         return _again(typed, error.option_name, near[0]) if near else CommandLine(command, "--help")
     if isinstance(error, click.MissingParameter) and "--ray" in typed:
         again = CommandLine(*(word for word in typed if word != "--ray"), "--ray")
-        return Text("{again}: the word after --ray is the address of the cluster", again)
+        return Text("{again}: the word after --ray was read as the cluster's address", again)
     return CommandLine(command, "--help")
 
 

@@ -60,7 +60,7 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
             if failed(answers):
                 raise _undone(group, edits_of_node, answers, status)
     except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, Text("stopped by the keyboard; nothing was changed")) from None
+        raise Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C; nothing was changed")) from None
     committed: dict[str, Outcome] = values(answers)
     step = StepResult.noted(dict.fromkeys(note for outcome in committed.values() for note in outcome.notes))
     step = sum((outcomes.ended(outcome.recovered, node) for node, outcome in committed.items()), step)
@@ -106,26 +106,32 @@ def _undone(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status:
     problem = together(problems(causes, _rolled_back))
     if not still_changed:
         return problem
-    unclear = problems(still_changed, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, Text("no answer: {why}", why)))
+    unclear = problems(
+        still_changed, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, Text("no answer from the node: {why}", why))
+    )
     first = together([problem.replace(kind=Kind.ROLLBACK_INCOMPLETE) for problem in unclear])
     other_problems = problems({node: answer for node, answer in causes.items() if node not in still_changed})
     return first.replace(
         cause=Text(
-            "{nodes} may be left changed, all other nodes are as they were: {cause}", listed(still_changed), first.cause
+            "{nodes} may still be changed; all other nodes were restored: {cause}", listed(still_changed), first.cause
         ),
-        hint=Text("when it answers again, `{command}` shows how it is; then the same command again, or revert", status),
+        hint=Text(
+            "once the node answers again, check it with `{command}`; then run the same command again, or `rlpatch"
+            " revert`",
+            status,
+        ),
         notes=(*first.notes, *map(_why_undone, other_problems)),
     )
 
 
 def _rolled_back(why: str) -> Problem:
     """Return the problem that a node was lost during a change, and all files are as before."""
-    cause = Text("the node was lost while its files were changed ({why}); everything is as it was", why)
-    return Problem(Kind.ROLLED_BACK, cause, hint=Text("the same command again; --nodes leaves a node out"))
+    cause = Text("the node was lost while its files were being changed ({why}); all files were restored", why)
+    return Problem(Kind.ROLLED_BACK, cause, hint=Text("run the same command again; --nodes can leave the node out"))
 
 
 def _why_undone(problem: Problem) -> Text:
-    return Text("why the others were undone: {cause} ({place})", problem.cause, problem.place)
+    return Text("the other nodes were restored because of this: {cause} ({place})", problem.cause, problem.place)
 
 
 def _is_incomplete(problem: Problem) -> bool:

@@ -27,7 +27,7 @@ def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
     origin = (*cluster, *search.words, *(("--nodes", nodes) if nodes else ()))
     names = [node.name for node in there if node not in chosen]
     left_out = (
-        Text("left out {count} of {total} nodes by --nodes: {nodes}", len(names), len(there), ", ".join(names))
+        Text("--nodes excludes {count} of {total} nodes: {nodes}", len(names), len(there), ", ".join(names))
         if names
         else ""
     )
@@ -57,9 +57,12 @@ def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
             all_resources = {name for node in nodes for name in node.resources if not re.search("[:_]", name)}
             resources = ", ".join(f"{name}>0" for name in sorted(all_resources))
             hint = Text(
-                "one of {nodes}; or of the resources {resources}; or {has_target}", names, resources, HAS_TARGET
+                "choose from the nodes {nodes}, the resources {resources}, or {has_target}",
+                names,
+                resources,
+                HAS_TARGET,
             )
-            raise Problem(Kind.USAGE, Text("--nodes {word}: there is no such node", word), hint=hint)
+            raise Problem(Kind.USAGE, Text("--nodes {word}: the cluster has no such node", word), hint=hint)
         chosen |= {node.identity for node in matching}
     return [node for node in nodes if node.identity in chosen]
 

@@ -55,7 +55,7 @@ class Mirror:
         if isinstance(answer, NodeTarget):
             return projects.upstream(answer.target.project.name), self._mirrored(answer)
         if answer.kind is Kind.NO_TARGET:
-            answer = answer.replace(hint=Text("--nodes has-target leaves such nodes out; or {hint}", answer.hint))
+            answer = answer.replace(hint=Text("exclude such nodes with --nodes has-target, or {hint}", answer.hint))
         raise answer
 
     def discover(self) -> Discovery:

@@ -126,7 +126,9 @@ def failed(answers: Mapping[str, Answer]) -> dict[str, Answer]:
 def unreachable(why: str) -> Problem:
     """Return the problem that a node gives no answer although nothing was changed yet; `why` is the reason."""
     return Problem(
-        Kind.ENVIRONMENT, Text("no answer: {why}", why), hint=Text("see `ray status`, or leave it out with --nodes")
+        Kind.ENVIRONMENT,
+        Text("no answer from the node: {why}", why),
+        hint=Text("check the node with `ray status`, or exclude it with --nodes"),
     )
 
 

@@ -189,14 +189,14 @@ def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[o
     except OSError as error:
         return None, failed(error)
     except Exception as error:
-        cause, hint = f"{type(error).__name__}: {error}", Text("please report it")
+        cause, hint = f"{type(error).__name__}: {error}", Text("please report this as a bug of rlpatch")
         return None, Problem(Kind.UNEXPECTED, cause, sys.executable, hint)
 
 
 def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
     """Return the state of a node: no target, as released, patched, or the states of changed files."""
     if not patches:
-        return Text("as released") if targets else Text("no target")
+        return Text("as released") if targets else Text("no target installed")
     states = dict.fromkeys(file.state for patch in patches for file in patch.files)
     if list(states) == ["intact"]:
         return Text("patched")

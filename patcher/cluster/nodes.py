@@ -108,13 +108,13 @@ class Nodes:
     def _committed(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
         """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet."""
         lines = [
-            Text("{node} sees the same folder as {other_nodes}, where it was written once", node, other_nodes)
+            Text("{node} shares this folder with {other_nodes}, so the files were written only once", node, other_nodes)
             for node, other_nodes in changed.shares.items()
         ]
         if lines:
             trees = count - len(lines)
-            several = Text("{count} trees on {nodes} nodes", trees, count)
-            lines.append(several if trees > 1 else Text("1 tree on {nodes} nodes", count))
+            several = Text("{count} folders on {nodes} nodes", trees, count)
+            lines.append(several if trees > 1 else Text("1 folder on {nodes} nodes", count))
         files = sorted({path for paths in changed.written.values() for path in paths})
         step = changed.step + StepResult(
             tuple(lines),
@@ -122,7 +122,9 @@ class Nodes:
         )
         if changed.late:
             status = CommandLine("status", *self._words)
-            late = Text("their file system may be late: look again with `{status}` before the run starts", status)
+            late = Text(
+                "a shared file system may be slow to show it: check with `{status}` before the run starts", status
+            )
             step += StepResult.noted(
                 [Note(Text("{nodes} cannot see the change yet", listed(changed.late)), late)], "warning"
             )
@@ -168,8 +170,10 @@ class Nodes:
         step += self._left_out
         reached = [name for name in self.group.names if name not in unreached]
         if not reached:
-            hint = Text("see `ray status`; the same command again when they are there")
-            problem = Problem(Kind.ENVIRONMENT, Text("no node answers"), hint=hint, node=listed(self.group.names))
+            hint = Text("check the cluster with `ray status`; run the same command again when the nodes are back")
+            problem = Problem(
+                Kind.ENVIRONMENT, Text("no node of the cluster answers"), hint=hint, node=listed(self.group.names)
+            )
             step += StepResult(problems=(problem,))
         elif not roots and not step.problems:
             step += StepResult((Text("nothing to recover on {nodes}", listed(reached)),))
@@ -187,7 +191,7 @@ class Nodes:
         report = CommandResult("check", self._left_out)
         if launch.script or launch.command or launch.config:
             report = check(words, self.search, launch)
-            report.lines.insert(0, Text("the launch, as it is read here:"))
+            report.lines.insert(0, Text("launch configuration, as found on this machine:"))
             report.add(self._left_out)
         return summary.check(report, self.group.call("check", all_of(self.group.names, words)))
 
@@ -202,10 +206,12 @@ class Nodes:
         chosen = {node: survey for node, survey in surveys.items() if survey.found}
         other_nodes = surveys.keys() - chosen
         if not chosen:
-            problem = Problem(Kind.NO_TARGET, Text("no node has one of the targets"), node=listed(other_nodes))
+            problem = Problem(
+                Kind.NO_TARGET, Text("none of the nodes has the targets installed"), node=listed(other_nodes)
+            )
             return chosen, StepResult(problems=(problem,))
         text = Text(
-            "left out {count} of {total} nodes, without a target: {nodes}",
+            "skipped {count} of {total} nodes, which have no target: {nodes}",
             len(other_nodes),
             len(surveys),
             listed(other_nodes),
@@ -247,7 +253,8 @@ class Nodes:
         unreached = [node for node, answer in answers.items() if answer.lost]
         if unreached:
             note = Note(
-                Text("not reached: {nodes}", listed(unreached)), Text("the same command again when they are there")
+                Text("cannot reach {nodes}", listed(unreached)),
+                Text("run the same command again when these nodes are back"),
             )
             step += StepResult.noted([note], "warning")
         return step, roots, unreached
@@ -276,8 +283,8 @@ def _releases(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[P
                 SEMICOLON,
                 (Text("{version} on {nodes}", version, listed(nodes)) for version, nodes in sorted(versions.items())),
             )
-            hint = Text("install one release everywhere, or patch each by itself: --nodes")
+            hint = Text("install the same release everywhere, or patch each release separately with --nodes")
             several.append(
-                Problem(Kind.VERSION, Text("{word} is not the same everywhere: {releases}", word, releases), hint=hint)
+                Problem(Kind.VERSION, Text("{word} differs between nodes: {releases}", word, releases), hint=hint)
             )
     return several

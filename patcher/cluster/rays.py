@@ -131,11 +131,11 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
     if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
         typed = chosen
-        hint = Text("--ray HOST:6379 after the targets; Ray Client (ray://) loses the connection silently")
+        hint = Text("add --ray HOST:6379 after the targets; Ray Client (ray://) loses the connection without an error")
         if chosen != address:
             typed = f"RAY_ADDRESS={chosen}"
-            hint = Text("`env -u RAY_ADDRESS rlpatch …`, or {hint}", hint)
-        raise Problem(Kind.USAGE, Text("{address} is not the HOST:PORT of a Ray cluster", typed), hint=hint)
+            hint = Text("unset the variable with `env -u RAY_ADDRESS rlpatch …`, or {hint}", hint)
+        raise Problem(Kind.USAGE, Text("{address} is not an address of a Ray cluster (HOST:PORT)", typed), hint=hint)
     ray = _imported()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
@@ -205,8 +205,8 @@ def _imported() -> Any:
         import ray  # noqa: PLC0415
         import ray.util.scheduling_strategies  # noqa: PLC0415
     except ImportError:
-        cause = Text("Ray is not installed beside rlpatch")
-        hint = Text("the rlpatch of the cluster's environment, or pip install ray in the version of the cluster")
+        cause = Text("Ray is not installed in rlpatch's environment")
+        hint = Text("use the rlpatch in the cluster's environment, or pip install ray in the cluster's version")
         raise Problem(Kind.ENVIRONMENT, cause, hint=hint) from None
     return ray
 
@@ -214,28 +214,28 @@ def _imported() -> Any:
 def _not_connected(ray: Any, address: str, output: str) -> Problem:
     """Return the problem with its likely cause, found in the output of `ray.init`."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", output)
-    where = Text("the cluster that runs here") if address == "auto" else address
+    where = Text("the cluster of this machine") if address == "auto" else address
     cause = Text("Ray cannot be reached: {first_line}", _first_line(text))
     hint = Text(
-        "`ray status` on the head shows whether it runs, `ray --version` whether it is {version__}, as here",
+        "`ray status` on the head node shows whether Ray runs; `ray --version` there must say {version__}",
         ray.__version__,
     )
     if "ersion mismatch" in text or "different versions" in text:
         versions = " ".join(re.findall(r"(?:Ray|Python): \S+", text))
         cause = Text(
-            "the cluster has another Ray or Python than rlpatch's environment ({versions})", versions or ray.__version__
+            "the cluster's Ray or Python differs from rlpatch's environment ({versions})", versions or ray.__version__
         )
-        hint = Text("run the rlpatch that is installed in the cluster's own environment, on one of its nodes")
+        hint = Text("on a node of the cluster, run the rlpatch that is installed in the cluster's environment")
     elif "Could not find any running Ray instance" in text:
         cause, hint = (
-            Text("no Ray cluster runs here"),
-            Text("start it (ray start --head), or give its address: --ray HOST:6379"),
+            Text("no Ray cluster runs on this machine"),
+            Text("start Ray (ray start --head), or type its address: --ray HOST:6379"),
         )
     elif refusal := re.search(r"[^:.\n]*(?i:authentication|token)[^.\n]*", text):
-        cause = Text(
-            "the cluster expects another authentication than this process offers: {refusal}", refusal[0].strip()
+        cause = Text("the cluster refused rlpatch's authentication: {refusal}", refusal[0].strip())
+        hint = Text(
+            "set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) to the same values as on the head node"
         )
-        hint = Text("set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) as on the head")
     return Problem(Kind.ENVIRONMENT, cause, where, hint)
 
 

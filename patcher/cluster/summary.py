@@ -50,7 +50,8 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
     busy = sum(bool(entry.running) for entry in entries)
     if busy and patched:
         text = Text(
-            "engines run on {busy} of {count} nodes: they do not have what was patched since they started",
+            "engines are running on {busy} of {count} nodes; they do not have the patches that were applied after"
+            " their start",
             busy,
             len(entries),
         )
@@ -101,13 +102,13 @@ def elsewhere(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
         if folder and there and Path(os.path.realpath(folder)) not in there:
             yield Note(
                 Text(
-                    "a job with --working-dir . would import {package} from here, not from {there}",
+                    "with --working-dir ., a Ray job imports this {package}, not {there}",
                     project.package,
                     there[0],
                 ),
                 Text(
-                    "Ray copies {here} to every node and puts it first on their path: what is patched has no effect"
-                    " there; patch this one: rlpatch apply {name} --path . before the job is submitted",
+                    "Ray copies {here} to every node and imports it first, so the installed patch has no effect."
+                    " Patch this copy before you submit the job: rlpatch apply {name} --path .",
                     here,
                     project.name,
                 ),

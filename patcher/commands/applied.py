@@ -72,7 +72,7 @@ def _status_lines(
 ) -> Iterator[str]:
     """Yield a header for a patch, its command line, a warning if another version is installed, and a line per file."""
     version = record.version or installed or Text("(unknown version)")
-    since = Text("known by its marks only (was .rlpatch removed?)")
+    since = Text("recognized by its marks only (was .rlpatch removed?)")
     if record.applied_at:
         since = Text("since {time}", record.applied_at)
     yield Text("{patch} on {version} in {root}, {since}", record.patch, version, root.path, since)
@@ -115,7 +115,7 @@ def refuse_broken(root: PatchedRoot) -> None:
 def refuse_several(options: Collection[str]) -> None:
     """Raise Problem (USAGE) if `options`, the options that select the roots, has more than one element."""
     if len(options) > 1:
-        cause = Text("the patched files are below several roots, and a diff has only one")
+        cause = Text("the patched files have several root folders, and a diff can have only one")
         raise usage(cause, joined(OR, dict.fromkeys(options)))
 
 
@@ -157,14 +157,12 @@ class Removal(NamedTuple):
                 yield f"{patch} in {self.root.path}"
             previous = patch
             if other_patches is None:
-                yield Text("  forgotten: {file} was replaced in the meantime and has no line of the patch", file)
+                yield Text("  nothing to revert in {file}: it was replaced since and no longer has the patch", file)
             else:
-                remains = (
-                    Text("the lines of another patch stay") if other_patches else Text("none of our lines is left")
-                )
+                remains = Text("lines of another patch stay") if other_patches else Text("no rlpatch lines left")
                 yield Text("  {verb} {file}: {left}", verb, file, remains)
         for file, lost in self.restored.items():
-            what = Text("this goes with it:") if lost else Text("nobody else had changed it")
+            what = Text("these edits are lost:") if lost else Text("no other edits are lost")
             restored = Text("would restore {file} from its backup", file)
             if not dry_run:
                 restored = Text("restored {file} from its backup", file)
@@ -197,7 +195,7 @@ def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = 
     ]
     backups = {file: root.backup(PurePosixPath(file)) for file in edited}
     if missing := [file for file, backup in backups.items() if backup is None]:
-        cause = Text("our lines were edited, and there is no backup that can be read")
+        cause = Text("somebody edited lines that rlpatch inserted, and no backup can be read")
         raise Problem(Kind.FOREIGN_EDIT, cause, str(root.path / missing[0]), markers.REINSTALL)
     if not removed:
         return None
@@ -233,7 +231,7 @@ def settle(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
         with interrupts.deferred():
             step = outcomes.ended(store.recover(discovery.stores, on_wait=on_wait))
     except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, Text("stopped by the keyboard"), notes=step.done) from None
+        raise Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C"), notes=step.done) from None
     return step
 
 
@@ -247,19 +245,19 @@ def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
     step = outcomes.ended(recovered) + StepResult(problems=broken)
     if not recovered:
         searched = joined(SEMICOLON, discovery.searched)
-        step += StepResult((Text("nothing to recover; looked in: {searched}", searched),))
+        step += StepResult((Text("no interrupted command to recover in: {searched}", searched),))
     return CommandResult("recover", step, data=RecoveredRoots(tuple(recovered)))
 
 
 def next_lines(*words: str) -> list[str]:
     """Return two lines that tell the user to type `diff` or `revert`, each followed by the arguments `words`."""
     diff, revert = (CommandLine(command, *words) for command in ("diff", "revert"))
-    return [Text("next: `{command}` shows every line", diff), Text("      `{command}` removes it again", revert)]
+    return [Text("next: `{command}` shows every line", diff), Text("      `{command}` removes the patch", revert)]
 
 
 def restart_lines(running: Sequence[str] = ()) -> list[str]:
     """Return lines that tell the user to restart the engine, or the processes named in `running` if there are any."""
     if not running:
-        return [Text("next: restart the engine: a running one still has the old code")]
+        return [Text("next: restart the engine; an engine that is already running has the old code")]
     processes = (f"  {process}" for process in running)
-    return [Text("next: restart these processes, which may still have the old code:"), *processes]
+    return [Text("next: restart these processes, which may still run the old code:"), *processes]

@@ -52,7 +52,7 @@ class SearchOptions:
 
     nodes: ClassVar[tuple[str, ...]] = ()
     path: Path | None = option(
-        FilePath("DIR"), PLACE, "Site-packages, unpacked wheel or checkout that holds the package.", default=None
+        FilePath("DIR"), PLACE, "Site-packages, unpacked wheel or checkout with the package.", default=None
     )
     python: str | None = option(AnyText("EXE"), PLACE, "Look in the environment of this interpreter.", default=None)
     typed: tuple[str, ...] = ()
@@ -123,14 +123,14 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
     for word in names:
         name, _ = targets.parse(word.partition("==")[0], known_projects)
         if "==" in word:
-            raise usage(Text("{word}: patches are found by target, not by version", word), search.again(word, name))
+            raise usage(Text("{word}: this command takes a target without a version", word), search.again(word, name))
         chosen.add(name)
     return chosen
 
 
 def nothing_found(names: Sequence[str], discovery: Discovery) -> Note:
     """Return a note that no patch of `names` was found, with the places that were searched."""
-    what = Text("no patch of {names}", ", ".join(names)) if names else Text("nothing is patched")
+    what = Text("no patch of {names} was found", ", ".join(names)) if names else Text("no patch was found")
     return Note(what, Text("looked in: {places}", joined(SEMICOLON, discovery.searched)))
 
 

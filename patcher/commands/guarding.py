@@ -25,8 +25,8 @@ class TargetCheck:
 
 
 _UNSEEN = Text(
-    "the switches of the release you name count, or those of every release; what the installed files say is"
-    " unknown: give --path DIR or --python EXE"
+    "rlpatch checks the switches of the version that you type, or of all versions. To check installed files, too,"
+    " add --path DIR or --python EXE"
 )
 
 
@@ -54,7 +54,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
         checked, data[name] = _check(upstream, version or "", target, launch)
         step += checked
     if absent and not placed:
-        step += StepResult.noted([Note(Text("not found here: {absent}", ", ".join(absent)), _UNSEEN)])
+        step += StepResult.noted([Note(Text("not installed here: {absent}", ", ".join(absent)), _UNSEEN)])
     if not data and not step.problems:
         step += StepResult(problems=tuple(absent.values())[:1])
     return CommandResult("check", step, data=data)
@@ -95,7 +95,7 @@ def guard(
             )
             step += StepResult.noted([Note(text, joined("\n", _seen(result)))])
         elif result.state is State.ON and not force and not profiler:
-            hint = Text("{off}; or --force: then the inserted code decides while the engine runs", result.off)
+            hint = Text("{off}; or add --force, and the inserted code checks again while the engine runs", result.off)
             step += StepResult(problems=(_problem(upstream, result, hint),))
         elif result.reason != result.where:  # else nothing was looked at, which `check` says
             doubtful.append(result)
@@ -119,7 +119,7 @@ def _look(
     """
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
-        text = Text("{name} does not use Hydra: --config says nothing about it", upstream.project.name)
+        text = Text("{name} does not use Hydra, so --config has no effect for it", upstream.project.name)
         step = StepResult.noted([Note(text)])
     package = target.root / upstream.project.package if target else None
     release = Release(version, upstream.project.releases, package)
@@ -158,6 +158,8 @@ def _lines(alike: Sequence[GuardResult]) -> Iterator[str]:
         place = Text("{name} and {count} more", place, len(places))
     yield Text("  {state} {profilers} ({place})", first.state.value, joined(COMMA, names), place)
     if first.state is State.OFF:
+        if first.reason:  # it is set, and ignored
+            yield Text("    {found}: {reason}", first.found, first.reason)
         return
     unknown = first.state is State.UNKNOWN
     for result in alike:

@@ -37,15 +37,22 @@ class ProfileConfig(Generic[StageT_co]):
         NewFolder(), OUTPUT, "Where the traces go.", default="", shown="rlpatch_traces in the working directory"
     )
     max_trace_gb: float = option(
-        Amount("GB"), OUTPUT, "Record no window whose trace would be larger, before compression.", default=0.0, shown=""
+        Amount("GB"),
+        OUTPUT,
+        "Skip windows whose trace would be larger than this before compression, in GB.",
+        default=0.0,
+        shown="",
     )
     max_stall: float = option(
         Amount("SECONDS"), OUTPUT, "The longest pause that saving may add to a unit; long windows are saved in pieces.",
         default=2.0,
     )  # fmt: skip
-    live: bool = option(Flag(), OUTPUT, "Let watch, on the same host, show the number of each unit.", default=False)
+    live: bool = option(Flag(), OUTPUT, "Let watch, on the same host, show the number of each step.", default=False)
     facts: bool = option(
-        Flag(negated=True), OUTPUT, "Record what each unit held, and let watch show the progress.", default=True
+        Flag(negated=True),
+        OUTPUT,
+        "Write step metadata (requests, tokens, times) beside the trace; watch needs it, too.",
+        default=True,
     )
 
     def __post_init__(self) -> None:
@@ -54,7 +61,10 @@ class ProfileConfig(Generic[StageT_co]):
         on_demand = isinstance(self.stage, WindowedStage) and self.stage.on_demand
         if (self.live or on_demand) and not self.facts:
             word = "--live" if self.live else "--on-demand"
-            raise usage(Text("{word} --no-facts: without facts watch sees no worker", word), Text("leave out one"))
+            raise usage(
+                Text("{word} needs step metadata, but --no-facts switches it off", word),
+                Text("leave out one of these two options"),
+            )
         if isinstance(self.stage, BuiltinStage):
             more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
             if more or not isinstance(self.profiler, self.stage.PROFILER):
@@ -62,8 +72,8 @@ class ProfileConfig(Generic[StageT_co]):
         # The pattern of torch_npu's own check (torch_npu/utils/_path_manager.py), in which nothing can end a literal.
         elif not re.fullmatch(r"/[\w./~ -]*", self.save_path, re.ASCII):
             raise usage(
-                Text("--save-path {save_path}: torch_npu refuses this path", self.save_path),
-                Text("--save-path /tmp/rlpatch_traces: absolute, of letters, digits and underscores"),
+                Text("--save-path {save_path}: torch_npu does not accept this path", self.save_path),
+                Text("use an absolute path of letters, digits and underscores: --save-path /tmp/rlpatch_traces"),
             )
 
     @property
@@ -107,10 +117,13 @@ class ProfileConfig(Generic[StageT_co]):
         if not isinstance(stage, WindowedStage):
             return
         if stage.on_demand:
-            detail = Text("as often as you like, without a restart; rlpatch watch shows who is there")
-            yield Note(Text("ask while the run goes on: rlpatch trigger --{unit} A:B", stage.window.unit), detail)
+            detail = Text("any number of times and without a restart; `rlpatch watch` shows the workers")
+            yield Note(
+                Text("during the run, request a window: rlpatch trigger --{unit} A:B", stage.window.unit),
+                detail,
+            )
         if stage.warmup == 0 and not self.cold:
-            yield Note(Text("without warm-up the first unit shows the profiler's own start"))
+            yield Note(Text("without warm-up, the first step includes the profiler's start-up cost"))
         if len(stage.window) > LONG_WINDOW and not self.profiler.light:
             units = Text("a window without an end") if stage.window.open else Text("{count} units", len(stage.window))
             yield Note(Text("{units}: a trace of more than {long_window} opens slowly, if at all", units, LONG_WINDOW))
@@ -122,15 +135,15 @@ class ProfileConfig(Generic[StageT_co]):
         if self.stage.window.none or self.profiler.light:
             return
         detail = Text(
-            "measured with torch.profiler on a CPU, scaled to 32 layers; in training, other ranks wait meanwhile"
+            "estimate from torch.profiler on a CPU, scaled to 32 layers; in training, all ranks wait for the slowest"
         )
         if self.unit_stall_ms > self.max_stall * 1000:
             unit, seconds = stage.window.unit, self.unit_stall_ms / 1000
             text = Text("saving one {unit} takes about {seconds:.1f} s ({option})", unit, seconds, most)
-            yield Note(text, Text("choose fewer --contents; {detail}", detail))
+            yield Note(text, Text("reduce it with fewer --contents; {detail}", detail))
         elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
             count, seconds = len(stage.window), self.total_stall_s
-            text = Text("saving {count} units takes about {seconds:.1f} s, in pieces ({option})", count, seconds, most)
+            text = Text("saving {count} units takes about {seconds:.1f} s in total ({option})", count, seconds, most)
             yield Note(text, detail)
 
     @property
@@ -142,16 +155,15 @@ class ProfileConfig(Generic[StageT_co]):
         """Yield notes on the folder for traces, and on the choice of replicas and ranks."""
         if not re.fullmatch(self.profiler.PATHS, self.save_path, re.ASCII):
             tool = self.profiler.MODULE
-            yield Note(Text("{tool} documents only letters, digits and underscores in paths", tool), self.save_path)
+            yield Note(Text("{tool} supports only letters, digits and underscores in paths", tool), self.save_path)
         if isinstance(self.stage, RolloutStage | WholeStage) and self.stage.replicas != (0,):
             detail = Text(
-                "verl tells vLLM from 0.8.0 on (VERL_REPLICA_RANK), and the patch SGLang, from verl 0.6.1 on; to an"
-                " engine that is not told, --replicas means nothing: it records, whichever it is, and the folder's"
-                " name has no replica"
+                "vLLM knows its replica from verl 0.8.0 on, SGLang from verl 0.6.1 on. An engine that does not"
+                " know it ignores --replicas: it always records, and the trace folder has no replica number"
             )
-            yield Note(Text("--replicas only affects engines that know which replica they are"), detail)
+            yield Note(Text("--replicas has an effect only on engines that know their replica number"), detail)
         if self.ranks is None and not isinstance(self.stage, TimelineStage):
-            yield Note(Text("every rank writes a trace; one rank of each kind mostly shows the same"))
+            yield Note(Text("every rank will write a trace; one rank of each kind is usually enough"))
 
     @property
     def words(self) -> tuple[str, ...]:

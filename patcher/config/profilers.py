@@ -30,28 +30,36 @@ class RangeOptions:
     markers: bool = option(
         Flag(),
         RECORDED,
-        "Mark the rollout or training step and its units; with --level level_none, the cheapest recording.",
+        "Mark the rollout or training step and each decode step, micro-batch, … in the trace. Level level_none"
+        " makes this the cheapest recording.",
         default=False,
     )
     module_ranges: bool = option(
-        Flag(), RECORDED, "Mark every call of an nn.Module, for module_statistic.", default=False
+        Flag(),
+        RECORDED,
+        "Mark every call of an nn.Module, as module_statistic (msprof-analyze) needs it.",
+        default=False,
     )
     module_pattern: str = option(
-        AnyText("REGEX"), RECORDED, "Only modules whose class name matches.", default="", shown=""
+        AnyText("REGEX"),
+        RECORDED,
+        "Mark only modules whose class name matches this regular expression.",
+        default="",
+        shown="",
     )
 
     def __post_init__(self) -> None:
         """Raise Problem (USAGE) for a module pattern without module ranges, or an invalid pattern."""
         typed = f"--module-pattern {shortened(self.module_pattern)}"
         if self.module_pattern and not self.module_ranges:
-            cause = Text("there are no ranges of modules to choose from")
+            cause = Text("--module-pattern needs --module-ranges")
             hint = "--module-ranges --module-pattern REGEX"
             raise usage(f"{typed}: {cause}", hint)
         try:
             re.compile(self.module_pattern)
         except (re.error, OverflowError, RecursionError) as error:
-            hint = Text("a pattern for the names of classes, such as --module-pattern 'Attention|MLP$'")
-            raise usage(Text("{option}: not a regular expression: {error}", typed, error), hint) from None
+            hint = Text("give a pattern for class names, such as --module-pattern 'Attention|MLP$'")
+            raise usage(Text("{option} is not a regular expression: {error}", typed, error), hint) from None
 
     @property
     def switch(self) -> str:
@@ -86,13 +94,13 @@ class ProfilerSettings:
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
             values = contents, ranges.switch, self.NEEDED
-            cause = Text("{contents}: {switch} would leave nothing in the trace without {needed}", *values)
+            cause = Text("{contents}: {switch} adds nothing to the trace without {needed}", *values)
             raise usage(cause, f"--contents {','.join((self.NEEDED, *self.contents))}")
         if not {"npu", "cpu"} & set(self.contents):
-            cause = Text("{contents}: neither npu nor cpu, so nothing would be recorded", contents)
+            cause = Text("{contents} has neither npu nor cpu, so nothing would be recorded", contents)
             raise usage(cause, "--contents npu,cpu")
         if "memory" in self.contents and "cpu" not in self.contents:
-            cause = Text("{contents}: memory needs cpu, for allocations are seen on the host", contents)
+            cause = Text("{contents}: memory needs cpu, because allocations are recorded on the host", contents)
             raise usage(cause, "--contents npu,cpu,memory")
 
     @property
@@ -112,10 +120,10 @@ class ProfilerSettings:
         """Yield notes on consequences of these settings with `ranges`."""
         if ranges.module_ranges:
             detail = Text(
-                "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run;"
-                " enforce_eager=True switches them off in vLLM"
+                "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run. In vLLM,"
+                " enforce_eager=True turns graphs off"
             )
-            yield Note(Text("--module-ranges: what runs in a graph has no ranges"), detail)
+            yield Note(Text("--module-ranges has no effect for code that runs in a graph"), detail)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,21 +158,21 @@ class TorchNpuSettings(ProfilerSettings):
         """Raise Problem (USAGE) for a combination that torch_npu would drop or not record."""
         super().check(ranges)
         if ranges.module_ranges and self.export_type == ("text",):
-            cause = Text(
-                "--export-type text: msprof-analyze's module_statistic reads ranges of modules from the database"
-            )
-            raise usage(cause, Text("--export-type db,text, or leave --export-type out"))
+            cause = Text("module_statistic (msprof-analyze) reads a database, but --export-type text writes none")
+            raise usage(cause, Text("use --export-type db,text, or leave --export-type out"))
         if self.aic_metrics not in ("", "none") and self.level in ("level0", "level_none"):
             cause = Text(
-                "--aic-metrics {aic_metrics}: torch_npu collects them from level1 on and would drop them",
+                "--aic-metrics {aic_metrics} has no effect below --level level1",
                 self.aic_metrics,
             )
-            raise usage(cause, Text("--level level1, or leave --aic-metrics out at {level}", self.level))
+            raise usage(cause, Text("use --level level1, or leave --aic-metrics out with {level}", self.level))
         if self.light and not self.marks(ranges):
             cause = Text(
-                "--level level_none records nothing but marks: torch_npu switches them on by itself from 2.9 on"
+                "--level level_none records only marks, and torch_npu before 2.9 does not switch marks on by itself"
             )
-            raise usage(cause, Text("--level level_none --markers, or --mstx for marks of your own, or --level level0"))
+            raise usage(
+                cause, Text("use --level level_none --markers, or --mstx for your own marks, or --level level0")
+            )
 
     def marks(self, ranges: RangeOptions) -> bool:
         """Tell whether the trace records mstx marks, because of `--mstx` or of ranges, which are made of marks."""
@@ -181,22 +189,22 @@ class TorchNpuSettings(ProfilerSettings):
         if "db" in self.exports(ranges):
             yield Note(Text("db export: torch_npu 2.1 needs CANN's msprof on PATH"), Text("when the window opens"))
         if len(self.export_type) > 1:
-            yield Note(Text("--export-type with two types: torch_npu 2.1 takes one, text"))
+            yield Note(Text("with torch_npu 2.1, only one --export-type works, which is text"))
         if {"module", "stack"} & set(self.contents):
-            yield Note(Text("stack and module crash torch_npu 2.10.0.post4, and slow down every release"))
+            yield Note(Text("stack and module crash torch_npu 2.10.0.post4, and slow down all versions"))
         yield from super().notes(ranges)
         if ranges.module_ranges:
-            detail = Text("with an earlier one the window is recorded without ranges")
+            detail = Text("older versions record the window without module ranges")
             yield Note(Text("--module-ranges needs torch_npu 2.7 or later"), detail)
             if "cpu" not in self.contents or self.light:
-                detail = Text("it finds the kernels of a module by its operators")
-                yield Note(Text("module_statistic needs cpu in --contents, and a level with kernels"), detail)
+                detail = Text("module_statistic finds the kernels of a module through its operators")
+                yield Note(Text("module_statistic needs cpu in --contents and a --level with kernels"), detail)
         if self.analysis:
             detail = Text(
-                "torch_npu refuses to parse in daemon processes, such as vLLM's workers; without --analysis, parse the"
-                " trace later: torch_npu.profiler.profiler.analyse()"
+                "torch_npu cannot parse in daemon processes, such as vLLM's workers. Leave --analysis out, and"
+                " parse the trace later with `rlpatch analyse`"
             )
-            yield Note(Text("--analysis blocks the run when the window ends; vLLM's workers refuse it"), detail)
+            yield Note(Text("--analysis blocks the run after the window, and fails in vLLM's workers"), detail)
 
 
 @dataclass(frozen=True, kw_only=True)

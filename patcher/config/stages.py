@@ -65,7 +65,9 @@ class WindowedStage(Stage):
     window: Window
     repeat: int = _repeat()
     warmup: int = option(Number(0), RECORDED, "Units of warm-up before the window.", default=1)
-    on_demand: bool = option(Flag(), WINDOW, "Record what trigger asks for while the run goes on.", default=False)
+    on_demand: bool = option(
+        Flag(), WINDOW, "Record only when `rlpatch trigger` asks for a window while the run goes on.", default=False
+    )
     ranges: RangeOptions = NO_RANGES
 
     def __post_init__(self) -> None:
@@ -75,8 +77,11 @@ class WindowedStage(Stage):
         if not self.relative:
             self.window.check()
         if self.on_demand and self.repeat > 1:
-            hint = Text("leave out one of them: trigger asks as often as you like")
-            raise usage(Text("--on-demand --repeat {repeat}: a request means one of them", self.repeat), hint)
+            hint = Text("leave out one of these options: `rlpatch trigger` can be used any number of times")
+            raise usage(
+                Text("--on-demand cannot be combined with --repeat {repeat}: each request records once", self.repeat),
+                hint,
+            )
 
     @property
     def relative(self) -> bool:
@@ -99,7 +104,7 @@ class RolloutStage(WindowedStage):
     at_tail: int = option(
         Number(1),
         WINDOW,
-        "Start counting once at most N requests are left, after there were more.",
+        "Start counting once N or fewer requests are left of more than N.",
         default=0,
         shown="",
     )
@@ -115,8 +120,12 @@ class RolloutStage(WindowedStage):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window.unit == "aligned" and self.relative:
-            cause = Text("--aligned {window} from a state of the engine: each rank gets there by itself", self.window)
-            raise usage(cause, Text("leave out the state, or use --iterations {window}", self.window))
+            cause = Text(
+                "--aligned {window} cannot start at a state of the engine (--at-…): each rank reaches that state"
+                " at another time",
+                self.window,
+            )
+            raise usage(cause, Text("leave out --at-…, or use --iterations {window}", self.window))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +140,7 @@ class TrainingStage(WindowedStage):
         # verl runs all three by one class; that of FSDP-Turbo derives from it.
         Choice((), same={"fsdp2": "fsdp", "fsdp-turbo": "fsdp"}, others=True),
         WHOSE,
-        "Patch only the classes of fsdp, megatron, ...; default: all that have the window.",
+        "Patch only the classes of this strategy, such as fsdp or megatron. Default: all classes that have the window.",
         default="",
     )
     training_steps: tuple[int, ...] = option(
@@ -168,8 +177,8 @@ class SyncStage(WholeStage):
 
     def __post_init__(self) -> None:
         if words := [one for one in self.replicas or () if one in SERVERS]:
-            cause = Text("--replicas {word}: all servers of a replica take the weights alike", words[0])
-            raise usage(cause, Text("--replicas with a number, or leave it out"))
+            cause = Text("--replicas {word}: all servers of a replica receive the same weights", words[0])
+            raise usage(cause, Text("use numbers with --replicas, or leave it out"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +196,7 @@ class BuiltinStage(Stage):
     def __post_init__(self) -> None:
         if not self.named:
             settings = ", ".join(map(flag, options_of(self.PROFILER)))
-            raise usage(Text("--builtin without a setting: nothing would change"), Text("one of {settings}", settings))
+            raise usage(Text("--builtin needs at least one setting to change"), Text("add one of {settings}", settings))
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -36,19 +36,19 @@ class WindowUnit(NamedTuple):
 ROLLOUT_UNITS = (
     WindowUnit(
         "decode",
-        "Decode steps A to B-1; step n produces response token n.",
+        "Decode steps A to B-1. Step n produces response token n (prefill produces token 0).",
         first=1,
-        before=Text("there is no decode step 0, because prefill produces token 0"),
+        before=Text("decode steps start at 1, because prefill produces response token 0"),
         instead="--iterations",
     ),
-    WindowUnit("prefill", "Iterations that still prefill something, counted from 0."),
+    WindowUnit("prefill", "Iterations with prefill, counted from 0."),
     WindowUnit("iterations", "Iterations of any kind, counted from 0."),
-    WindowUnit("aligned", "Iterations, with the dummy batches that ranks run in step with others."),
+    WindowUnit("aligned", "All iterations, including the dummy batches that keep data-parallel ranks in step."),
 )
 TRAINING_UNITS = (
-    WindowUnit("micro-batch", "Micro-batches A to B-1 of a training stage, from 0."),
-    WindowUnit("mini-batch", "Mini-batches A to B-1 of an update, from 0."),
-    WindowUnit("call", "Calls A to B-1 of a training stage in a training step, from 0, each as a whole.", loop=False),
+    WindowUnit("micro-batch", "Micro-batches A to B-1 of a training stage, counted from 0."),
+    WindowUnit("mini-batch", "Mini-batches A to B-1 of a policy or critic update, counted from 0."),
+    WindowUnit("call", "Whole calls A to B-1 of a training stage in each training step, counted from 0.", loop=False),
 )
 UNITS = {unit.name: unit for unit in (*ROLLOUT_UNITS, *TRAINING_UNITS)}
 
@@ -71,10 +71,14 @@ class Window:
         """Raise Problem (USAGE) for an empty range, or ranges without a unit between them."""
         if empty := [window for window in self.all if window[0] >= window[1]]:
             first = empty[0][0]
-            hint = Text("the end is not recorded: --{unit} {first}:{end} records one unit", self.unit, first, first + 1)
-            raise usage(Text("--{unit} {window}: the window is empty", self.unit, self), hint)
+            hint = Text("B is not included: --{unit} {first}:{end} records one unit", self.unit, first, first + 1)
+            raise usage(Text("--{unit} {window} is empty", self.unit, self), hint)
         if any(window[1] >= after[0] for window, after in pairwise(self.all)):
-            cause = Text("--{unit} {window}: windows in order, with a unit between them to warm up in", self.unit, self)
+            cause = Text(
+                "--{unit} {window}: windows must be in order, with room for at least one warm-up unit between them",
+                self.unit,
+                self,
+            )
             raise usage(cause, f"--{self.unit} {_joined(self.unit, self.all)}")
 
     def check(self) -> None:
@@ -83,7 +87,7 @@ class Window:
         if unit and self.all and self.first < unit.first:
             later = Window(self.unit, unit.first, max(self.end, unit.first + 1))
             cause = Text("--{unit} {window}: {reason}", self.unit, self, unit.before)
-            raise usage(cause, Text("--{unit} {later}, or {option} {window}", self.unit, later, unit.instead, self))
+            raise usage(cause, Text("use --{unit} {later}, or {option} {window}", self.unit, later, unit.instead, self))
 
     @property
     def all(self) -> tuple[tuple[int, int], ...]:
@@ -101,14 +105,14 @@ class Window:
         for part in text.split(","):
             match = re.fullmatch(r"([0-9]+):([0-9]*)", part.strip())
             if not match:
-                cause = Text("--{unit} {shortened}: not a window", unit, shortened(text))
+                cause = Text("--{unit} {shortened} is not a window A:B", unit, shortened(text))
                 raise usage(cause, _suggestion(unit, text, following))
             first, end = whole_number(match[1]), whole_number(match[2]) if match[2] else OPEN_END
             if first is None or end is None:
                 typed, begin = shortened(text.strip()), first or 1
-                cause = Text("--{unit} {shortened}: no rollout and no loop has that many units", unit, typed)
+                cause = Text("--{unit} {shortened}: the number is too large", unit, typed)
                 hint = Text(
-                    "--{unit} A:B with numbers below {open_end}, or without an end: --{unit} {first}:",
+                    "use --{unit} A:B with numbers below {open_end}, or leave the end out: --{unit} {first}:",
                     *(unit, OPEN_END, begin),
                 )
                 raise usage(cause, hint)

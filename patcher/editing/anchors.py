@@ -63,20 +63,20 @@ class AnchorSearch(NamedTuple):
         top = [node for node in method.body.body if isinstance(node, Statement)]
         statements: Sequence[Statement]
         if isinstance(where, Head):
-            what = Text("statements on lines of their own at the head")
+            what = Text("separate statements at its start")
             documented = method.get_docstring() is not None
             statements = top[documented : documented + 1]
         elif isinstance(where, Loop):
             what = Text("loops over {names}", joined(OR, where.names))
             statements = [node for node in _statements(method.body) if iterable(node) in where.names]
         elif isinstance(where, Before):
-            what = Text("statements like “{statement}” at the top level", where.statement)
+            what = Text("top-level statements “{statement}”", where.statement)
             pattern = cst.parse_statement(where.statement)
             statements = [node for node in top if _matches(node, pattern)]
         else:
-            what = Text("statements of “{call}” alone", where.call)
+            what = Text("statements that only call “{call}”", where.call)
             if not where.nested:
-                what = Text("statements of “{call}” alone at the top level", where.call)
+                what = Text("top-level statements that only call “{call}”", where.call)
             call = _value(cst.parse_statement(where.call))
             among = _statements(method.body) if where.nested else top
             statements = [node for node in among if _matches(_value(node), call)]
@@ -99,9 +99,9 @@ class AnchorSearch(NamedTuple):
         nodes = [*sources.defined(self.file.tree, recipe.class_name, recipe.method)][:2]
         return Problem(
             Kind.STRUCTURE,
-            Text("looked for {looked_for} as in {upstream}; found {name}", looked_for, recipe.upstream, there),
+            Text("expected {looked_for} as in {upstream}; found {name}", looked_for, recipe.upstream, there),
             f"{self.file.where}:{line or (nodes[-1].lineno if nodes else 1)}",
-            Text("nothing was written; `rlpatch explain TARGET` shows the place that is looked for"),
+            Text("nothing was written; `rlpatch explain TARGET` shows what the code should look like"),
             looked_for=looked_for,
             found=there,
         )

@@ -35,11 +35,11 @@ def insert(
     if clash := sorted(ours.intersection(sources.names(target))):
         where_to = Text("class") if recipe.class_name else Text("module")
         there = ", ".join(clash)
-        raise search.unlike(Text("{clash} in the {where_to} already, without rlpatch's marks", there, where_to))
+        raise search.unlike(Text("the {where_to} already has {clash}, but without rlpatch's marks", where_to, there))
     methods = _by_method(search, units)
     if recipe.insertions and not methods:
         raise search.unlike(
-            Text("none of {method}", ", ".join(dict.fromkeys(insertion.method for insertion in recipe.insertions)))
+            Text("no method {method}", ", ".join(dict.fromkeys(insertion.method for insertion in recipe.insertions)))
         )
     block = [
         line
@@ -104,7 +104,7 @@ def _changed(name: str, insertions: Sequence[Insertion], patch: PatchId, search:
         raise Problem(Kind.STRUCTURE, cause, place, Text("repair or reinstall the file")) from None
     for insertion in insertions:
         if missing := [parameter for parameter in insertion.parameters if parameter not in parameters]:
-            raise search.unlike(Text("{name} takes no parameter {missing}", name, ", ".join(missing)))
+            raise search.unlike(Text("{name} has no parameter {missing}", name, ", ".join(missing)))
         body = cst.ensure_type(module.body[0], cst.ClassDef).body if within else module
         at = search.only_statement(insertion, cst.ensure_type(body.body[0], cst.FunctionDef))
         texts = (patch.rename(line).replace("{units}", iterable(at)) for line in insertion.lines)
@@ -135,11 +135,11 @@ class _Lines(cst.CSTTransformer):
 def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], names: Collection[str]) -> None:
     """Raise Problem (STRUCTURE) unless the marks restore the file and the class has all `names`."""
     file, name = search.file, search.recipe.class_name
-    hint = Text("nothing was written; please report the file, it is one that rlpatch should take")
-    cause = Text("the marks do not restore the file byte for byte")
+    hint = Text("nothing was written; please report this file: rlpatch should be able to patch it")
+    cause = Text("removing the marked lines would not restore the file byte for byte")
     sources.prove(file.source, after, patches, file.where, cause, hint)
     bound = sources.bound(after, name)
     if (unbound := sorted({*names} - (bound or set()))) or bound is None:
-        lines, place = ", ".join(unbound) or Text("our lines"), name or Text("the module")
-        cause = Text("the patched file is not valid Python with {lines} in {name}", lines, place)
+        lines, place = ", ".join(unbound) or Text("the inserted lines"), name or Text("the module")
+        cause = Text("with {lines} in {name}, the file would not be valid Python", lines, place)
         raise Problem(Kind.STRUCTURE, cause, file.where, hint)

@@ -104,9 +104,9 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
     """Return the arguments of a call by parameter name. Raises Problem (STRUCTURE) for `*args` or unknown positions."""
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
     if stars or len(node.args) > len(call.positional):
-        what = Text("{count} arguments by position", len(node.args))
+        what = Text("{count} positional arguments", len(node.args))
         if stars:
-            what = Text("arguments that only the run knows")
+            what = Text("arguments that are only known while the program runs (*args)")
         raise search.unlike(Text("{function} with {what}", call.function, what), node.lineno)
     by_name = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     return {**dict(zip(call.positional, node.args, strict=False)), **by_name}
@@ -132,9 +132,9 @@ def _first(node: ast.Call) -> ast.keyword | None:
 def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
     """Raise Problem (STRUCTURE) unless `after` has the tree of `file` and its marks restore the original bytes."""
     cause = Text(
-        "an argument shares its lines with something that cannot become a comment, such as a text of several lines"
+        "an argument shares a line with text that cannot be turned into a comment, such as a multi-line string"
     )
-    hint = Text("nothing was written; put the arguments on lines of their own, or reinstall the package")
+    hint = Text("nothing was written; put each argument on its own line, or reinstall the package")
     try:
         same = ast.dump(sources.read(after, where).tree) == ast.dump(file.tree)
     except Problem:
@@ -202,8 +202,10 @@ class _Text:
             try:
                 yield markers.was(self.lines[index], patch)
             except ValueError:
-                cause = Text("a line that would be replaced carries the mark of another patch")
-                hint = Text("revert that patch first (rlpatch status), or word the comment otherwise if it is your own")
+                cause = Text("a line to replace has the mark of another patch")
+                hint = Text(
+                    "revert that patch first (see `rlpatch status`); if the comment is your own, change its wording"
+                )
                 raise Problem(Kind.STRUCTURE, cause, f"{self.file.where}:{index + 1}", hint) from None
 
     def _line(self, at: int) -> int:

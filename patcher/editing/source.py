@@ -86,8 +86,10 @@ def _indented(line: str, step: bytes, steps: int) -> bytes:
 def read(source: bytes, where: str) -> SourceFile:
     """Parse a file. Raises Problem (STRUCTURE) if it is no valid Python or could not be restored byte for byte."""
     if b"\r" in source.replace(b"\r\n", b""):
-        cause = Text("a carriage return without a line feed, which Python and diff take for different things")
-        raise Problem(Kind.STRUCTURE, cause, where, Text("convert the file's line ends, or reinstall the package"))
+        cause = Text("the file has a carriage return without a line feed, which Python and diff read differently")
+        raise Problem(
+            Kind.STRUCTURE, cause, where, Text("convert the file's line ends to LF, or reinstall the package")
+        )
     tree = _parsed(source)
     if not isinstance(tree, ast.Module):
         raise _unreadable(tree, where)
@@ -97,7 +99,7 @@ def read(source: bytes, where: str) -> SourceFile:
         raise _unreadable(error, where) from None
     text = source.decode(encoding, "replace")
     if text.encode(encoding, "replace") != source:
-        cause = Text("its encoding, {encoding}, does not restore the file byte for byte", encoding)
+        cause = Text("with its encoding, {encoding}, the file could not be restored byte for byte", encoding)
         raise Problem(Kind.STRUCTURE, cause, where, Text("reinstall the package"))
     return SourceFile(source, where, encoding, lines.split(text.encode()), tree)
 
@@ -114,8 +116,8 @@ def _unreadable(error: Exception, where: str) -> Problem:
 
 def nested_too_deeply(where: str) -> Problem:
     """Return the problem that a file is nested deeper than Python can parse."""
-    cause = Text("its code is nested too deeply to be read")
-    return Problem(Kind.STRUCTURE, cause, where, Text("write the expression in steps"))
+    cause = Text("the code is nested too deeply for Python to parse it")
+    return Problem(Kind.STRUCTURE, cause, where, Text("split the expression into several statements"))
 
 
 @functools.lru_cache(maxsize=2)

@@ -9,30 +9,29 @@ import copy
 import gc
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
+from patcher.guards.certain import LaunchText, normal
 from patcher.guards.launch import (
-    LaunchText,
+    KEPT,
     Reading,
     Start,
     find,
     is_hidden,
     is_known,
-    normal,
     text_of,
     within_sentence,
 )
-from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Hidden, unknown
+from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Hidden, completing, existing
 from patcher.messages import Kind, Problem, Text
 from patcher.switches import Application, ConfigSwitch, State
 
 _UNKNOWN = "rlpatch_unknown"
 """Stands in a configuration for what is not known; an identifier, so that it is valid wherever a text is."""
-_MAIN = r"hydra\.main\(([^)]*)\)"
 _OPTION = r"(?m)^(?:--config-|-c)([pnd])\w*[=\n](.*)$"  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
 _ANY = Text("a word of it is only known when it runs, and may be any override")
@@ -50,29 +49,47 @@ def configured(application: Application, checked: Checked, config: Path | None, 
     if config is not None:
         _check(config)
     reading = replace(reading, hidden=[*reading.hidden])  # an override hides nothing of the environment
-    starts = [*_starts(application, checked.root, config, reading)]
-    mentions = [
-        text
-        for text in reading.texts
-        if re.search(application.names, text.text) and not _is_of_the_project(text, checked.root)
-    ]
-    unclear = [Hidden(text.where, text.text, NOT_PLAIN) for text in mentions if not text.plain or "oc.env" in text.text]
-    reading.hidden[:0] = unclear
-    if checked.root is None and not reading.texts:
+    composed = [*_compositions(application, checked.root, config, reading)]
+    profilers = dict.fromkeys(switch.profiler for switch in application.switches)
+    return [result for name in profilers for result in _results(name, application, checked, composed, reading)]
+
+
+def _compositions(
+    application: Application, root: Path | None, config: Path | None, reading: Reading
+) -> Iterator[tuple[Start, Any]]:
+    """Yield each start with its configuration, if the launch names a profiler; record in ``reading`` what is hidden."""
+    starts = [*_starts(application, root, config, reading)]
+    mentions = _mentions(application, root, {str(file) for _, file in starts}, reading)
+    unclear = [text for text in mentions if not text.plain or "oc.env" in text.text]
+    reading.hidden[:0] = [Hidden(text.where, text.text, NOT_PLAIN) for text in unclear]
+    if root is None and not reading.texts:
         reason = Text("{package} is not found here", application.packages[0])
         reading.hidden.append(Hidden(reason, "", reason))
     if mentions and not starts:
         reason = Text("nothing that can be read here starts {package}", application.packages[0])
         reading.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
-    composed = list[tuple[Start, Any]]()
     for start, file in starts if not unclear and (mentions or _takes_others(application, reading)) else ():
-        content = _composed(application, checked.root, start, file)
+        content = _composed(application, root, start, file)
         if isinstance(content, str):
             reading.hidden.append(Hidden(start.where, "", content))
         else:
-            composed.append((start, content))
-    profilers = dict.fromkeys(switch.profiler for switch in application.switches)
-    return [result for name in profilers for result in _results(name, application, checked, composed, reading)]
+            yield start, content
+
+
+def _mentions(
+    application: Application, root: Path | None, configurations: Collection[str], reading: Reading
+) -> list[LaunchText]:
+    """Return the texts that name a profiler, without programs of the project.
+
+    The lines of ``configurations``, which were read again, count as plain.
+    """
+    mentions = list[LaunchText]()
+    for text in reading.texts:
+        is_read_again = not text.plain and text.where.rpartition(":")[0] in configurations
+        is_mention = not is_read_again and re.search(application.names, text.text)
+        if is_mention and not _is_of_the_project(text, application, root):
+            mentions.append(text)
+    return mentions
 
 
 def _check(config: Path) -> None:
@@ -90,11 +107,11 @@ def _takes_others(application: Application, reading: Reading) -> bool:
     return any(takes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
 
 
-def _is_of_the_project(text: LaunchText, root: Path | None) -> bool:
+def _is_of_the_project(text: LaunchText, application: Application, root: Path | None) -> bool:
     """Tell whether ``text`` stands in a program below ``root`` that runs Hydra: such a program only reads names."""
     file = Path(text.where.rpartition(":")[0])
     is_inside = root is not None and file.is_file() and file.resolve().is_relative_to(root.resolve())
-    return is_inside and bool(re.search(_MAIN, text_of(file)))
+    return is_inside and bool(re.search(application.main, text_of(file)))
 
 
 def _results(
@@ -104,17 +121,14 @@ def _results(
 
     ``composed`` has each start with its configuration.
     """
-    of_profiler = (switch for switch in application.switches if switch.profiler == profiler)
-    switches = [*filter(checked.release.has, of_profiler)]
-    why = switches[0].why if switches else Text("no switch of it exists in this release")
-    off = GuardResult(profiler, State.OFF, reading.starts[0].where, "", Text("nothing to do"), why)
-    if not switches:
-        return [off]
-    results = [_judged(switches, start, content, reading) for start, content in composed]
-    if reading.hidden and not any(result.state is State.ON for result in results):
-        key = switches[0].keys[0]
-        results = [unknown(profiler, reading.hidden[0], why, f"{key.name}={_typed(key.values[0])}")]
-    return [*results, off]
+    switches = existing(application.switches, profiler, checked.release)
+    results = [_judged(switches, start, content, reading) for start, content in composed if switches]
+    is_on = any(result.state is State.ON for result in results)
+    key = switches[0].keys[0] if switches else None
+    off = f"{key.name}={_typed(key.values[0])}" if key else ""
+    hidden = reading.hidden if not is_on else ()
+    results = [] if hidden else results
+    return [*results, *completing(profiler, switches, hidden, reading.starts[0].where, off)]
 
 
 # --- what is started ---
@@ -135,7 +149,8 @@ def _starts(
         if not at:
             continue
         words = start.words[at:]
-        typed = dict(re.findall(_OPTION, "\n".join(words)))
+        option = rf"(?m)^{application.option}()[=\n](.*)$" if application.option else _OPTION
+        typed = dict(re.findall(option, "\n".join(words)))
         file, is_here = (config, True) if config else _configuration(application, root, program, start, typed)
         reasons = {
             _ANY: any(map(is_hidden, words)),
@@ -146,7 +161,7 @@ def _starts(
         if is_here:
             if file:
                 _read(file, application, root, reading)
-            overrides = [word for word in words if word[:1] != "-" and word not in typed.values()]
+            overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values()]
             yield start._replace(words=(*overrides,), sure=start.sure and not _PRINTS & {*start.words}), file
 
 
@@ -160,7 +175,7 @@ def _program(application: Application, root: Path | None, start: Start) -> tuple
         is_module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
         path = f"{word.replace('.', '/')}.py" if is_module else word
         file = find(path, folders) if path.endswith(".py") else None
-        if file and re.search(_MAIN, text_of(file)):
+        if file and re.search(application.main, text_of(file)):
             return at, file
         if is_module and not re.search(r"\.(model_merger|utils|tools?)\b", word):
             return at, None
@@ -177,7 +192,10 @@ def _configuration(
     """
     if "d" in typed or not is_known("".join(typed.values())):
         return None, False
-    main = re.search(_MAIN, text_of(program)) if program else None  # the program names one in its code
+    if application.option:
+        file = find(typed.get("", ""), start.folders)
+        return file, bool(file)
+    main = re.search(application.main, text_of(program)) if program else None  # the program names one in its code
     options = {**dict(re.findall(r"config_([pn])\w+\s*=\s*[\"']([^\"']*)", main[1] if main else "")), **typed}
     path, name = options.get("p", ""), options.get("n", "").removesuffix(".yaml")
     is_packaged, names = path in ("", "config"), [name] if name else application.defaults
@@ -221,7 +239,7 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
         return Text("no hydra-core: pip install hydra-core")
     if file is None:
         return Text("{package} is not found here: --path DIR or --python EXE leads to it", application.packages[0])
-    words = [re.sub("[\0\1]", _UNKNOWN, word) for word in start.words]
+    words = [re.sub("[\0\1]", _UNKNOWN, word.replace(KEPT, "")) for word in start.words]
     if any(_UNKNOWN in word.partition("=")[0] for word in words):
         return _ANY
     home, folder = (root / application.folder).absolute() if root else None, file.absolute().parent
@@ -251,7 +269,7 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
     typed = [word.lstrip("+~").partition("=")[0] for word in start.words]
     change = _change(switches, config, typed)
     key = change.partition("=")[0] or (*set_keys, "?")[0]
-    line = reading.place(f" {key.rpartition('.')[2]}:", "") if key not in typed else ""
+    line = _line_of(key, reading) if key not in typed else ""
     where = line or reading.place(f"{key}=", start.where)
     off: str = ""
     if change:
@@ -264,6 +282,15 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, reading
         state, reason = State.UNKNOWN, NOT_PLAIN
     why = (state is State.ARMED and switch.armed) or switch.why
     return GuardResult(switch.profiler, state, where, text, off, why, reason)
+
+
+def _line_of(key: str, reading: Reading) -> str:
+    """Return the place of a dotted ``key`` in the configuration files that were read, "" if it is in none."""
+    lines = [text for text in reading.texts if ".yaml:" in text.where]
+    for part in key.split("."):
+        name = re.compile(rf"(^|[\s{{,]){re.escape(part)}\s*:")
+        lines = lines[next((at for at, text in enumerate(lines) if name.search(text.text)), len(lines)) :]
+    return lines[0].where if lines else ""
 
 
 def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
@@ -282,8 +309,11 @@ def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
 
 
 def _state(switch: ConfigSwitch, config: Any) -> State:
+    """Return the state of a switch; UNKNOWN if it depends on a value that only the run tells."""
     values = _values(switch, config)
-    return State.UNKNOWN if _UNKNOWN in str(values) else switch.state(values)
+    choices = (key.values if _UNKNOWN in str(values[key.name]) else (values[key.name],) for key in switch.keys)
+    states = {switch.state(dict(zip(values, choice, strict=True))) for choice in product(*choices)}
+    return states.pop() if len(states) == 1 else State.UNKNOWN
 
 
 def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Sequence[str]) -> str:

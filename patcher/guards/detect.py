@@ -9,11 +9,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import dropwhile, pairwise
+from posixpath import basename
 
+from patcher.guards.certain import LaunchText, normal
 from patcher.guards.configured import configured
-from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Reading, Start, is_known, read, shown, within_sentence
-from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Launch, unknown
+from patcher.guards.launch import (
+    COMMAND,
+    ENVIRONMENT,
+    OUTSIDE,
+    Reading,
+    Start,
+    carries,
+    is_known,
+    read,
+    shown,
+    within_sentence,
+    wraps,
+)
+from patcher.guards.result import NOT_PLAIN, Checked, GuardResult, Launch, completing, existing
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.switches import Form, State, Switch
 
@@ -47,12 +61,9 @@ def _unnamed(
     where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
     not_off = {result.profiler for result in results if result.state is not State.OFF}
     for profiler in dict.fromkeys(switch.profiler for switch in checked.switches):
-        of_profiler = (switch for switch in checked.switches if switch.profiler == profiler)
-        switches = [*filter(checked.release.has, of_profiler)]
-        why = switches[0].why if switches else Text("no switch of it exists in this release")
-        if switches and reading.hidden and profiler not in not_off:
-            yield unknown(profiler, reading.hidden[0], why, switches[0].off)
-        yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
+        switches = existing(checked.switches, profiler, checked.release)
+        off = switches[0].off if switches else ""
+        yield from completing(profiler, switches, () if profiler in not_off else reading.hidden, where, off)
 
 
 def _merged(results: list[GuardResult], *, severe: bool) -> tuple[GuardResult, ...]:
@@ -74,15 +85,18 @@ def _results(switch: Switch, launch: Launch, reading: Reading) -> list[GuardResu
 
     An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
     """
+    value = launch.environ.get(switch.name)
+    if switch.otherwise is State.OFF:
+        return _ignored(switch, value, reading)
     if switch.form is Form.VARIABLE:
-        results = _variable(switch, launch.environ.get(switch.name), reading)
+        results = _variable(switch, value, reading)
     else:
-        results = _option(switch, reading) if switch.form is Form.OPTION else _started(switch, reading)
+        results = {Form.OPTION: _option, Form.KEY: _keyed}.get(switch.form, _started)(switch, reading)
     results = sorted(results, key=lambda result: result.state.severity)[-1:]
     requests = _requests(switch, reading)
     if not requests or not results or results[0].state is not State.ARMED:
         return results
-    call = Text("{call} at {where}", " ".join(requests[0].words)[:200], requests[0].where)
+    call = Text("{call} at {where}", shown(" ".join(requests[0].words))[:200], requests[0].where)
     armed = results[0]._replace(found=joined(SEMICOLON, (results[0].found, call)))
     if requests[0].sure:
         return [armed._replace(state=State.ON, off=Text("{off}; or leave out {call}", armed.off, call))]
@@ -111,6 +125,10 @@ def _unclear(switch: Switch, reading: Reading) -> list[GuardResult]:
     name = switch.name.lstrip("-/").replace("-", "[-_]")
     is_variable = switch.form is Form.VARIABLE
     names = rf"\b{name}\b" if is_variable else rf"(?<![\w-])(--)?{name}(?![\w-])"
+    if switch.form is Form.KEY:
+        names = rf"(?<![\w.])_?{name}\]?\s*[:=](?!\s*(?i:none|null|false|~|\{{\s*\}})\s*([,)}}\]]|$))"
+    if switch.form is Form.PROGRAM:  # also in an array, or what a variable is
+        names = rf"(?<![\w.-])({switch.programs})(?![\w-])|^\w+=(\S*/)?{name}$"
     for text in reading.texts:
         sets = re.match(rf"{name}(=|$)", text.text) if is_variable else switch.form is Form.OPTION
         if not (text.plain and sets) and re.search(names, text.text):
@@ -132,16 +150,28 @@ def _variable(switch: Switch, value: str | None, reading: Reading) -> list[Guard
         value = value if start.program else set_value
         if name not in start.variables and any(word.startswith(f"{name}=") for word in start.words):
             results.append(_judged(switch, State.UNKNOWN, start.where, " ".join(start.words), NOT_PLAIN))
-        if set_value is None or (is_seen and not start.program):
-            continue
-        state, reason = switch.state(set_value if is_known(set_value) else None), ""
-        if state is State.UNKNOWN:
-            reason = _VALUE
-        elif state is not State.OFF and not (start.sure and start.program):
-            state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
-        where = reading.place(f"{name}={set_value}", ENVIRONMENT)
-        results.append(_judged(switch, state, where, f"{name}={set_value}", reason))
+        if set_value is not None and (start.program or not is_seen):
+            results.append(_assigned(switch, set_value, start, reading))
     return [result for result in results if result.state in (State.ON, State.ARMED)] or results
+
+
+def _assigned(switch: Switch, value: str, start: Start, reading: Reading) -> GuardResult:
+    """Judge the ``value`` that an environment variable has at a start."""
+    state, reason = switch.state(value if is_known(value) else None), ""
+    if state is State.UNKNOWN:
+        reason = _VALUE
+    elif state is not State.OFF and not (start.sure and start.program):
+        state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
+    text = f"{switch.name}={value}"
+    return _judged(switch, state, reading.place(text, ENVIRONMENT), text, reason)
+
+
+def _ignored(switch: Switch, value: str | None, reading: Reading) -> list[GuardResult]:
+    """Return OFF where a variable is set that the release does not read; nothing if it is set nowhere."""
+    values = [value, *(start.variables.get(switch.name) for start in reading.starts)]
+    texts = [f"{switch.name}={text}" for text in values if text is not None]
+    places = [reading.place(text, ENVIRONMENT) for text in texts[-1:]]
+    return [_judged(switch, State.OFF, where, texts[-1], switch.why) for where in places]
 
 
 def _option(switch: Switch, reading: Reading) -> list[GuardResult]:
@@ -197,15 +227,41 @@ def _object(switch: Switch, text: str) -> dict[str, str]:
 
 def _started(switch: Switch, reading: Reading) -> list[GuardResult]:
     """Judge a program or a request that starts the profiler; a start that surely runs counts first."""
-    starts = _requests(switch, reading)
-    if switch.form is Form.PROGRAM:
-        starts = sorted(
-            (start for start in reading.starts if start.program == switch.name), key=lambda start: not start.sure
-        )
-    for start in starts[:1]:
+    starts = _profiled(switch, reading) if switch.form is Form.PROGRAM else _requests(switch, reading)
+    for start in sorted(starts, key=lambda start: not start.sure)[:1]:
         state, reason = (switch.otherwise, "") if start.sure else (State.UNKNOWN, NOT_PLAIN)
         return [_judged(switch, state, start.where, " ".join(start.words), reason)]
     return _unclear(switch, reading)
+
+
+def _profiled(switch: Switch, reading: Reading) -> Iterator[Start]:
+    """Yield the starts of a profiler: in front of the command it surely runs, and behind launchers of programs."""
+    for start in reading.starts:
+        for at, word in enumerate(start.words):
+            if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
+                before = [*dropwhile(wraps, start.words[:at])]
+                is_run = not before or (carries(before) and not any(word.endswith(".py") for word in before))
+                yield start._replace(sure=start.sure and is_run)
+
+
+def _keyed(switch: Switch, reading: Reading) -> list[GuardResult]:
+    """Judge a key of Ray's runtime environment: in files that certainly count, and in the words of `ray job submit`."""
+    key = rf"_?{switch.name}\]?\s*[:=]\s*"
+    block = rf"(?P<indent>[ \t]*)_?{switch.name}:[ \t]*\n(?P=indent)[ \t]+\w"
+    for text in (*reading.settings, *_environments(reading)):
+        if re.match(rf"[^\n]*\b{key}(default\b|\{{\s*\w)|{block}", text.text):
+            return [_judged(switch, State.ON, text.where, text.text.partition("\n")[0])]
+    return _unclear(switch, reading)
+
+
+def _environments(reading: Reading) -> Iterator[LaunchText]:
+    """Yield the runtime environments among the words of the starts that surely run."""
+    for start in reading.starts:
+        for option, word in pairwise(start.words):
+            is_json = option == "--runtime-env-json" or word.startswith("--runtime-env-json=")
+            if start.sure and is_json:
+                text = normal(word)
+                yield LaunchText(reading.place(text, start.where), text)
 
 
 def _requests(switch: Switch, reading: Reading) -> list[Start]:
@@ -213,6 +269,11 @@ def _requests(switch: Switch, reading: Reading) -> list[Start]:
     starts = list[Start]()
     for start in reading.starts:
         for row in switch.requested_by:
-            if all(any(re.fullmatch(pattern, word) for word in start.words) for pattern in row):
+            if all(_is_among(pattern, start.words) for pattern in row):
                 starts.append(start)
     return sorted(starts, key=lambda start: not start.sure)
+
+
+def _is_among(pattern: str, words: Sequence[str]) -> bool:
+    """Tell whether ``pattern`` matches a word, or with a leading ``!`` none."""
+    return any(re.fullmatch(pattern.lstrip("!"), word) for word in words) is not pattern.startswith("!")

@@ -8,7 +8,7 @@ from itertools import dropwhile
 from posixpath import basename
 from typing import NamedTuple
 
-from patcher.guards.launch import Start, read, shown
+from patcher.guards.launch import KEPT, Start, may_start, read, shown
 from patcher.guards.result import Launch
 from patcher.messages import Text
 
@@ -77,15 +77,17 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
     for start in starts:
         for gap in _elsewhere(start, variable):
             gaps.setdefault(gap.where, gap)
-    last = max((number for number, start in enumerate(starts) if start.program), default=-1)
+    last = max((number for number, start in enumerate(starts) if may_start(start)), default=-1)
+    is_seen = any(start.program for start in starts)
     for start in starts[: last + 1]:
-        value = start.variables.get("PYTHONPATH", "PYTHONPATH")
+        value = start.variables.get("PYTHONPATH", KEPT)
         why, instead = Text("PYTHONPATH is overwritten"), Text("export PYTHONPATH=…:$PYTHONPATH keeps what was there")
         text = f"PYTHONPATH={value}"
         if value is None:
             why, instead, text = Text("PYTHONPATH was unset"), Text("leave it in the environment"), "PYTHONPATH"
-        if value is None or "PYTHONPATH" not in value:
-            gaps.setdefault(start.where, HookGap(start.where, shown(text), why, instead, start.sure))
+        is_lost = KEPT not in value if value is not None else start.words[0] == "unset"  # a bare `export` keeps it
+        if is_lost:
+            gaps.setdefault(start.where, HookGap(start.where, shown(text), why, instead, start.sure and is_seen))
     return tuple(gaps.values())
 
 

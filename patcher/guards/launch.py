@@ -7,7 +7,7 @@ start is known. Everything behind is only searched, for names and for what may h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +17,7 @@ from posixpath import basename
 from shlex import quote
 from typing import NamedTuple
 
+from patcher.guards.certain import LaunchText, certain, normal
 from patcher.guards.result import Hidden, Launch
 from patcher.guards.shell import ShellCommand, Word, split
 from patcher.messages import Kind, Problem, Text
@@ -24,6 +25,8 @@ from patcher.store.filesystem.opened import reading
 
 OUTSIDE, INSIDE = "\0", "\1"
 """Stand in a word for an expansion: of what only the run tells, and of whole names that stand among the texts."""
+KEPT = "\2"
+"""Stands before what PYTHONPATH expands to, which has what a run added to it."""
 COMMAND = Text("command after --")
 ENVIRONMENT = Text("environment")
 
@@ -37,6 +40,7 @@ _ASSIGNS = partial(re.match, r"(?a)([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
 _EXPORTS = r"(export|unset|(declare|typeset|local|readonly) -[gaA]*x[gaA]*) [^-+].*"
 _SETS = r"(?s)(read|mapfile|readarray|getopts|let|unset|printf -v) .*"
 _PARAMETER = r"(?s)\$\{?(\w+)(\[[^\]]*\])?(?::?([-+=?])(.*?))?\}?"
+_PYTHONPATH = r"\$\{?PYTHONPATH\b"
 _FOLDER = (  # of the script
     r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
 )
@@ -52,8 +56,13 @@ _FILE = (  # among the words of a program, behind the word before it; a name of 
 )
 _SHELL = r"(ba|da|z|k)?sh"
 _RUNS_FILES = r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed"
-_PROGRAM = rf"{_RUNS_FILES}|vllm|sglang|msprof"
-_WRAPS = partial(  # what may stand before the program, or behind these
+_PROFILERS = r"msprof|nsys|ncu|rocprof\S*"
+_PROGRAM = rf"{_RUNS_FILES}|vllm|sglang|{_PROFILERS}"
+_CARRIES = (
+    r"srun|mpi(run|exec)|torchrun|accelerate|deepspeed|ray|docker|podman|nerdctl|singularity|apptainer|enroot|kubectl"
+    r"|ssh|pdsh|sudo|conda|mamba|micromamba|uv|poetry|pixi|command"
+)
+wraps = partial(  # what may stand before the program, or behind these
     re.match,
     r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|\d[\d.,:-]*[smhd]?$|\w+=\S*$",
 )
@@ -87,17 +96,6 @@ _PYTHON_HIDES = (
 _INPUT = Text("what it reads as its input is only known when it runs")
 
 
-class LaunchText(NamedTuple):
-    """A word of a command, or a line of a file, without quotes.
-
-    ``plain`` tells that the launch surely passes there, and exports the text or starts Python with it.
-    """
-
-    where: str
-    text: str
-    plain: bool = False
-
-
 class Start(NamedTuple):
     """A command with its words and the variables that it gets or exports (None: it unsets the variable).
 
@@ -121,6 +119,7 @@ class Reading:
     texts: list[LaunchText] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     hidden: list[Hidden] = field(default_factory=list)
+    settings: list[LaunchText] = field(default_factory=list)  # lines of Python and YAML that certainly count
     written: set[str] = field(default_factory=set)  # names of files that the launch writes
 
     def place(self, text: str, default: str) -> str:
@@ -154,11 +153,6 @@ def within_sentence(where: str) -> str:
     return Text("the command after --") if where == COMMAND else where
 
 
-def normal(text: str) -> str:
-    """Return ``text`` without quotes, backslashes and line continuations, so that a name is in one piece."""
-    return re.sub(r"\\\n|[\"'\\]", "", text)
-
-
 def is_hidden(word: str) -> bool:
     """Tell whether ``word`` may set any key: the part before = is unknown or joined from expansions."""
     key = word.partition("=")[0].strip("[]'\",")
@@ -171,9 +165,22 @@ def is_known(text: str) -> bool:
     return OUTSIDE not in text and INSIDE not in text
 
 
+def carries(words: Sequence[str]) -> bool:
+    """Tell whether the first of ``words`` is a launcher that certainly runs the program behind its options."""
+    return bool(words) and bool(re.fullmatch(_CARRIES, basename(words[0])))
+
+
 def shown(text: object) -> str:
     """Return ``text`` for people, with … for each part that is known only at run time."""
-    return re.sub("[\0\1]+", "…", str(text))
+    return re.sub("[\0\1]+", "…", str(text).replace(KEPT, ""))
+
+
+def may_start(start: Start) -> bool:
+    """Tell whether a start may lead to a Python process: it is more than an assignment or an end of the script."""
+    words = [*dropwhile(_ASSIGNS, start.words)]
+    return bool(words) and not re.fullmatch(
+        rf"{_ENDS}|{_HARMLESS}|export|declare|typeset|local|readonly|ray stop", words[0]
+    )
 
 
 def find(word: str, folders: Iterable[Path]) -> Path | None:
@@ -208,7 +215,7 @@ class _Reader:
     values: dict[str, list[Word]] = field(default_factory=dict)  # that variables get
     constants: dict[str, str] = field(default_factory=dict)  # of variables with one value, once it was assigned
     clear: dict[str, bool] = field(default_factory=dict)
-    files: set[str] = field(default_factory=set)  # whose texts were read
+    files: set[tuple[str, bool]] = field(default_factory=set)  # whose texts were read, and whether they are plain
     folders: tuple[Path, ...] = (Path(),)
     path: Path | None = None
     line: int = 1
@@ -237,13 +244,14 @@ class _Reader:
             self.note(text, line)
             self.hide(Text("it cannot be split into commands"), str(self.path or ""))
 
-    def inner(self, text: str, line: int) -> None:
-        """Read shell text of an expansion or an inner shell; nothing in it counts as plain.
+    def inner(self, text: str, line: int, *, plain: bool = False) -> None:
+        """Read shell text of an expansion or an inner shell; with ``plain`` a shell runs it, without arguments.
 
         Text that is nested too deeply is not read but recorded as hidden.
         """
         if self.nested < _NESTED:
-            replace(self, nested=self.nested + 1, plain=False).script(text, line)
+            constants = {} if plain else self.constants  # another shell has only what is exported
+            replace(self, nested=self.nested + 1, plain=plain, constants=constants).script(text, line)
         else:
             self.hide(Text("it stands in too many quotes and expansions"), text)
 
@@ -254,9 +262,10 @@ class _Reader:
         Problem (USAGE) if it cannot be read.
         """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
-        if not is_written and ((word in self.files and not plain) or (not path and re.fullmatch(_SETS_UP, word))):
+        is_read = bool({(word, plain), (word, True)} & self.files)
+        if not is_written and (is_read or (not path and re.fullmatch(_SETS_UP, word))):
             return
-        self.files.add(word)
+        self.files.add((word, plain))
         if is_written or not path:
             self.hide(Text("a file that it names is not here, or only known when it runs"), word)
         elif self.level >= _LEVELS or path.stat().st_size > _LARGEST:
@@ -277,6 +286,8 @@ class _Reader:
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
         self.note(text, line)
         self.note(re.sub(_JOINED, "", text), line)
+        if self.plain and self.path:
+            self.result.settings += certain(self.path, text)
         if match := re.search(_PYTHON_HIDES, text):
             self.line = text.count("\n", 0, match.start()) + line
             self.hide(Text("what it sets or runs there is only known when it runs"), match[0])
@@ -309,27 +320,40 @@ class _Reader:
     def value(self, raw: str) -> str:
         """Return the text of an expansion if only one is possible, else the mark INSIDE or OUTSIDE.
 
-        After the plain part of a script, a variable with one value may also be empty.
+        What keeps the value of PYTHONPATH is marked KEPT, too.
         """
+        match = re.fullmatch(_PARAMETER, raw)
+        if re.match(_PYTHONPATH, raw):
+            is_replaced = match and match[3] == "+"
+            return Word(self.line, match[4]).marked(self.value) if match and is_replaced else f"{KEPT}{raw}"
+        text = self.constant(match) if match else None
+        if text is None:
+            text = self.fixed(raw)
+        if text is not None:
+            return text
+        values = self.values.get(match[1], []) if match else []
+        is_kept = values and all(re.search(_PYTHONPATH, word.raw) for word in values)
+        return (INSIDE if self.is_clear(raw) else OUTSIDE) + (KEPT if is_kept else "")
+
+    def fixed(self, raw: str) -> str | None:
+        """Return what an expansion always is in a script that was started without arguments; None for others."""
         if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):
             return ""
         if self.path and re.fullmatch(_FOLDER, raw):
             return str(self.path.absolute().parent)
         if re.fullmatch(rf"\$\(pwd\)|\$\{{?PWD\}}?|{_SETS_UP_BY}", raw):
             return "."
-        if raw.startswith(("[[", "((")):
-            return ":"
-        if raw.startswith(("$PYTHONPATH", "${PYTHONPATH")):
-            return raw  # what a run adds to it is kept
-        if match := re.fullmatch(_PARAMETER, raw):
-            values = self.values.get(match[1], [])
-            if len(values) == 1 and match[1] in self.constants:
-                return self.constants[match[1]]
-            if match[3] == "-" and match[1] not in self.environ and [word.text for word in values] in ([], [raw]):
-                default = Word(self.line, match[4]).marked(self.value)
-                if is_known(default):
-                    return default
-        return INSIDE if self.is_clear(raw) else OUTSIDE
+        return ":" if raw.startswith(("[[", "((")) else None
+
+    def constant(self, match: re.Match[str]) -> str | None:
+        """Return the only value of a variable, or the default in the expansion; None if there may be others."""
+        name, values = match[1], self.values.get(match[1], [])
+        if len(values) == 1 and name in self.constants:
+            return self.constants[name]
+        if match[3] != "-" or name in self.environ or [word.text for word in values] not in ([], [match[0]]):
+            return None
+        default = Word(self.line, match[4]).marked(self.value)
+        return default if is_known(default) else None
 
     def is_clear(self, raw: str) -> bool:
         """Tell whether an expansion yields only whole words that are among the texts that were read.
@@ -437,18 +461,27 @@ class _Reader:
 
     def programs(self, command: ShellCommand, call: _Call, documents: list[Word]) -> None:
         """Read the words of a command that are programs or names of files."""
+        is_code = call.is_python and not re.fullmatch(_PROFILERS, call.program)
+        is_whole = re.fullmatch(_SHELL, call.program) and re.fullmatch(r"-\w*c", " ".join(call.own[1:-1]))
         for source in command.words:
-            if call.is_python and re.search(r"\w\s", source.text):
+            if is_code and re.search(r"\w\s", source.text):
                 replace(self).python(source.text, source.line)
-            elif not call.is_python and re.search(r"[\s<;&|]", source.marked(lambda _: "")):
-                self.inner(source.text, source.line)
+            elif not is_code and re.search(r"[\s<;&|]", source.marked(lambda _: "")):
+                self.inner(source.text, source.line, plain=self.plain and bool(is_whole))
         if "/" in call.program:
             self.file(call.program)
-        for option, word in pairwise(call.own if call.is_python else call.texts):
-            if file := re.fullmatch(_FILE, f"{option} {word}"):
-                self.file(file["file"])
+        self.named(call)
         if re.fullmatch(_RUNS_FILES, call.program):
             self.modules(call.own, documents)
+
+    def named(self, call: _Call) -> None:
+        """Read the files that the words of a command name; the first program and a runtime environment are plain."""
+        is_sure = self.plain and (call.is_python or carries(call.own))
+        for option, word in pairwise(call.own if call.is_python else call.texts):
+            if file := re.fullmatch(_FILE, f"{option} {word}"):
+                is_first = word.endswith(".py") or re.match("(--runtime-env|.* --runtime-env=)", f"{option} {word}")
+                self.file(file["file"], plain=is_sure and bool(is_first))
+                is_sure = is_sure and not word.endswith(".py")
 
     def modules(self, words: list[str], documents: list[Word]) -> None:
         """Read the modules or programs that Python runs, or the here-documents that are its input.
@@ -480,15 +513,15 @@ class _Call:
         """Split ``marks``, the expanded words of a command, into assignments, wrappers and the program's words."""
         self.marks = marks
         self.texts = [*dropwhile(_ASSIGNS, marks)]
-        self.own = [*dropwhile(_WRAPS, self.texts)]
-        wraps = self.texts[: len(self.texts) - len(self.own)]
+        self.own = [*dropwhile(wraps, self.texts)]
+        before = self.texts[: len(self.texts) - len(self.own)]
         is_local = self.own and re.match(rf"(?!/(usr|s?bin|opt)/|(.*/)?({_PROGRAM}|{_SHELL})$).*/", self.own[0])
         self.program = self.own[0] if is_local else basename("".join(self.own[:1]))
         self.is_python = bool(re.fullmatch(_PROGRAM, self.program))
         self.is_harmless = bool(self.texts) and bool(re.fullmatch(_HARMLESS, self.program))
-        self.is_emptied = bool(re.search(r"(^|[\s/])(env|exec) -", " ".join(wraps)))
+        self.is_emptied = bool(re.search(r"(^|[\s/])(env|exec) -", " ".join(before)))
         self.is_export = bool(re.fullmatch(rf"(?s){_EXPORTS}", " ".join(self.own)))
-        before = [*marks[: len(marks) - len(self.texts)], *wraps]
+        before = [*marks[: len(marks) - len(self.texts)], *before]
         self.variables = self.own[1:] if self.is_export else [word for word in before if _ASSIGNS(word)]
         words = [OUTSIDE if is_hidden(word) else word for word in self.own]
         self.shape = " ".join([self.program if words[:1] == self.own[:1] else OUTSIDE, *words[1:]])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from patcher.messages import Text
-from patcher.switches import Application, Release, State, Switch
+from patcher.switches import Application, ConfigSwitch, Release, State, Switch
 
+_Switch = TypeVar("_Switch", Switch, ConfigSwitch)
 AGAIN = Text("the patch checks again before it records")
 NOT_PLAIN = Text("it is not a plain word that the launch certainly passes")
 
@@ -46,7 +47,7 @@ class GuardResult(NamedTuple):
     """Result for one profiler.
 
     ``where`` is ``environment``, ``run.sh:12`` or ``command after --``. ``found`` is the text at this place, "" for
-    none. ``off`` says what to type or change, ``reason`` why the state is unknown.
+    none. ``off`` says what to type or change, ``reason`` why the state is unknown, or why it is off nevertheless.
     """
 
     profiler: str
@@ -58,13 +59,22 @@ class GuardResult(NamedTuple):
     reason: str = ""
 
 
-def unknown(profiler: str, hidden: Hidden, why: str, off: str) -> GuardResult:
-    """Return an UNKNOWN result for a profiler because of a ``hidden`` text.
+def existing(switches: Iterable[_Switch], profiler: str, release: Release) -> list[_Switch]:
+    """Return the switches of a profiler that the release has."""
+    return [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
 
-    ``why`` is the explanation of the profiler's switch, ``off`` says how to switch the profiler off.
+
+def completing(
+    profiler: str, switches: Sequence[Switch | ConfigSwitch], hidden: Sequence[Hidden], where: str, off: str
+) -> Iterator[GuardResult]:
+    """Yield UNKNOWN for a profiler if a ``hidden`` text may switch it on, then OFF for the places ``where``.
+
+    ``switches`` are those that the release has; ``off`` says how to switch the profiler off.
     """
-    text = hidden.found.partition("\n")[0].strip()[:200]
-    off = (
-        "" if hidden.where == hidden.reason else Text("{off} there, if it is there", off)
-    )  # where nothing was looked at
-    return GuardResult(profiler, State.UNKNOWN, hidden.where, text, off, why, hidden.reason)
+    why = switches[0].why if switches else Text("no switch of it exists in this release")
+    for text in hidden[:1] if switches else ():
+        line = text.found.partition("\n")[0].strip()[:200]
+        is_searched = text.where != text.reason
+        advice = Text("{off} there, if it is there", off) if is_searched else ""
+        yield GuardResult(profiler, State.UNKNOWN, text.where, line, advice, why, text.reason)
+    yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)

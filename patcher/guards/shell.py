@@ -52,7 +52,8 @@ class Word(NamedTuple):
             expansion, escaped, *quoted = match.groups()
             if quoted and quoted[1] is not None:
                 return re.sub(_IN_DOUBLE, piece, quoted[1])
-            return value(expansion) if expansion else "".join(filter(None, (escaped, *quoted))).strip("\n")
+            text = "" if escaped == "\n" else escaped  # the line goes on in the next one
+            return value(expansion) if expansion else "".join(filter(None, (text, *quoted)))
 
         return re.sub(_PIECE, piece, self.raw)
 

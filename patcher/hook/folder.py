@@ -63,11 +63,9 @@ class RunFolder:
         scratch = Path(tempfile.gettempdir()).resolve()
         if os.pathsep in str(scratch):
             cause = Text(
-                "the temporary directory has a {pathsep} in its name, which parts the entries of PYTHONPATH", os.pathsep
+                "the temporary directory has {pathsep} in its name, which separates entries of PYTHONPATH", os.pathsep
             )
-            raise Problem(
-                Kind.ENVIRONMENT, cause, str(scratch), Text("TMPDIR=DIR rlpatch run …, with another folder of yours")
-            )
+            raise Problem(Kind.ENVIRONMENT, cause, str(scratch), Text("use another folder: TMPDIR=DIR rlpatch run …"))
         changes = [(edit.root, change) for edit in edits for change in edit.changes if change.before != change.after]
         self.files = tuple(root / change.path for root, change in changes)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=scratch))

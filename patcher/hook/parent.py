@@ -37,12 +37,14 @@ def findable(program: str) -> None:
     kind = Kind.NOT_EXECUTABLE if there else Kind.NO_COMMAND
     raise Problem(
         kind,
-        Text("{program} cannot be executed", program) if there else Text("there is no {program}", program),
+        Text("the program {program} cannot be executed", program)
+        if there
+        else Text("the program {program} does not exist", program),
         hint=_HINT,
     )
 
 
-_HINT = Text("after `--`, type the command as you would alone; for a script: -- bash run.sh")
+_HINT = Text("after `--`, type the command exactly as without rlpatch; for a script: -- bash run.sh")
 
 
 def run(command: Sequence[str], environ: Mapping[str, str]) -> int:

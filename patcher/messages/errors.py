@@ -21,19 +21,19 @@ class Kind(enum.Enum):
     VERSION = (3, Text("version mismatch"))
     NO_RECIPE = (3, Text("no recipe"))
     STRUCTURE = (4, Text("structure not recognised"))
-    FOREIGN_EDIT = (4, Text("changed by someone else"))
-    ENVIRONMENT = (5, Text("the environment refuses"))
-    ROLLED_BACK = (6, Text("failed and rolled back"))
-    ROLLBACK_INCOMPLETE = (7, Text("neither rolled back nor completed"))
+    FOREIGN_EDIT = (4, Text("somebody else changed the file"))
+    ENVIRONMENT = (5, Text("the environment does not allow it"))
+    ROLLED_BACK = (6, Text("failed, and all changes were undone"))
+    ROLLBACK_INCOMPLETE = (7, Text("failed, and some changes could not be undone"))
     TRACE = (4, Text("trace not recognised"))
     NO_TRACE = (3, Text("no trace"))
     NO_WORKER = (3, Text("no worker"))
     NOT_COMPARABLE = (4, Text("not comparable"))
     PROFILER_ON = (8, Text("another profiler is switched on"))
-    SLOWER = (9, Text("slower than allowed"))
-    NOT_EXECUTABLE = (126, Text("no command that can be run"))
+    SLOWER = (9, Text("slower than --fail-above allows"))
+    NOT_EXECUTABLE = (126, Text("command cannot be executed"))
     NO_COMMAND = (127, Text("no such command"))
-    INTERRUPTED = (130, Text("interrupted, everything as before"))
+    INTERRUPTED = (130, Text("interrupted, nothing was changed"))
 
     def __init__(self, exit_code: int, title: str) -> None:
         self.exit_code, self.title = exit_code, title
@@ -103,14 +103,14 @@ def failed(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Problem(Kind.INTERRUPTED, Text("stopped by the keyboard"), hint=Text("the same command starts over"))
+        return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C"), hint=Text("run the same command to start over"))
     if isinstance(error, PermissionError):
         return refused(error)
     if isinstance(error, OSError):
         where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-        hint = Text("look at {where}, then run the command again", where or Text("the current folder"))
+        hint = Text("look at {where}, then run the same command again", where or Text("the current folder"))
         return Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)
-    hint = Text("the same command with -v shows where; please report it")
+    hint = Text("please report this; add -v to the command to see the traceback")
     return Problem(Kind.UNEXPECTED, f"{type(error).__name__}: {error}", hint=hint)
 
 
@@ -121,7 +121,7 @@ def refused(error: PermissionError) -> Problem:
     closed = next((folder for folder in there if not os.access(folder, os.X_OK)), None)
     cause = Text("{name} cannot be read: permission denied", path.name)
     if closed:
-        cause = Text("the folder {name} may not be searched", closed.name or closed)
+        cause = Text("you have no permission to enter the folder {name}", closed.name or closed)
     hint = Text("run rlpatch as the owner ({owner}), or give your user access", _owner(closed or path))
     return Problem(Kind.ENVIRONMENT, cause, str(closed or path), hint)
 

@@ -138,17 +138,17 @@ class CommandResult:
             self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
         with _writing(sys.stderr):
             if not (quiet or verbose or as_json) and self._has_details:
-                _say(translate(Text("details: -v")), sys.stderr, color)
+                _say(translate(Text("add -v for details")), sys.stderr, color)
         if failed and not isinstance(failed[0], BrokenPipeError):
             return self._unwritten(failed[0], color)
         return self.exit_code
 
     def _unwritten(self, error: OSError, color: bool | None) -> int:
         """Report on stderr that stdout could not be written, and return the exit code."""
-        cause = Text("the report could not be written: {reason}", error.strerror or type(error).__name__)
+        cause = Text("the output could not be written: {reason}", error.strerror or type(error).__name__)
         if self.done:
-            cause = Text("{cause}, but: {done}", cause, joined(COMMA, self.done))
-        hint = Text("send it where there is room, with > FILE, or into a pipe")
+            cause = Text("{cause}, but these changes were made: {done}", cause, joined(COMMA, self.done))
+        hint = Text("redirect the output to a disk with free space (> FILE), or into a pipe")
         problem = Problem(Kind.ENVIRONMENT, cause, hint=hint)
         with _writing(sys.stderr):
             _say(_error(problem), sys.stderr, color)

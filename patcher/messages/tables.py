@@ -143,7 +143,7 @@ def nodes(data: dict[str, Any]) -> list[str]:
         free = "" if row["free"] is None else _bytes(row["free"])
         engines = str(len(row["running"])) if row["running"] else ""
         rows.append((row["node"], row["state"], targets, patches, engines, free))
-    heads = (Text("node"), Text("state"), Text("there"), Text("patched"), Text("engines"), Text("free"))
+    heads = (Text("node"), Text("state"), Text("installed"), Text("patched"), Text("engines"), Text("free"))
     return drawn(heads, rows, None)
 
 

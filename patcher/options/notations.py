@@ -60,7 +60,7 @@ class Number(Notation[int]):
         number = whole_number(text)
         if number is None or number < self.lowest:
             cause = Text(
-                "{option} {shortened}: not a whole number from {lowest} to {highest}",
+                "{option} {shortened} is not a whole number from {lowest} to {highest}",
                 option,
                 shortened(text),
                 self.lowest,
@@ -81,7 +81,7 @@ class Amount(Notation[float]):
         match = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip())
         amount = float(match[0]) if match else 0.0
         if not amount:
-            raise usage(Text("{option} {shortened}: not a number above 0", option, shortened(text)), f"{option} 0.5")
+            raise usage(Text("{option} {shortened} is not a number above 0", option, shortened(text)), f"{option} 0.5")
         return amount
 
     def text(self, value: float) -> str:
@@ -165,10 +165,12 @@ class Choice(Notation[str]):
             return "" if word == self.unset else word
         if self.others and text.strip():
             return text.strip().lower().replace("_", "-")
-        cause = Text("{option} {word} is not available", option, shortened(text))
+        cause = Text("{option} has no value {word}", option, shortened(text))
         if reason := self.missing.get(_plain(text)):
             cause = Text("{option} {word}, which {reason}, is not available", option, shortened(text), reason)
-        raise usage(cause, Text("one of {words}", ", ".join(self.words)) if self.words else f"{option} {self.metavar}")
+        raise usage(
+            cause, Text("choose one of {words}", ", ".join(self.words)) if self.words else f"{option} {self.metavar}"
+        )
 
     def text(self, value: str) -> str:
         return value or self.unset
@@ -188,12 +190,12 @@ class ChoiceList(Notation[tuple[str, ...]]):
         items = [item.strip() for item in text.split(",") if item.strip()]
         if unknown := [item for item in items if _plain(item) not in self.spellings]:
             cause = Text(
-                "{option} {words}: {unknown} is not known",
+                "{option} {words}: {unknown} is not a valid value",
                 option,
                 shortened(text),
                 shortened(", ".join(unknown)),
             )
-            raise usage(cause, Text("any of {words}", ", ".join(self.words)))
+            raise usage(cause, Text("choose any of {words}", ", ".join(self.words)))
         found = {self.spellings[_plain(item)] for item in items}
         return tuple(word for word in self.words if word in found)
 
@@ -220,7 +222,7 @@ class NewFolder(Notation[str]):
         """Return the absolute path without links, which torch_npu refuses. Raises Problem (USAGE) for an empty path."""
         if not text.strip():
             raise usage(
-                Text("{option} '': no folder is named", option), Text("{option} DIR, or leave {option} out", option)
+                Text("{option} '' names no folder", option), Text("{option} DIR, or leave {option} out", option)
             )
         return os.path.realpath(text)
 

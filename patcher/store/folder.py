@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def _markers() -> str:
-    return Text("the markers suffice for `{commandline}`", CommandLine("revert"))
+    return Text("`{commandline}` works without it, by the marks in the files", CommandLine("revert"))
 
 
 class StoreFolder:
@@ -82,9 +82,9 @@ class StoreFolder:
         except PermissionError as error:
             if error.filename != str(self.path):
                 raise
-            cause = Text("{store} lets only its owner in, user {st_uid}", STORE, os.lstat(self.path).st_uid)
+            cause = Text("only user {st_uid} has access to {store}", os.lstat(self.path).st_uid, STORE)
             hint = Text(
-                "let its owner run `{commandline}`, or chmod it as the folder around it is", CommandLine("recover")
+                "ask the owner to run `{commandline}`, or chmod it like its parent folder", CommandLine("recover")
             )
             raise Problem(Kind.ENVIRONMENT, cause, str(self.path), hint) from error
 
@@ -94,15 +94,16 @@ class StoreFolder:
         The store must be a real folder that only users who may change the root can have written.
         """
         if not stat.S_ISDIR(status.st_mode):
-            _refuse(self.path, Text("is not a folder of its own"))
+            _refuse(self.path, Text("is not a real folder"))
         if why := rights.believed(status, os.stat(self.root)):
             hint = Text("run rlpatch outside of the container")
             if rights.known("user", status.st_uid):
-                hint = Text(
-                    "look at it, then give it to yourself (chown, chmod go-w) or move it away; {markers}", _markers()
-                )
+                hint = Text("inspect it, then take it over (chown, chmod go-w) or move it away; {markers}", _markers())
             raise Problem(
-                Kind.ENVIRONMENT, Text("{store} {why}: its contents are not trusted", STORE, why), str(self.path), hint
+                Kind.ENVIRONMENT,
+                Text("{store} {why}, so rlpatch does not trust its contents", STORE, why),
+                str(self.path),
+                hint,
             )
 
     def unfinished(self) -> bool:
@@ -173,9 +174,9 @@ class StoreFolder:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
                 _refuse(path, Text("is not a regular file"))
-            hint = Text("see why it cannot be read, or move {store} away; {markers}", STORE, _markers())
+            hint = Text("find out why it cannot be read, or move {store} away; {markers}", STORE, _markers())
             raise Problem(
-                Kind.ENVIRONMENT, Text("cannot read it: {strerror}", error.strerror), str(path), hint
+                Kind.ENVIRONMENT, Text("cannot read the file: {strerror}", error.strerror), str(path), hint
             ) from error
 
     def write(self, name: str, content: bytes, node: Node = _READABLE) -> None:
@@ -241,11 +242,13 @@ class StoreFolder:
             parent, target = _strictly(link.parent), _strictly(link)
         except OSError as error:
             kind = Kind.FOREIGN_EDIT if isinstance(error, FileNotFoundError) else Kind.ENVIRONMENT
-            hint = Text("see where its links lead, then run the command again")
+            hint = Text("check where the path's links lead, then run the command again")
             raise Problem(kind, Text("cannot find the file: {strerror}", error.strerror), str(link), hint) from error
         if parent != self.root and self.root not in parent.parents:
-            hint = Text("give the folder behind the link with --path")
-            raise Problem(Kind.ENVIRONMENT, Text("its folder leads out of the root"), f"{link} -> {parent}", hint)
+            hint = Text("use --path with the folder that the link leads to")
+            raise Problem(
+                Kind.ENVIRONMENT, Text("a link leads its folder out of the root folder"), f"{link} -> {parent}", hint
+            )
         return target if self.root in target.parents else parent / link.name
 
     def compare(self, path: PurePosixPath, data: bytes) -> tuple[bytes | None, str, bool | None]:
@@ -302,7 +305,7 @@ class StoreFolder:
         try:
             return None if content is None else read(content, parse)
         except NewerError as error:
-            hint = Text("use that rlpatch for this root: what else it remembers would be lost")
+            hint = Text("use the newer rlpatch here; this version would lose what it stored")
             raise Problem(
                 Kind.ENVIRONMENT, Text("{name} cannot be read: {error}", name, error), str(self.path / name), hint
             ) from None
@@ -320,7 +323,7 @@ class StoreFolder:
         made to lead rlpatch elsewhere.
         """
         if self._below(text) != self.root / text:
-            _refuse(self.root / text, Text("is behind a link"))
+            _refuse(self.root / text, Text("is reached through a link"))
         return self.root / text
 
     def _below(self, text: str) -> Path:
@@ -331,7 +334,7 @@ class StoreFolder:
         link = self.root / text
         parent = resolved(link.parent)
         if parent != self.root and self.root not in parent.parents:
-            _refuse(link, Text("leads out of the root"))
+            _refuse(link, Text("is outside of the root folder"))
         return parent / link.name
 
     def sweep(self) -> None:
@@ -374,5 +377,7 @@ def _strictly(path: Path) -> Path:
 
 def _refuse(path: Path, why: str) -> NoReturn:
     """Raise Problem (ENVIRONMENT) that ``path`` of the store ``why`` (such as "is not a regular file")."""
-    hint = Text("look at it, then move {store} away; {markers}", STORE, _markers())
-    raise Problem(Kind.ENVIRONMENT, Text("{name} {why}; rlpatch did not make it so", path.name, why), str(path), hint)
+    hint = Text("inspect it, then move {store} away; {markers}", STORE, _markers())
+    raise Problem(
+        Kind.ENVIRONMENT, Text("{name} {why}, and rlpatch did not create it like this", path.name, why), str(path), hint
+    )

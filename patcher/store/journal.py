@@ -67,9 +67,9 @@ def settle(stores: Sequence[StoreFolder], roots: Sequence[Path]) -> list[Recover
 def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[str]) -> Problem:
     """Return the error for a transaction that needs more roots than ``roots_known``."""
     elsewhere = [path for path in journal.participants if path not in roots_known]
-    cause = Text("an interrupted run over several roots can only be ended with all of them")
+    cause = Text("a command was interrupted in several root folders, and all of them are needed to recover")
     roots = joined(COMMA, elsewhere)
-    hint = Text("run `{commandline}` where these are found too: {roots}", CommandLine("recover"), roots)
+    hint = Text("run `{commandline}` on a machine that also has {roots}", CommandLine("recover"), roots)
     if missing := [path for path in elsewhere if not os.path.lexists(path)]:
         # Whether it had decided went with it, and another machine may have it: only the user knows.
         names = (store.root / f"{STORE}-old{number or ''}" for number in itertools.count())
@@ -77,7 +77,9 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
         away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(aside))}"
         again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
         deleted = Text(
-            "if {roots} was deleted, go on without it, by the marks alone: {command}", ", ".join(missing), again
+            "if {roots} was deleted, recover without it, by the marks in the files: {command}",
+            ", ".join(missing),
+            again,
         )
         hint = joined(SEMICOLON, (hint, deleted))
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(store.root), hint)
@@ -119,8 +121,13 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
             continue
         content = _content(store, move.after)
         if content is None:
-            hint = Text("{commandline}; then run the command again", CommandLine("recover"))
-            raise Problem(Kind.ENVIRONMENT, Text("its new bytes are gone from the store, or damaged"), str(path), hint)
+            hint = Text("run `{commandline}`, then the same command again", CommandLine("recover"))
+            raise Problem(
+                Kind.ENVIRONMENT,
+                Text("the new content of the file is missing from the store or damaged"),
+                str(path),
+                hint,
+            )
         put(path, rights.like(move.after, present), content)
     _remove_bytecode(store, moves)  # last: what is compiled meanwhile goes, too
     for folder in {store.inside(move.path).parent for move in moves}:
@@ -174,15 +181,15 @@ def _undo(store: StoreFolder, move: Move) -> bool:
     if not same(present, move.after):
         return False
     if present is not None and not rights.can_own(present.uid):
-        cause = Text("the file belongs to user {uid}, whose run was interrupted", present.uid)
-        hint = Text("let that user, or root, run `{commandline}`", CommandLine("recover"))
+        cause = Text("the file belongs to user {uid}, whose rlpatch command was interrupted", present.uid)
+        hint = Text("ask that user, or root, to run `{commandline}`", CommandLine("recover"))
         raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(path), hint)
     content = _content(store, move.before)
     if content is None:
         hint = Text(
-            "reinstall the package, or put the file back from git; then `{commandline}`", CommandLine("recover")
+            "reinstall the package, or restore the file with git; then run `{commandline}`", CommandLine("recover")
         )
-        raise Problem(Kind.ROLLBACK_INCOMPLETE, Text("its backup is gone or damaged"), str(path), hint)
+        raise Problem(Kind.ROLLBACK_INCOMPLETE, Text("the backup of the file is missing or damaged"), str(path), hint)
     put(path, rights.like(move.before, present), content)
     return True
 

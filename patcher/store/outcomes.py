@@ -32,12 +32,12 @@ def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:
     lines: list[Text] = []
     warnings: list[Message] = []
     for run in runs:
-        line = Text("an interrupted run in {root} was undone", run.root)
+        line = Text("undid a command that was interrupted in {root}", run.root)
         if run.forward:
-            line = Text("an interrupted run in {root} was finished", run.root)
+            line = Text("finished a command that was interrupted in {root}", run.root)
         lines.append(Text("{node}: {line}", node, line) if node else line)
-        where = Text("it is in {root} on {node}", run.root, node) if node else Text("it is in {root}", run.root)
+        where = Text("root folder: {root} on {node}", run.root, node) if node else Text("root folder: {root}", run.root)
         for path in run.left:
-            text = Text("{path} was changed by someone else since: left alone", path)
+            text = Text("{path} was not touched, because somebody changed it in the meantime", path)
             warnings.append(Message("warning", text, where))
     return StepResult(tuple(lines), tuple(warnings), done=tuple(lines))

@@ -26,7 +26,9 @@ from patcher.store.folder import StoreFolder
 from patcher.store.registry import Entry
 
 _COMPILED = (".so", ".pyd", ".dylib")
-_RUN_INSTEAD = Text("change no file: rlpatch run, with the same options and the command of the run behind --")
+_RUN_INSTEAD = Text(
+    "patch without changing files: use `rlpatch run` with the same options, and the run's command after --"
+)
 
 
 def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
@@ -41,31 +43,31 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
     for edit in edits:
         store = StoreFolder(edit.root)
         if not store.root.is_dir():
-            cause = Text("the root is not a folder: zipped packages cannot be patched")
-            raise Problem(Kind.ENVIRONMENT, cause, str(edit.root), Text("install the package unpacked"))
+            cause = Text("the package is in a zip archive, not in a folder, and cannot be patched")
+            raise Problem(Kind.ENVIRONMENT, cause, str(edit.root), Text("install the package as a folder (not zipped)"))
         for change in edit.changes:
             path = store.locate(change.path)
             node, file = current(path, change)
             if change.before != change.after:
                 _permitted(store, path, node, file)
                 if group := rights.lost_group(node.gid, path):
-                    lost = Text("{name} changes its group for good, though nobody loses a right", path.name)
-                    notes.append(Note(lost, Text("{path} is of {group}", path, group)))
+                    lost = Text("{name} will keep a different group; nobody loses access", path.name)
+                    notes.append(Note(lost, Text("{path} belongs to {group}", path, group)))
                 folders.append(path.parent)
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
                 elif target := lost_link(path, store.entry(change.path)):
-                    lost = Text("a link led to a file that is gone: the file itself comes back")
+                    lost = Text("a link led to a file that no longer exists; the file itself is restored in its place")
                     notes.append(Note(lost, f"{path} -> {target}"))
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
             folders.append(store.root)
-    new = Text("the modification time of a folder changes: it belongs to somebody else")
+    new = Text("the modification time of a folder will change, because another user owns the folder")
     for folder in dict.fromkeys(folders):
         owner = os.stat(folder).st_uid
         if os.geteuid() not in (0, owner):
             why = Text(
-                "{folder} belongs to user {uid}, who alone can restore its modification time: it gets a new one",
+                "{folder} belongs to user {uid}: only that user can restore its modification time",
                 folder,
                 owner,
             )
@@ -97,8 +99,10 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
         if node is not None and node.link is not None:
             file, content = observe(resolved(path))
     except OSError as error:
-        hint = Text("see why it cannot be read, and where its links lead")
-        raise Problem(Kind.ENVIRONMENT, Text("cannot read it: {strerror}", error.strerror), str(path), hint) from error
+        hint = Text("check why the file cannot be read, and where links in its path lead")
+        raise Problem(
+            Kind.ENVIRONMENT, Text("cannot read the file: {strerror}", error.strerror), str(path), hint
+        ) from error
     if node is None or file is None or content != change.before:
         raise not_as_planned(path)
     return node, file
@@ -106,7 +110,7 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
 
 def not_as_planned(path: Path) -> Problem:
     """Return the problem that a file is not as planning read it."""
-    cause = Text("the file is not the one that was looked at a moment ago")
+    cause = Text("the file was replaced while rlpatch was looking at it")
     return Problem(Kind.FOREIGN_EDIT, cause, str(path), Text("run the command again"))
 
 
@@ -119,14 +123,14 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     plain = rights.copied(node, file, resolved(path), store.root)
     if lost := rights.unkept(plain, file, path):
         hint = Text(
-            "run rlpatch as its owner, or as root (outside of a container), or install the package into an environment"
-            " of your own"
+            "run rlpatch as the owner or as root (outside of a container), or install the package into your own"
+            " environment"
         )
         raise Problem(Kind.ENVIRONMENT, lost, str(path), hint)
     if source := mounts.over(resolved(path)):
-        cause = Text("{source} is mounted over this file: no new file can take its place", source)
+        cause = Text("the file is a mount of {source}, so it cannot be replaced", source)
         hint = Text(
-            "patch the package where the mount comes from (--path), mount the folder instead of the file, or {instead}",
+            "patch the package at the mount's source (--path), or mount the folder instead of the file. Or {instead}",
             _RUN_INSTEAD,
         )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
@@ -135,7 +139,7 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     _writable(path.parent)
     folder = path.parent / BYTECODE
     if folder.is_symlink():
-        hint = Text("remove the link: Python makes a folder")
+        hint = Text("delete the link; Python will create a folder")
         raise Problem(Kind.ENVIRONMENT, Text("the bytecode folder is a symlink"), str(folder), hint)
     compiled = bytecode.beside(path)
     if compiled and folder.is_dir():
@@ -150,8 +154,8 @@ def _removable(compiled: Path) -> None:
     owner, above = os.lstat(compiled).st_uid, os.stat(compiled.parent)
     sticky = above.st_mode & stat.S_ISVTX and os.geteuid() not in (0, above.st_uid, owner)
     if sticky:
-        cause = Text("this bytecode of user {owner} cannot be removed", owner)
-        hint = Text("let that user remove it: Python makes it again")
+        cause = Text("this bytecode file belongs to user {owner}, and you may not delete it", owner)
+        hint = Text("ask that user to delete it; Python will create it again")
         raise Problem(Kind.ENVIRONMENT, cause, str(compiled), hint)
 
 
@@ -159,11 +163,11 @@ def _writable(path: Path) -> None:
     """Raise Problem (ENVIRONMENT) if ``path`` exists and this user may not write it."""
     # What is not there any more may be a store that another process has removed with the last patch.
     if not os.access(path, os.W_OK) and os.path.lexists(path):
-        cause = Text("no permission to write this file")
+        cause = Text("you have no permission to write this file")
         if path.is_dir():
-            cause = Text("no permission to write in this folder")
+            cause = Text("you have no permission to write in this folder")
         hint = Text(
-            "make it writable, install the package into an environment of your own, or {run_instead}", _RUN_INSTEAD
+            "make it writable, or install the package into your own environment. Or {run_instead}", _RUN_INSTEAD
         )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
 
@@ -174,5 +178,7 @@ def _importable(path: Path) -> None:
         sibling = path.parent / name
         compiled = name.startswith(f"{path.stem}.") and name.endswith(_COMPILED)
         if compiled or (name == path.stem and (sibling / "__init__.py").exists()):
-            hint = Text("install the package without the compiled module")
-            raise Problem(Kind.ENVIRONMENT, Text("Python imports {name} instead of this file", name), str(path), hint)
+            hint = Text("install the package without compiled modules")
+            raise Problem(
+                Kind.ENVIRONMENT, Text("Python imports the compiled {name} instead of this file", name), str(path), hint
+            )

@@ -118,7 +118,7 @@ def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
         if isinstance(top["version"], int) and top["version"] > VERSION:
             raise NewerError(
                 Text(
-                    "it is of a newer rlpatch: its version is {version}, this one reads {supported}",
+                    "a newer rlpatch wrote it: format {version}, and this rlpatch reads {supported}",
                     top["version"],
                     VERSION,
                 )

@@ -79,7 +79,9 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
     except (KeyboardInterrupt, OSError, Problem) as error:
         if written is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
-            again = (Text("an interrupted run was completed first, so plan again"),) if recovered else ()
+            again = (
+                (Text("an interrupted command was completed first: run the same command again"),) if recovered else ()
+            )
             cause = error if isinstance(error, OSError) else error.__cause__
             raise failure.replace(notes=failure.notes + again) from cause
     return Outcome(tuple(written or ()), tuple(recovered), notes)
@@ -90,10 +92,10 @@ def _failure(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Problem(Kind.INTERRUPTED, Text("stopped by the keyboard; nothing was changed"))
+        return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C; nothing was changed"))
     where = str(error.filename or "") if isinstance(error, OSError) else ""
-    cause = Text("{reason}; everything is as it was", _reason(error))
-    return Problem(Kind.ROLLED_BACK, cause, where, Text("remove the cause and try again"))
+    cause = Text("{reason}; all files were restored", _reason(error))
+    return Problem(Kind.ROLLED_BACK, cause, where, Text("fix this cause, then try again"))
 
 
 def take_marker(root: Path, run: str) -> None:
@@ -128,7 +130,7 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
                 except OSError as error:
                     raise _incomplete(error, present) from error
     except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, Text("stopped by the keyboard"), hint=CommandLine("recover")) from None
+        raise Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C"), hint=CommandLine("recover")) from None
     return []
 
 
@@ -136,7 +138,7 @@ def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
     """Return ``error`` as a Problem (ROLLBACK_INCOMPLETE), with the roots and the hint to run `recover`."""
     if isinstance(error, Problem):
         return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
-    cause = Text("{reason}; an unfinished change is still there", _reason(error))
+    cause = Text("{reason}; an unfinished change is still in the files", _reason(error))
     where = ", ".join(str(store.root) for store in stores)
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, where, CommandLine("recover"))
 
@@ -226,7 +228,7 @@ def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
     """
     for store, journal in prepared:
         if foreign := perform(store, journal.moves, interrupts.look):
-            cause = Text("somebody changed the file while rlpatch was at work; everything is as it was")
+            cause = Text("somebody changed the file while rlpatch was at work; all files were restored")
             raise Problem(Kind.FOREIGN_EDIT, cause, str(store.inside(foreign[0])), Text("run the command again"))
     interrupts.look()
     for store, _journal in prepared:

@@ -87,9 +87,9 @@ def _git(root: Path, *words: str) -> bytes:
         return out
     lines = [line for line in err.splitlines() if line.strip()] or ["git failed"]
     cause = Text("git: {error}", lines[-1].strip(" ."))
-    hint: str = Text("see what this says: git -C {top} status", top)
+    hint: str = Text("run this to see the problem: git -C {top} status", top)
     if "dubious ownership" in err or "unsafe repository" in err:
-        cause = Text("git refuses this checkout, because it belongs to another user (dubious ownership)")
+        cause = Text("git does not read this checkout, because it belongs to another user (dubious ownership)")
         hint = f"git config --global --add safe.directory {top}"
     raise Problem(Kind.ENVIRONMENT, cause, str(top), hint)
 

@@ -65,8 +65,10 @@ def find(
             return target
         else:
             raise _mismatch(target, version, again)
-    cause = Text("{name} (the package {package}) is not there", project.name, project.package)
-    hint = Text("say where it is: rlpatch {command} {name} --python EXE, or --path DIR", command, project.name)
+    cause = Text("{name} (package {package}) is not installed here", project.name, project.package)
+    hint = Text(
+        "say where it is installed: rlpatch {command} {name} --python EXE, or --path DIR", command, project.name
+    )
     raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
 
 
@@ -129,7 +131,11 @@ def _places(
     Raises Problem (USAGE) if both `path` and `python` are given.
     """
     if path is not None and python is not None:
-        raise Problem(Kind.USAGE, Text("--path and --python both say where to look"), hint=Text("give one of them"))
+        raise Problem(
+            Kind.USAGE,
+            Text("--path and --python cannot be combined: both say where to look"),
+            hint=Text("use only one of them"),
+        )
     if path is not None:
         yield _Place(f"--path {path}", (_folder(path),), partial(_below, path=path, git=git))
         return
@@ -166,7 +172,7 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
     origin = Path(spec.origin)
     archive = next((folder for folder in origin.parents if folder.is_file()), None)
     if archive is not None:
-        cause = Text("{name} is zipped in an archive, where nothing can be patched", project.name)
+        cause = Text("{name} is installed as a zip archive and cannot be patched there", project.name)
         raise Problem(
             Kind.ENVIRONMENT, cause, str(archive), Text("install it unzipped: pip install {name}", project.name)
         )
@@ -189,12 +195,12 @@ def _below(project: Project, path: Path, git: bool = True) -> Target | None:
     candidates: list[tuple[Path, str, tuple[str, ...]]] = [(package, by, ()) for package in packages]
     # The name that was typed may be a link to a folder of another name, and the other way round.
     inside = (Path(os.path.abspath(path)), folder)  # noqa: PTH100  (keeps the link's own name)
-    parent = Text("{by}, the package folder itself: took its parent", by)
+    parent = Text("{by}, which is the package folder itself, so its parent was used", by)
     candidates += [(inner, parent, ()) for inner in inside if inner.name == project.package]
     for editable in provenance.distributions(project, [folder]):
         checkout = editable.checkout
         for root in (checkout / project.checkout, checkout) if checkout else ():
-            where = Text("{by}, where {name} stands for {checkout}", by, editable.folder.name, checkout)
+            where = Text("{by}, where {name} points to {checkout}", by, editable.folder.name, checkout)
             candidates.append((root / project.package, where, (str(folder),)))
     for package, found_by, search in candidates:
         if sources.there(package / "__init__.py"):
@@ -207,19 +213,19 @@ def _below(project: Project, path: Path, git: bool = True) -> Target | None:
 
 def _folder(path: Path) -> Path:
     """Return the real folder of `--path`. Raises Problem: NO_TARGET if it does not exist, USAGE if it is a file."""
-    hint = Text("name the folder that holds the package: --path .../site-packages")
+    hint = Text("use the folder that contains the package: --path .../site-packages")
     try:
         folder = path.expanduser().resolve(strict=True)
     except (OSError, RuntimeError):
-        raise Problem(Kind.NO_TARGET, Text("there is no folder {path}", path), str(path), hint) from None
+        raise Problem(Kind.NO_TARGET, Text("the folder {path} does not exist", path), str(path), hint) from None
     if folder.is_dir():
         return folder
     cause = Text("{path} is a file, not a folder", path)
     if folder.suffix in (".whl", ".zip", ".egg"):
-        cause = Text("{path} is an archive: a patch inside it would have no effect", path)
-        hint = Text("unpack it (python3 -m zipfile -e {path} DIR) and give --path DIR, or pip install it", path)
+        cause = Text("{path} is an archive, and patching inside it has no effect", path)
+        hint = Text("unpack it (python3 -m zipfile -e {path} DIR) and use --path DIR, or install it with pip", path)
     elif os.access(folder, os.X_OK):
-        hint = Text("for an interpreter it is --python {path}", path)
+        hint = Text("if this is an interpreter, use --python {path}", path)
     raise Problem(Kind.USAGE, cause, str(folder), hint)
 
 
@@ -229,23 +235,25 @@ def _leftover(project: Project, folder: Path) -> Problem:
         sources.there(folder / "__init__.py")
     except Problem as problem:  # a finder takes a folder that it may not search for one without the file
         return problem
-    cause = Text("{folder} has no __init__.py: a leftover, not an install of {name}", folder, project.name)
-    hint = Text("look into the folder, remove it, and install {name} again", project.name)
+    cause = Text(
+        "{folder} has no __init__.py, so it is the rest of an old installation of {name}", folder, project.name
+    )
+    hint = Text("check the folder and delete it, then install {name} again", project.name)
     return Problem(Kind.NO_TARGET, cause, str(folder), hint)
 
 
 def _nothing(project: Project, place: _Place, projects: Sequence[Project]) -> str:
     """Return a text that `place` lacks the package, which metadata says otherwise, and which targets are there."""
-    text = Text("no {package}", project.package)
+    text = Text("package {package} not found", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:
-        text = Text("no {package}, although {folder} is there", project.package, distribution.folder)
+        text = Text("package {package} not found, although {folder} exists", project.package, distribution.folder)
         if distribution.checkout:
-            text = Text("{missing}, which stands for {checkout}", text, distribution.checkout)
+            text = Text("{missing}; it points to {checkout}", text, distribution.checkout)
     there = []
     for other in projects:
         with suppress(Problem):
             there += [other.name] if place.search(other) else []
-    return Text("{missing}; there is {packages}", text, ", ".join(there)) if there else text
+    return Text("{missing}; packages there: {packages}", text, ", ".join(there)) if there else text
 
 
 def _mismatch(target: Target, expected: str, again: Callable[[str], str]) -> Problem:
@@ -254,10 +262,10 @@ def _mismatch(target: Target, expected: str, again: Callable[[str], str]) -> Pro
     cause, right = Text("{name} is {version} here, not {expected}", name, version, expected), f"{name}=={version}"
     if not version:
         cause, right = (
-            Text("nothing says which release of {name} this is, so =={version} cannot be checked", name, expected),
+            Text("the version of {name} cannot be determined, so =={version} cannot be checked", name, expected),
             name,
         )
-    origin = Text("found by {found_by}, version from {version_from}", target.found_by, target.version_from)
+    origin = Text("found through {found_by}; version from {version_from}", target.found_by, target.version_from)
     doubts = (line for note in target.notes for line in note.lines)
     return Problem(Kind.VERSION, cause, str(target.root), again(right), (origin, *doubts))
 
@@ -276,12 +284,12 @@ def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
     if begin and begin[0] == name and name[-1].isalnum():
         hint = Text("did you mean {target}{version}?", like[0], text.strip()[len(name) :]) if like else "rlpatch list"
         cause = Text(
-            "{name!r} is unknown; the targets are {names}", name, ", ".join(project.name for project in projects)
+            "{name!r} is not a target; targets: {names}", name, ", ".join(project.name for project in projects)
         )
         return Problem(Kind.NO_TARGET, cause, hint=hint)
     right = like[0] if like else "TARGET"
     hint = (
-        Text("a folder is an option: {right} --path {folder}", right, text)
+        Text("type folders with --path: {right} --path {folder}", right, text)
         if "/" in text
         else Text("write {right} or {right}==VERSION", right)
     )
@@ -293,5 +301,5 @@ def _no_version(text: str, version: str, project: Project) -> Problem:
     name, begin = project.name, re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
     alike = [release for release in project.releases if release.startswith(begin)] or project.releases
     like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"
-    hint = Text("one release, such as {release}, or {name} for the one that is there", like, name)
+    hint = Text("use one release, such as {release}, or {name} for the installed one", like, name)
     return Problem(Kind.USAGE, Text("{version!r} in {text!r} is not a version", version, text), hint=hint)

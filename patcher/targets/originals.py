@@ -18,14 +18,14 @@ def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None
         # Not by base64, which nothing else of `apply` loads.
         code = binascii.b2a_base64(hashlib.sha256(pristine).digest(), newline=False).decode().rstrip("=")
         if recorded and recorded != f"sha256={code.replace('+', '-').replace('/', '_')}":
-            detail = Text("{version_from}/RECORD has another hash for {path}", target.version_from, path)
-            return Note(Text("{name} is not the file that was released", path.name), detail)
+            detail = Text("the hash of {path} differs from {version_from}/RECORD", path, target.version_from)
+            return Note(Text("{name} was changed after the installation", path.name), detail)
     if target.installed_as in ("checkout", "editable"):
         committed = checkout.pristine(target.folder, path)
         if committed is not None and committed != pristine:
             return Note(
-                Text("{name} has changes that are not committed", path.name),
-                Text("git has another {path} at HEAD", path),
+                Text("{name} has uncommitted changes", path.name),
+                Text("{path} differs from git's HEAD", path),
             )
     return None
 

@@ -13,7 +13,7 @@ from patcher.targets.versions import Distribution
 
 _WHEEL, _UNPACKED = Text("wheel"), Text("unpacked")
 _SITES = ("site-packages", "dist-packages")
-_SHADOWS = Text("this folder shadows another install")
+_SHADOWS = Text("Python imports from this folder, although the package is also installed elsewhere")
 
 
 class _WorkTree(NamedTuple):
@@ -51,7 +51,12 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     else:
         installed_as = Text("checkout") if tree.is_own else _WHEEL if root.name in _SITES else _UNPACKED
     shadowed = (claim.folder for claim in claims if claim not in (*beside, *editable))
-    notes += tuple(Note(_SHADOWS, Text("this folder shadows what {folder} stands for", folder)) for folder in shadowed)
+    notes += tuple(
+        Note(
+            _SHADOWS, Text("Python imports from this folder, not from the installation that {folder} points to", folder)
+        )
+        for folder in shadowed
+    )
     notes += ambiguous + tree.notes + doubts
     return Target(
         project, believed.version, root, installed_as, believed.says, found_by, notes, tuple(map(Path, search))
@@ -82,21 +87,27 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
     try:
         real = init.resolve(strict=True).parent
     except (OSError, RuntimeError):
-        cause = Text("{name}/__init__.py is a link that leads nowhere", package.name)
+        cause = Text("{name}/__init__.py is a broken link", package.name)
         raise Problem(Kind.ENVIRONMENT, cause, str(init), Text("install {name} again", project.name)) from None
     here = package.parent.resolve()
     strict = any(part.startswith("__editable__") for part in here.parts)
     if real.parent == here:
-        hard = Note(Text("a strict editable install of hard links: the patch stays in this build folder"))
+        hard = Note(Text("strict editable install with hard links: only this build folder is patched"))
         return here, (hard,) if strict else ()
     if real.name != project.package:
         return here, (Note(Text("the package folder is a link"), Text("{package} is a link to {real}", package, real)),)
     if not strict and _is_cache(project, real.parent, here):
         return here, (
-            Note(Text("its files are links into the installer's cache"), Text("the cache is {parent}", real.parent)),
+            Note(
+                Text("the package's files are links into the installer's cache"),
+                Text("cache folder: {parent}", real.parent),
+            ),
         )
     return real.parent, (
-        Note(Text("the package folder holds links"), Text("{package} holds links into {parent}", package, real.parent)),
+        Note(
+            Text("the package folder contains links"),
+            Text("{package} contains links into {parent}", package, real.parent),
+        ),
     )
 
 

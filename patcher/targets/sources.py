@@ -8,7 +8,7 @@ from pathlib import Path
 from patcher.messages import Kind, Problem, Text, failed, refused
 
 _EXTENSIONS = (".so", ".pyd")
-_AGAIN = Text("install the project again: the file belongs to its release")
+_AGAIN = Text("install the project again: its release should have this file")
 
 
 def there(file: Path) -> bool:
@@ -36,13 +36,13 @@ def read(file: Path) -> bytes:
         if os.path.lexists(file) and not file.is_file():  # to read a pipe would wait for somebody who writes
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("{name} is neither a regular file nor a link to one", file.name),
+                Text("{name} is neither a regular file nor a link to a regular file", file.name),
                 str(file),
                 _AGAIN,
             )
         return file.read_bytes()
     except FileNotFoundError:
-        raise Problem(Kind.STRUCTURE, Text("there is no {name} here", file.name), str(file), _AGAIN) from None
+        raise Problem(Kind.STRUCTURE, Text("{name} is missing here", file.name), str(file), _AGAIN) from None
     except OSError as error:
         raise failed(error) from None
 
@@ -56,11 +56,9 @@ def refuse_other_forms(file: Path) -> None:
     if compiled:
         other = compiled[0].name
         reason = (
-            Text("Python loads {other} in its place", other)
-            if os.path.lexists(file)
-            else Text("only {other} is there", other)
+            Text("Python loads {other} instead", other) if os.path.lexists(file) else Text("only {other} exists", other)
         )
-        hint = Text("install the project with its Python sources")
+        hint = Text("install the project from source, with its .py files")
         raise Problem(
             Kind.ENVIRONMENT, Text("{name} cannot be patched: {reason}", file.name, reason), str(compiled[0]), hint
         )

@@ -136,8 +136,13 @@ def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[
 
     best = max(candidates, key=trust)
     other_names = ", ".join(d.folder.name for d in candidates if d is not best)
-    took = Text("took {name}, not {other_names}", best.folder.name, other_names)
-    return best, (Note(Text("several distributions claim this package: took {version}", best.source.version), took),)
+    took = Text("using {name}, not {other_names}", best.folder.name, other_names)
+    return best, (
+        Note(
+            Text("several distributions have this package; using version {version}", best.source.version),
+            took,
+        ),
+    )
 
 
 def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
@@ -174,13 +179,13 @@ def decide(
         (source for source in ranked if not lies(source.version)), ranked[0] if ranked else Source("", Text("nothing"))
     )
     why = (
-        Text("{says} says {version} and is believed", best.says, best.version)
+        Text("{says} says {version}, which is more reliable", best.says, best.version)
         if best.version
-        else Text("it is that of every release")
+        else Text("every release has this number")
     )
     doubts = (
         Note(
-            Text("took version {version}, not {other}", best.version or Text("unknown"), source.version),
+            Text("using version {version}, not {other}", best.version or Text("unknown"), source.version),
             Text("{source} says {version}; {why}", source.says, source.version, why),
         )
         for source in sources_found
@@ -198,7 +203,7 @@ def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
     near = understood(git.near)
     stale = [source for source in recorded if near and (have := understood(source.version)) and have < near]
     current = [source for source in recorded if source not in stale]
-    return [*current, Source(git.version, Text("git describe, after {near}", git.near)), *stale]
+    return [*current, Source(git.version, Text("git describe, based on {near}", git.near)), *stale]
 
 
 def _headers(path: Path) -> dict[str, str]:

@@ -1,27 +1,26 @@
-"""The causes that limited each step, compared with the others, and those that cost the run most."""
+"""The causes that limited each step, compared with the others."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 from patcher.messages import Text
+from patcher.timeline.intervals import TimeRange, overlaps
 from patcher.timeline.model import (
-    BALANCE,
-    FREE_SYNC,
-    NO_TAIL,
     NOT_KNOWN,
     SEVERAL,
     TYPICAL,
     Cause,
-    RunCause,
-    TrainingStep,
+    Part,
 )
-from patcher.timeline.path import PathPiece
-from patcher.timeline.shares import seconds
+from patcher.timeline.path import GENERATING, PathPiece
+from patcher.timeline.shares import NOTHING, VALIDATING, Amounts, seconds
 
 NEIGHBOURS = 40
 """Steps before and behind a step that it is compared with: answers become longer while a model learns."""
@@ -29,8 +28,14 @@ NEIGHBOURS = 40
 FEWEST = 2
 """Steps to compare with, below which nothing can stand out."""
 
+FEWEST_IN_THIRD = 4
+"""Steps in a third of those compared with, below which a trend is not told from chance."""
+
 SPREADS = 4
 """Multiple of the usual spread by which an activity must exceed the typical step to stand out."""
+
+STEP_SPREADS = 3
+"""Multiple of the usual spread of whole steps by which a step and a cause must exceed the typical step."""
 
 SHARE = 0.05
 """Share of the typical step that an excess must have to stand out."""
@@ -43,9 +48,6 @@ MOSTLY = 0.5
 
 SINGLE = 0.3
 """Share of a step's extra time that a single cause must account for."""
-
-LARGEST = 3
-"""Causes that are said of a run."""
 
 
 class What(NamedTuple):
@@ -63,7 +65,9 @@ class Spent:
 
     ``late`` is the delay of each rank after the others and ``by_process`` the time on the path, by the process's index.
     ``replica_late`` is the last replica and its delay. ``sync`` is the time of each part of the weight sync in each
-    process. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did.
+    process. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did. ``stalled`` is
+    how long each process stood still during an activity, ``stopped`` how long a whole machine did. ``amounts`` is how
+    much there was to do. ``rewards_delay`` is by how much the rollout would end earlier without rewards.
     """
 
     total: int
@@ -73,25 +77,56 @@ class Spent:
     replica_late: tuple[int | None, int] = (None, 0)
     sync: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     unsafe: str = ""
+    stalled: Mapping[What, Mapping[int, int]] = field(default_factory=dict)
+    stopped: Mapping[What, int] = field(default_factory=dict)
+    amounts: Amounts = NOTHING
+    rewards_delay: int = 0
+
+    @cached_property
+    def phases(self) -> frozenset[str]:
+        """Return the driver's phases on the critical path."""
+        return frozenset(key.phase for key in self.us)
 
 
 def spent(
-    path: Iterable[PathPiece],
+    path: Sequence[PathPiece],
     replica_late: tuple[int | None, int],
     sync: Mapping[str, Mapping[int, int]],
     unsafe: str,
+    stalls: Mapping[int, Sequence[TimeRange]] | None = None,
+    machine_stalls: Sequence[TimeRange] = (),
 ) -> Spent:
-    """Sum a critical path by activity; the other arguments are stored unchanged."""
+    """Sum a critical path by activity; ``stalls`` has those of each process, by its index.
+
+    ``replica_late``, ``sync`` and ``unsafe`` are stored unchanged.
+    """
     us = defaultdict[What, int](int)
     late = defaultdict[What, defaultdict[int, int]](lambda: defaultdict(int))
     by_process = defaultdict[What, defaultdict[int | None, int]](lambda: defaultdict(int))
     for piece in path:
-        key = What(piece.role, piece.kind, piece.what, piece.phase)
+        key = _what(piece)
         us[key] += piece.end - piece.start
         by_process[key][piece.process] += piece.end - piece.start
         if piece.process is not None and piece.late:
             late[key][piece.process] += piece.late
-    return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe)
+    stalled = defaultdict[What, dict[int, int]](dict)
+    for process, ranges in (stalls or {}).items():
+        for key, overlap in _during(path, ranges).items():
+            stalled[key][process] = overlap
+    stopped = _during(path, machine_stalls)
+    return Spent(sum(us.values()), us, late, by_process, replica_late, sync, unsafe, stalled, stopped)
+
+
+def _what(piece: PathPiece) -> What:
+    return What(piece.role, piece.kind, piece.what, piece.phase)
+
+
+def _during(path: Sequence[PathPiece], ranges: Sequence[TimeRange]) -> dict[What, int]:
+    """Return the microseconds of each activity of ``path`` that ``ranges`` cover."""
+    during = Counter[What]()
+    for piece, us in overlaps(path, ranges):
+        during[_what(piece)] += us
+    return during
 
 
 @dataclass(frozen=True)
@@ -102,6 +137,8 @@ class StepVerdict:
     why: str
     limited_by: Cause | None
     mostly: Cause | None
+    also: tuple[Cause, ...] = ()
+    beside: tuple[Part, ...] = ()
 
 
 class Who(NamedTuple):
@@ -116,42 +153,128 @@ NOBODY = Who(None, None)
 
 def verdicts(steps: Sequence[Spent], who: Sequence[Who]) -> list[StepVerdict]:
     """Return the verdict on each step, compared with up to 40 steps on either side, if possible without the first."""
-    return [_Comparison(step, _neighbours(steps, at), who).verdict() for at, step in enumerate(steps)]
+    neighbours = [_neighbours(len(steps), at) for at in range(len(steps))]
+    comparisons = [
+        _Comparison(step, [(other - at, steps[other]) for other in neighbours[at]], who)
+        for at, step in enumerate(steps)
+    ]
+    regular = [comparison.regular() for comparison in comparisons]
+    return [
+        comparison.verdict([(other - at, regular[other]) for other in neighbours[at]])
+        for at, comparison in enumerate(comparisons)
+    ]
 
 
-def _neighbours(steps: Sequence[Spent], at: int) -> list[Spent]:
-    first = max(at - NEIGHBOURS, 0)
-    near = [(place, step) for place, step in enumerate(steps[first : at + NEIGHBOURS + 1], first) if place != at]
-    behind_first = [step for place, step in near if place]
-    return behind_first if len(behind_first) >= FEWEST else [step for _, step in near]
+def _neighbours(count: int, at: int) -> list[int]:
+    """Return the indices of the steps that step ``at`` of ``count`` is compared with."""
+    near = [other for other in range(max(at - NEIGHBOURS, 0), min(at + NEIGHBOURS + 1, count)) if other != at]
+    return near[1:] if near[:1] == [0] and len(near) > FEWEST else near
 
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A step and the steps to compare it with; ``who`` has replica and rank by the process's index."""
+    """A step and the steps to compare it with.
+
+    ``others`` has their distance in steps, negative before the step; ``who`` has replica and rank by the process's
+    index.
+    """
 
     step: Spent
-    others: Sequence[Spent]
+    others: Sequence[tuple[int, Spent]]
     who: Sequence[Who]
 
-    def verdict(self) -> StepVerdict:
-        """Return the verdict, the cause that limited the step if any, and the largest activity."""
-        us = self.step.us
-        verdict, why, limit = self._judge()
-        mostly = max(us, key=us.__getitem__) if us else None
-        return StepVerdict(verdict, why, self._cause(limit) if limit else None, self._cause(mostly) if mostly else None)
+    @cached_property
+    def with_phase(self) -> Mapping[str, Sequence[tuple[int, Spent]]]:
+        """Return the other steps that have each phase of this step, if most of them lack it."""
+        phases = {key.phase for key in self.step.us}
+        steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
+        return {phase: having for phase, having in steps.items() if 2 * len(having) < len(self.others)}
 
-    def _judge(self) -> tuple[str, str, What | None]:
-        """Return the verdict, the reason for it, and the activity that limited the step (None: no single one)."""
+    @cached_property
+    def usual(self) -> Mapping[What, tuple[float, float]]:
+        """Return what is usual of each activity at this step, and its robust standard deviation (microseconds).
+
+        An activity of a phase that most steps lack is compared with the steps that have the phase.
+        """
+        return {
+            key: usual([(at, other.us.get(key, 0)) for at, other in self.with_phase.get(key.phase, self.others)])
+            for key in self.step.us
+        }
+
+    @cached_property
+    def incomparable(self) -> frozenset[str]:
+        """Return the phases in which nothing can stand out: validation, and those of too few other steps."""
+        few = {phase for phase, having in self.with_phase.items() if len(having) < FEWEST}
+        return frozenset(few | ({key.phase for key in self.step.us} & {*VALIDATING}))
+
+    @cached_property
+    def excesses(self) -> Mapping[What, float]:
+        """Return the activities that stand out, with their microseconds over the usual ones.
+
+        They exceed the usual spread, and 5 % of a step in which each activity takes as long as usual.
+        """
+        least = SHARE * sum(middle for middle, _ in self.usual.values())
+        excesses = {key: self.step.us[key] - middle for key, (middle, _) in self.usual.items()}
+        return {
+            key: excess
+            for key, excess in excesses.items()
+            if key.phase not in self.incomparable and excess > max(SPREADS * self.usual[key][1], least)
+        }
+
+    def regular(self) -> float:
+        """Return the step's microseconds without what stands out and without phases that most steps lack."""
+        rare = {*self.with_phase, *self.incomparable}
+        regular = sum(us for key, us in self.step.us.items() if key.phase not in rare)
+        return regular - sum(excess for key, excess in self.excesses.items() if key.phase not in rare)
+
+    def verdict(self, regular: Sequence[tuple[int, float]]) -> StepVerdict:
+        """Return the verdict, the causes that limited the step, and the largest activity.
+
+        ``regular`` has the results of `regular` for the other steps, by their distance.
+        """
+        us = self.step.us
+        verdict, why, limits = self._judge(regular)
+        mostly = max(us, key=us.__getitem__) if us else None
+        causes = [*map(self._cause, limits)]
+        return StepVerdict(
+            verdict,
+            why,
+            causes[0] if causes else None,
+            self._cause(mostly) if mostly else None,
+            tuple(causes[1:]),
+            tuple(self._beside()),
+        )
+
+    def _beside(self) -> Iterator[Part]:
+        """Yield the phases in which nothing can stand out, if they have 5 % of the step."""
+        for phase in sorted(self.incomparable):
+            us = sum(us for key, us in self.step.us.items() if key.phase == phase)
+            if phase and us > SHARE * self.step.total:
+                yield Part(phase, seconds(us))
+
+    def _longer(self, typical: float) -> float:
+        """Return by how many microseconds the step is longer than a ``typical`` one with the same rare phases."""
+        rare = {*self.with_phase, *self.incomparable}
+        expected = sum(
+            us if key.phase in self.incomparable else self.usual[key][0]
+            for key, us in self.step.us.items()
+            if key.phase in rare
+        )
+        return self.step.total - typical - expected
+
+    def _judge(self, regular: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[What]]:
+        """Return the verdict, the reason for it, and the activities that limited the step, the costliest first."""
         if len(self.others) < FEWEST:
-            return TYPICAL, Text("there are too few steps to compare it with"), None
-        typical = statistics.median(other.total for other in self.others)
-        excesses = ((self._stands_out(key, typical), key) for key in self.step.us)
-        standing = [(excess, key) for excess, key in excesses if excess > 0]
-        if not standing:
-            return TYPICAL, Text("nothing stands out over the other steps"), None
-        excess, key = max(standing)
-        longer = self.step.total - typical
+            return TYPICAL, Text("there are too few steps to compare it with"), ()
+        if not self.excesses:
+            return TYPICAL, Text("nothing stands out over the other steps"), ()
+        typical, spread = usual(regular)
+        longer, least = self._longer(typical), STEP_SPREADS * spread
+        ordered = sorted(self.excesses, key=self.excesses.__getitem__, reverse=True)
+        standing = [key for key in ordered if self.excesses[key] > least or self.longer_answers(key)]
+        if not standing or longer < LEAST * self.excesses[standing[0]]:
+            return TYPICAL, Text("it took no longer than the other steps"), ()
+        key, excess = standing[0], self.excesses[standing[0]]
         if excess < SINGLE * longer:
             why = Text(
                 "no single cause: {what} accounts for {seconds:.2f} s of {excess:.2f} s more",
@@ -159,41 +282,55 @@ class _Comparison:
                 seconds(excess),
                 seconds(longer),
             )
-            return SEVERAL, why, None
-        if longer < LEAST * excess:
-            return TYPICAL, Text("it took no longer than the other steps"), None
-        if key.role == "unrecorded":
-            return NOT_KNOWN, Text("{what} took longer, and what did it left no record", key.what), None
-        if key.role == "trainer" and self.step.unsafe:
-            return NOT_KNOWN, self.step.unsafe, None
+            return SEVERAL, why, ()
+        if unknown := self._unknown(key):
+            return NOT_KNOWN, unknown, ()
         hidden = Text(
             "the step is {seconds:.2f} s longer: the rest would have passed anyway, with polling for example",
             seconds(longer),
         )
-        return "limited", hidden if longer < MOSTLY * excess else "", key
+        also = [other for other in standing[1:] if other.role != "unrecorded"]
+        return "limited", hidden if longer < MOSTLY * excess else self.longer_answers(key), [key, *also]
 
-    def _usual(self, key: What) -> tuple[float, float]:
-        """Return median and robust standard deviation of the activity ``key`` in the other steps (microseconds)."""
-        values = [other.us.get(key, 0) for other in self.others]
-        middle = _median(values)
-        return middle, 1.4826 * _median(abs(value - middle) for value in values)
+    def longer_answers(self, key: What) -> str:
+        """Return a text if ``key`` is decoding, and more decode steps than usual explain half of its excess, else "".
 
-    def _stands_out(self, key: What, typical: float) -> float:
-        """Return by how many microseconds the activity ``key`` exceeds its median in the other steps.
-
-        Return 0 unless the excess stands out from the usual spread and is 5 % of ``typical``, the median length of a
-        step.
+        A count is exact on a busy machine, too.
         """
-        middle, spread = self._usual(key)
-        excess = self.step.us[key] - middle
-        return excess if excess > max(SPREADS * spread, SHARE * typical) else 0
+        count = self.step.amounts.decode_steps
+        middle, spread = usual([(at, other.amounts.decode_steps) for at, other in self.others])
+        if (key.role, key.what) != ("engine", "decode") or count - middle <= SPREADS * spread:
+            return ""
+        explained = (1 - middle / count) * self.step.us[key]
+        if explained < MOSTLY * self.excesses[key]:
+            return ""
+        return Text("{count} decode steps, usually {usual:.0f}", count, middle)
+
+    def _unknown(self, key: What) -> str:
+        """Return why it is unknown what the activity ``key``, which took longer, did; "" if it is known."""
+        if key.role == "unrecorded":
+            return Text("{what} took longer, and what did it left no record", key.what)
+        stopped = self.step.stopped.get(key, 0)
+        if stopped >= MOSTLY * self.excesses[key]:
+            return Text(
+                "several processes stood still for {seconds:.2f} s at one time: their machine was busy, or paused",
+                seconds(stopped),
+            )
+        return self.step.unsafe if key.role == "trainer" else ""
 
     def _cause(self, key: What) -> Cause:
         """Return the activity ``key`` as a cause, with its excess and, if known, the responsible rank or replica."""
         us = self.step.us[key]
-        excess = max(us - self._usual(key)[0], 0)
+        excess = max(us - self.usual[key][0], 0)
         replica, rank = self._named(key, excess)
-        return Cause(key.role, replica, rank, key.what, key.phase, seconds(us), seconds(excess), key.kind)
+        saves = seconds(min(excess, self._lead_of(key, replica)))
+        return Cause(key.role, replica, rank, key.what, key.phase, seconds(us), seconds(excess), key.kind, saves)
+
+    def _lead_of(self, key: What, replica: int | None) -> float:
+        """Return how many microseconds the activity ``key`` can be shorter before something beside it is waited for."""
+        if key.kind == "iteration":
+            return self.step.replica_late[1] if replica is not None and self.step.replica_late[0] == replica else inf
+        return self.step.rewards_delay if key.role == "reward" and key.phase in GENERATING else inf
 
     def _named(self, key: What, excess: float) -> Who:
         """Return the rank or replica with at least half of an activity's ``excess`` (microseconds), else NOBODY.
@@ -204,7 +341,7 @@ class _Comparison:
         shares = self.step.by_process[key]
         top = max(shares, key=lambda process: shares[process])
         if key.kind == "sync":
-            return self._longest(self.step.sync.get(key.what, {}), excess)
+            return self._longest(key, excess)
         if key.role == "trainer":
             return Who(None, self._rank(key, excess))
         if key.role in ("engine", "server") and top is not None:
@@ -214,17 +351,22 @@ class _Comparison:
     def _rank(self, key: What, excess: float) -> int | None:
         """Return the rank whose unusual delay is at least half of ``excess`` (microseconds), or the only trainer's.
 
-        ``key`` is the activity. Return None if no rank can be named.
+        ``key`` is the activity. Without a delay, a rank that stood still so long is named, unless others did, too.
+        Return None if no rank can be named.
         """
         late = self.step.late.get(key, {})
         last = max(late, key=lambda process: late[process], default=None)
         if last is not None and excess:
-            usual = _median(other.late.get(key, {}).get(last, 0) for other in self.others)
+            usual = _median(other.late.get(key, {}).get(last, 0) for _, other in self.others)
             if late[last] - usual >= MOSTLY * excess:
                 return self.who[last].rank
-        trainers = [process for process in self.who if process.rank is not None and process.replica is None]
+        trainers = [at for at, process in enumerate(self.who) if process.rank is not None and process.replica is None]
+        stalled = self.step.stalled.get(key, {})
+        still = [at for at in trainers if stalled.get(at, 0)]
+        if len(still) == 1 and excess and stalled[still[0]] >= MOSTLY * excess:
+            return self.who[still[0]].rank
         alone = len(trainers) == 1 and any(process is not None for process in self.step.by_process[key])
-        return trainers[0].rank if alone else None
+        return self.who[trainers[0]].rank if alone else None
 
     def _replica(self, replica: int | None, excess: float) -> int | None:
         """Return ``replica`` if it is the only one, or its unusual delay is at least half of ``excess`` (microseconds).
@@ -234,18 +376,29 @@ class _Comparison:
         if len({process.replica for process in self.who if process.replica is not None}) == 1:
             return replica
         last, late = self.step.replica_late
-        usual = _median(other.replica_late[1] if other.replica_late[0] == replica else 0 for other in self.others)
+        usual = _median(other.replica_late[1] if other.replica_late[0] == replica else 0 for _, other in self.others)
         return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
 
-    def _longest(self, lengths: Mapping[int, int], excess: float) -> Who:
-        """Return the process that took longest, if its lead is at least half of ``excess``, else NOBODY.
+    def _longest(self, key: What, excess: float) -> Who:
+        """Return who took longest for a part of the weight sync, if its unusual lead is half of ``excess``.
 
-        ``lengths`` are microseconds by the process's index.
+        Return NOBODY otherwise. ``key`` is the part. The lead is over the next process of the same role: the driver
+        only waits for these.
         """
+        lead, process = self._lead(self.step, key)
+        leads = [self._lead(other, key) for _, other in self.others]
+        usual = _median(other_lead if other_process == process else 0 for other_lead, other_process in leads)
+        return self.who[process] if process is not None and excess and lead - usual >= MOSTLY * excess else NOBODY
+
+    def _lead(self, step: Spent, key: What) -> tuple[int, int | None]:
+        """Return a process's lead over the next of its role in ``key``, in microseconds, and its index."""
+        lengths = {
+            process: us
+            for process, us in step.sync.get(key.what, {}).items()
+            if self.who[process] != NOBODY and (self.who[process].replica is None) == (key.role == "trainer")
+        }
         ordered = sorted(lengths, key=lambda process: lengths[process])
-        if len(ordered) < 2 or not excess or lengths[ordered[-1]] - lengths[ordered[-2]] < MOSTLY * excess:
-            return NOBODY
-        return self.who[ordered[-1]]
+        return (lengths[ordered[-1]] - lengths[ordered[-2]], ordered[-1]) if len(ordered) > 1 else (0, None)
 
 
 def _median(values: Iterable[float]) -> float:
@@ -253,123 +406,19 @@ def _median(values: Iterable[float]) -> float:
     return statistics.median(numbers) if numbers else 0.0
 
 
-# ---------------------------------------------------------------- the run
+def usual(values: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Return the value to expect at distance 0 and the robust standard deviation of ``values``, by their distance.
 
-
-ADVICE = {
-    "poll": Text("poll more often: shorten the interval of the replay buffer (poll_interval), or let it be notified"),
-    "tail": Text("cut or refill the tail: partial rollouts, more prompts than needed, a lower limit of tokens"),
-    "sync": Text("look at its parts; send larger buckets, or overlap it with the end of the update"),
-    "gap": Text("profile the driver here (py-spy dump --pid): it computes between its phases"),
-    "reward": Text("compute rewards while the rollout goes on, in workers of their own"),
-    "driver": Text("profile the driver in this phase (py-spy record --pid)"),
-    "queue": Text("check whether the worker was still busy with an earlier call"),
-    "trainer": Text("record the micro-batch that the proposed window names"),
-    "rank": Text("look at this rank's host and data: sequence lengths (balance_batch), clocks, other processes"),
-    "engine": Text("record the decode steps that the proposed window names"),
-    "replica": Text("look at this replica's host and at how requests are spread over the replicas"),
-}
-"""Advice on the next action, by cause."""
-
-
-def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[RunCause, ...]:
-    """Return the costliest causes of the run, over all steps but the first: excesses, and possible savings.
-
-    ``paths`` has the full critical path of each step; long runs keep it coarser in ``steps``.
+    The trend over the values is taken out, from the median of their first third to that of the last.
     """
-    counted = steps[1:] or steps
-    causes = [*_lasting(counted, paths[1:] or paths), *_outstanding(counted)]
-    whole = sum(step.seconds for step in counted)
-    costly = [
-        replace(cause, seconds=round(cause.seconds, 6), share=round(cause.seconds / whole, 4))
-        for cause in causes
-        if whole and cause.seconds > 0.01 * whole
-    ]
-    return tuple(sorted(costly, key=lambda cause: -cause.seconds)[:LARGEST])
-
-
-def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
-    """Yield the steps' excesses grouped by cause; the share of the run is filled in later."""
-    grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
-    for step in steps:
-        cause = step.limited_by
-        if cause is not None:
-            group = grouped[cause.role, cause.replica, cause.rank, cause.kind, cause.what, cause.phase]
-            group.append((step.step, cause))
-    for group in grouped.values():
-        largest = max((cause for _, cause in group), key=lambda cause: cause.excess_seconds)
-        title = Text("{label}, over the typical step", largest.label)
-        total = sum(cause.excess_seconds for _, cause in group)
-        yield RunCause(title, total, 0.0, tuple(step for step, _ in group), ADVICE[advice(largest)], largest)
-
-
-def advice(cause: Cause) -> str:
-    """Return the key of ``ADVICE`` for a cause, by its kind and role, and whether one rank or replica is named."""
-    if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
-        return cause.kind
-    if cause.what.startswith("start of "):
-        return "queue"
-    if cause.role in ("engine", "server"):
-        return "replica" if cause.replica is not None else "engine"
-    if cause.role == "trainer":
-        return "rank" if cause.rank is not None else "trainer"
-    return "reward" if cause.role == "reward" else "driver"
-
-
-def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
-    """Yield each kind of saving, summed over all steps and less the steps' excesses; the share is filled in later."""
-    polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
-    titles = {
-        "poll": Text("polling ({names}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
-        "tail": Text("the tail of the rollout, with fewer than a tenth of its requests"),
-        "sync": Text("weight sync"),
-        "gap": Text("the driver between its phases"),
-        "replica": Text("waiting for the last replica and the last rank"),
-    }
-    savings = [(step, _savings(step, path)) for step, path in zip(steps, paths, strict=True)]
-    for key, title in titles.items():
-        affected = [step for step, saving in savings if saving[key] > 0.01 * step.seconds]
-        cause = _path_cause(affected[0], key) if affected else None
-        total = sum(saving[key] for _, saving in savings)
-        yield RunCause(title, total, 0.0, tuple(step.step for step in affected), ADVICE[key], cause)
-
-
-def _savings(step: TrainingStep, path: Spent) -> dict[str, float]:
-    """Return the upper bound of a step's savings in seconds, by key of ``ADVICE``, less its own excess."""
-    bounds = {bound.name: bound.saves_seconds for bound in step.what_if}
-    gaps = sum(us for key, us in path.us.items() if (key.role, key.kind) == ("driver", "gap"))
-    savings = {
-        "poll": step.poll_seconds, "tail": bounds.get(NO_TAIL, 0), "sync": bounds.get(FREE_SYNC, 0),
-        "gap": seconds(gaps), "replica": bounds.get(BALANCE, 0),
-    }  # fmt: skip
-    return {key: max(value - _counted(step, key), 0) for key, value in savings.items()}
-
-
-def _counted(step: TrainingStep, key: str) -> float:
-    """Return the excess in seconds of the step's cause if it is of the kind ``key``, else 0."""
-    cause = step.limited_by
-    if cause is None:
-        return 0.0
-    alike = cause.kind == key or (key == "replica" and (cause.rank, cause.replica) != (None, None))
-    return cause.excess_seconds if alike else 0.0
-
-
-def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
-    """Return the longest segment of ``kind`` on the critical path as a cause without an excess; None without one."""
-    segments = [segment for segment in step.critical_path if segment.kind == kind]
-    if not segments:
-        return None
-    longest = max(segments, key=lambda segment: segment.seconds)
-    return Cause(
-        longest.role, longest.replica, longest.rank, longest.what, longest.phase, longest.seconds, 0.0, longest.kind
-    )
-
-
-def path_seconds(paths: Sequence[Spent]) -> tuple[Cause, ...]:
-    """Return the critical paths of all steps but the first, summed by activity, the largest first."""
-    sums = Counter[What]()
-    for path in paths[1:] or paths:
-        sums.update(path.us)
-    return tuple(
-        Cause(key.role, None, None, key.what, key.phase, seconds(us), 0.0, key.kind) for key, us in sums.most_common()
-    )
+    third = len(values) // 3
+    slope = 0.0
+    if third >= FEWEST_IN_THIRD:
+        (first, before), (last, behind) = (
+            (_median(at for at, _ in part), _median(value for _, value in part))
+            for part in (values[:third], values[-third:])
+        )
+        slope = (behind - before) / (last - first)
+    level = [value - slope * at for at, value in values]
+    middle = _median(level)
+    return max(middle, 0.0), 1.4826 * _median(abs(value - middle) for value in level)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import product, takewhile
 from typing import NamedTuple
 
 from patcher.messages import Text
@@ -25,6 +25,12 @@ MOST = 50_000
 SLACK_US = 1_000
 """By how much bounds may contradict each other: two clocks are not read at once."""
 
+
+FEWEST = 3
+"""Rollouts that must agree on how far two clocks are apart."""
+
+_Ended = Mapping[str, Sequence[tuple[int, int]]]
+"""Start and end of spans in microseconds, by boot id."""
 
 _Spans = Mapping[tuple[str, int], list[KeptSpan]]
 """Spans by the boot id and the place of their process."""
@@ -136,6 +142,7 @@ def bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
                 yield from _one_to_one(here, there, calls, works)
     for amount, by_agent in by_kind["request"].items():
         yield from _requests(by_agent, by_kind["serve"].get(amount, {}))
+    yield from _rollouts(_ended(by_kind["request"].values()), _ended(by_kind["serve"].values()))
 
 
 def _spans(process: Process, at: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
@@ -168,21 +175,72 @@ def _one_to_one(here: str, there: str, calls: Iterable[KeptSpan], works: Iterabl
 
 
 def _requests(asked: _Spans, served: _Spans) -> Iterator[ClockBound]:
-    """Yield the clock bounds from requests of one length, if one machine sent all and another served all.
+    """Yield the clock bounds from requests of one length, if one machine sent all that were served.
 
-    The nth request starts before the nth service starts, and ends after the nth service ends.
+    Servers give requests ids of their own, so which one a service belongs to is unknown. But n services that have begun
+    on a machine had n requests before: its nth service starts after the nth request, and its last but nth ends before
+    the last but nth request.
     """
-    clients, servers = {boot for boot, _ in asked}, {boot for boot, _ in served}
-    sent, begun = _ended(asked), _ended(served)
-    if len(clients) != 1 or len(servers) != 1 or clients == servers or len(sent) != len(begun):
+    clients = {boot for boot, _ in asked}
+    sent, begun = _ended([asked]), _ended([served])
+    if len(clients) != 1 or sum(map(len, sent.values())) != sum(map(len, begun.values())):
         return
-    (here,), (there,) = clients, servers
-    for (request, _), (serve, _) in zip(sorted(sent), sorted(begun), strict=True):
-        yield ClockBound(here, there, request - serve)
-    for received, done in zip(sorted(end for _, end in sent), sorted(end for _, end in begun), strict=True):
-        yield ClockBound(there, here, done - received)
+    (here,) = clients
+    starts, ends = (sorted(moments) for moments in zip(*sent[here], strict=True))
+    for there, services in begun.items():
+        if there != here:
+            first, last = (sorted(moments) for moments in zip(*services, strict=True))
+            for request, service in zip(starts, first, strict=False):
+                yield ClockBound(here, there, request - service)
+            for request, service in zip(reversed(ends), reversed(last), strict=False):
+                yield ClockBound(there, here, service - request)
 
 
-def _ended(spans: _Spans) -> list[tuple[int, int]]:
-    """Return start and end, in microseconds, of the spans that have ended."""
-    return [(work.start, work.end) for several in spans.values() for work in several if work.end is not None]
+def _rollouts(sent: _Ended, begun: _Ended) -> Iterator[ClockBound]:
+    """Yield the clock bounds from rollouts, between which no request is alive, if one machine sent all requests.
+
+    The nth busy period of each machine is the nth rollout, as long as services add up to requests: an end that a killed
+    process did not write stops that. A rollout's services lie between its first request and its last answer. A machine
+    is left out if that contradicts itself: then its first period belongs to another rollout.
+    """
+    if len(sent) != 1:
+        return
+    (here,) = sent
+    busy = {boot: _busy_periods(spans) for boot, spans in begun.items()}
+    rollouts = zip(_busy_periods(sent[here]), *busy.values(), strict=False)
+    whole = list(takewhile(lambda periods: periods[0].requests == sum(part.requests for part in periods[1:]), rollouts))
+    for at, there in enumerate(busy, 1):
+        least = max((requests[0].start - requests[at].start for requests in whole), default=0)
+        most = min((requests[0].end - requests[at].end for requests in whole), default=0)
+        if there != here and len(whole) >= FEWEST and least <= most + SLACK_US:
+            yield ClockBound(here, there, least)
+            yield ClockBound(there, here, -most)
+
+
+class _BusyPeriod(NamedTuple):
+    """Time in which requests are alive without a break, in microseconds, and their number."""
+
+    start: int
+    end: int
+    requests: int
+
+
+def _busy_periods(spans: Iterable[tuple[int, int]]) -> list[_BusyPeriod]:
+    """Return the busy periods of requests, in order; ``spans`` have start and end in microseconds."""
+    periods = list[_BusyPeriod]()
+    for start, end in sorted(spans):
+        last = periods[-1] if periods else None
+        if last is not None and start <= last.end:
+            periods[-1] = _BusyPeriod(last.start, max(last.end, end), last.requests + 1)
+        else:
+            periods.append(_BusyPeriod(start, end, 1))
+    return periods
+
+
+def _ended(spans: Iterable[_Spans]) -> _Ended:
+    """Return start and end of the spans that have ended, in microseconds, by boot id."""
+    ended = defaultdict[str, list[tuple[int, int]]](list)
+    for by_place in spans:
+        for (boot, _), several in by_place.items():
+            ended[boot] += [(span.start, span.end) for span in several if span.end is not None]
+    return ended

@@ -20,7 +20,8 @@ import msgspec
 
 from patcher.progress import Progress, ignore
 from patcher.store.filesystem.opened import reading
-from patcher.timeline.intervals import end_of
+from patcher.timeline import stalls
+from patcher.timeline.intervals import TimeRange, end_of
 from patcher.traces.words import short
 
 FORMAT = 1
@@ -35,7 +36,7 @@ NAME = re.compile(
 
 KINDS = (
     "phase", "step", "call", "work", "unit", "wait", "sync", "sleep", "poll", "trajectory", "reward", "request",
-    "serve",
+    "serve", "pause",
 )  # fmt: skip
 
 SMALLEST = 200
@@ -50,6 +51,12 @@ _LEAST_BYTES, _MOST_PACKED = 1 << 20, 50
 
 _LEAST_LINES, _SHORTEST_LINE = 1_000, 8
 """Lines that any file may have, and packed bytes of each more: a line is flushed by itself, which takes 14."""
+
+_PIECE = 4096
+"""Compressed bytes that are unpacked at once where a stream is damaged, before it is unpacked byte by byte."""
+
+_ROW = re.compile(rb'\[\s*-?\d+\s*,[^,\[\]"]*,\s*"([a-z]+)"\s*,')
+"""Kind of a span in a line: no text of a record can look like it, because its quotes are escaped."""
 
 _LATEST = 1 << 60
 """No clock or counter has this value."""
@@ -92,9 +99,9 @@ class ProcessIdentity(msgspec.Struct):
 class Block(msgspec.Struct):
     """Records that a process wrote together; ``at`` are its monotonic and wall clocks then, in microseconds.
 
-    ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, and columns that are not
-    read. Ids, starts, requests and tokens are differences to the value before; the first start is relative to the
-    block's time.
+    ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, contexts, and columns that
+    are not read. All but the lengths are differences to the value before; the first start is relative to the block's
+    time.
     """
 
     at: tuple[_Count, _Number] | None = None
@@ -138,20 +145,33 @@ class KeptSpan(NamedTuple):
 
 
 class IterationColumns:
-    """Iterations of an engine as columns, in order: start and end in microseconds, requests, tokens."""
+    """Iterations of an engine as columns, in order: start and end in microseconds, requests, tokens, and contexts.
+
+    ``context`` is the sum over the requests; 0 where a file does not have it.
+    """
 
     def __init__(self) -> None:
-        self.start, self.end, self.requests, self.tokens = self._columns = tuple(array("q") for _ in range(4))
+        self._columns = tuple(array("q") for _ in range(5))
+        self.start, self.end, self.requests, self.tokens, self.context = self._columns
 
     def __len__(self) -> int:
         return len(self.start)
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
-        return zip(*self._columns, strict=True)
+        """Yield start, end, requests and tokens of each iteration."""
+        return zip(self.start, self.end, self.requests, self.tokens, strict=True)
 
-    def extend(self, *columns: Iterable[int]) -> None:
-        """Append iterations, given as start, end, requests and tokens columns."""
-        for column, values in zip(self._columns, columns, strict=True):
+    def extend(
+        self,
+        start: Sequence[int],
+        end: Iterable[int],
+        requests: Iterable[int],
+        tokens: Iterable[int],
+        context: Iterable[int] | None = None,
+    ) -> None:
+        """Append iterations as columns; without ``context`` it is 0."""
+        context = [0] * len(start) if context is None else context
+        for column, values in zip(self._columns, (start, end, requests, tokens, context), strict=True):
             column.extend(values)
 
     def forget(self, count: int) -> None:
@@ -204,7 +224,7 @@ class Losses:
 def paths(folder: Path) -> list[Path]:
     """Return the timeline files in ``folder``, in its folder ``timeline``, and in those of its subfolders.
 
-    ``timeline`` may also have one subfolder per machine.
+    ``timeline`` may also have one subfolder per machine. A folder that may not be read stands for its files.
     """
     places = [
         folder,
@@ -213,8 +233,14 @@ def paths(folder: Path) -> list[Path]:
         *folder.glob(f"*/*/{FOLDER}"),
         *folder.glob(f"{FOLDER}/*"),
     ]
-    files = {path for place in places if place.is_dir() for path in place.iterdir() if NAME.fullmatch(path.name)}
-    return sorted(path for path in files if path.is_file())
+    files = set[Path]()
+    for place in places:
+        try:
+            if place.is_dir():
+                files.update(path for path in place.iterdir() if NAME.fullmatch(path.name) and path.is_file())
+        except PermissionError:
+            files.add(place)
+    return sorted(files)
 
 
 def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[bytes]:
@@ -231,12 +257,13 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
             allowed += len(chunk) * _MOST_PACKED
             most_lines += len(chunk) // _SHORTEST_LINE
             while chunk:
+                before = stream.copy()
                 try:
                     piece = stream.decompress(chunk, _CHUNK)
+                    chunk = stream.unconsumed_tail
                 except zlib.error:
                     losses.cut = True
-                    return
-                chunk = stream.unconsumed_tail
+                    piece, chunk = _until_damage(before, chunk), b""
                 unpacked, count = unpacked + len(piece), count + piece.count(b"\n")
                 if unpacked > allowed or count > most_lines:
                     losses.cut, losses.too_large = True, path.name
@@ -245,8 +272,20 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
                 yield from whole
                 if len(partial) > _LONGEST_LINE:
                     losses.lines, partial = losses.lines + 1, b"\0"  # no JSON: what follows of it is lost with it
-            if stream.eof:
+            if stream.eof or losses.cut:
                 return
+
+
+def _until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
+    """Return what the damaged ``chunk`` unpacks to before the damage: ``stream`` returns nothing of a failed call."""
+    pieces = list[bytes]()
+    for size in (_PIECE, 1):
+        with contextlib.suppress(zlib.error):
+            while chunk:
+                attempt = stream.copy() if size > 1 else stream
+                pieces.append(attempt.decompress(chunk[:size]))
+                stream, chunk = attempt, chunk[size:]
+    return b"".join(pieces)
 
 
 def blocks(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[Block]:
@@ -301,20 +340,23 @@ def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
         return None
     first = last = b""
     rank = None
-    unseen = {kind: f'"{kind}"'.encode() for kind in (*KINDS, "iterations")}
+    records = set[bytes]()
+    iterates = False
     for line in every_line:
         first = first or line
-        last = line or last
-        unseen = {kind: quoted for kind, quoted in unseen.items() if quoted not in line}
+        last = line if b'"at"' in line else last
+        records.update(_ROW.findall(line))
+        iterates = iterates or b'"iterations":' in line
         who = (_decode_block(line) or Block()).who if b'"who"' in line else None
         rank = rank if who is None or who.rank is None else who.rank
+    kinds = {kind.decode() for kind in records} & {*KINDS} | ({"iterations"} if iterates else set())
     begin, end = _decode_block(first) or Block(), _decode_block(last) or Block()
     name = NAME.fullmatch(path.name)
     return ProcessFile(
         path=path, started=int(name["started"]) if name else 0, **_texts(header),
         pid=header.pid, parent=header.parent, before=header.before, environ=header.environ,
-        begin=_earliest(begin), first=begin.at, last=end.at, kinds=frozenset({*KINDS, "iterations"} - {*unseen}),
-        rank=rank, ended=bool(end.end), cut=losses.cut,
+        begin=_earliest(begin), first=begin.at, last=end.at, kinds=frozenset(kinds), rank=rank,
+        ended=bool(end.end), cut=losses.cut,
     )  # fmt: skip
 
 
@@ -336,10 +378,10 @@ def _earliest(block: Block) -> int:
 class Reader:
     """Records of one process, read as far as needed and dropped afterwards.
 
-    ``offset`` is added to the process's clock to get the common clock, in microseconds. Everything that ended before
-    ``upto`` has been read. ``open`` are spans that go on, by id; ``marks`` are the spans that end a step; ``stale`` is
-    the mean age of a step's weights, by the mark's id. ``highest`` id and ``count`` of records show how many are
-    missing.
+    ``offset`` is added to the process's clock to get the common clock, in microseconds. Everything that ended
+    before ``upto`` has been read. ``open`` are spans that go on, by id; ``marks`` are the spans that end a step;
+    ``stale`` is the mean age of a step's weights, by the mark's id. ``stalls`` are times in which the process
+    certainly stood still. ``highest`` id and ``count`` of records show how many are missing.
     """
 
     def __init__(self, files: Sequence[Path], process: int, offset: int = 0, progress: Progress = ignore) -> None:
@@ -353,6 +395,8 @@ class Reader:
         self.marks: list[KeptSpan] = []
         self.stale: dict[int, float] = {}
         self.iterations = IterationColumns()
+        self.stalls: list[TimeRange] = []
+        self._blocks_taken = self._late_blocks = 0
         self.upto, self.done = -_LATEST, False
         self.losses = Losses()
         self.highest = self.count = 0
@@ -378,10 +422,19 @@ class Reader:
         """Add the records of a block; count invalid records in ``losses``."""
         if block.at is not None:
             now = block.at[0] + self.offset
+            before, counts, open_before = self.upto, (len(self.spans), len(self.iterations)), {*self.open}
             for raw in block.spans:
                 self._take_row(_decode_row(raw), now)
             if block.iterations:
                 self._take_iterations(_decode_columns(block.iterations), now)
+            ended = [(span.start, end_of(span)) for span in self.spans[counts[0] :]]
+            ended += zip(self.iterations.start[counts[1] :], self.iterations.end[counts[1] :], strict=True)
+            begun = [span.start for span in self.open.values() if span.id not in open_before]
+            late = stalls.stall(before, now, ended, begun)
+            self._blocks_taken += 1
+            self._late_blocks += late is not None
+            if late and self._late_blocks * stalls.RARE <= self._blocks_taken:
+                self.stalls.append(late)
             self.upto = max(self.upto, now)
 
     def _take_row(self, row: RecordRow | None, now: int) -> None:
@@ -417,17 +470,18 @@ class Reader:
         ids = list(accumulate(columns[0][:count]))
         starts = list(accumulate(columns[1][:count], initial=now))[1:]
         lengths = columns[2][:count]
-        requests, tokens = (
-            list(accumulate(column)) if len(column) == count else [0] * count for column in (*columns[3:], [], [])[:2]
+        requests, tokens, context = (
+            list(accumulate(column)) if len(column) == count else [0] * count
+            for column in (*columns[3:], [], [], [])[:3]
         )
         latest = now + _LATE_US
-        counts = [0, *ids, *lengths, *requests, *tokens]
+        counts = [0, *ids, *lengths, *requests, *tokens, *context]
         begin, end = min(starts, default=now), max(starts, default=now)
         if min(counts) < 0 or max(counts) >= _LATEST or begin <= now - _EARLY_US or end > latest:
             self.losses.lines += 1
             return
         ends = [min(start + length, latest) for start, length in zip(starts, lengths, strict=True)]
-        self.iterations.extend(starts, ends, requests, tokens)
+        self.iterations.extend(starts, ends, requests, tokens, context)
         self.highest = max(self.highest, *ids, 0)
         self.count += count
 
@@ -436,6 +490,7 @@ class Reader:
         ended = [span for span in self.spans if end_of(span) <= before]
         if ended:
             self.spans = [span for span in self.spans if end_of(span) > before]
+        self.stalls = [stall for stall in self.stalls if stall.end > before]
         ends = self.iterations.end
         self.iterations.forget(next((at for at, end in enumerate(ends) if end > before), len(ends)))
         return ended

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patcher.messages import Text
 from patcher.progress import Progress, ignore
-from patcher.timeline import causes, clocks, recorded, runs, shares
+from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, stalls, tokens, trends
 from patcher.timeline.files import KeptSpan, Reader
-from patcher.timeline.intervals import ENDLESS, end_of, length
+from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
-from patcher.timeline.model import Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
+from patcher.timeline.model import OVERLAP, Imbalance, PathSegment, Run, RunTimeline, TrainingStep, label
 from patcher.timeline.path import PathPiece, StepRecords, critical_path
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import Collector
@@ -64,13 +65,15 @@ class _Join:
     spent: list[causes.Spent] = field(default_factory=list)
     curve: list[tuple[float, int]] = field(default_factory=list)
     pieces: int = MOST_PIECES
+    overlapping: bool = False
     expected: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Choose the driver, align the clocks, and prepare a reader for each process."""
         self.roles = runs.by_role(self.processes)
         drivers = self.roles.get("driver", [])
-        marking = [at for at in drivers if any("step" in part.kinds for part in self.processes[at].parts)]
+        marking = [at for at, process in enumerate(self.processes) if process.marks]
+        marking = [at for at in marking if at in drivers] or marking
         self.driver: int | None = next(iter(marking or drivers), None)
         self.marked = bool(marking)
         self.aligned = clocks.align(self.processes, self.driver or 0)
@@ -85,6 +88,7 @@ class _Join:
         self.tolerance = 1_000 + max(errors, default=0)
         self.lanes = RunLanes(self.processes)
         self.collector = Collector(self.processes)
+        self.counterparts = missing.Counterparts()
         self.lacking = runs.missing_ranks(self.processes)
 
     def joined(self, folder: Path | None) -> RunTimeline:
@@ -96,13 +100,17 @@ class _Join:
             self._forget(end)
         end = self._rest()
         lanes, steps = self.lanes.built(), self._judged()
+        windows = self.collector.proposals(steps)
+        trainers = len(self.roles.get("trainer", ()))
+        run_causes = costs.applicable(
+            costs.run_causes(steps, self.spent), (window.what for window in windows), trainers
+        )
         mono, wall = self.processes[self.driver or 0].head.clocks
         return RunTimeline(
-            self.run, shares.seconds(end), lanes, steps, causes.run_causes(steps, self.spent),
-            self.collector.proposals(steps),
+            self.run, shares.seconds(end), lanes, steps, run_causes, windows,
             recorded.windows(folder, lanes, self.run, (wall - mono + self.origin) / 1e6) if folder else (),
-            tuple(self.curve), self.aligned.clocks, causes.path_seconds(self.spent), tuple(self._missing()),
-            tuple(self._notes()),
+            tuple(self.curve), self.aligned.clocks, costs.path_seconds(self.spent),
+            tuple(self._missing()), tuple(self._notes()), trends.trend(steps, self.spent),
         )  # fmt: skip
 
     # ------------------------------------------------------------ reading
@@ -156,11 +164,15 @@ class _Join:
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())
             if span.start < end and (span.end is None or span.end > start) and span.kind != "step"
         ]  # fmt: skip
+        pauses = defaultdict[int, list[KeptSpan]](list)
+        for span in spans:
+            if span.kind == "pause":
+                pauses[span.process].append(span)
         return StepRecords(
             start,
             end,
             self.driver or 0,
-            spans,
+            [span for span in spans if span.kind != "pause"],
             iterations={at: self.readers[at].iterations for at in self.roles.get("engine", ())},
             roles=[process.role for process in self.processes],
             replica_of=[process.replica for process in self.processes],
@@ -168,6 +180,8 @@ class _Join:
             trainers_known="trainer" in self.roles,
             partial=bool(self.lacking),
             expected=self.expected,
+            pauses={process: covered(spans, start, end) for process, spans in pauses.items()},
+            stalls=self._stalls(),
         )
 
     def _forget(self, before: int) -> None:
@@ -197,15 +211,24 @@ class _Join:
         ``number`` is that of the step, ``stale`` the mean age of its weights in steps, None if unknown.
         """
         path = critical_path(records)
+        self.counterparts.feed(records)
+        self.overlapping = self.overlapping or shares.side_by_side(records)
         us = records.end - records.start
         curve = shares.alive(records)
         tail = shares.tail(curve, path)
         ranks = {at: self.processes[at].rank for at in self.roles.get("trainer", ())}
         uneven = shares.imbalances(records, path, ranks)
         sync = shares.sync_intervals(records)
+        engines = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
+        prefill_tokens, decode_tokens = tokens.of_step(records, engines)
         stopped = self._incomplete(records)
         sync_by_process = shares.sync_by_process(records)
-        self.spent.append(causes.spent(path, _last_replica(uneven), sync_by_process, stopped))
+        of_run = [piece for piece in path if piece.kind != "pause"]
+        amounts = shares.amounts(records)
+        rewards_delay = shares.rewards_delay(records)
+        replica, stalled = _last_replica(uneven), self._stalls()
+        spent = causes.spent(of_run, replica, sync_by_process, stopped, stalled, self._machine_stalls())
+        self.spent.append(replace(spent, amounts=amounts, rewards_delay=rewards_delay))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
             self.curve = shares.thinned(self.curve, MOST_POINTS // 2)
@@ -216,14 +239,28 @@ class _Join:
                 shares.role_uses(records, path, self.roles), tail.seconds if tail else 0.0, tail,
                 shares.seconds(length(sync)), shares.sync_parts(sync_by_process),
                 shares.seconds(length(piece for piece in path if piece.kind == "poll")),
-                shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync),
+                shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync, rewards_delay),
                 max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),
+                pause_seconds=shares.seconds(us - length(of_run)),
+                decode_steps=amounts.decode_steps, tokens=amounts.tokens,
+                prefill_tokens=prefill_tokens, decode_tokens=decode_tokens,
             )
         )  # fmt: skip
         self.paths.append(thinned(path, self.pieces))
         if len(self.paths) * self.pieces > MOST_SEGMENTS and self.pieces > FEWEST_PIECES:
             self.pieces = max(self.pieces // 2, FEWEST_PIECES)
             self.paths = [thinned(path, self.pieces) for path in self.paths]
+
+    def _stalls(self) -> dict[int, list[TimeRange]]:
+        """Return the stalls of each process that had some around the present step."""
+        return {at: reader.stalls for at, reader in enumerate(self.readers) if reader.stalls}
+
+    def _machine_stalls(self) -> list[TimeRange]:
+        """Return the ranges around the present step in which a whole machine stalls."""
+        by_boot = defaultdict[str, list[tuple[str, list[TimeRange]]]](list)
+        for at, ranges in self._stalls().items():
+            by_boot[self.processes[at].head.boot].append((self.processes[at].role, ranges))
+        return covered(span for processes in by_boot.values() for span in stalls.of_machine(processes))
 
     def _segment(self, piece: PathPiece) -> PathSegment:
         """Convert a piece of a critical path to seconds, with the process's replica, rank and lane."""
@@ -246,9 +283,12 @@ class _Join:
         ]
         verdicts = causes.verdicts(self.spent, who)
         return tuple(
-            replace(step, **vars(verdict), critical_path=tuple(map(self._segment, path)))
+            replace(
+                step, **vars(verdict), critical_path=tuple(map(self._segment, path)),
+                what_if=tuple(bound for bound in step.what_if if bound.name != OVERLAP or not self.overlapping),
+            )
             for step, verdict, path in zip(self.steps, verdicts, self.paths, strict=True)
-        )
+        )  # fmt: skip
 
     # ------------------------------------------------------------ what is missing
 
@@ -268,18 +308,11 @@ class _Join:
 
     def _missing(self) -> Iterator[str]:
         """Yield texts on ranks and roles without a file, and on what is unknown for that reason."""
-        for size, lacking in self.lacking.items():
-            some = ", ".join(map(str, lacking[:8])) + (" …" if len(lacking) > 8 else "")
-            yield Text(
-                "of {size} trainer ranks {ranks} left no file: whether one of them was late is unknown", size, some
-            )
+        yield from missing.trainers(self.lacking)
         if self.driver is None:
             yield Text("no driver left a file: steps cannot be told apart")
-        elif any("call" in part.kinds for part in self.processes[self.driver].parts):
-            if "trainer" not in self.roles:
-                yield Text("no trainer left a file: what its calls waited for is unknown")
-            if "engine" not in self.roles:
-                yield Text("no engine left a file: what a request waited for is unknown")
+        elif self.steps:  # before the first one has ended, processes are still to come
+            yield from missing.roles(self.processes, self.counterparts)
         for step in self.steps[-1:]:
             for text in step.missing:
                 yield Text("step {step}: {text}; their last second is lost if a process was killed", step.step, text)
@@ -307,6 +340,10 @@ class _Join:
                 who = label(process.role, process.replica, process.rank)
                 who = Text("{process} (pid {pid})", who, process.head.pid)
                 yield Text("{label} lacks {lost:,} records: dropped, or in a file that was replaced", who, lost)
+        unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
+        if unbounded:
+            some = ", ".join(unbounded[:8]) + (" …" if len(unbounded) > 8 else "")
+            yield Text("the clock of {hosts} is its wall clock: its error has no bound", some)
         for clock in self.aligned.clocks:
             hosts = ", ".join(clock.hosts)
             if clock.contradicts:
@@ -316,9 +353,14 @@ class _Join:
                     hosts,
                     wrong,
                 )
-            elif clock.error_seconds is None:
-                yield Text("the clock of {hosts} is its wall clock: its error has no bound", hosts)
-        if self.driver is not None and not self.marked:
+        if paused := [step for step in self.steps if step.pause_seconds]:
+            total = sum(step.pause_seconds for step in paused)
+            yield Text(
+                "rlpatch opened and saved windows for {total:,.2f} s of {count} steps: no verdict counts that",
+                total,
+                len(paused),
+            )
+        if self.steps and not self.marked:
             yield Text("the driver marks no steps: they are counted by its phase `step`")
 
 

@@ -17,6 +17,7 @@ TYPICAL, SEVERAL, NOT_KNOWN = Text("typical"), Text("several"), Text("not known"
 
 NO_TAIL, BALANCE = Text("no tail"), Text("perfect balance")
 FREE_SYNC, OVERLAP = Text("free weight sync"), Text("overlap")
+FREE_REWARDS = Text("free rewards")
 """Names of the bounds of a step."""
 
 ROLES = {
@@ -28,8 +29,9 @@ ROLES = {
     "reward": Text("reward"),
     "other": Text("other"),
     "unrecorded": Text("not recorded"),
+    "rlpatch": Text("rlpatch itself"),
 }
-"""Name of a process's role as people read it, in the order of the lanes; ``unrecorded`` has no lane."""
+"""Name of a process's role as people read it, in the order of the lanes; the last two have no lane."""
 
 
 class LaneSpan(NamedTuple):
@@ -132,7 +134,11 @@ class PathSegment:
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """Cause of a slow step: its ``seconds`` on the critical path, and ``excess_seconds`` over the typical step."""
+    """Cause of a slow step: its ``seconds`` on the critical path, and ``excess_seconds`` over the typical step.
+
+    ``saves_seconds`` is how much shorter the step would be at most without the excess: then something else is waited
+    for. It is None if that is unknown.
+    """
 
     role: str
     replica: int | None
@@ -142,6 +148,7 @@ class Cause:
     seconds: float
     excess_seconds: float
     kind: str = ""
+    saves_seconds: float | None = None
 
     @property
     def label(self) -> str:
@@ -197,7 +204,7 @@ class Part:
 class Bound:
     """Lower bound of a step's duration if one thing were different; ``why`` justifies the bound.
 
-    ``name`` is `NO_TAIL`, `BALANCE`, `FREE_SYNC` or `OVERLAP`.
+    ``name`` is `NO_TAIL`, `BALANCE`, `FREE_SYNC`, `FREE_REWARDS` or `OVERLAP`.
     """
 
     name: str
@@ -211,7 +218,7 @@ class Imbalance:
     """Imbalance between replicas or ranks (``of``).
 
     ``done`` has a number and seconds: for a replica, from the start of the step to its last answer; for a rank, its
-    time in works. ``seconds`` is by how much the last one finishes later than the mean.
+    time in works without waiting for later ranks. ``seconds`` is by how much the last one finishes later than the mean.
     """
 
     of: str
@@ -224,10 +231,15 @@ class TrainingStep:
     """One step of the trainer, with the driver's number.
 
     ``verdict`` is ``limited`` (``limited_by`` is then set), ``typical`` if nothing stands out, ``several`` if many
-    parts were slower, or ``not known`` if data is missing; ``why`` explains it. ``mostly`` is the activity with most of
-    the critical path, whose segments sum to ``seconds``. ``warm_up`` marks the first step of the run. ``poll_seconds``
-    is the driver's waiting after the last trajectory had ended. ``stale_versions`` is the mean age, in steps, of the
-    weights with which trajectories began; None if the trainer does not log it.
+    parts were slower, or ``not known`` if data is missing; ``why`` explains it. ``also`` are further causes that made
+    the step longer, the costliest first; ``beside`` are long phases that most steps lack, validation for example.
+    ``mostly`` is the activity with most of the critical path, whose segments sum to ``seconds``. ``warm_up`` marks the
+    first step of the run. ``poll_seconds`` is the driver's waiting after the last trajectory had ended.
+    ``stale_versions`` is the mean age, in steps, of the weights with which trajectories began; None if the trainer does
+    not log it. ``decode_steps`` are those of the replica with most of them, ``tokens`` those that all replicas
+    generated. ``prefill_tokens`` are those of engine iterations that prefill, ``decode_tokens`` of those that only
+    decode; None without an engine's file. ``pause_seconds`` is the part of the critical path in which rlpatch's own
+    recorders opened or saved a window; no verdict counts it.
     """
 
     step: int
@@ -252,13 +264,21 @@ class TrainingStep:
     stale_versions: float | None = None
     warm_up: bool = False
     missing: tuple[str, ...] = ()
+    also: tuple[Cause, ...] = ()
+    beside: tuple[Part, ...] = ()
+    decode_steps: int = 0
+    tokens: int = 0
+    pause_seconds: float = 0.0
+    prefill_tokens: int | None = None
+    decode_tokens: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class RunCause:
     """One of the costliest causes of a run, with its seconds over all steps, share of the run and advice.
 
-    ``steps`` are the numbers of the steps concerned.
+    ``steps`` are the numbers of the steps concerned. ``saves_seconds`` is what a fix saves at most, in all of them;
+    None if that is unknown. Savings of different causes may overlap.
     """
 
     title: str
@@ -267,6 +287,36 @@ class RunCause:
     steps: tuple[int, ...]
     advice: str
     cause: Cause | None = None
+    saves_seconds: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Driver:
+    """Quantity that changes with the length of the steps: its median in the first and the last third of them.
+
+    ``correlation`` is the rank correlation over all steps.
+    """
+
+    name: str
+    before: float
+    after: float
+    correlation: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Trend:
+    """Change of the steps over a run: median seconds of the first and the last third, without single slow steps.
+
+    ``first`` and ``last`` are the first and last number of these steps. ``parts`` have the changes of activities in
+    seconds, the largest first.
+    """
+
+    first: tuple[int, int]
+    last: tuple[int, int]
+    before_seconds: float
+    after_seconds: float
+    parts: tuple[Part, ...]
+    drivers: tuple[Driver, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,7 +383,7 @@ class RunTimeline:
 
     ``requests`` is a step curve: a time, and the number of requests alive from then on. ``missing`` are texts on
     processes without a file and on what is unknown for that reason; ``notes`` are other remarks. ``path_seconds`` is
-    the critical path of all steps but the first, summed by activity.
+    the critical path of all steps but the first, summed by activity. ``trend`` is None if the steps stay about as long.
     """
 
     run: Run
@@ -348,3 +398,4 @@ class RunTimeline:
     path_seconds: tuple[Cause, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    trend: Trend | None = None

@@ -7,16 +7,17 @@ its requests, what a server and the iterations of its engine did meanwhile.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.intervals import ENDLESS, Timed, by_start, end_of
+from patcher.timeline.intervals import ENDLESS, Timed, TimeRange, by_start, covered, end_of, length, uncovered
 
 DEEPEST = 64
 """Spans within each other; what is deeper belongs to the outer ones."""
@@ -33,6 +34,9 @@ GENERATING = (
     "gen", "generate", "generate_sequences", "generate_samples", "rollout", "generation", "wait_prev_gen", "gen_seq",
 )  # fmt: skip
 """Names in frameworks of the phase in which the driver waits for trajectories, even if these began before it."""
+
+PAUSE = Text("a window opened or saved")
+"""What rlpatch's own recorders do while they hold a process back."""
 
 LONGEST = 1 << 16
 """Points in the course of a rank that are compared with those of others."""
@@ -115,7 +119,8 @@ class StepRecords:
     ``driver`` is the index of the process whose marks end the steps, ``replica_of`` has the replica of each process.
     ``tolerance`` is the possible error of the clocks. ``trainers_known`` tells whether trainers have files at all,
     ``partial`` that some ranks have none. ``expected`` is the number of works that each call of the driver had in other
-    steps.
+    steps. ``pauses`` are the times in which rlpatch's own recorders held a process back, in order, by its index, and
+    ``stalls`` those in which it certainly ran nothing.
     """
 
     start: int
@@ -129,6 +134,65 @@ class StepRecords:
     trainers_known: bool = True
     partial: bool = False
     expected: Mapping[str, int] = field(default_factory=dict)
+    pauses: Mapping[int, Sequence[TimeRange]] = field(default_factory=dict)
+    stalls: Mapping[int, Sequence[TimeRange]] = field(default_factory=dict)
+
+    @cached_property
+    def remote_rewards(self) -> Sequence[KeptSpan]:
+        """Return the rewards that reward workers compute."""
+        return [reward for reward in self.by_kind["reward"] if self.roles[reward.process] == "reward"]
+
+    def waits(self, reward: KeptSpan) -> bool:
+        """Tell whether a reward of an agent loop waits for a reward worker.
+
+        Then verl measures the wait as a phase within it (``AgentLoopWorker._compute_score``).
+        """
+        if self.roles[reward.process] == "reward":
+            return False
+        inner = self.nested.get((reward.process, reward.id), ())
+        return any(child.kind == "phase" for child in inner) or bool(self.within(reward, self.remote_rewards))
+
+    def stood_still(self, sender: int, receiver: int, low: int, high: int) -> bool:
+        """Tell whether it was the sender that stood still from ``low`` to ``high``, before the receiver began.
+
+        A process stands still if it certainly ran nothing, or has no start or end of a span, in most of that time. If
+        both did, it was the receiver: a message is under way as soon as its span begins.
+        """
+        certain = [self._overlap(self.stalls.get(process, ()), low, high) for process in (sender, receiver)]
+        if max(certain) * 2 > high - low:
+            return certain[0] > certain[1]
+        silent = [self._silence(process, low, high) * 2 > high - low for process in (sender, receiver)]
+        return silent[0] and not silent[1]
+
+    def _silence(self, process: int, low: int, high: int) -> int:
+        """Return the longest time in which no span of a process starts or ends; times are in microseconds."""
+        moments = self._moments[process]
+        inside = moments[bisect_right(moments, low) : bisect_left(moments, high)]
+        return max(later - earlier for earlier, later in pairwise([low, *inside, high]))
+
+    @cached_property
+    def _moments(self) -> Mapping[int, Sequence[int]]:
+        """Return the starts and ends of all spans of each process, in order (microseconds)."""
+        moments = defaultdict[int, list[int]](list)
+        for span in self.spans:
+            moments[span.process] += [span.start, end_of(span)]
+        return defaultdict(list, {process: sorted(times) for process, times in moments.items()})
+
+    @staticmethod
+    def _overlap(ranges: Iterable[TimeRange], low: int, high: int) -> int:
+        return length(covered(ranges, low, high))
+
+    def paused(self, process: int, start: int, end: int) -> int:
+        """Return for how many microseconds of ``start`` to ``end`` rlpatch held a process back."""
+        return self._overlap(self.pauses.get(process, ()), start, end)
+
+    @cached_property
+    def trainers_paused(self) -> Sequence[TimeRange]:
+        """Return the times in which rlpatch held all trainers back, in order."""
+        trainers = [process for process, role in enumerate(self.roles) if role == "trainer"]
+        running = [uncovered(self.pauses.get(process, ()), self.start, self.end) for process in trainers]
+        together = covered(part for parts in running for part in parts)
+        return uncovered(together, self.start, self.end) if trainers else []
 
     @cached_property
     def nested(self) -> Mapping[tuple[int, int] | None, Sequence[KeptSpan]]:
@@ -160,6 +224,42 @@ class StepRecords:
         caused = {(work.process, work.id) for group in self.groups.values() for work in group.works}
         roots = (root for root in self.nested[None] if root.process != self.driver)
         return [root for root in roots if (root.process, root.id) not in caused]
+
+    def behind_units(self, work: KeptSpan, low: int) -> str:
+        """Return a name for the time from ``low`` on in a trainer's numbered step, if no micro-batch follows.
+
+        transformers' ``Trainer`` then steps the optimizer, calls its callbacks, and logs. "" for any other time.
+        """
+        if work.kind != "work" or work.amount is None:
+            return ""
+        inner = self.nested.get((work.process, work.id), ())
+        units = [end_of(span) for span in inner if span.kind == "unit" or span.name == "training_step"]
+        logs = [span.start for span in inner if span.name == "log"]
+        if not units or low < max(units):
+            return ""
+        return Text("callbacks and loading") if logs and low > min(logs) else Text("optimizer step and callbacks")
+
+    @cached_property
+    def phases(self) -> TimeRange:
+        """Return the start of the driver's first span in the step and the end of its last one, without the log.
+
+        What comes before is the loading of data, for example; what comes behind, the computing of metrics.
+        """
+        kinds = ("phase", "call", "work", "poll", "sync")
+        roots = (root for root in self.nested[None] if root.process == self.driver and root.kind in kinds)
+        phases = covered((root for root in roots if root.name != "log"), self.start, self.end)
+        return TimeRange(phases[0].start, phases[-1].end) if phases else TimeRange(self.start, self.end)
+
+    @cached_property
+    def engine_syncs(self) -> Sequence[KeptSpan]:
+        """Return what engines do for syncs and sleeps: of one with others within, only what comes behind the last."""
+        spans = (*self.by_kind["sync"], *self.by_kind["sleep"])
+        engines = (span for span in spans if self.roles[span.process] == "engine")
+        own = list[KeptSpan]()
+        for span in engines:
+            inner = [child for child in self.nested.get((span.process, span.id), ()) if child.kind == span.kind]
+            own.append(span._replace(start=max(map(end_of, inner))) if inner else span)
+        return [span for span in own if span.start < end_of(span)]
 
     @cached_property
     def calls(self) -> Sequence[KeptSpan]:
@@ -217,16 +317,20 @@ class StepRecords:
         candidates = around or before
         return candidates[-1] if candidates else None
 
-    def served_by(self, replica: int | None) -> list[KeptSpan]:
-        """Return the serve spans of a replica."""
-        return [serve for serve in self.by_kind["serve"] if self.replica_of[serve.process] == replica]
+    @cached_property
+    def served(self) -> Mapping[int | None, Sequence[KeptSpan]]:
+        """Return the serve spans of each replica; an unknown replica has none."""
+        served = defaultdict[int | None, list[KeptSpan]](list)
+        for serve in self.by_kind["serve"]:
+            served[self.replica_of[serve.process]].append(serve)
+        return served
 
     def alone(self, serve: KeptSpan, low: int, high: int) -> bool:
         """Tell whether no other request is alive at the same replica all the time from ``low`` to ``high``.
 
         If so, only this request can be what is held back.
         """
-        served = self.served_by(self.replica_of[serve.process])
+        served = self.served[self.replica_of[serve.process]]
         return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
 
     def count_works(self, call: KeptSpan) -> int:
@@ -265,7 +369,9 @@ class StepRecords:
         trajectory runs across its edges.
         """
         low, high = node.start - self.tolerance, end_of(node) + self.tolerance
-        remote = self.within(node, (root for root in self.roots if root.kind in ("work", "sync", "sleep")))
+        syncs = (root for root in self.roots if root.kind in ("sync", "sleep") and self.roles[root.process] != "engine")
+        works = (root for root in self.roots if root.kind == "work")
+        remote = self.within(node, (*works, *syncs, *self.engine_syncs))
         leading = self._leading
         waits = node.kind == "poll" or node.name in GENERATING
         if waits or not any(root.start < edge < end_of(root) for root in leading for edge in (low, high)):
@@ -286,7 +392,28 @@ def critical_path(records: StepRecords) -> list[PathPiece]:
     walk = _Walk(records)
     roots = [root for root in records.nested[None] if root.process == records.driver]
     walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
-    return merged(reversed(walk.pieces))
+    return merged(part for piece in reversed(walk.pieces) for part in _without_pauses(records, piece))
+
+
+def _without_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPiece]:
+    """Yield a piece in parts: those in which rlpatch held back who was waited for are rlpatch's own."""
+    if piece.process is None:
+        pauses = records.trainers_paused if piece.role == "trainer" else ()
+    else:
+        processes = [piece.process]
+        if piece.role == "server":  # it waits for its engine
+            replica = records.replica_of[piece.process]
+            processes += [at for at in records.iterations if records.replica_of[at] == replica]
+        pauses = covered(pause for process in processes for pause in records.pauses.get(process, ()))
+    at, late = piece.start, piece.late
+    late = max(late - length(covered(pauses, piece.start, piece.end)), 0)
+    for start, end in pauses:
+        if start < piece.end and end > piece.start:
+            start, end = max(start, piece.start), min(end, piece.end)
+            yield piece._replace(start=at, end=start, late=late)
+            yield PathPiece(start, end, "rlpatch", "pause", PAUSE, piece.phase, piece.process)
+            at, late = end, 0
+    yield piece._replace(start=at, late=late)
 
 
 def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
@@ -343,11 +470,14 @@ class _Walk:
             self.explain_parts(_with_groups(records, inner), low, high, node, phase, depth)
         elif node.kind == "serve":
             self.explain_serve(node, low, high, phase)
+        elif node.kind in ("sync", "sleep") and not inner:
+            self.explain_sync(node, low, high, phase)
+        elif node.kind == "request":
+            serves = (serve for serve in records.by_kind["serve"] if serve.amount == node.amount)
+            self.explain_sent(node, serves, "generate", low, high, phase, depth)
+        elif node.kind == "reward" and records.waits(node):
+            self.explain_sent(node, records.remote_rewards, node.name, low, high, phase, depth)
         else:
-            if node.kind == "request":
-                inner = [*inner, *self._serve_of(node)]
-            elif node.kind == "reward" and not inner:
-                inner = self._remote_rewards(node)
             self.explain_parts(inner, low, high, node, phase, depth)
 
     def own(self, node: KeptSpan | None, low: int, high: int, phase: str) -> None:
@@ -358,7 +488,14 @@ class _Walk:
         """
         records = self.records
         if node is None or (node.kind, node.name) == ("phase", "step"):
-            self.pieces.append(PathPiece(low, high, "driver", "gap", Text("between phases"), "", records.driver))
+            first, last = records.phases
+            what = Text("between phases")
+            if high <= first:
+                what = Text("before the first phase")
+            elif low >= last:
+                what = Text("after the last phase")
+            role = "trainer" if records.roles[records.driver] == "trainer" else "driver"
+            self.pieces.append(PathPiece(low, high, role, "gap", what, "", records.driver))
         elif node.process == records.driver:
             for cover, begin, end in walk_back(records.remote(node), low, high):
                 if cover is not None:
@@ -368,7 +505,7 @@ class _Walk:
                 else:
                     self.add(node, begin, end, phase)
         elif node.kind in ("trajectory", "request", "phase"):
-            rewards = records.by_kind["reward"]
+            rewards = (span for span in records.by_kind["reward"] if not records.waits(span))
             other_spans = (span for span in rewards if span.process == node.process and span.parent != node.id)
             for cover, begin, end in walk_back(other_spans, low, high):
                 self.add(cover or node, begin, end, phase)
@@ -380,33 +517,43 @@ class _Walk:
 
         With ``all_ranks``, or if ranks are missing, no process is named.
         """
-        role = {
-            "work": "trainer", "unit": "trainer", "wait": "trainer", "reward": "reward", "serve": "server",
-            "trajectory": "agent", "request": "agent",
-        }.get(node.kind, self.records.roles[node.process])  # fmt: skip
-        if node.kind == "phase" and role == "engine":  # it runs in the process of a trainer
+        role = self.records.roles[node.process]
+        of_trainer = {"driver": ("work", "unit", "wait"), "engine": ("work", "unit", "wait", "phase")}
+        if node.kind in of_trainer.get(role, ()):  # driver or engine run in a trainer's process
             role = "trainer"
+        role = {"reward": "reward", "serve": "server", "trajectory": "agent", "request": "agent"}.get(node.kind, role)
+        role = "agent" if node.kind == "reward" and self.records.waits(node) else role
         what = Text("call {name}", node.name) if node.kind == "call" else node.name or node.kind
         what = node.kind if node.kind in ("trajectory", "request") else what
+        what = self.records.behind_units(node, low) or what
         process = None if all_ranks or (role == "trainer" and self.records.partial) else node.process
         self.pieces.append(PathPiece(low, high, role, node.kind, what, phase, process, late))
 
     # ------------------------------------------------------------ rollout
 
-    def _remote_rewards(self, node: KeptSpan) -> list[KeptSpan]:
-        """Return the rewards of other processes within a reward of an agent loop."""
-        roots = self.records.roots
-        rewards = (root for root in roots if root.kind == "reward" and root.process != node.process)
-        return self.records.within(node, rewards)
+    def explain_sent(
+        self, node: KeptSpan, receivers: Iterable[KeptSpan], name: str, low: int, high: int, phase: str, depth: int
+    ) -> None:
+        """Append pieces for a request or reward ``node`` that another process works on: one of ``receivers``.
 
-    def _serve_of(self, request: KeptSpan) -> list[KeptSpan]:
-        """Return the serve span of a request, as a list: the last to end with as long a prompt, within it.
-
-        The list is empty if nothing matches.
+        It is the last to end within ``node``; without any, what was waited for is not recorded, and ``name`` names it.
+        Until it begins, the receiver is waited for, unless the sender was the one that stood still.
         """
-        serves = self.records.by_kind["serve"]
-        inside = self.records.within(request, (serve for serve in serves if serve.amount == request.amount))
-        return [max(inside, key=end_of)] if inside else []
+        inside = self.records.within(node, receivers)
+        if not inside and (inner := self.records.nested.get((node.process, node.id), ())) and node.kind == "request":
+            self.explain_parts(inner, low, high, node, phase, depth)
+            return
+        if not inside:
+            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", name, phase, None))
+            return
+        receiver = max(inside, key=end_of)
+        begin, end = (min(max(time, low), high) for time in (receiver.start, end_of(receiver)))
+        self.own(node, end, high, phase)
+        self.explain(receiver, begin, end, phase, depth + 1)
+        if self.records.stood_still(node.process, receiver.process, node.start, receiver.start):
+            self.own(node, low, begin, phase)
+        else:
+            self.add(_start_of(receiver), low, begin, phase)
 
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
         """Append pieces for the iterations of the replica's engines while ``serve`` went on.
@@ -436,6 +583,30 @@ class _Walk:
             else:
                 process = engines[0] if len(engines) == 1 else None
                 self.pieces.append(PathPiece(begin, end, "engine", "gap", Text("no iteration"), phase, process))
+
+    # ------------------------------------------------------------ weight sync
+
+    def explain_sync(self, node: KeptSpan, low: int, high: int, phase: str) -> None:
+        """Append pieces for what engines did for a sync of another process, or before it: a server waits for both.
+
+        Of an engine's own sync, only what nothing within it covers: in the remainder it waits for weights.
+        """
+        records, role = self.records, self.records.roles[node.process]
+        parts = list[KeptSpan | PathPiece]()
+        if role != "engine":
+            parts += records.within(node, records.engine_syncs)
+        if role == "server":
+            replica = records.replica_of[node.process]
+            for at, columns in records.iterations.items():
+                if records.replica_of[at] == replica:
+                    parts += iteration_pieces(columns, low, high, phase, at)
+        for part, begin, end in walk_back(parts, low, high):
+            if part is None:
+                self.add(node, begin, end, phase)
+            elif isinstance(part, PathPiece):
+                self.pieces.append(part._replace(start=begin, end=end))
+            else:
+                self.add(part, begin, end, phase)
 
     # ------------------------------------------------------------ training
 

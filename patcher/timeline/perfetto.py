@@ -16,7 +16,7 @@ from patcher.timeline.model import Lane, LaneSpan, RunTimeline, label
 from patcher.timeline.page.rows import AT_ONCE
 
 RUN = 1
-"""The process of what belongs to the whole run: steps, the critical path, and windows."""
+"""--{mini} 0:1 --repeat N records N training steps in turn"""
 
 STEPS, PATH, RECORDED, PROPOSED = 1, 2, 3, 4
 THREADS = {STEPS: "steps", PATH: "critical path", RECORDED: "recorded windows", PROPOSED: "windows worth recording"}

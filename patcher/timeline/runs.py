@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from patcher.progress import Progress, ignore
 from patcher.timeline import files
 from patcher.timeline.files import ProcessFile
 from patcher.timeline.model import ROLES, Run
+
+_ROLLOUT_GROUP = re.compile(r"rollout_(?:\w+_)?(?:standalone|colocate)_(\d{1,9})")
+"""Name that verl gives to the workers of a rollout replica (``workers/rollout/replica.py``): they train nothing."""
+
+_INIT = 1
+"""Pid of the process that adopts orphans: to have it as a parent says nothing."""
 
 _ANCESTORS = 64
 """Parents that are looked at: a loop in a doctored file ends there."""
@@ -49,16 +60,28 @@ class Process:
         return self.roles[0]
 
     @property
+    def marks(self) -> bool:
+        """Tell whether the process marks the ends of steps."""
+        return any("step" in part.kinds for part in self.parts)
+
+    @property
     def paths(self) -> tuple[Path, ...]:
         """Return the files, the older first."""
         return tuple(part.path for part in self.parts)
 
-    @property
+    @cached_property
     def wall(self) -> tuple[int, int]:
         """Return the first and last time by the wall clock, in microseconds since 1970."""
         pairs = [pair[1] for part in self.parts for pair in (part.first, part.last) if pair]
         start = min(part.started for part in self.parts) * 1000
         return start or min(pairs, default=0), max([*pairs, start])
+
+
+class Unread(NamedTuple):
+    """Path of a file or folder that could not be read; ``why`` is the system's reason, "" if it is no timeline."""
+
+    path: Path
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,30 +90,41 @@ class Surveyed:
 
     runs: tuple[tuple[Run, tuple[Process, ...]], ...]
     newer: tuple[Path, ...] = ()
-    unread: tuple[Path, ...] = ()
+    unread: tuple[Unread, ...] = ()
 
 
 def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
     """Read all files, and group their processes into runs, the newest run last."""
-    surveyed, newer, unread = list[ProcessFile](), list[Path](), list[Path]()
+    surveyed, newer, unread = list[ProcessFile](), list[Path](), list[Unread]()
     for path in file_paths:
         try:
             surveyed_file = files.survey(path, progress)
         except files.NewerVersion:
             newer.append(path)
-        except OSError:
-            unread.append(path)
-        else:
-            if surveyed_file is not None and (surveyed_file.first or surveyed_file.kinds):
-                surveyed.append(surveyed_file)
-            elif surveyed_file.cut if surveyed_file is not None else path.stat().st_size > files.SMALLEST:
-                unread.append(path)
+            continue
+        except OSError as error:
+            # A folder stands here for files that its rights hide, and is no regular file.
+            why = os.strerror(errno.EACCES) if error.errno == errno.EINVAL else error.strerror
+            unread.append(Unread(path, why or str(error)))
+            continue
+        if surveyed_file is not None and (surveyed_file.first or surveyed_file.kinds):
+            surveyed.append(surveyed_file)
+        elif surveyed_file.cut if surveyed_file is not None else _size(path) > files.SMALLEST:
+            unread.append(Unread(path))
     parted = sorted(
         map(_numbered, _runs(_processes(surveyed))), key=lambda run: min(process.wall[0] for process in run)
     )
     return Surveyed(
         tuple((_described(number, run), run) for number, run in enumerate(parted, 1)), tuple(newer), tuple(unread)
     )
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file; 0 if it is no longer there."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
@@ -102,8 +136,17 @@ def _processes(surveyed: Iterable[ProcessFile]) -> list[Process]:
     for group in grouped.values():
         parts = tuple(sorted(group, key=lambda part: part.path.suffix != ".old"))
         kinds = frozenset[str]().union(*(part.kinds for part in parts))
+        if "work" in kinds and "call" not in kinds:  # it marks the steps of its own work, and drives nobody
+            kinds -= {"step"}
+        if "work" in kinds and _ROLLOUT_GROUP.match(parts[-1].environ.get("WG_PREFIX", "")):
+            kinds = kinds - {"work"} | {"serve"}
         roles = tuple(dict.fromkeys(role for role, kind in RECORDED if kind in kinds)) or ("other",)
         processes.append(Process(parts, roles, None, None))
+    if any(process.role == "reward" for process in processes):  # agent loops wait for these, and compute none
+        processes = [
+            replace(process, roles=tuple(role for role in process.roles if role != "reward" or process.role == role))
+            for process in processes
+        ]
     return _inherited(processes)
 
 
@@ -136,6 +179,8 @@ def _inherited(processes: Sequence[Process]) -> list[Process]:
     for process in processes:
         replicas = (ancestor.head.number("VERL_REPLICA_RANK") for ancestor in line(process))
         replica = next((number for number in replicas if number is not None), None)
+        group = _ROLLOUT_GROUP.match(process.head.environ.get("WG_PREFIX", ""))
+        replica = int(group[1]) if replica is None and group else replica
         rank = next((part.rank for part in reversed(process.parts) if part.rank is not None), None)
         rank = rank if rank is not None else process.head.number("RANK")
         run = next((ancestor.head.run for ancestor in line(process) if ancestor.head.run), "")
@@ -146,14 +191,15 @@ def _inherited(processes: Sequence[Process]) -> list[Process]:
 def _runs(processes: Sequence[Process]) -> list[list[Process]]:
     """Group processes into runs: the same run name, and lifetimes that overlap, directly or through others.
 
-    A process without a run name (its parent may have recorded nothing) joins the only run that it overlaps, if just
-    one.
+    Groups that do not overlap are of one run, too, if the later one goes on in the earlier one's cluster: while a run
+    starts, its processes are silent for minutes. A process without a run name (its parent may have recorded nothing)
+    joins the only run that it overlaps, if just one.
     """
     by_name = defaultdict[str, list[Process]](list)
     for process in processes:
         by_name[process.run].append(process)
     lost = by_name.pop("", [])
-    runs = [run for group in by_name.values() for run in _overlapping(group)]
+    runs = [run for group in by_name.values() for run in _continued(_overlapping(group))]
     unnamed = []
     for process in lost:
         meeting = [run for run in runs if any(_meet(process, other) for other in run)]
@@ -163,6 +209,39 @@ def _runs(processes: Sequence[Process]) -> list[list[Process]]:
         else:
             unnamed.append(process)
     return runs + _overlapping(unnamed)
+
+
+def _continued(groups: Iterable[list[Process]]) -> list[list[Process]]:
+    """Merge each group of a run name with the group before, if it goes on in the same cluster."""
+    runs = list[list[Process]]()
+    for group in groups:
+        if runs and _goes_on(runs[-1], group):
+            runs[-1] += group
+        else:
+            runs.append(group)
+    return runs
+
+
+def _goes_on(earlier: Sequence[Process], later: Sequence[Process]) -> bool:
+    """Tell whether two groups with the same run name are of one run, although none of them wrote at the same time.
+
+    They are if they share a parent, which is Ray's raylet: another cluster has another one, and within a cluster each
+    job has a name of its own. A pid that both have was given anew. Without a common machine, they are if the first has
+    not ended and only one of them has a driver.
+    """
+    if {_place(process, process.head.pid) for process in earlier} & {
+        _place(process, process.head.pid) for process in later
+    }:
+        return False
+    if {process.head.boot for process in earlier} & {process.head.boot for process in later}:
+        above, below = ({_place(process, process.head.parent) for process in group} for group in (earlier, later))
+        return any(parent > _INIT for _, _, parent in above & below)
+    driven = [any("driver" in process.roles for process in group) for group in (earlier, later)]
+    return not all(driven) and not any(process.head.ended for process in earlier)
+
+
+def _place(process: Process, pid: int) -> tuple[str, str, int]:
+    return process.head.boot, process.head.host, pid
 
 
 def _meet(process: Process, other: Process) -> bool:

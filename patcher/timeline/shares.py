@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange, by_start, covered, end_of, length, overlaps, uncovered
 from patcher.timeline.model import (
     BALANCE,
+    FREE_REWARDS,
     FREE_SYNC,
     NO_TAIL,
     OVERLAP,
@@ -34,6 +36,12 @@ ROLLOUT = ("engine", "server", "agent", "reward")
 
 SYNC = ("update_weights", "sync_rollout_weights", "weight_sync", "sync_weights")
 """Names in frameworks of the phase in which weights go from the trainer to the engines."""
+
+BESIDE = 0.02
+"""Share of the time of trainers' units in which engines iterate: less may be an error of the clocks."""
+
+VALIDATING = ("testing", "validate", "validation", "evaluate", "eval", "prediction_step")
+"""Names in frameworks of the phase that validates: it takes time in some steps, and is no fault of a step."""
 
 REASONS = 3
 """Most reasons to wait that are shown of a role."""
@@ -108,6 +116,50 @@ def _use(role: str, busy: Sequence[Sequence[TimeRange]], path: Sequence[PathPiec
 # ---------------------------------------------------------------- the rollout
 
 
+class Amounts(NamedTuple):
+    """Work of a rollout: decode steps of the replica with most of them, and generated tokens of all replicas."""
+
+    decode_steps: int
+    tokens: int
+
+
+NOTHING = Amounts(0, 0)
+
+
+def amounts(records: StepRecords) -> Amounts:
+    """Return the decode steps and generated tokens of a step, by the iterations that begin in it, without validation.
+
+    Each request of an iteration gets one token; with speculative decoding it may be several.
+    """
+    steps, tokens = [0], 0
+    training = uncovered(validations(records), records.start, records.end)
+    for columns in records.iterations.values():
+        decodes = 0
+        for start, end in training:
+            these = slice(bisect_left(columns.start, start), bisect_left(columns.start, end))
+            requests = columns.requests[these]
+            decodes += sum(done <= count for count, done in zip(requests, columns.tokens[these], strict=True))
+            tokens += sum(requests)
+        steps.append(decodes)
+    return Amounts(max(steps), tokens)
+
+
+def validations(records: StepRecords) -> list[TimeRange]:
+    """Return the ranges of a step in which the driver validates."""
+    phases = (phase for phase in records.by_kind["phase"] if phase.process == records.driver)
+    return covered((phase for phase in phases if phase.name in VALIDATING), records.start, records.end)
+
+
+def _of_training(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
+    """Return the ``spans`` that end in the step, and not while the driver validates."""
+    ranges = validations(records)
+    return [
+        span for span in spans
+        if records.start < end_of(span) <= records.end
+        and not any(start < end_of(span) <= end for start, end in ranges)
+    ]  # fmt: skip
+
+
 def alive(records: StepRecords) -> list[tuple[int, int]]:
     """Return the number of requests alive from each time on (microseconds), within a step.
 
@@ -156,35 +208,33 @@ def highest_and_last(part: Sequence[tuple[T, int]]) -> list[tuple[T, int]]:
 def imbalances(
     records: StepRecords, path: Iterable[PathPiece], ranks: Mapping[int, int | None]
 ) -> tuple[Imbalance, ...]:
-    """Return the imbalance between replicas, by their last answers, and between ranks, by their works.
+    """Return the imbalance between replicas, by their last answers, and between ranks, by their own work.
 
-    ``ranks`` has the ranks of trainers, by the process's index.
+    ``ranks`` has the ranks of trainers, by the process's index. Ranks that wait for each other have works of equal
+    length: the delay of a rank after the others is its own work, and the others' waiting.
     """
     ends = defaultdict[int, int](int)
-    for serve in records.by_kind["serve"]:
+    for serve in _of_training(records, records.by_kind["serve"]):
         replica = records.replica_of[serve.process]
-        if replica is not None and records.start < end_of(serve) <= records.end:
+        if replica is not None:
             ends[replica] = max(ends[replica], end_of(serve) - records.start)
     works = defaultdict[int, list[KeptSpan]](list)
     for work in records.by_kind["work"]:
         rank = ranks.get(work.process)
         if rank is not None:
             works[rank].append(work)
-    late = defaultdict[int, int](int)
+    late = dict.fromkeys(works, 0)
     for piece in path:
         rank = ranks.get(piece.process) if piece.process is not None else None
-        if rank is not None:
+        if rank in late:
             late[rank] += piece.late
-    done = {rank: length(covered(spans, records.start, records.end)) for rank, spans in works.items()}
-    unequal = []
-    if len(ends) > 1:
-        unequal.append(_imbalance("replicas", ends, max(ends.values()) - sum(ends.values()) / len(ends)))
-    if len(done) > 1:
-        unequal.append(_imbalance("ranks", done, max(late.values(), default=0) * (len(done) - 1) / len(done)))
-    return tuple(unequal)
+    longest = max((length(covered(spans, records.start, records.end)) for spans in works.values()), default=0)
+    done = {rank: longest - sum(late.values()) + us for rank, us in late.items()}
+    return tuple(_imbalance(of, times) for of, times in (("replicas", ends), ("ranks", done)) if len(times) > 1)
 
 
-def _imbalance(of: str, done: Mapping[int, int], us: float) -> Imbalance:
+def _imbalance(of: str, done: Mapping[int, int]) -> Imbalance:
+    us = max(done.values()) - sum(done.values()) / len(done)
     return Imbalance(of, tuple((number, seconds(us_done)) for number, us_done in sorted(done.items())), seconds(us))
 
 
@@ -216,10 +266,43 @@ def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
     return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))
 
 
+def side_by_side(records: StepRecords) -> bool:
+    """Tell whether engines iterate while trainers run units: only in asynchronous training they do."""
+    units = (span for span in records.by_kind["unit"] if records.start <= span.start and end_of(span) <= records.end)
+    union = covered(units)
+    overlapping = sum(
+        us
+        for columns in records.iterations.values()
+        for _, us in overlaps(map(TimeRange, columns.start, columns.end), union)
+    )
+    return overlapping > BESIDE * length(union)
+
+
+def rewards_delay(records: StepRecords) -> int:
+    """Return by how many microseconds the rollout would end earlier without the rewards that agent loops wait for.
+
+    Without rewards the last trajectory may be another one. Return 0 without trajectories.
+    """
+    rewards = defaultdict[tuple[int, int], int](int)
+    for reward in records.by_kind["reward"]:
+        rewards[reward.process, reward.parent] += min(end_of(reward), records.end) - reward.start
+    trajectories = _of_training(records, records.by_kind["trajectory"])
+    end = max(map(end_of, trajectories), default=0)
+    return end - max((end_of(span) - rewards[span.process, span.id] for span in trajectories), default=0)
+
+
 def what_if(
-    step_us: int, path: Sequence[PathPiece], tail: Tail | None, uneven: Sequence[Imbalance], sync: Sequence[TimeRange]
+    step_us: int,
+    path: Sequence[PathPiece],
+    tail: Tail | None,
+    uneven: Sequence[Imbalance],
+    sync: Sequence[TimeRange],
+    rewards_us: int = 0,
 ) -> tuple[Bound, ...]:
-    """Return a lower bound of the step for each possible improvement; omit savings below 0.1 %."""
+    """Return a lower bound of the step for each possible improvement; omit savings below 0.1 %.
+
+    ``rewards_us`` is by how many microseconds the rollout would end earlier without rewards.
+    """
     of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
     of_trainer = length(piece for piece in path if piece.role == "trainer")
     balance = sum(
@@ -239,6 +322,10 @@ def what_if(
         (
             FREE_SYNC, sum(us for _, us in overlaps(path, sync)),
             Text("nothing waits for the weights; what already runs beside the sync cannot be saved twice"),
+        ),
+        (
+            FREE_REWARDS, min(rewards_us, length(piece for piece in path if piece.role == "reward")),
+            Text("the rollout would end with its last answer, not with the last reward"),
         ),
         (
             OVERLAP, min(of_rollout, of_trainer),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.table import COUNT, LABEL, Column, Shown, Table, Unit
 from patcher.timeline.lengths import brief, seconds, share
-from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep
+from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep, Trend
 
 SHARED = ("driver", "trainer", "engine")
 """The roles whose busy shares the terminal has; the page and CSV have all."""
@@ -40,7 +40,44 @@ def verdict(step: TrainingStep) -> str:
     limit = step.verdict
     if cause is not None:
         limit = Text("{cause} +{seconds} s", cause.label, brief(cause.excess_seconds))
+    for phase in step.beside:
+        limit = Text("{limit}, with {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
     return Text("{limit}, with the warm-up", limit) if step.warm_up else limit
+
+
+def staleness(run: RunTimeline) -> float | None:
+    """Return the mean age in steps of the weights with which trajectories began; None if the trainer logs none."""
+    ages = [step.stale_versions for step in run.steps if step.stale_versions is not None]
+    return statistics.mean(ages) if ages else None
+
+
+def trend(change: Trend) -> Text:
+    """Return a text on how long the first and the last third of the steps are."""
+    return Text(
+        "trend: {before} s in steps {first} to {second}, {after} s in steps {third} to {last} (medians, without"
+        " single slow steps)",
+        brief(change.before_seconds),
+        *change.first,
+        brief(change.after_seconds),
+        *change.last,
+    )
+
+
+def drivers(change: Trend) -> Text:
+    """Return a text on the quantities that change with the length of the steps."""
+    if not change.drivers:
+        return Text("no count that is recorded changes with it: neither tokens nor decode steps")
+    texts = (
+        Text(
+            "{name} {before:,.4g} to {after:,.4g} (rank correlation {correlation:.2f})",
+            driver.name,
+            driver.before,
+            driver.after,
+            driver.correlation,
+        )
+        for driver in change.drivers
+    )
+    return Text("changes with it: {drivers}", joined(COMMA, texts))
 
 
 def steps(run: RunTimeline) -> Table:
@@ -57,7 +94,10 @@ def steps(run: RunTimeline) -> Table:
             Column(f"{role}_busy_share", ROLES[role], SHARE, TERMINAL if role in SHARED else Shown.PAGE)
             for role in present
         ),
-        *(Column(key, shown=CSV) for key in ("start", "warm_up", "requests", "stale_versions")),
+        *(Column(key, shown=CSV) for key in ("start", "warm_up", "requests")),
+        Column("stale_versions", Text("stale"), Unit("{:.1f}".format, missing="?"), TERMINAL, optional=True),
+        *(Column(key, shown=CSV) for key in ("decode_steps", "tokens")),
+        Column("pause_seconds", "rlpatch", SECONDS, TERMINAL, optional=True),
     )
 
     def row(step: TrainingStep) -> tuple[object, ...]:
@@ -66,14 +106,17 @@ def steps(run: RunTimeline) -> Table:
         return (
             step.step, step.seconds, verdict(step), step.tail_seconds, step.sync_seconds, step.poll_seconds,
             *map(busy.get, present), step.start, step.warm_up, step.requests, step.stale_versions,
+            step.decode_steps, step.tokens, step.pause_seconds,
         )  # fmt: skip
 
-    stale = [step.stale_versions for step in run.steps if step.stale_versions is not None]
-    about = Text("Below a role is the share of the step in which its processes were busy, on average.")
-    if stale:
+    about = Text(
+        "Below a role is the share of the step in which its processes were busy, on average; for engines, with gaps"
+        " between iterations of up to 20 ms, or three times their usual length."
+    )
+    if stale := staleness(run):
         older = Text(
             "Trajectories began with weights that were {versions} steps older than those trained on them, on average.",
-            f"{statistics.mean(stale):.1f}",
+            f"{stale:.1f}",
         )
         about = sentences(about, older)
     hues = [f"v-{step.verdict.replace(' ', '-')}" for step in run.steps]
@@ -152,8 +195,9 @@ def imbalance(run: RunTimeline) -> Table:
     last = defaultdict[str, Counter[int]](Counter)
     for uneven in (uneven for step in run.steps for uneven in step.imbalance):
         late[uneven.of].append(uneven.seconds)
-        if uneven.done:
-            last[uneven.of][max(uneven.done, key=lambda done: done[1])[0]] += 1
+        *_, before, latest = (None, *sorted(uneven.done, key=lambda done: done[1]))
+        if latest is not None and (before is None or latest[1] > before[1]):
+            last[uneven.of][latest[0]] += 1
     columns = (
         Column("over", Text("over")), _MEDIAN, _LONGEST, Column("", Text("most often last")),
         Column("last", shown=CSV), Column("last_in_steps", shown=CSV),

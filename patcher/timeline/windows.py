@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import statistics
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,11 +30,17 @@ TAIL_STEPS = 20
 SLOW = 2
 """So many times the median a decode step or a micro-batch takes that is slow."""
 
+MOSTLY = 0.5
+"""Share of a micro-batch's excess by which its rank must lead the others to be proposed."""
+
 TAIL_SHARE = 0.05
 """Share of its step from which on a tail is worth a window."""
 
 MOST_LENGTHS = 1_000_000
 """Micro-batches of a method whose lengths make its median."""
+
+VERSIONED = "update_weights"
+"""Name of the work that tells a trainer of verl the version of its parameters, which is the step that ends."""
 
 ENGINES = ("vllm-ascend", "vllm", "sglang")
 
@@ -81,7 +88,9 @@ class Rollout(NamedTuple):
 class MicroBatch(NamedTuple):
     """The slowest micro-batch of a method in a step.
 
-    ``number`` is its index in the call from 0, ``call`` the number of the call from 1; times are in microseconds.
+    ``call`` is the training step from 1 as the probe counts it, ``number`` the micro-batch's index in it from 0; times
+    are in microseconds. ``rank`` is that of the process, ``lead_us`` by how much it took longer than the same one on
+    the next rank.
     """
 
     step: int
@@ -91,6 +100,7 @@ class MicroBatch(NamedTuple):
     start: int
     end: int
     rank: int | None
+    lead_us: int
 
 
 @dataclass
@@ -117,12 +127,16 @@ class _Engine:
 class Collector:
     """Collector of candidates for windows, fed with one step after the other.
 
-    ``calls`` is the number of calls of a method in a process so far, as the probes count.
+    ``calls`` is the number of calls of a method in a process so far, as the probes count. ``versions`` is the driver's
+    step in which a process last got a parameter version (verl 0.8.0 and later: its probe counts training steps by it),
+    ``units`` the last training step of a method in a process with its number of micro-batches so far.
     """
 
     processes: Sequence[Process]
     engines: dict[int, _Engine] = field(default_factory=lambda: defaultdict(_Engine))
     calls: dict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
+    versions: dict[int, int] = field(default_factory=dict)
+    units: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
     rollouts: list[Rollout] = field(default_factory=list)
     slow: dict[tuple[int, str], MicroBatch] = field(default_factory=dict)
     lengths: dict[str, array[int]] = field(default_factory=lambda: defaultdict(lambda: array("q")))
@@ -142,7 +156,7 @@ class Collector:
         Decode steps that began before ``since`` (microseconds) only count.
         """
         replica, engine = records.replica_of[process], self.engines[process]
-        busy = deque(covered(records.served_by(replica)))
+        busy = deque(covered(records.served[replica]))
         single, most = bool(busy), 0
         decodes = defaultdict[int, list[Decodes]](list)
         for start, end, requests, tokens in records.iterations[process]:
@@ -157,7 +171,9 @@ class Collector:
                 continue
             engine.decoded += 1
             if start >= since:
-                decodes[max(engine.rollout, 0)].append(Decodes(engine.decoded, engine.decoded + 1, start, end))
+                decodes[max(engine.rollout, 0)].append(
+                    Decodes(engine.decoded, engine.decoded + 1, start, end - records.paused(process, start, end))
+                )
                 most = max(most, requests)
         single = single and len(decodes) == 1
         self.rollouts += [_rollout(step, replica, rollout, single, steps, most) for rollout, steps in decodes.items()]
@@ -167,33 +183,71 @@ class Collector:
 
         Calls that began before ``since`` (microseconds) only count.
         """
-        for work in records.by_kind["work"]:
+        by_call = defaultdict[tuple[str, int, int], list[tuple[int, Sequence[KeptSpan]]]](list)
+        for work in sorted(records.by_kind["work"], key=by_start):
             if records.start <= work.start < records.end:
                 self.calls[work.process, work.name] += 1
+                if work.name == VERSIONED and self._by_version(work.process):
+                    self.versions[work.process] = step if work.start >= since else step - 1
                 units = sorted(_units(records, work, 0), key=by_start) if work.name in STAGES else []
                 ended = all(unit.end is not None for unit in units)
+                call, first = self._counted(work, len(units))
                 if len(units) > 1 and ended and work.start >= since:
-                    self._slowest(step, work, units)
+                    units = [unit._replace(end=end_of(unit) - _paused(records, unit)) for unit in units]
+                    by_call[work.name, call, first].append((work.process, units))
+        for (method, call, first), of_ranks in by_call.items():
+            self._slowest(step, method, call, first, of_ranks)
 
-    def _slowest(self, step: int, work: KeptSpan, units: Sequence[KeptSpan]) -> None:
-        """Keep the slowest of ``units``, the micro-batches of a call, and the durations of all for the median."""
-        lengths = [length([unit]) for unit in units]
-        lengths_of_method = self.lengths[work.name]
+    def _by_version(self, process: int) -> bool:
+        """Tell whether the probe of a process counts training steps by the version of its parameters."""
+        package, _, release = self.processes[process].head.package.partition(" ")
+        numbers = tuple(int(number) for number in re.findall(r"\d+", release)[:2])
+        return package == "verl" and numbers >= (0, 8)
+
+    def _counted(self, work: KeptSpan, count: int) -> tuple[int, int]:
+        """Return the training step of a call and the index of its first micro-batch; ``count`` is how many it has.
+
+        An asynchronous trainer calls a stage several times between two versions, which are then one training step.
+        """
+        place = work.process, work.name
+        version = self.versions.get(work.process)
+        step = work.amount or (self.calls[place] if version is None else version + 1)
+        before, first = self.units.get(place, (step, 0))
+        first = first if before == step else 0
+        self.units[place] = step, first + count
+        return step, first
+
+    def _slowest(
+        self, step: int, method: str, call: int, first: int, of_ranks: Sequence[tuple[int, Sequence[KeptSpan]]]
+    ) -> None:
+        """Keep the slowest micro-batch of a call, and the durations of all for the median.
+
+        ``call`` is the training step as the probe counts it. ``of_ranks`` has the micro-batches of each process,
+        ``first`` is the index in the training step of the first of them.
+        """
+        lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:
-            lengths_of_method.extend(lengths)
-        at = max(range(len(units)), key=lengths.__getitem__)
-        before = self.slow.get((step, work.name))
-        if before is None or lengths[at] > before.end - before.start:
-            unit, call = units[at], work.amount or self.calls[work.process, work.name]
-            rank = self.processes[work.process].rank
-            self.slow[step, work.name] = MicroBatch(step, work.name, call, at, unit.start, end_of(unit), rank)
+            lengths_of_method.extend(length([unit]) for _, units in of_ranks for unit in units)
+        us, number, process, unit = max(
+            (length([unit]), -number, -process, unit)
+            for process, units in of_ranks
+            for number, unit in enumerate(units)
+        )
+        number, process = -number, -process
+        peers = [length([units[number]]) for other, units in of_ranks if other != process and number < len(units)]
+        before = self.slow.get((step, method))
+        if before is None or us > before.end - before.start:
+            rank, lead = self.processes[process].rank, us - max(peers, default=0)
+            self.slow[step, method] = MicroBatch(
+                step, method, call, first + number, unit.start, end_of(unit), rank, lead
+            )
 
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
         """Return the proposed windows: of decode steps, of the tail, of a slow micro-batch; warm-up excluded."""
         counted = {step.step: step for step in steps if not step.warm_up} or {step.step: step for step in steps}
         rollouts = [rollout for rollout in self.rollouts if rollout.step in counted]
         slow = [micro_batch for micro_batch in self.slow.values() if micro_batch.step in counted]
-        return (*self._of_rollouts(rollouts, counted), *self._of_micro_batches(slow))
+        return (*self._of_rollouts(rollouts, counted), *self._of_micro_batches(slow, counted))
 
     def _of_rollouts(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
         """Yield windows of typical decode steps, of the slowest decode step, and of the longest tail.
@@ -253,18 +307,21 @@ class Collector:
             seconds(decodes.start), seconds(decodes.until),
         )  # fmt: skip
 
-    def _of_micro_batches(self, slow: Sequence[MicroBatch]) -> Iterator[ProposedWindow]:
+    def _of_micro_batches(
+        self, slow: Sequence[MicroBatch], steps: Mapping[int, TrainingStep]
+    ) -> Iterator[ProposedWindow]:
         """Yield a window of the slowest micro-batch, compared with its method's median, if it is slow."""
         usual = {method: max(statistics.median(lengths), 1) for method, lengths in self.lengths.items()}
         compared = [((batch.end - batch.start) / usual[batch.method], batch) for batch in slow]
         times, micro_batch = max(compared, default=(0.0, None))
         if micro_batch is None or times <= SLOW:
             return
+        rank = self._slow_rank(micro_batch, usual[micro_batch.method], steps[micro_batch.step])
         stage, role = STAGES[micro_batch.method]
         window = ("--micro-batch", f"{micro_batch.number}:{micro_batch.number + 1}")
         stage_words = ("--stage", stage) if stage != "update-policy" else ()
         role_words = ("--role", role) if role else ()
-        ranks = ("--ranks", str(micro_batch.rank)) if micro_batch.rank is not None else ()
+        ranks = ("--ranks", "all" if rank is None else str(rank)) if micro_batch.rank is not None else ()
         why = Text(
             "micro-batch {number} of {method} in step {step} took {length:,.2f} s, {times:.1f} times the median",
             micro_batch.number,
@@ -273,13 +330,27 @@ class Collector:
             (micro_batch.end - micro_batch.start) / 1e6,
             times,
         )
-        steps = ("--training-steps", str(micro_batch.call))
-        command = CommandLine("apply", self._trainer, *stage_words, *role_words, *window, *ranks, *steps)
+        call = ("--training-steps", str(micro_batch.call))
+        command = CommandLine("apply", self._trainer, *stage_words, *role_words, *window, *ranks, *call)
         trigger = CommandLine("trigger", *stage_words, *window, *ranks)
         yield ProposedWindow(
-            Text("slow micro-batch"), str(command), str(trigger), why, micro_batch.step, None, micro_batch.rank,
+            Text("slow micro-batch"), str(command), str(trigger), why, micro_batch.step, None, rank,
             seconds(micro_batch.start), seconds(micro_batch.end),
         )  # fmt: skip
+
+    def _slow_rank(self, micro_batch: MicroBatch, usual_us: float, step: TrainingStep) -> int | None:
+        """Return the rank that made a micro-batch slow, None if its ranks took it alike or waited for each other.
+
+        ``usual_us`` is the median of such micro-batches. The rank that the verdict on ``step`` names for them counts,
+        else one that took longer than any other by half of the excess.
+        """
+        low, high = seconds(micro_batch.start), seconds(micro_batch.end)
+        phases = {segment.phase for segment in step.critical_path if segment.start < high and segment.end > low}
+        for cause in (step.limited_by, *step.also):
+            if cause and cause.role == "trainer" and cause.phase in phases and cause.rank is not None:
+                return cause.rank
+        excess = micro_batch.end - micro_batch.start - usual_us
+        return micro_batch.rank if micro_batch.lead_us >= MOSTLY * excess else None
 
     @property
     def _packages(self) -> set[str]:
@@ -293,6 +364,10 @@ class Collector:
     def _trainer(self) -> str:
         packages = sorted(self._packages - {*ENGINES, ""})
         return shlex.quote(packages[0]) if packages else "verl"
+
+
+def _paused(records: StepRecords, unit: KeptSpan) -> int:
+    return records.paused(unit.process, unit.start, end_of(unit))
 
 
 def _rollout(
@@ -311,9 +386,15 @@ def _rollout(
 
 
 def _units(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
-    """Yield the micro-batches within a span, at most eight levels deep."""
+    """Yield the micro-batches within a span, at most eight levels deep.
+
+    Those of TRL's GRPO and RLOO begin with the loss: some of them generate before.
+    """
     for child in records.nested.get((span.process, span.id), ()) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":
             yield child
+        elif (child.kind, child.name) == ("phase", "training_step"):
+            losses = (part for part in records.nested.get((child.process, child.id), ()) if part.name == "compute_loss")
+            yield child._replace(start=min((loss.start for loss in losses), default=child.start))
         else:
             yield from _units(records, child, depth + 1)

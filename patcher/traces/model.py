@@ -92,12 +92,13 @@ class RecordedUnit(UnitMetadata, Payload):
     its first task on; that is no part of ``device_ns``. ``begin_ns`` is where it begins on the trace's clock, that
     time included. ``host_ns`` is how long its mark is
     on the host, up to uncounted iterations within it. ``kernels`` counts the tasks that it launched, wherever they
-    ran. ``phases`` is the time of these in forward, backward and optimizer, if it trains. ``requests``, ``tokens`` and
+    ran. ``phases`` is the time of these in forward, backward and optimizer, if it trains. ``classes`` maps classes of
+    work to ns; they add up to the unit's time, on the host if nothing ran on a device. ``requests``, ``tokens`` and
     ``context`` may be from its mark, where there is no metadata beside the trace.
     """
 
     KEYS = (
-        "number", "host_ns", "device_ns", "kernels", *PARTS, LEAD_IN, "phases",
+        "number", "host_ns", "device_ns", "kernels", *PARTS, LEAD_IN, "phases", "classes",
         "requests", "tokens", "context", "drafts", "longest", "sequences", "padded", "uncounted", "profiler_start",
         "begin_ns",
     )  # fmt: skip
@@ -116,6 +117,7 @@ class RecordedUnit(UnitMetadata, Payload):
     free_unknown_ns: int = 0
     lead_in_ns: int = 0
     phases: Mapping[str, int] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
     name: str = ""
     begin_ns: int = 0
 
@@ -684,14 +686,18 @@ class TraceReport(Payload):
 
 @dataclass(frozen=True, slots=True)
 class Side(Payload):
-    """One side of a comparison: its profiles, and the times of their units."""
+    """One side of a comparison: its profiles, and the times of their units.
 
-    KEYS = ("sources", "form", "device", "units")
+    ``captures`` is the number of windows, each one sample: the ranks of a window are one.
+    """
+
+    KEYS = ("sources", "form", "device", "units", "captures")
 
     sources: tuple[str, ...]
     form: str
     device: str
     units_ns: tuple[int, ...]
+    captures: int = 1
 
     @property
     def units(self) -> int:
@@ -717,7 +723,7 @@ class PartChange(Payload):
 
 @dataclass(frozen=True, slots=True)
 class TimeChange(PartChange):
-    """A kernel or a module on both sides: calls and nanoseconds per unit.
+    """A kernel, an operator or a module on both sides: calls and nanoseconds per unit.
 
     ``state`` is new, gone, slower, faster, more often, less often, or alike.
     """
@@ -743,9 +749,18 @@ class EqualLoad:
     by: tuple[str, ...]
 
 
-FASTER, SLOWER, ALIKE = Text("faster"), Text("slower"), Text("no clear difference")
-UNDECIDED = FEW, OTHER = Text("not enough data"), Text("recorded otherwise")
-"""The verdicts of a comparison: by its interval, or undecided, for steps are few or the profiler's settings differ."""
+DECIDED = FASTER, SLOWER, ALIKE = Text("faster"), Text("slower"), Text("no clear difference")
+"""The verdicts of a comparison by its interval."""
+
+IN_THESE = FASTER_IN_TWO, SLOWER_IN_TWO, FASTER_IN_THESE, SLOWER_IN_THESE = (
+    Text("faster in these two captures"), Text("slower in these two captures"),
+    Text("faster in these captures"), Text("slower in these captures"),
+)  # fmt: skip
+"""What is said instead of a verdict where a side has one capture alone: of the two captures, or of three and more."""
+
+FEW, OTHER = Text("not enough data"), Text("recorded otherwise")
+OTHER_DEVICE, OTHER_MODEL = Text("undecided: other devices"), Text("undecided: unlike models")
+"""The verdicts of what cannot be decided: few steps, or the profiler's settings, the device or the model differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -755,14 +770,15 @@ class Comparison(Payload):
     A sample is a step: of several ranks the one that took longest. ``differs`` names in what the sides were recorded
     otherwise, or ran elsewhere. ``equal_load`` is None where nothing tells the load, or it is the same.
 
-    ``clock`` is "device", or "host" where nothing ran on a device on either side: then the times are those on the host.
+    ``clock`` is "device", or "host" where nothing ran on a device on one side: then the times are those on the host,
+    also of ``modules``, and of ``operators``, which are left out otherwise.
     ``change`` is None where a side has no unit. ``refused`` says why the two cannot be compared; with ``--force`` the
     rest is there all the same. ``notes`` are what the reader has to know of the numbers: one sample a side, say.
     """
 
     KEYS = (
         "schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock",
-        "verdict", "differs", "equal_load",
+        "verdict", "differs", "equal_load", "operators",
     )  # fmt: skip
 
     before: Side
@@ -772,6 +788,7 @@ class Comparison(Payload):
     parts: tuple[PartChange, ...] = ()
     kernels: tuple[TimeChange, ...] = ()
     modules: tuple[TimeChange, ...] = ()
+    operators: tuple[TimeChange, ...] = ()
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     clock: str = "device"

@@ -97,7 +97,7 @@ class RankTrace:
                     Kind.TRACE,
                     Text("it holds more than {number:,} threads", number),
                     self.source,
-                    Text("record it again"),
+                    Text("record the timeline again"),
                 )
             self.operators.append(RangeColumns())
             self.modules.append(RangeColumns())

@@ -59,6 +59,7 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
     yield {}, part_changes(comparison)
     titles = (
         ("kernels", Text("Kernels, per unit"), Text("By what each adds to the difference.")),
+        ("operators", Text("Operators on the host, per unit"), Text("Without the operators that they called.")),
         ("modules", Text("Modules and ranges, per unit"), Text("Including everything called within one.")),
     )
     for name, title, about in titles:

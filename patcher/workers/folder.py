@@ -136,7 +136,7 @@ class StateFolder:
         if self.path.is_symlink():
             raise OSError(
                 errno.ELOOP,
-                Text("this is a link, and none is followed here: somebody may have planted it"),
+                Text("this is a link; rlpatch follows no links here, because another user may have put it there"),
                 str(self.path),
             )
 
@@ -152,5 +152,5 @@ def content(file: Path) -> bytes:
     with opened(file.parent.resolve()) as folder, folder.reading(file.name) as stream:
         text = stream.read(LARGEST + 1)
     if len(text) > LARGEST:
-        raise ValueError(Text("it is larger than {size} MB", LARGEST >> 20))
+        raise ValueError(Text("the file is larger than {size} MB", LARGEST >> 20))
     return text

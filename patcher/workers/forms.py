@@ -29,12 +29,16 @@ class Fields:
         try:
             content = json.loads(text)
         except (ValueError, RecursionError):
-            raise ValueError(Text("it is not JSON, or incomplete")) from None
+            raise ValueError(Text("the file is not JSON, or incomplete")) from None
         if not isinstance(content, dict):
-            raise ValueError(Text("it is not a JSON object"))  # noqa: TRY004  (as for any file that is none of ours)
+            raise ValueError(Text("the file is not a JSON object"))  # noqa: TRY004  (as for any file that is none of ours)
         if content.get("format") != FORMAT:
             raise ValueError(
-                Text("its format is {format}, and this rlpatch reads {supported}", shown(content.get("format")), FORMAT)
+                Text(
+                    "the file has format {format}, and this rlpatch reads {supported}",
+                    shown(content.get("format")),
+                    FORMAT,
+                )
             )
         self.content: Mapping[str, Any] = content
 
@@ -72,11 +76,11 @@ class Fields:
 
     def _of(self, name: str, default: object) -> object:
         if name not in self.content and default is None:
-            raise ValueError(Text("it has no {name}", name))
+            raise ValueError(Text("the file has no {name}", name))
         return self.content.get(name, default)
 
     def _wrong(self, name: str) -> ValueError:
-        return ValueError(Text("its {name} is {value}", name, shown(self.content.get(name))))
+        return ValueError(Text("the file's {name} is not valid: {value}", name, shown(self.content.get(name))))
 
 
 def _fits(value: object, pattern: str) -> bool:

@@ -46,7 +46,7 @@ class Life(NamedTuple):
         """Return the text to show: alive, gone, or how long ago the worker wrote."""
         if self.alive is not None:
             return Text("alive") if self.alive else Text("gone")
-        return Text("silent {age}", duration(self.age)) if self.silent else Text("{age} ago", duration(self.age))
+        return Text("silent for {age}", duration(self.age)) if self.silent else Text("{age} ago", duration(self.age))
 
 
 def host() -> str:

@@ -121,7 +121,7 @@ def _row(
     elif worker.request == filed.id:
         outcome, why = _serving(worker, state, traces, filed)
     elif lying is None or lying.id != filed.id:
-        outcome, why = LOST, Text("the request was removed, or another took its place, before this worker did")
+        outcome, why = LOST, Text("the request was deleted or replaced before this worker served it")
     else:
         outcome, why = _untaken(worker, state, filed, now)
     return WorkerProgress(worker, state, traces, outcome, why)
@@ -135,7 +135,9 @@ def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tu
     if state.gone:
         return (LOST, _gone(worker)) if since else (IDLE, "")
     if _late(worker, filed):
-        return LOST, Text("{turns} {at} was asked for, and it is at {turn}", worker.turns, filed.at, worker.turn)
+        return LOST, Text(
+            "the request was for {turns} {at}, and the worker is already at {turn}", worker.turns, filed.at, worker.turn
+        )
     return (LOST, Text("the request has expired")) if filed.expires < now else (AT_WORK, "")
 
 
@@ -145,7 +147,7 @@ def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: F
         if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
         if _late(worker, filed):
-            return LOST, Text("{turns} {at} has passed without a trace", worker.turns, filed.at)
+            return LOST, Text("{turns} {at} ended without a trace", worker.turns, filed.at)
     return _outcome(worker, state)
 
 
@@ -170,8 +172,8 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
 def _gone(worker: Worker) -> str:
     some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
     if some:
-        return Text("process {pid} has ended before it had recorded all", worker.pid)
-    return Text("process {pid} has ended; its last state was {state}", worker.pid, worker.state)
+        return Text("process {pid} ended before it had recorded everything", worker.pid)
+    return Text("process {pid} ended; its last state was {state}", worker.pid, worker.state)
 
 
 def _missing(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:

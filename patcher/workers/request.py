@@ -59,7 +59,7 @@ def read(text: bytes) -> TriggerRequest:
     )
     return TriggerRequest(
         id=fields.text("RLPATCH_REQUEST", pattern=r"[0-9a-f]{1,64}"),
-        window=fields.text("RLPATCH_WINDOW", pattern=forms.WINDOW),
+        window=fields.text("RLPATCH_WINDOW", pattern=f"{forms.WINDOW}(,{forms.WINDOW})*", longest=10_000),
         ranks=fields.text("RLPATCH_RANKS", pattern=r"all|\d{1,9}(,\d{1,9})*", longest=100_000),
         at=at, load=load, tail=tail, context=context, expires=fields.time("expires"),
     )  # fmt: skip

@@ -11,10 +11,10 @@ from patches.package_stage import Site
 from patches.timeline_stage import Timeline
 
 _TIMELINE = Timeline("areal")
-_RANK = Text("a trainer calls it on each of its ranks")
-_CALLED = Text("whatever the trainer calls of its workers goes through it")
-_STOP = Text("requests stop while the weights come")
-_SYNC = Text("the weights go from the trainer to the rollout")
+_RANK = Text("the trainer calls this function on each of its ranks")
+_CALLED = Text("all calls from the trainer to its workers go through this function")
+_STOP = Text("the engine takes no requests while it receives weights")
+_SYNC = Text("the trainer sends the weights to the rollout")
 
 
 def _sites(name: str, file: str, *heads: Site, loops: Iterable[Insertion] = ()) -> Recipe:
@@ -30,12 +30,12 @@ def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
     """Return the timeline recipe of the engine `name`, such as "FSDP"; `more` and `loops` are added."""
     owner = f"{name}Engine"
     return _sites(
-        Text("works of the {name} engine", name),
+        Text("calls inside the {name} engine", name),
         f"engine/{name.lower()}_engine.py",
         *_spans("work", owner, _RANK, "update_weights"),
         *_spans("sync", owner, _SYNC, "_update_weights_from_distributed", "_update_weights_from_disk"),
-        *_spans("sleep", owner, Text("a model leaves the device, and comes back"), "offload", "onload"),
-        (f"{owner}.optimizer_step", 'span("unit", "optimizer-step")', Text("it ends a mini-batch")),
+        *_spans("sleep", owner, Text("the model is offloaded from the device or loaded again"), "offload", "onload"),
+        (f"{owner}.optimizer_step", 'span("unit", "optimizer-step")', Text("this function ends a mini-batch")),
         *more,
         loops=loops,
     )
@@ -46,12 +46,20 @@ RECIPES = _TIMELINE.recipes(
     _sites(
         Text("phases of the trainer"),
         "utils/stats_tracker.py",
-        ("DistributedStatsTracker.record_timing", 'span("phase", key)', Text("the phases in the log are timed by it")),
+        (
+            "DistributedStatsTracker.record_timing",
+            'span("phase", key)',
+            Text("this function times the phases that the log shows"),
+        ),
     ),
     _sites(
         Text("steps of the trainer"),
         "utils/stats_logger.py",
-        ("StatsLogger.commit", "step(global_step + 1)", Text("each step is logged once, and counted from 1 on there")),
+        (
+            "StatsLogger.commit",
+            "step(global_step + 1)",
+            Text("this function logs each training step once; the log counts from 1"),
+        ),
     ),
     _sites(
         Text("calls of the trainer"),
@@ -62,12 +70,12 @@ RECIPES = _TIMELINE.recipes(
         ),
     ),
     _sites(
-        Text("works of the actor"),
+        Text("functions of the actor"),
         "trainer/ppo/actor.py",
         *_spans("work", "PPOActor", _RANK, "compute_logp", "compute_advantages", "ppo_update"),
     ),
     _sites(
-        Text("works of the critic"),
+        Text("functions of the critic"),
         "trainer/ppo/critic.py",
         *_spans("work", "PPOCritic", _RANK, "compute_values", "ppo_update"),
     ),
@@ -79,10 +87,10 @@ RECIPES = _TIMELINE.recipes(
         (
             "WorkflowExecutor._create_workflow_task._execute_workflow",
             'span("trajectory", type(pending_task.workflow).__name__)',
-            Text("one episode, with all its turns and its reward"),
+            Text("one episode, including all its turns and its reward"),
         ),
         *(
-            (f"BatchTaskDispatcher.{method}", f'span("poll", "{method}")', Text("the trainer waits here for episodes"))
+            (f"BatchTaskDispatcher.{method}", f'span("poll", "{method}")', Text("the trainer waits for episodes here"))
             for method in ("active_submit_and_wait", "wait_results")
         ),
     ),
@@ -92,12 +100,12 @@ RECIPES = _TIMELINE.recipes(
         (
             "RemoteInfEngine.agenerate",
             'requested("request", "generate", req.rid, req.input_ids)',
-            Text("an episode's side of a request"),
+            Text("a request, as seen from the episode that sends it"),
         ),
         *_spans(
             "sync",
             "RemoteInfEngine",
-            Text("requests stop while the weights come"),
+            Text("the engine takes no requests while it receives weights"),
             "pause_generation",
             "continue_generation",
         ),

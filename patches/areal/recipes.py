@@ -7,24 +7,27 @@ from patcher.processes import Processes
 from patcher.recipe import Gap, Head, Insertion, Loop, Recipe, Structure, Upstream
 from patches import training
 from patches.areal import PROJECT, RELEASES, areal_timeline
-from patches.areal.areal_switches import SWITCHES
+from patches.areal.areal_switches import PROFILING, SWITCHES
 from patches.probes.areal import VersionedSteps
 from patches.training import MICRO, MINI, ROLES, UPDATES
 
 _LOGGER = "areal.rlpatch"
-_REMOVE = Text("AReaL takes a window of micro-batches or mini-batches")
+_REMOVE = Text("AReaL's own profiler can record a window of micro-batches or mini-batches")
 _WHY = Text(
-    "with perf_tracer AReaL writes down how long each forward and backward took; its own torch profiler has to be put"
-    " around a scope by hand, and records all of it"
+    "AReaL's perf_tracer logs only how long each forward and backward took. Its torch profiler must be put around"
+    " a scope by hand and records all of that scope"
 )
 _COUNTED = Note(
-    Text("a training step is what the log counts: the weights' version and one"),
+    Text("training steps are numbered as in AReaL's log: weight version plus 1"),
     Text(
-        "a reference and a teacher, which have no optimizer, count their calls: after a checkpoint they begin at 1"
-        " again"
+        "a reference or teacher has no optimizer, so its calls are counted instead; after a restart from a"
+        " checkpoint they begin at 1 again"
     ),
 )
-_TEACHER = Note(Text("a teacher is recorded as the reference is"), Text("it is an actor without an optimizer, too"))
+_TEACHER = Note(
+    Text("a teacher model is recorded as role ref"),
+    Text("like the reference, the teacher is an actor without an optimizer"),
+)
 _STRATEGIES = ("fsdp", "megatron", "archon")
 _ENGINE = "FSDP engine"
 
@@ -42,20 +45,22 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         method,
         where=Head(),
         line='self._rlpatch_stage("enter")',
-        why=Text("it is called once in a training step, with the whole batch of this rank"),
+        why=Text("this function is called once in a training step, with the whole batch of this rank"),
     )
     lend = Insertion(
         method,
         where=Head(),
         line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
-        why=Text("the engine has the loop over the micro-batches, the actor or critic knows role and training step"),
+        why=Text(
+            "the engine contains the loop over micro-batches, and the actor or critic knows role and training step"
+        ),
         windows=(MICRO,),
     )
     minis = Insertion(
         method,
         where=Loop(("mb_inputs.mbs",)),
         line='{units} = self._rlpatch_stage_units("mini-batch", {units}, last=True)',
-        why=Text("each turn is a mini-batch with its optimizer step"),
+        why=Text("each iteration of this loop is a mini-batch with its optimizer step"),
     )
     return Recipe(
         name=_worker_name(role, unit),
@@ -75,7 +80,10 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
             ),
         ),
         why=_WHY,
-        how=Text("one line at the head tells whose call it is; the probe is one nested class at the end of the class"),
+        how=Text(
+            "a line at the start of the function says which role calls it; the probe is a nested class at the end"
+            " of the class"
+        ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
         strategies=("fsdp",) if unit == MICRO else _STRATEGIES,
@@ -102,12 +110,16 @@ def _engine(stage: str) -> Recipe:
                 method,
                 where=Loop(("mb_list",)),
                 line=f'{{units}} = self._rlpatch_stage_units("micro-batch", {{units}}{last})',
-                why=Text("each turn is a micro-batch, forward and in updates backward"),
+                why=Text(
+                    "each iteration of this loop is the forward of a micro-batch, and in updates also its backward"
+                ),
             ),
         ),
         structures=(Structure("", RELEASES, file, ("384fb5d642dd",), Text("one loop over the micro-batches")),),
         why=_WHY,
-        how=Text("the loop runs over its micro-batches wrapped by the actor or critic that drives this engine"),
+        how=Text(
+            "the actor or critic that calls this engine wraps the micro-batches, and the loop runs over the wrapper"
+        ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
         strategies=("fsdp",),
@@ -131,6 +143,7 @@ UPSTREAM = Upstream(
         *areal_timeline.RECIPES,
     ),
     switches=SWITCHES,
+    application=PROFILING,
     tool="torch",
     processes=Processes(modules=("areal.infra.rpc.rpc_server",), titles=("ray::RayRPCServer",)),
     gaps=(
@@ -139,21 +152,21 @@ UPSTREAM = Upstream(
             MICRO,
             tuple(ROLES),
             "",
-            Note(Text("its schedule has the micro-batches"), Text("--mini-batch is available in updates")),
+            Note(Text("Megatron's schedule runs the micro-batches"), Text("updates have --mini-batch")),
         ),
         Gap(
             "archon",
             MICRO,
             tuple(ROLES),
             "",
-            Note(Text("its runner has the micro-batches"), Text("--mini-batch is available in updates")),
+            Note(Text("its runner runs the micro-batches"), Text("updates have --mini-batch")),
         ),
     ),
     builtin={
         ">=1.0.4": Text(
-            "perf_tracer records how long each phase and each forward and backward took, without operators, and"
-            " with perf_tracer.profile_steps torch.profiler in scopes that ask for it, of which AReaL itself has none."
-            " memory_profiler writes snapshots of the memory in whole training steps."
+            "perf_tracer records how long each phase, forward and backward took, without operators. With"
+            " perf_tracer.profile_steps it runs torch.profiler in scopes that ask for it, but AReaL itself has no"
+            " such scope. memory_profiler writes memory snapshots of whole training steps."
         )
     },
 )

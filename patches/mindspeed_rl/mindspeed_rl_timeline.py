@@ -35,13 +35,16 @@ def _trainer(name: str, releases: Releases) -> Recipe:
     """Return the recipe for the steps of the trainer `name`, such as "GRPO"."""
     owner = f"Ray{name}Trainer"
     mark = _TIMELINE.around(
-        f"{owner}.fit", "logger.info(metrics.metric, ...)", "step(iteration)", Text("each step is logged once")
+        f"{owner}.fit",
+        "logger.info(metrics.metric, ...)",
+        "step(iteration)",
+        Text("this function logs each training step once"),
     )
     return _TIMELINE.sites(
         Text("steps of {name}", name),
         f"trainer/{name.lower()}_trainer_hybrid.py",
         releases,
-        _span(f"{owner}.compute_advantage", "phase", Text("the driver waits here, with all rewards there")),
+        _span(f"{owner}.compute_advantage", "phase", Text("here the driver waits until all rewards are there")),
         more=(mark,),
     )
 
@@ -50,10 +53,14 @@ def _worker(name: str, file: str, releases: Releases, *methods: str, update: str
     """Return the recipe for a worker's `methods`; `update` is the role whose training its method `update` runs."""
     works = [(method, method) for method in methods] + ([("update", f"update_{update}")] if update else [])
     heads = (
-        (f"{name}.{method}", f'span("work", "{work}", type(self).__name__)', Text("the driver calls it on every rank"))
+        (
+            f"{name}.{method}",
+            f'span("work", "{work}", type(self).__name__)',
+            Text("the driver calls this function on every rank"),
+        )
         for method, work in works
     )
-    return _TIMELINE.sites(Text("works in {file}", file), f"workers/{file}.py", releases, *heads)
+    return _TIMELINE.sites(Text("functions in {file}", file), f"workers/{file}.py", releases, *heads)
 
 
 _OF_ACTOR = ("generate_sequences", "compute_log_prob", "compute_image_embeds", *_MODES[:2], "save_ckpt")
@@ -67,14 +74,14 @@ RECIPES = _TIMELINE.recipes(
         "prompts",
         "trainer/utils/transfer_dock.py",
         _LATER,
-        _span("put_prompts_experience", "phase", Text("a step begins with its prompts")),
+        _span("put_prompts_experience", "phase", Text("a training step begins with its prompts here")),
     ),
     _TIMELINE.sites(
         Text("calls of the driver"),
         "workers/scheduler/launcher.py",
         RELEASES,
         *(
-            _span(f"RayActorGroup.{method}", "call", Text("a stage of a step, on a group of workers"), work)
+            _span(f"RayActorGroup.{method}", "call", Text("one stage of a training step, on a group of workers"), work)
             for method, work in _CALLS.items()
         ),
     ),
@@ -92,19 +99,19 @@ RECIPES = _TIMELINE.recipes(
         *(
             _span(f"MegatronShardingManager.{mode}", kind, why)
             for mode, kind, why in (
-                *((mode, "sync", Text("the weights go to the rollout, or back")) for mode in _MODES[:2]),
-                *((mode, "sleep", Text("memory for what comes next")) for mode in (*_MODES[2:], *_TRAINS)),
+                *((mode, "sync", Text("the weights are moved to the rollout, or back")) for mode in _MODES[:2]),
+                *((mode, "sleep", Text("memory is freed for the next stage")) for mode in (*_MODES[2:], *_TRAINS)),
             )
         ),
     ),
     _TIMELINE.sites(
-        Text("units of the training engine"),
+        Text("mini-batches and micro-batches of the training engine"),
         "models/base/base_training_engine.py",
         RELEASES,
         _span(
             "BaseTrainingEngine._forward_backward_batch",
             "unit",
-            Text("its schedule interleaves the micro-batches"),
+            Text("Megatron's schedule interleaves the micro-batches"),
             "forward-backward",
         ),
         more=(_TIMELINE.loop("BaseTrainingEngine.update", MINI, "mini_batches"),),

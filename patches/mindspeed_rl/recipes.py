@@ -17,26 +17,26 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 _WITH_CRITIC = RELEASES.since("2.2.0")
 
 _LOGGER = "mindspeed_rl.rlpatch"
-_REMOVE = Text("MindSpeed-RL's own profiler takes a window of decode steps, micro-batches and mini-batches")
+_REMOVE = Text("MindSpeed-RL's own profiler can record a window of decode steps, micro-batches or mini-batches")
 _WHY = Text(
-    "MindSpeed-RL's own profiler records whole stages, so its guide asks for max_tokens of 128, a global batch of 8 and"
-    " fewer layers: another run than the one that is to be understood"
+    "MindSpeed-RL's own profiler records whole stages. Its guide therefore cuts max_tokens to 128, the global"
+    " batch to 8, and layers: that is no longer the run to be analysed"
 )
 _PIPELINE = Note(
-    Text("with a pipeline there are no micro-batches: take --call, or --mini-batch"),
+    Text("with a pipeline --micro-batch records nothing: use --call or --mini-batch"),
     Text(
-        "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the micro-batches:"
-        " nothing is recorded then, and the log says so"
+        "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the"
+        " micro-batches. rlpatch then records nothing and says so in the log"
     ),
 )
 _DISPATCH = Note(
-    Text("a rollout is one turn of generating; a training step may have several"),
+    Text("a training step may have several rollouts"),
     Text(
-        "it has several where actor_rollout_dispatch_size is less than a replica's share of the batch, and with dynamic"
-        " sampling (DAPO)"
+        "this happens if actor_rollout_dispatch_size is less than a replica's share of the batch, and with"
+        " dynamic sampling (DAPO)"
     ),
 )
-_DYNAMIC = Note(Text("with use_dynamic_bsz micro-batches differ: one says little about others"))
+_DYNAMIC = Note(Text("with use_dynamic_bsz, a single micro-batch is not representative"))
 
 # --- rollout ---
 
@@ -63,9 +63,9 @@ _ROLLOUT = Recipe(
             ),
             line="self._rlpatch_stage_attend(self.llm.llm_engine.model_executor.driver_worker.worker)",
             why=Text(
-                "the executor calls execute_model() of this one worker once per iteration, in the forward's thread; it"
-                " is shadowed on the object, so vllm-ascend need not be patched. A unit reaches from call to call: its"
-                " forward and its sampling"
+                "in each iteration the executor calls execute_model() of its only worker, in the thread of the"
+                " forward. The probe replaces this method on the object, so vllm-ascend itself is not patched. A"
+                " decode step lasts from one call to the next and holds its forward and sampling"
             ),
         ),
         Insertion(
@@ -73,8 +73,9 @@ _ROLLOUT = Recipe(
             where=Head(),
             line='self._rlpatch_stage("end_rollout", "free_cache_engine()")',
             why=Text(
-                "every way to generate ends with it: generate_sequences(), and the worker after asynchronous and"
-                " multi-turn rollouts; no empty batch follows the last request in one process"
+                "all ways to generate end with this function: generate_sequences(), and the worker after"
+                " asynchronous and multi-turn rollouts. In a single process no empty batch follows the last"
+                " request"
             ),
         ),
     ),
@@ -84,13 +85,13 @@ _ROLLOUT = Recipe(
             RELEASES,
             _ENGINE_FILE,
             ("c129b23eb8f0", "88d96061bc2f"),
-            Text("vllm.LLM with the external_launcher, V1 engine of vLLM 0.9.1 (0.11.0 on the master branch)"),
+            Text("vllm.LLM with external_launcher on the V1 engine of vLLM 0.9.1 (0.11.0 on the master branch)"),
         ),
     ),
     why=_WHY,
     how=Text(
-        "one line where the engine is built, one at the head of free_cache_engine(); the probe is one nested class at"
-        " the end of VLLMInferEngine"
+        "one line where the engine is built, and one at the start of free_cache_engine(); the probe is a nested"
+        " class at the end of VLLMInferEngine"
     ),
     upstream=f"{_ENGINE_FILE}, from {RELEASES[0]} on",
     remove_when=_REMOVE,
@@ -111,7 +112,7 @@ def _engine(stage: str) -> Recipe:
         "update",
         where=Loop(("mini_batches",)),
         line='mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)',
-        why=Text("each turn is a mini-batch with its optimizer step"),
+        why=Text("each iteration of this loop is a mini-batch with its optimizer step"),
     )
     micros = (
         Insertion(
@@ -119,8 +120,8 @@ def _engine(stage: str) -> Recipe:
             where=Before("data_iter = iter(batches)"),
             line='batches = self._rlpatch_stage_units("micro-batch", batches)',
             why=Text(
-                "without pipeline parallelism Megatron's schedule takes a micro-batch, goes forward and, in updates,"
-                " backward, and takes the next one"
+                "without pipeline parallelism, Megatron's schedule takes a micro-batch, runs its forward and in"
+                " updates its backward, then takes the next"
             ),
             windows=(MICRO,),
         ),
@@ -129,8 +130,8 @@ def _engine(stage: str) -> Recipe:
             where=Before("if self.use_dynamic_bsz and forward_only and post_process: ..."),
             line="self._rlpatch_stage_ended(data_iter)",
             why=Text(
-                "the schedule takes as many as there are and never finds the end; the last one ends here, the reduction"
-                " of the gradients with it"
+                "the schedule takes a fixed number of micro-batches, so the iterator never sees the end; the last"
+                " micro-batch ends here and includes the gradient reduction"
             ),
             windows=(MICRO,),
         ),
@@ -156,9 +157,8 @@ def _engine(stage: str) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "what the schedule iterates over, and the loop over the mini-batches, run wrapped by the worker: the"
-            " wrapper starts, steps and saves the profiler between two turns, and saves it also where one of them"
-            " raises"
+            "the worker wraps the iterator of the schedule and the loop over mini-batches. The wrapper starts,"
+            " steps and saves the profiler between two of them, and saves it also after an exception"
         ),
         upstream=f"{_TRAINING_ENGINE}, from {releases[0]} on",
         remove_when=_REMOVE,
@@ -187,22 +187,22 @@ def _worker(
                 where=Head(),
                 line=f'self._rlpatch_stage("enter", "{role}")',
                 why=Text(
-                    "a training step begins: the engine does not know it, for it gets the batch in parts of"
-                    " *_dispatch_size; the passes for image embeddings are other methods and not counted"
+                    "a training step begins here. The engine cannot know this, because it gets the batch in parts"
+                    " of *_dispatch_size. Passes for image embeddings are other methods and not counted"
                 ),
             ),
             Insertion(
                 method,
                 where=ends,
                 line='self._rlpatch_stage("leave")',
-                why=Text("all parts have been through the engine"),
+                why=Text("all parts of the batch have gone through the engine"),
             ),
         ),
         structures=structures,
         why=_WHY,
         how=Text(
-            "one line at the head of the stage and one at its end; the probe is one nested class at the end of"
-            " {class_name}, from which the Ray actors inherit, and wraps the loops of the engine",
+            "one line at the start and one at the end of the stage. The probe is a nested class at the end of"
+            " {class_name}, from which the Ray actors inherit; it wraps the loops of the engine",
             class_name,
         ),
         upstream=f"{structures[-1].file}, from {structures[0].releases[0]} on",
@@ -218,7 +218,7 @@ _CRITIC_FILE = "mindspeed_rl/workers/critic_worker.py"
 
 
 def _whole(file: str, releases: Releases, *fingerprints: str) -> Structure:
-    return Structure("", releases, file, fingerprints, Text("a loop that fetches the parts of the batch"))
+    return Structure("", releases, file, fingerprints, Text("a loop that fetches the batch part by part"))
 
 
 _RECIPES = (
@@ -285,11 +285,11 @@ UPSTREAM = Upstream(
     ),
     builtin={
         ">=2.1.0": Text(
-            "profiler_config.integrated.profile records whole stages of the training steps from"
-            " profile_step_start up to profile_step_end on profile_ranks: one trace for each call of a stage, or with"
-            " stage=all, which PPO cannot have, one for everything. It has no window of decode steps, micro-batches or"
-            " mini-batches, writes no mark for them, and works for integrated workers alone. Its guide cuts"
-            " max_tokens to 128 and the global batch to 8 or 4 to keep the traces readable; mstx with level_none"
+            "profiler_config.integrated.profile records whole stages on profile_ranks, from training step"
+            " profile_step_start up to (not including) profile_step_end. Each call of a stage is one trace;"
+            " stage=all, which PPO does not support, makes one trace of everything. It has no window or mark of"
+            " decode steps, micro-batches or mini-batches, and works only with integrated workers. To keep traces"
+            " readable, its guide cuts max_tokens to 128 and the global batch to 8 or 4. mstx with level_none"
             " records marks and communication, but no operators."
         )
     },

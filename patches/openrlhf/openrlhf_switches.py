@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.switches import Switch
-from patches.shared_switches import TORCH_NPU
+from patches.shared_switches import GPU, TORCH_NPU
 
 # vLLM runs in Ray actors of its own, whose windows and switches are those of vLLM.
-SWITCHES: tuple[Switch, ...] = TORCH_NPU
+SWITCHES: tuple[Switch, ...] = (*TORCH_NPU, *GPU)

@@ -14,10 +14,10 @@ from patches.timeline_stage import Timeline
 
 _TIMELINE = Timeline("openrlhf")
 _MICRO = 'span("unit", "micro-batch")'
-_ONE = Text("one forward, of which a call has many")
-_CALLED = Text("whatever the driver calls of a group goes through it")
-_ROLLOUT = Text("the driver waits here for a rollout")
-_SYNC = Text("the weights go from the trainer to the rollout")
+_ONE = Text("one forward; a call has many of them")
+_CALLED = Text("all calls from the driver to a group of workers go through this function")
+_ROLLOUT = Text("the driver waits for a rollout here")
+_SYNC = Text("the trainer sends the weights to the rollout")
 _STATES = ("reload_states", "offload_states", "broadcast_to_vllm", "save_checkpoint", "save_model")
 
 
@@ -33,7 +33,7 @@ def _phase(path: str, why: str, kind: str = "phase") -> Site:
 
 def _work(owner: str, *methods: str) -> Iterable[Site]:
     for method in methods:
-        yield f"{owner}.{method}", f'works(self, "{method}")', Text("the driver calls it on every rank")
+        yield f"{owner}.{method}", f'works(self, "{method}")', Text("the driver calls this function on every rank")
 
 
 def _engine(owner: str) -> Iterable[Site]:
@@ -44,9 +44,9 @@ def _engine(owner: str) -> Iterable[Site]:
         Text("one request of a rollout"),
     )
     for method in ("sleep", "wake_up"):
-        yield _phase(f"{owner}.{method}", Text("the engine gives its memory back, and takes it again"), "sleep")
+        yield _phase(f"{owner}.{method}", Text("the engine frees its memory or takes it back"), "sleep")
     for method in ("pause_generation", "resume_generation"):
-        yield _phase(f"{owner}.{method}", Text("requests stop while the weights come"), "sync")
+        yield _phase(f"{owner}.{method}", Text("the engine takes no requests while it receives weights"), "sync")
 
 
 _GENERATES = _phase("SamplesGenerator.generate_samples", _ROLLOUT)
@@ -56,21 +56,25 @@ RECIPES = _TIMELINE.recipes(
     _sites(
         Text("phases of the driver"),
         "ppo_trainer.py",
-        _phase("BasePPOTrainer.train_step", Text("all of a step behind its rollout")),
+        _phase("BasePPOTrainer.train_step", Text("everything in a training step after its rollout")),
         _phase("BasePPOTrainer.ppo_train", Text("the updates of actor and critic")),
         _phase("BasePPOTrainer.broadcast_to_vllm", _SYNC, "sync"),
         (
             "BasePPOTrainer.save_logs_and_checkpoints",
-            "step(global_step)",
-            Text("each step is logged once, by its number"),
+            'step(global_step, log="save_logs_and_checkpoints")',
+            Text("this function logs each training step once, with its number"),
         ),
-        _phase("PPOTrainer.evaluate", Text("a rollout that nothing is learnt from")),
+        _phase("PPOTrainer.evaluate", Text("a rollout that is not used for training (evaluation)")),
     ),
     _sites(
         Text("phases of the asynchronous driver"),
         "ppo_trainer_async.py",
-        _phase("TrainingActor.broadcast_to_vllm", Text("the rollout is waited for before the weights go"), "sync"),
-        _phase("GenerateSamplesActor._run_eval", Text("a rollout that nothing is learnt from")),
+        _phase(
+            "TrainingActor.broadcast_to_vllm",
+            Text("here the driver waits for the rollout to end before it sends weights"),
+            "sync",
+        ),
+        _phase("GenerateSamplesActor._run_eval", Text("a rollout that is not used for training (evaluation)")),
         loops=(_TIMELINE.around("TrainingActor.fit", "self.rollout_queue.get(...)", 'span("poll", "get")', _ROLLOUT),),
     ),
     _sites(
@@ -87,18 +91,18 @@ RECIPES = _TIMELINE.recipes(
             (f"RayActorGroup.{method}", "called(self, method_name)", _CALLED)
             for method in ("async_run_method", "async_run_method_batch")
         ),
-        ("BaseModelActor.execute_batch", "works(self, method_name)", Text("the part of one rank")),
+        ("BaseModelActor.execute_batch", "works(self, method_name)", Text("the share of one rank")),
         *_work("BaseModelActor", "empty_cache"),
         ("ReferenceModelActor.forward", _MICRO, _ONE),
         ("RewardModelActor.forward", _MICRO, _ONE),
     ),
     *(
         _sites(
-            Text("works of the {role}", role),
+            Text("functions of the {role}", role),
             f"ray/ppo_{role}.py",
             *_work(f"{owner}ModelActor", "fit", *_STATES),
             (f"{owner}ModelActor.forward", _MICRO, _ONE),
-            (f"{trainer}.training_step", _MICRO, Text("forward, backward, and the optimizer's step where one is due")),
+            (f"{trainer}.training_step", _MICRO, Text("forward, backward, and the optimizer step if one is due")),
         )
         for role, owner, trainer in (("actor", "Policy", "ActorPPOTrainer"), ("critic", "Critic", "CriticPPOTrainer"))
     ),

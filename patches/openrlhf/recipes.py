@@ -12,23 +12,23 @@ from patches.probes.openrlhf import Batches, ReplayUpdate
 from patches.training import MICRO, MINI, ROLES
 
 _LOGGER = "openrlhf.rlpatch"
-_REMOVE = Text("OpenRLHF takes a window of micro-batches or mini-batches")
+_REMOVE = Text("OpenRLHF can record a window of micro-batches or mini-batches itself")
 _WHY = Text(
-    "OpenRLHF has no profiler: one that is put around ppo_train() by hand records every micro-batch of every epoch, on"
-    " every rank"
+    "OpenRLHF has no profiler. A profiler put around ppo_train() by hand records every micro-batch of every"
+    " epoch, on every rank"
 )
 _COUNTED = Note(
-    Text("calls of a stage are counted as training steps"),
+    Text("each call of a stage counts as a training step"),
     Text(
-        "with freezing_actor_steps the actor is not updated in the first ones of the log, and after a checkpoint the"
-        " log goes on while the count begins at 1"
+        "these numbers can differ from the log: with freezing_actor_steps the actor skips the first steps, and"
+        " after a restart from a checkpoint they begin at 1 again"
     ),
 )
 _OPTIMIZER = Note(
-    Text("the last micro-batch of a mini-batch holds the optimizer step, too"),
+    Text("the last micro-batch of a mini-batch includes the optimizer step"),
     Text(
-        "it is taken in the same method; a mini-batch is as many as accumulate the gradient, or those up to where a"
-        " dynamic batch steps"
+        "the optimizer step runs in the same method. A mini-batch is the micro-batches whose gradients are"
+        " accumulated; with dynamic batches, those up to the next optimizer step"
     ),
 )
 
@@ -48,28 +48,28 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
                 method,
                 where=Head(),
                 line='self._rlpatch_stage("enter")',
-                why=Text("a call, with all its epochs, is counted as a training step"),
+                why=Text("one call, with all its epochs, counts as a training step"),
             ),
             Insertion(
                 method,
                 where=Around("self.training_step(...)", after='self._rlpatch_stage("stop", "micro-batch")'),
                 line='self._rlpatch_stage("start", "micro-batch", {"input_ids": experience.sequences})',
-                why=Text("one micro-batch, forward and backward, and DeepSpeed's optimizer step where one is due"),
+                why=Text("one micro-batch: forward, backward, and DeepSpeed's optimizer step if one is due"),
             ),
             Insertion(
                 method,
                 where=Before("if status_list: ..."),
                 line='self._rlpatch_stage("leave")',
-                why=Text("the epochs are over"),
+                why=Text("all epochs are done"),
             ),
         ),
         structures=(
-            Structure("", RELEASES, file, fingerprints, Text("a loop over micro-batches in one over the epochs")),
+            Structure("", RELEASES, file, fingerprints, Text("a loop over micro-batches inside a loop over epochs")),
         ),
         why=_WHY,
         how=Text(
-            "a line at the head and one behind the epochs, and two around each micro-batch; mini-batches follow from"
-            " where the optimizer steps"
+            "one line at the start, one after the epochs, and two around each micro-batch. The optimizer steps"
+            " show where mini-batches end"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
@@ -94,27 +94,25 @@ def _forward(stage: str) -> Recipe:
                 method,
                 where=Head(),
                 line='self._rlpatch_stage("enter", method_name)',
-                why=Text(
-                    "a call of forward for a whole rollout is counted as a training step; the class tells whose it is"
-                ),
+                why=Text("one call of forward for a whole rollout counts as a training step; the class tells the role"),
                 parameters=("method_name",),
             ),
             Insertion(
                 method,
                 where=Around("func(...)", after='self._rlpatch_stage("stop", "micro-batch")'),
                 line='self._rlpatch_stage("start", "micro-batch", {"input_ids": sample_kwargs.get("sequences")})',
-                why=Text("one part of the rollout, and one forward"),
+                why=Text("the forward of one part of the rollout"),
             ),
             Insertion(
                 method,
                 where=Before("return ..."),
                 line='self._rlpatch_stage("leave")',
-                why=Text("all parts have been through the model"),
+                why=Text("all parts of the rollout have gone through the model"),
             ),
         ),
         structures=(Structure("", RELEASES, file, ("ded24382df9d",), Text("one loop over parts of the rollout")),),
         why=_WHY,
-        how=Text("a line at the head and one at the end of the call, and two around each forward"),
+        how=Text("one line at the start and one at the end of the call, and two around each forward"),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
         roles=ROLES[stage],
@@ -149,5 +147,5 @@ UPSTREAM = Upstream(
     processes=Processes(
         modules=("openrlhf.cli",), titles=("ray::PolicyModelActor", "ray::ReferenceModelActor", "ray::CriticModelActor")
     ),
-    builtin={">=0.9.1": Text("OpenRLHF has no profiler; it logs how long each stage took.")},
+    builtin={">=0.9.1": Text("OpenRLHF has no profiler; it only logs how long each stage took.")},
 )

@@ -26,10 +26,10 @@ class GraphCapture(VllmWorker):
     def enter(self, call: str) -> None:
         import torch.profiler
 
-        self.close("it did not return")
+        self.close("the function did not return")
         before = getattr(torch.profiler, "_rlpatch_recording", None)
         if before and before.prof and before.STAGE == self.STAGE:
-            before.interrupt("it did not return")  # in an engine of this process, which did not start
+            before.interrupt("the function did not return")  # in an engine of this process, which did not start
         if self.done:
             return
         self.call, self.unit = call, 0

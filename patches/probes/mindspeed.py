@@ -28,7 +28,7 @@ class StageOfWorker(TrainingSteps):
     def framework(self) -> str:
         stages = self.worker.parallel_state.get_pipeline_model_parallel_world_size()
         if self.UNIT == "micro-batch" and max(stages, len(self.engine.model)) > 1:
-            return "a pipeline interleaves the micro-batches; in updates --mini-batch can be had"
+            return "a pipeline interleaves the micro-batches; in updates, use --mini-batch"
         return ""
 
 

@@ -54,7 +54,7 @@ class OnDemand(CountedUnits):
             if self.request_time == before:
                 return
             if os.path.islink(os.path.dirname(path)):
-                raise ValueError("%s is a link, and none is followed" % os.path.dirname(path))
+                raise ValueError("%s is a link, which is not allowed" % os.path.dirname(path))
             with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)) as file:
                 self.request_settings = json.loads(file.read(9999))
             self.read_settings()
@@ -62,7 +62,7 @@ class OnDemand(CountedUnits):
                 os.unlink(path)
                 raise ValueError("%s has expired" % self.request)
             if self.is_addressed and self.last() < number:
-                raise ValueError("it was meant for %s, and this worker is at %s" % (self.last(), number))
+                raise ValueError("it was for %s, and this worker is at %s" % (self.last(), number))
         except BlockingIOError:  # under a lease of somebody else it is not there yet
             self.request_time = before
         except Exception as e:  # whatever stands there, it is data

@@ -117,7 +117,7 @@ class SizeLimit(Recorder):
 
         more = self.bytes_of_unit * (1 if self.end >= 10**9 else self.end - max(self.unit, self.first))
         if self.bytes_saved + more > self.most_bytes or more > shutil.disk_usage(self.save_path).free - 1e9:
-            return "its trace would have %.3g GB, by the units so far" % ((self.bytes_saved + more) / 1e9)
+            return "its trace would have about %.3g GB" % ((self.bytes_saved + more) / 1e9)
         return ""
 
     def weigh(self, traces: Sequence[str], count: int) -> None:

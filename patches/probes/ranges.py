@@ -69,7 +69,7 @@ class NpuRanges(Recorded):
         import torch_npu
 
         parameters = inspect.signature(torch_npu.npu.mstx.range_start).parameters
-        return "" if "domain" in parameters else "torch_npu before 2.7 knows no domains of mstx"
+        return "" if "domain" in parameters else "torch_npu before 2.7 has no mstx domains"
 
 
 class TorchRanges(Recorded):

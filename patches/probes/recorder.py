@@ -127,6 +127,7 @@ class Recorder(WindowTool):
 
         import torch.profiler
 
+        _paused = self.paused("window opened")
         os.makedirs(self.save_path, exist_ok=True)
         obstacle = self.obstacle()
         if obstacle:
@@ -160,6 +161,7 @@ class Recorder(WindowTool):
         if self.prof is None or self.pid != os.getpid():  # not open, or a child that was forked inside the window
             self.prof = None
             return
+        _paused = self.paused("window saved")
         try:
             self.note("saving")
             self.uncounted_range.close()
@@ -175,6 +177,13 @@ class Recorder(WindowTool):
             raise RuntimeError("%s, and the tool left no trace in %s" % (why, self.save_path))
         amount = self.measure(count)
         self.finish("%s, recorded%s: %s" % (why, amount, ", ".join(traces) or "no trace"), traces)
+
+    def paused(self, what: str) -> Any:
+        """Return a span of the timeline, if this process keeps one: the run waits here for the recorder."""
+        import sys
+
+        timeline: Any = getattr(sys, "_rlpatch_timeline_1", None)
+        return timeline and timeline.span("pause", what)
 
     def measure(self, count: int) -> str:
         """Say how much ``count`` units are of the window, and what lies between them."""

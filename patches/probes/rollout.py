@@ -67,7 +67,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
             self.close(why)
         elif self.open_at is not None:
             values = why, self.unit - self.FIRST
-            self.finish("not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another" % values)
+            self.finish("not recorded: %s after %s units; try another RLPATCH_WINDOW" % values)
         self.forget()
 
     def forget(self) -> None:

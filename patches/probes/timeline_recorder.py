@@ -103,8 +103,8 @@ class TimelineRecorder(Steerable):
         except Exception as e:  # nothing here may stop the run
             self.first.stop(e)
 
-    def step(self, number: Any, metrics: Any = None, stale: str = "") -> None:
-        """All that was done since the step before belongs to the step of that number.
+    def step(self, number: Any, metrics: Any = None, stale: str = "", log: str = "log") -> Any:
+        """All that was done since the step before belongs to the step of that number; then its ``log`` is written.
 
         Of its ``metrics`` the one named ``stale`` is kept: how many steps older its trajectories' weights were.
         """
@@ -115,6 +115,7 @@ class TimelineRecorder(Steerable):
         except Exception:  # metrics of any kind, which are not ours
             amount = number
         self.span("step", "", None, amount)
+        return self.span("phase", log)
 
     def requested(self, kind: str, name: str, key: Any, prompt: Any) -> Any:
         try:
@@ -399,7 +400,7 @@ class TrainerTimeline(TimelineRecorder):
         if had is not None:
             del had
             if trainer.args.process_index == 0:
-                self.step(self.done + 1)
+                self.span("step", "", None, self.done + 1)
 
 
 class GroupTimeline(TimelineRecorder):

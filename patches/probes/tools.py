@@ -162,10 +162,14 @@ class TorchProfiler(ProfilerTool):
             torch.cuda.synchronize()
 
     def conflict(self) -> str:
+        import os
+
         import torch
 
+        if os.environ.get("NSYS_PROFILING_SESSION_ID"):  # CUPTI has one subscriber in a process
+            return "nsys profiles this process"
         if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():  # as verl's torch_memory has it
-            return "torch records a history of its memory"
+            return "torch is recording its memory history"
         return "another torch.profiler is recording" if torch.autograd._profiler_enabled() else ""
 
 

@@ -131,7 +131,7 @@ class TrainingSteps(CountedUnits, OneWorld):
 
     def loop(self, unit: str, last: bool, complete: bool) -> None:
         if not complete:
-            self.close("the loop was left")
+            self.close("the loop ended early")
         elif last:
             self.leave()
         elif unit == self.UNIT and self.prof is not None and self.unit > self.first:

@@ -83,6 +83,13 @@ class LogProbs(TrainerSteps):
         without = any(getattr(module, "_disable_adapters", False) is True for module in trained.modules())
         return "ref" if without else "actor"
 
+    def exit(self) -> None:
+        if self.step:
+            super().exit()
+        else:  # as that of the reference where beta is 0
+            self.role, self.step = self.ROLES[0], min(self.steps)
+            self.finish("not recorded: the process ends, and %s computed none" % " and ".join(self.ROLES))
+
     def parts(self, model: Any) -> None:
         import torch
 

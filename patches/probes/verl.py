@@ -173,6 +173,6 @@ class MegatronSchedule(Schedule):
             return iter(loop)
         probe = loop.call.__self__._rlpatch_stage_probe
         if probe and unit == probe.UNIT:
-            instead = "--call can be had" if last else "--mini-batch or --call can be had"
+            instead = "use --call" if last else "use --mini-batch or --call"
             loop.call("leave", "Megatron's schedule interleaves the %ses, %s," % (unit, instead))
         return units

@@ -46,7 +46,7 @@ class WeightSync(OneWorld):
         super().read_settings()
 
     def enter(self, role: str) -> None:
-        self.close("it did not return")
+        self.close("the function did not return")
         self.sync, self.role = self.sync + 1, role
         who = "%srank%s" % (self.replica and "replica%s_" % self.replica, self.rank)
         self.name = "%s_weight_sync_%s_sync%s_%s_%s" % (self.host, role, self.sync, who, self.pid)

@@ -21,17 +21,19 @@ from patches.sglang.sglang_switches import SWITCHES
 _SCHEDULER = "sglang/srt/managers/scheduler.py"
 _THREAD = "sglang/srt/managers/tp_worker_overlap_thread.py"
 _WHY = Text(
-    "the guides put a profiler with a schedule into ModelRunner.forward by hand: draft models, idle batches and prefill"
-    " are counted along, on every rank"
+    "guides put a profiler with a schedule into ModelRunner.forward by hand. It records on every rank and also"
+    " counts draft models, idle batches and prefill"
 )
 _WARM_UP = Note(
-    Text("an HTTP server's warm-up request is rollout 0: choose --rollout 1 there"),
+    Text("on an HTTP server the warm-up request is rollout 0: use --rollout 1"),
     Text(
-        "it has 8 tokens; a server that is started with --skip-server-warmup (from 0.4.9 on) has none, and neither have"
-        " verl's servers and the Engine of a program of your own"
+        "the warm-up request has 8 tokens. There is none with --skip-server-warmup (from 0.4.9 on), in verl's"
+        " servers, and with an Engine in your own program"
     ),
 )
-_IDLE = Text("an event loop calls it when it finds nothing to run; a rollout ends where nothing waits, either")
+_IDLE = Text(
+    "an event loop calls this function when there is nothing to run; a rollout ends if no request is waiting either"
+)
 
 
 SCHEDULER = Recipe(
@@ -55,9 +57,10 @@ SCHEDULER = Recipe(
             line='self._rlpatch_stage("schedule", batch)',
             parameters=("batch",),
             why=Text(
-                "once per engine iteration in every event loop, and never for a draft model: ModelRunner.forward, which"
-                " it leads to, also runs those, several times in a decode step with speculation, and does not know when"
-                " the engine is idle. A unit reaches from here to here: drafts, forward, verification, sampling"
+                "every event loop calls this function once per iteration and never for a draft model."
+                " ModelRunner.forward, further inside, also runs draft models, several times in a decode step,"
+                " and does not know when the engine is idle. A decode step lasts from one call to the next:"
+                " drafts, forward, verification, sampling"
             ),
         ),
         Insertion(
@@ -66,15 +69,16 @@ SCHEDULER = Recipe(
             line='self._rlpatch_stage("receive", recv_reqs)',
             parameters=("recv_reqs",),
             why=Text(
-                "requests to the engine itself come by here: release_memory_occupation(), with which verl ends a"
-                " rollout, and start_profile(), before which our window closes, since two profilers lose data or crash"
+                "requests to the engine itself pass here: release_memory_occupation(), with which verl ends a"
+                " rollout, and start_profile(). rlpatch closes its window before start_profile(), because two"
+                " profilers at once lose data or crash"
             ),
         ),
         Insertion(
             "check_memory",
             where=Head(),
             line='self._rlpatch_stage("idle")',
-            why=Text("{idle}; up to 0.4.7 the only such place", _IDLE),
+            why=Text("{idle}; up to 0.4.7 there is no other such place", _IDLE),
             optional=True,
         ),
         Insertion(
@@ -94,14 +98,14 @@ SCHEDULER = Recipe(
                 *("ab86172dd5cc", "8c0cbf63b790", "c76502afc49a", "dea51886c08e", "be54d75f1980", "42b9b85720cd"),
                 *("cbddf5d92c0e", "c60e1db39f97", "2d1da8fc2fca", "b35e40989682", "33524fb791db"),
             ),
-            Text("an overlapped forward runs in a thread of its own, and check_memory() is what an idle turn calls"),
+            Text("with overlap, the forward runs in another thread; an idle iteration calls check_memory()"),
         ),
         Structure(
             "B",
             RELEASES.between("0.4.7.post1", "0.5.3"),
             _SCHEDULER,
             ("33524fb791db", "c795120cc35d", "b27275f4e0f5", "dd0bab4f3f7e"),
-            Text("A, with maybe_sleep_on_idle() at the end of each idle turn"),
+            Text("like A, with maybe_sleep_on_idle() at the end of each idle iteration"),
         ),
         Structure(
             "C",
@@ -111,16 +115,14 @@ SCHEDULER = Recipe(
                 *("9e0ed41ede39", "e4de0663762b", "84179b893908", "ca21f9cd26cf", "ad998207a9bf", "fa3d76190476"),
                 *("af310d7ac8d7", "456e0614d544"),
             ),
-            Text("an overlapped forward runs on a stream of its own, in the scheduler's thread"),
+            Text("with overlap, the forward runs on its own stream, in the scheduler's thread"),
         ),
         Structure(
             "D",
             RELEASES.between("0.5.7", "0.5.12.post1"),
             _SCHEDULER,
             ("f11c63c63184", "e14fd4c07b19", "ee9150018266", "04801cb0d4c9", "feaff6219d90"),
-            Text(
-                "C, with pp_proxy_tensors, and batches that were prefilled by another server return before the forward"
-            ),
+            Text("like C, with pp_proxy_tensors; batches that another server prefilled return before the forward"),
         ),
         Structure(
             "E",
@@ -130,17 +132,17 @@ SCHEDULER = Recipe(
                 *("a4fbfbc30e52", "8fa82b1427a9", "4e47a0d715e0", "dc0460f42fb4", "5e71c4e771de", "26690fd8d9b9"),
                 *("138ebe70b148", "965c534eef87", "4a59209300a9", "559b1ea75785", "93dcd43ecd23", "5533bbb58258"),
             ),
-            Text("D, the profiler and the memory being components; run_batch() is decorated from 0.5.14 on"),
+            Text("like D; profiler and memory are separate components, and run_batch() has a decorator from 0.5.14 on"),
         ),
     ),
     why=_WHY,
     how=Text(
-        "one line before the count of run_batch(), one at the head of process_input_requests() and of what an idle turn"
-        " calls; the probe is one nested class at the end of Scheduler. {busy_period}",
+        "one line before run_batch() counts, and one at the start of process_input_requests() and of the idle"
+        " function; the probe is a nested class at the end of Scheduler. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_SCHEDULER}, from 0.4.0 on",
-    remove_when=Text("SGLang's own profiler takes a window of decode steps, per rollout and rank"),
+    remove_when=Text("SGLang's own profiler can record a window of decode steps by rollout and rank"),
     notes=(_WARM_UP,),
 )
 
@@ -158,8 +160,8 @@ FORWARD_THREAD = Recipe(
             line="self._rlpatch_stage_listen(dp_rank)",
             parameters=("dp_rank",),
             why=Text(
-                "a profiler must start and stop in the thread whose operators it records: what the scheduler sees goes"
-                " through the queue of the batches, in their order"
+                "a profiler must start and stop in the thread whose operators it records, so the scheduler passes"
+                " its commands through the queue of the batches"
             ),
         ),
     ),
@@ -172,18 +174,21 @@ FORWARD_THREAD = Recipe(
                 *("d0b6f8e52006", "b1e0deeb5b20", "c3a501a1dca6", "27ea9fd9184a", "c76a1d4ae24d", "1de6093175c7"),
                 *("ddac42c15f5d", "ba30ffe2b898", "5e8642afae1e"),
             ),
-            Text("a thread that takes batches from a queue; not used with --disable-overlap-schedule or speculation"),
+            Text(
+                "a thread that takes batches from a queue; not used with --disable-overlap-schedule or"
+                " speculative decoding"
+            ),
         ),
     ),
     why=_WHY,
-    how=Text("one line before the thread starts: it runs what it finds between two batches in the queue"),
+    how=Text("one line before the thread starts; between two batches the thread runs the commands in the queue"),
     upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
     remove_when=Text("nobody runs releases below 0.5.3.post1 any more"),
     needs=(SCHEDULER.name,),
 )
 
 REPLICA = Recipe(
-    name=Text("replica of verl"),
+    name=Text("replica number in verl"),
     stage="rollout",
     class_name="",
     method="",
@@ -192,30 +197,35 @@ REPLICA = Recipe(
         members=(NamedReplica,), beside="_rlpatch_stage_replica = _RlpatchStageReplica()", summary=rollout.summary
     ),
     insertions=(),
-    structures=(Structure("", RELEASES, "sglang/__init__.py", (), Text("imported before the schedulers are started")),),
-    why=Text("verl starts an engine for each replica and tells SGLang's not which it is, so each would record"),
+    structures=(
+        Structure("", RELEASES, "sglang/__init__.py", (), Text("Python imports this file before the schedulers start")),
+    ),
+    why=Text(
+        "verl starts an engine for each replica, but does not tell SGLang its replica number, so every replica"
+        " would record"
+    ),
     how=Text(
-        "the package, imported in the actor of verl's server, takes the number from the actor's name and puts it into"
-        " VERL_REPLICA_RANK, as verl does for vLLM; where there is no such actor it does nothing"
+        "in the actor of verl's server, the package takes the number from the actor's name and sets"
+        " VERL_REPLICA_RANK, as verl does for vLLM. Elsewhere it does nothing"
     ),
     upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
-    remove_when=Text("verl tells SGLang's schedulers which replica they are"),
+    remove_when=Text("verl tells SGLang's schedulers their replica number"),
     needs=(SCHEDULER.name,),
 )
 
-_ALL_RANKS = Text("on every rank, prefill and idle batches counted along, without a mark for a step")
+_ALL_RANKS = Text("on every rank, including prefill and idle batches, without step marks")
 _BY_STAGE = Text(
-    "profile_by_stage=True records the first num_steps batches of prefill and of decode, never a later window, and"
-    " stops in the middle of the decode steps when more prefill comes along"
+    "profile_by_stage=True records only the first num_steps batches of prefill and of decode, and new prefill"
+    " batches interrupt the decode steps"
 )
 _ABSOLUTE = Text(
-    "start_step counts every batch since the server started, warm-up and earlier rollouts included: from the second"
-    " training step on it has passed already, and recording starts at the next batch"
+    "start_step counts all batches since the server's start, including warm-up and earlier rollouts. From the"
+    " second training step on, its value is in the past, and recording starts at the next batch"
 )
 _OFF_BY_ONE = Text("num_steps=N without start_step records N-1 batches")
 _OTHER_THREAD = Text(
-    "With the overlapped scheduler it starts in the scheduler's thread, so the operators of the forward, which runs in"
-    " another, are missing"
+    "With the overlap scheduler it runs in the scheduler's thread and misses the operators of the forward, which"
+    " runs in another thread"
 )
 
 UPSTREAM = Upstream(
@@ -226,20 +236,20 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("sglang",), scripts=("sglang",), titles=("sglang::",)),
     builtin={
         "<0.4.3.post3": Text(
-            "with SGLANG_TORCH_PROFILER_DIR, /start_profile and /stop_profile record what happens between"
-            " them, {all_ranks}. {other_thread}.",
+            "with SGLANG_TORCH_PROFILER_DIR, /start_profile and /stop_profile record everything between the two"
+            " requests, {all_ranks}. {other_thread}.",
             _ALL_RANKS,
             _OTHER_THREAD,
         ),
         ">=0.4.3.post3,<0.4.7": Text(
-            "/start_profile with num_steps records that many batches from now on, {all_ranks}."
+            "/start_profile with num_steps records that many batches from the next one on, {all_ranks}."
             " {off_by_one}. {other_thread}.",
             _ALL_RANKS,
             _OFF_BY_ONE,
             _OTHER_THREAD,
         ),
         ">=0.4.7,<0.4.9.post2": Text(
-            "/start_profile with num_steps records that many batches from now on, {all_ranks}."
+            "/start_profile with num_steps records that many batches from the next one on, {all_ranks}."
             " {off_by_one}; {by_stage}. {other_thread}.",
             _ALL_RANKS,
             _OFF_BY_ONE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcher.messages import Text
 from patcher.switches import Form, State, Switch
-from patches.shared_switches import ENGINE, TORCH_NPU
+from patches.shared_switches import ENGINE, GPU, TORCH_NPU
 
 _SGLANG_START = (
     (r"start_profile|(.*[/.])start_profile([?/#].*)?",),
@@ -17,7 +17,7 @@ _SGLANG = Switch(
     form=Form.VARIABLE,
     name="SGLANG_TORCH_PROFILER_DIR",
     otherwise=State.ARMED,
-    why=Text("each scheduler builds a profiler when it starts, and records from /start_profile to /stop_profile"),
+    why=Text("each scheduler creates a profiler at its start, and records from /start_profile to /stop_profile"),
     source="sglang/srt/managers/scheduler.py, 0.4.0 to 0.4.3.post2",
     off="unset SGLANG_TORCH_PROFILER_DIR",
     requested_by=_SGLANG_START,
@@ -29,18 +29,19 @@ SWITCHES: tuple[Switch, ...] = (
         name="/start_profile",
         otherwise=State.ON,
         releases=">=0.4.3.post3",
-        why=Text("the schedulers record from this request on, into /tmp where no directory is set"),
+        why=Text("the schedulers record from this request on, into /tmp if no directory is set"),
         source="sglang/srt/managers/scheduler.py from 0.4.3.post3; sglang/profiler.py, bench_serving.py --profile",
-        off=Text("leave out what asks for /start_profile"),
+        off=Text("remove the code that requests /start_profile"),
     ),
     _SGLANG._replace(releases="<0.4.3.post3"),
     _SGLANG._replace(
         releases=">=0.4.3.post3",
         why=Text(
-            "it is where /start_profile and Engine.start_profile() write to, who record without it, too, below /tmp"
+            "/start_profile and Engine.start_profile() write to this folder; without the variable they record into /tmp"
         ),
         source="sglang/srt/managers/scheduler.py from 0.4.3.post3, scheduler_profiler_mixin.py from 0.4.10,"
         " scheduler_components/profiler_manager.py from 0.5.13",
     ),
     *TORCH_NPU,
+    *GPU,
 )

@@ -17,11 +17,15 @@ def _requests(owner: str) -> tuple[tuple[str, str, str], ...]:
     weights = (f"update_weights_from_{source}" for source in _WEIGHTS)
     return (
         *(
-            (f"{owner}.{method}", f'span("sync", "{method}")', Text("new weights for the next rollout"))
+            (
+                f"{owner}.{method}",
+                f'span("sync", "{method}")',
+                Text("the engine receives the weights for the next rollout"),
+            )
             for method in weights
         ),
         *(
-            (f"{owner}.{method}", f'span("sleep", "{method}")', Text("the memory that training needs meanwhile"))
+            (f"{owner}.{method}", f'span("sleep", "{method}")', Text("the engine frees memory for training"))
             for method in ("release_memory_occupation", "resume_memory_occupation")
         ),
     )
@@ -33,18 +37,22 @@ RECIPES = _TIMELINE.recipes(
         Text("timeline of the scheduler"),
         f"{_MANAGERS}/scheduler.py",
         RELEASES,
-        ("Scheduler.run_batch", "iteration(self, batch)", Text("once per engine iteration, never for a draft model")),
+        (
+            "Scheduler.run_batch",
+            "iteration(self, batch)",
+            Text("runs once per engine iteration, never for a draft model"),
+        ),
         *_requests("Scheduler"),
         needed="Scheduler.run_batch",
     ),
     _TIMELINE.sites(
-        Text("weights of the scheduler"),
+        Text("weight updates in the scheduler"),
         f"{_MANAGERS}/scheduler_update_weights_mixin.py",
         RELEASES.between("0.5.3", "0.5.12.post1"),
         *_requests("SchedulerUpdateWeightsMixin"),
     ),
     _TIMELINE.sites(
-        Text("weights of the scheduler's updater"),
+        Text("weight updates in the scheduler's updater"),
         f"{_MANAGERS}/scheduler_components/weight_updater.py",
         RELEASES.since("0.5.13"),
         *_requests("SchedulerWeightUpdaterManager"),

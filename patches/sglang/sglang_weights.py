@@ -11,7 +11,7 @@ from patches.weights_stage import Weights
 
 _WEIGHTS = Weights("sglang")
 _MANAGERS = "srt/managers"
-_WHY = Text("one of the calls of a sync, which goes on until there is a batch")
+_WHY = Text("one of the calls of a weight sync; the sync ends when the next batch runs")
 
 
 def _calls(owner: str) -> tuple[Site, ...]:
@@ -27,7 +27,7 @@ RECIPES = _WEIGHTS.recipes(
         f"{_MANAGERS}/scheduler.py",
         RELEASES,
         *_calls("Scheduler"),
-        more=[_WEIGHTS.ended("Scheduler.run_batch", Text("what runs a batch has its weights"))],
+        more=[_WEIGHTS.ended("Scheduler.run_batch", Text("when a batch runs, the weights are complete"))],
     ),
     _WEIGHTS.sites(
         Text("weight syncs in the scheduler's mixin"),

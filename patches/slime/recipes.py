@@ -16,28 +16,28 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 _FILE = "slime/backends/megatron_utils/model.py"
 _LOGGER = "slime.rlpatch"
 _INTERLEAVED = Note(
-    Text("with a pipeline there are no micro-batches: take --call, or --mini-batch"),
+    Text("with a pipeline --micro-batch records nothing: use --call or --mini-batch"),
     Text(
-        "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves forward"
-        " and backward of several micro-batches, and with overlap_moe_expert_parallel_comm it does so in updates"
-        " without a pipeline, too. Nothing is recorded then, and the log says so"
+        "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
+        " micro-batches. In updates overlap_moe_expert_parallel_comm does so even without a pipeline. rlpatch"
+        " then records nothing and says so in the log"
     ),
 )
 _COUNTED = Note(
-    Text("a training step is a rollout, counted from 1 in each process"),
+    Text("each rollout is one training step, counted from 1 in each process"),
     Text(
-        "in a run from its start it is rollout_id and one; after a checkpoint it begins at 1 again, and an actor that"
-        " waits for its critic (num_critic_only_steps) begins later"
+        "in a run from the beginning, the number is rollout_id plus 1. After a restart from a checkpoint it"
+        " begins at 1 again, and an actor that waits for its critic (num_critic_only_steps) begins later"
     ),
 )
 _REUSED = Note(
-    Text("with one mini-batch a rollout, no call computes the actor's log-probs"),
+    Text("with one mini-batch per rollout, the actor has no log-prob call"),
     Text(
-        "from 0.3.0 on slime takes them out of its update then: see can_reuse_log_probs_in_loss in"
-        " slime/backends/megatron_utils/actor.py; the reference is computed all the same"
+        "from 0.3.0 on, slime then reuses the log-probs of the update (can_reuse_log_probs_in_loss in"
+        " slime/backends/megatron_utils/actor.py). The reference's log-probs are still computed"
     ),
 )
-_DYNAMIC = Note(Text("with use_dynamic_batch_size one micro-batch says little about the others"))
+_DYNAMIC = Note(Text("with use_dynamic_batch_size, a single micro-batch is not representative"))
 
 
 def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:
@@ -53,8 +53,8 @@ def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Inse
             line=f'_rlpatch_stage_micros = _rlpatch_stage_scheduled("{MICRO}",'
             f" iter(data_iterator[:1] * {count}), mpu, model{last_one})",
             why=Text(
-                "one turn for each micro-batch that Megatron's schedule is about to run; the last one ends behind it,"
-                " with the reduction of the gradients"
+                "one item for each micro-batch that Megatron's schedule will run; the last micro-batch ends after"
+                " the schedule and includes the gradient reduction"
             ),
             parameters=("data_iterator", "num_microbatches", "model"),
             windows=(MICRO,),
@@ -64,7 +64,8 @@ def _micros(method: str, schedule: str, count: str, *, last: bool) -> tuple[Inse
             where=Head(),
             line="next(_rlpatch_stage_micros, None)",
             why=Text(
-                "without a pipeline the schedule calls it once for each micro-batch, and goes backward before the next"
+                "without a pipeline, the schedule calls this function once for each micro-batch, and runs its"
+                " backward before the next call"
             ),
             windows=(MICRO,),
         ),
@@ -76,14 +77,14 @@ _UPDATE = (
         "train",
         where=Head(),
         line='_rlpatch_stage("enter", model)',
-        why=Text("it is called once in a training step, with the whole rollout of this rank"),
+        why=Text("this function is called once in a training step, with the whole rollout of this rank"),
         parameters=("model",),
     ),
     Insertion(
         "train",
         where=Around("train_one_step(...)", after=f'_rlpatch_stage("stop", "{MINI}")'),
         line=f'_rlpatch_stage("start", "{MINI}", None)',
-        why=Text("it is one mini-batch with its optimizer step"),
+        why=Text("this call is one mini-batch with its optimizer step"),
         windows=(MICRO, MINI),
     ),
     Insertion(
@@ -99,7 +100,7 @@ _FORWARD = (
         "forward_only",
         where=Head(),
         line='_rlpatch_stage("enter", model, store_prefix)',
-        why=Text("it is called once in a training step for each role, with the whole rollout of this rank"),
+        why=Text("this function is called once per role in a training step, with the whole rollout of this rank"),
         parameters=("model", "store_prefix"),
     ),
     Insertion(
@@ -134,21 +135,21 @@ def _stage(stage: str) -> Recipe:
                 RELEASES,
                 _FILE,
                 _TRAIN if update else _FORWARD_ONLY,
-                Text("a loop over the mini-batches, each in Megatron's schedule")
+                Text("a loop over mini-batches; Megatron's schedule runs each of them")
                 if update
-                else Text("Megatron's schedule in a loop"),
+                else Text("Megatron's schedule inside a loop"),
             ),
         ),
         why=Text(
-            "slime's own profiler (--use-pytorch-profiler) records whole rollouts with all that is in them: a trace of"
-            " one mini-batch or of one micro-batch can be read"
+            "slime's own profiler (--use-pytorch-profiler) records whole rollouts, whose traces are too large to"
+            " read; a trace of one mini-batch or micro-batch is small"
         ),
         how=Text(
-            "one line at the head of the function and one at its end, others at what runs a mini-batch or a"
-            " micro-batch; the recorder stands at the end of the module, with an object that has its members"
+            "one line at the start and one at the end of the function, and lines around the calls that run a"
+            " mini-batch or micro-batch. The recorder is at the end of the module"
         ),
         upstream=f"{_FILE}, from {RELEASES[0]} on",
-        remove_when=Text("slime's profiler takes a window of mini-batches and micro-batches"),
+        remove_when=Text("slime's profiler can record a window of mini-batches or micro-batches"),
         strategies=("megatron",),
         roles=ROLES[stage],
         notes=(_INTERLEAVED, _COUNTED, _REUSED) if stage == "compute-log-prob" else (_INTERLEAVED, _COUNTED),
@@ -169,9 +170,9 @@ UPSTREAM = Upstream(
     processes=Processes(titles=("ray::MegatronTrainRayActor",)),
     builtin={
         ">=0.2.1": Text(
-            "--use-pytorch-profiler with --profile-target train_overall records whole rollouts from"
-            " --profile-step-start up to --profile-step-end on every rank, with stacks, shapes and memory. It has no"
-            " window of mini-batches or micro-batches, and writes no mark for them."
+            "--use-pytorch-profiler with --profile-target train_overall records whole rollouts on every rank,"
+            " from --profile-step-start up to (not including) --profile-step-end, with stacks, shapes and memory."
+            " It has no window and no marks of mini-batches or micro-batches."
         )
     },
 )

@@ -1,9 +1,40 @@
-"""Switches of other profilers in slime's training processes."""
+"""Switches of other profilers in slime's training processes: its own, and those of every process."""
 
 from __future__ import annotations
 
-from patcher.switches import Switch
-from patches.shared_switches import TORCH_NPU
+from patcher.messages import Text
+from patcher.switches import Form, State, Switch
+from patches.shared_switches import GPU, TORCH_NPU
+
+_TORCH = Switch(
+    profiler=Text("slime's own profiler"),
+    form=Form.REQUEST,
+    name="--use-pytorch-profiler",
+    otherwise=State.ON,
+    why=Text("each trainer records the rollouts from --profile-step-start to --profile-step-end, for --profile-target"),
+    source="slime/utils/profile_utils.py TrainProfiler; slime/observability/profile_utils.py from 0.3.0",
+    off="leave out --use-pytorch-profiler",
+    requested_by=((r"--use-pyt[a-z-]*", r".*\.py|-m"),),
+)
+_MEMORY = (r"--record-m[a-z-]*", r".*\.py|-m")
+_TARGET = r"--profile-t[a-z-]*(=.*)?"
 
 # SGLang is a server of its own, whose windows and switches are its own.
-SWITCHES: tuple[Switch, ...] = TORCH_NPU
+SWITCHES: tuple[Switch, ...] = (
+    _TORCH,
+    _TORCH._replace(
+        profiler=Text("slime's memory history"),
+        name="--record-memory-history",
+        why=Text(
+            "each trainer records the history of its allocations from its start, unless --profile-target lists others"
+            " than train_overall"
+        ),
+        off="leave out --record-memory-history",
+        requested_by=(
+            (*_MEMORY, f"!{_TARGET}"),
+            (*_MEMORY, _TARGET, r"(--profile-t[a-z-]*=)?train_overall"),
+        ),
+    ),
+    *TORCH_NPU,
+    *GPU,
+)

@@ -17,28 +17,28 @@ from patches.trl import PROJECT, RELEASES, trl_timeline
 from patches.trl.trl_switches import SWITCHES
 
 _LOGGER = "trl.rlpatch"
-_REMOVE = Text("TRL, or the loop of transformers, takes a window of micro-batches")
+_REMOVE = Text("TRL, or the loop of transformers, can record a window of micro-batches itself")
 _WHY = Text(
-    "callbacks with torch.profiler see training steps as a whole: what is generated in the first micro-batch is larger"
-    " than all the rest, and has no event of its own"
+    "callbacks with torch.profiler see only whole training steps. Generation, in the first micro-batch, is larger"
+    " than all the rest and has no callback"
 )
 _ONE = Note(
-    Text("a training step is one of TRL's log, and has one mini-batch"),
+    Text("training steps are numbered as in TRL's log, with one mini-batch each"),
     Text(
-        "that is gradient_accumulation_steps micro-batches and their optimizer step; after resume_from_checkpoint the"
-        " numbers go on"
+        "a mini-batch is gradient_accumulation_steps micro-batches and their optimizer step; numbers go on after"
+        " resume_from_checkpoint"
     ),
 )
 _DEEPSPEED = Note(
-    Text("with DeepSpeed the last micro-batch of a step holds the optimizer step"),
-    Text("accelerate has its engine step within backward()"),
+    Text("with DeepSpeed the last micro-batch of a step has the optimizer step"),
+    Text("accelerate runs DeepSpeed's optimizer step inside backward()"),
 )
 _NOT_ALWAYS = Note(
-    Text("TRL computes them only where its loss needs them"),
+    Text("TRL computes log-probs only if its loss needs them"),
     Text(
-        "the model's own with vLLM and importance sampling, or where generation is not aligned with the optimizer"
-        " steps; the reference's where beta is not 0; only in training steps that generate, and of several rollouts"
-        " in one the first"
+        "the model's own log-probs: with vLLM and importance sampling, or if generation is not aligned with"
+        " optimizer steps. The reference's: if beta is not 0. Only in training steps that generate; of several"
+        " rollouts in a step, the first is recorded"
     ),
 )
 
@@ -68,22 +68,25 @@ _GENERATED = Insertion(
     where=Before("return ..."),
     line='self._rlpatch_stage("prepared", inputs, self.model.training)',
     why=Text(
-        "the micro-batch is there: generated, scored and cut before this line, in the training step that needed it; an"
-        " evaluation prepares its batches here, too"
+        "here the micro-batch is ready: generated, scored and split, if this training step needed it. Evaluation"
+        " also prepares its batches here"
     ),
 )
 _LOADED = Insertion(
     "training_step",
     where=Head(),
     line='self._rlpatch_stage("prepared", *args[1:2])',
-    why=Text("a micro-batch begins, whose batch transformers' loop hands over; nothing is generated in it"),
+    why=Text("a micro-batch begins with the batch from the loop of transformers; nothing is generated in it"),
 )
 _LOG_PROBS = (
     Insertion(
         "_get_per_token_logps_and_entropies",
         where=Before("for start in range(...): ..."),
         line='self._rlpatch_stage("parts", model)',
-        why=Text("the parts of a rollout follow; the loss calls this, too, with gradients, which is told apart"),
+        why=Text(
+            "the parts of a rollout follow. The loss also calls this function, with gradients, which the probe"
+            " recognizes"
+        ),
         parameters=("model",),
     ),
     Insertion(
@@ -93,7 +96,7 @@ _LOG_PROBS = (
             after='self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))',
         ),
         line='self._rlpatch_stage("stop", "micro-batch")',
-        why=Text("the log-probabilities of a part are there; then the next one begins, if there is one"),
+        why=Text("the log-probs of one part are computed; then the next part begins"),
         parameters=("batch_size", "input_ids"),
     ),
 )
@@ -116,7 +119,7 @@ def _update_probe() -> Probe:
         if window.unit == MINI and any(first > 0 for first, _ in window.all):
             cause = Text("--{mini} {window}: a training step of TRL has one mini-batch, number 0", MINI, window)
             raise Problem(
-                Kind.USAGE, cause, hint=Text("--{mini} 0:1 --repeat N records N training steps, one by one", MINI)
+                Kind.USAGE, cause, hint=Text("--{mini} 0:1 --repeat N records N training steps in turn", MINI)
             )
         return probe.constants(config, release)
 
@@ -140,15 +143,16 @@ def _update(trainer: _Trainer) -> Recipe:
                 trainer.releases,
                 trainer.file,
                 trainer.fingerprints,
-                Text("generates in the first micro-batch of a training step")
+                Text("the first micro-batch of a training step includes generation")
                 if trainer.rollout
-                else Text("a loop of transformers"),
+                else Text("the loop is in transformers"),
             ),
         ),
         why=_WHY,
         how=Text(
-            "one line where a micro-batch begins; where it ends, and where the optimizer has stepped, the loop of"
-            " transformers calls floating_point_ops() and _maybe_log_save_evaluate(), which the class gets for that"
+            "one line where a micro-batch begins. At its end, and after the optimizer step, the loop of"
+            " transformers calls floating_point_ops() and _maybe_log_save_evaluate(), which rlpatch adds to the"
+            " class"
         ),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on, on transformers from 4.56 on",
         remove_when=_REMOVE,
@@ -172,7 +176,7 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
         insertions=_LOG_PROBS,
         structures=structures,
         why=_WHY,
-        how=Text("one line before the loop over the parts, two around the end of each part"),
+        how=Text("one line before the loop over the parts, and two around the end of each part"),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on",
         remove_when=_REMOVE,
         roles=ROLES["compute-log-prob"],
@@ -218,8 +222,9 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("trl",), scripts=("trl",)),
     builtin={
         ">=0.26.0": Text(
-            "TRL has no profiler: its profiling contexts log how long a function took. accelerate's"
-            " Accelerator.profile() records what a script puts into it, which within a trainer is all of train()."
+            "TRL has no profiler; its profiling contexts only log how long a function took. accelerate's"
+            " Accelerator.profile() records the code that a script puts into it; with a trainer that is all of"
+            " train()."
         ),
     },
 )

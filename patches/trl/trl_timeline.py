@@ -12,15 +12,15 @@ from patches.timeline_stage import Timeline
 from patches.trl import RELEASES
 
 _TIMELINE = Timeline("trl")
-_SYNC = Text("the weights go from the trainer to vLLM")
+_SYNC = Text("the trainer sends the weights to vLLM")
 _GENERATES = '"phase", "training_step"'  # in the first one of a rollout, so they are not alike
 _PHASES = (
     ("_generate", "a rollout"),
-    ("_calculate_rewards", Text("its rewards")),
-    ("_get_per_token_logps_and_entropies", Text("its log-probabilities, or those of the loss")),
-    ("compute_loss", Text("the forward of a micro-batch; what follows in it is the backward")),
+    ("_calculate_rewards", Text("the rewards of the rollout")),
+    ("_get_per_token_logps_and_entropies", Text("the log-probs of the rollout or of the loss")),
+    ("compute_loss", Text("the forward of a micro-batch; the rest of the micro-batch is its backward")),
     ("prediction_step", Text("one batch of an evaluation")),
-    ("_save_checkpoint", Text("all ranks wait for a checkpoint")),
+    ("_save_checkpoint", Text("all ranks wait until the checkpoint is saved")),
 )
 
 
@@ -36,9 +36,9 @@ def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"'
         (
             "training_step",
             f"training_step(self, {micro})",
-            Text("the first one behind an optimizer step begins a step"),
+            Text("the first micro-batch after an optimizer step begins a training step"),
         ),
-        ("log", "logged(self, logs)", Text("the last one of a run ends its last step")),
+        ("log", "logged(self, logs)", Text("the last call of a run ends its last training step")),
         ("_move_model_to_vllm", 'span("sync", "move_model_to_vllm")', _SYNC),
         *_phases(_PHASES),
     )

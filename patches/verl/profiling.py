@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from patcher.messages import Text
 from patcher.switches import Application, ConfigSwitch, Key, State
+from patches.shared_switches import NSYS
 
 VERL = Text("verl's own profiler")
 MEGATRON = Text("Megatron's profiler in verl")
@@ -65,10 +66,10 @@ def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
         VERL,
         (Key("trainer.profile_steps", _NO_STEPS_OR_ONE), Key(ranks, _NO_RANKS_OR_ONE), Key(every, _OFF_OR_ON)),
         state,
-        Text("the ranks that are named record the training steps in this list, with nsys or, from 0.5.0 on, torch_npu"),
+        Text("the ranks in the ranks setting record the listed training steps, with nsys or, from 0.5.0 on, torch_npu"),
         "verl/trainer/main_ppo.py and ppo/ray_trainer.py, verl/utils/debug/nvtx_profile.py, 0.4.1 and 0.5.0",
         releases=releases,
-        armed=Text("the steps are named, but no rank is, so no worker records"),
+        armed=Text("training steps are listed, but no ranks, so no worker records"),
         code=("trainer.profile_steps", by_role),
     )
 
@@ -93,13 +94,15 @@ def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
         VERL,
         (*keys, *_RUNS.get(role, ())),
         state,
-        Text("each role that is enabled records the training steps in this list, with the tool that it has"),
+        Text("each enabled role records the listed training steps, with its own tool"),
         "verl/trainer/ppo/ray_trainer.py _start_profiling, verl/utils/profiler/profile.py DistProfiler, "
         "mstx_profile.py and nvtx_profile.py, from 0.6.0",
         releases=">=0.6.0.dev0,<0.7.1.dev0" if ranks_needed else ">=0.7.1.dev0",
-        armed=Text("the steps are named, but no role that runs and has a tool and ranks is enabled, so nothing records")
+        armed=Text(
+            "training steps are listed, but no running role is enabled with a tool and ranks, so nothing is recorded"
+        )
         if ranks_needed
-        else Text("the steps are named, but no role that runs and has a tool is enabled, so nothing records"),
+        else Text("training steps are listed, but no running role is enabled with a tool, so nothing is recorded"),
         code=("global_profiler.steps", "!check_this_rank" if ranks_needed else "check_this_rank"),
     )
 
@@ -123,10 +126,10 @@ _STEP_SWITCHES = (
             Key("profiler.tool", _tools("npu")),
         ),
         _interval,
-        Text("supervised fine-tuning records from the first of these steps to the last"),
+        Text("supervised fine-tuning records from the first of the listed steps to the last"),
         "verl/trainer/sft_trainer.py and sft_trainer_ray.py, from 0.7.0",
         releases=">=0.7.0.dev0",
-        armed=Text("the steps are named, but the profiler is not enabled, so nothing records"),
+        armed=Text("training steps are listed, but the profiler is not enabled, so nothing is recorded"),
         code=("trainer.profile_interval",),
     ),
 )
@@ -169,7 +172,7 @@ _MEGATRON_SWITCHES = (
         Text("update_policy starts torch.profiler for its first mini-batches"),
         "verl/workers/actor/megatron_actor.py and verl/utils/debug/profile.py, 0.4.0 to 0.5.0",
         releases=">=0.4.0.dev0,<0.6.0.dev0",
-        armed=Text("the reference model's worker builds a torch.profiler that nothing starts"),
+        armed=Text("the reference model's worker creates a torch.profiler, but nothing starts it"),
         code=("config.use_profile",),
     ),
     _MEGATRON,
@@ -218,7 +221,7 @@ _SERVER = ConfigSwitch(
     "verl/workers/rollout/vllm_rollout/vllm_async_server.py and verl/utils/profiler/config.py "
     "build_vllm_profiler_args, 0.7.1 to 0.9.0",
     releases=">=0.7.1.dev0,<0.9.1.dev0",
-    armed=Text("vLLM's workers are given a profiler directory and build a profiler, whatever steps and enable say"),
+    armed=Text("vLLM's workers get a profiler directory and create a profiler, whatever steps and enable say"),
     code=("build_vllm_profiler_args", "!def _should_profile("),
 )
 _SERVER_SWITCHES = (
@@ -227,7 +230,7 @@ _SERVER_SWITCHES = (
         state=_chosen_server,
         source="verl/workers/rollout/vllm_rollout/vllm_async_server.py _should_profile, 0.9.1",
         releases=">=0.9.1.dev0",
-        armed=Text("vLLM's workers are given a profiler directory and build a profiler, whatever steps says"),
+        armed=Text("vLLM's workers get a profiler directory and create a profiler, whatever steps says"),
         code=("def _should_profile(",),
     ),
 )
@@ -243,8 +246,8 @@ def _memory(role: str) -> ConfigSwitch:
         (Key(tool, _tools("torch_memory")), *_RUNS.get(role, ())),
         lambda values: State.ON if values[tool] == "torch_memory" and _runs(role, values) else State.OFF,
         Text(
-            "every worker records the history of its allocations from its start, whatever steps and enable say (on"
-            " NPUs from 0.9.1 on)"
+            "every worker records the history of its allocations from the start, whatever steps and enable say"
+            " (on NPUs from 0.9.1 on)"
         ),
         "verl/utils/profiler/profile.py and torch_memory_profile.py TorchMemoryProfiler, from 0.6.0",
         # Then the reward model has no profiler any more, and an override of it would be refused.
@@ -255,10 +258,40 @@ def _memory(role: str) -> ConfigSwitch:
 
 _MEMORY_SWITCHES = tuple(_memory(role) for role in _ROLES)
 
+# --- Ray's nsight ---
+
+_RAY_NSIGHT = "ray_kwargs.ray_init.runtime_env.nsight"
+_NSYS = ConfigSwitch(
+    NSYS,
+    (Key(_STEPS, _NO_STEPS_OR_ONE), Key("global_profiler.tool", _tools("nsys"))),
+    lambda values: State.ON if values["global_profiler.tool"] == "nsys" and values[_STEPS] is not None else State.OFF,
+    Text("Ray starts verl's workers with nsys profile; CUPTI has one subscriber, so torch.profiler gets no kernels"),
+    "verl/trainer/ppo/ray_trainer.py worker_nsight_options and single_controller/ray/base.py, from 0.6.0",
+    releases=">=0.6.0.dev0",
+    code=("global_tool_config.nsys",),
+)
+_NSYS_SWITCHES = (
+    _NSYS,
+    _NSYS._replace(
+        keys=(Key("trainer.profile_steps", _NO_STEPS_OR_ONE),),
+        state=lambda values: State.OFF if values["trainer.profile_steps"] is None else State.ON,
+        source="verl/trainer/ppo/ray_trainer.py worker_nsight_options, 0.4.1 to 0.5.0",
+        releases=">=0.4.1.dev0,<0.6.0.dev0",
+        code=("worker_nsight_options", "trainer.profile_steps"),
+    ),
+    _NSYS._replace(
+        keys=(Key(_RAY_NSIGHT, (None, "default")),),
+        state=lambda values: State.ON if values[_RAY_NSIGHT] else State.OFF,
+        source="verl/trainer/main_ppo.py ray_init, from 0.6.0; ray/_private/runtime_env/nsight.py",
+        code=("ray_kwargs",),
+    ),
+)
+
 PROFILING = Application(
     packages=("verl", "recipe"),
     folder="verl/trainer/config",
     defaults=("ppo_trainer", "ppo_megatron_trainer", "sft_trainer_engine"),
-    names=r"(?<!torch\.)(?<!utils\.)profiler\s*[]@.=:{[]|profile_(steps|interval)|use_profile|\btorch_memory\b",
-    switches=(*_STEP_SWITCHES, *_MEGATRON_SWITCHES, *_SERVER_SWITCHES, *_MEMORY_SWITCHES),
+    names=r"(?<!torch\.)(?<!utils\.)profiler\s*[]@.=:{[]|profile_(steps|interval)|use_profile|\btorch_memory\b"
+    r"|profiler\.tool=nsys|runtime_env\.nsight\b|^\s*nsight\s*:",
+    switches=(*_STEP_SWITCHES, *_MEGATRON_SWITCHES, *_SERVER_SWITCHES, *_MEMORY_SWITCHES, *_NSYS_SWITCHES),
 )

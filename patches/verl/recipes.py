@@ -62,9 +62,9 @@ _VERSION = Insertion(
     where=Head(),
     line="if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps",
     why=Text(
-        "the weights of training step N go to the rollout at its end, in every trainer: what follows is N + 1, as in"
-        " verl's log, however many calls of the stage there are. Calls are counted where a process never gets here:"
-        " fine-tuning, a critic with resources of its own, trainers that do not pass global_steps"
+        "at its end, training step N sends its weights to the rollout, so the calls that follow belong to step N"
+        " + 1, as in verl's log. If a process never gets here, calls are counted instead: in fine-tuning, for a"
+        " critic with its own resources, and in trainers that do not pass global_steps"
     ),
     parameters=("global_steps", "mode"),
     optional=True,
@@ -77,7 +77,7 @@ def _lend(method: str) -> Insertion:
         method,
         where=Head(),
         line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
-        why=Text("the engine has the loop over the micro-batches, the worker knows the role and the training step"),
+        why=Text("the engine contains the loop over micro-batches, and the worker knows role and training step"),
         windows=(MICRO,),
     )
 
@@ -90,7 +90,7 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         method,
         where=Head(),
         line='self._rlpatch_stage("enter", data)',
-        why=Text("a call begins, of the training step that update_weights tells of, else counted as one"),
+        why=Text("a call begins; update_weights told its training step, otherwise each call counts as one"),
         parameters=("data",),
     )
     begin = Insertion(
@@ -98,8 +98,8 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         where=Head(),
         line='self._rlpatch_stage("begin_batch", data)',
         why=Text(
-            "a batch that is none of that loop is a training step with one mini-batch: supervised fine-tuning has no"
-            " others"
+            "a batch outside of that loop is a training step with a single mini-batch, as always in supervised"
+            " fine-tuning"
         ),
         parameters=("data",),
     )
@@ -107,10 +107,10 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         "train_batch",
         where=Before("return ..."),
         line='self._rlpatch_stage("end_batch")',
-        why=Text("and its step is over"),
+        why=Text("the training step of that batch is over"),
     )
     minis = loop(method, MINI, "dataloader", last=unit != CALL)
-    over = (leave(method, Text("the call is over")),) if unit == CALL else ()
+    over = (leave(method, Text("the call ends")),) if unit == CALL else ()
     return Recipe(
         name=_worker_name(unit),
         stage=stage,
@@ -135,12 +135,13 @@ def _worker(*, stage: str, unit: str) -> Recipe:
                 _ENGINES,
                 _WORKER,
                 _TRAIN if updates else _INFER,
-                Text("a loop over the mini-batches of all epochs") if updates else Text("one call of the engine"),
+                Text("one loop over the mini-batches of all epochs") if updates else Text("one call of the engine"),
             ),
         ),
         why=WHY,
         how=Text(
-            "one line at the head tells whose call it is; the probe is one nested class at the end of TrainingWorker"
+            "a line at the start of the function says which role calls it; the probe is a nested class at the end"
+            " of TrainingWorker"
         ),
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         remove_when=REMOVE,
@@ -166,22 +167,21 @@ def _tinker(unit: str) -> Recipe:
                 method,
                 where=Head(),
                 line='self._rlpatch_stage("begin_batch", data, True)',
-                why=Text("the first one after an optimizer step begins a mini-batch, which is a training step here"),
+                why=Text("the first call after an optimizer step begins a mini-batch, which is a training step here"),
                 parameters=("data",),
             ),
             Insertion(
                 "optimizer_step",
                 where=Before("return ..."),
                 line='self._rlpatch_stage("end_batch")',
-                why=Text("it ends the mini-batch"),
+                why=Text("this function ends the mini-batch"),
             ),
         ),
-        structures=(
-            Structure("", releases, file, ("e78e523067fc",), Text("forward and backward in calls of their own")),
-        ),
+        structures=(Structure("", releases, file, ("e78e523067fc",), Text("forward and backward are separate calls")),),
         why=WHY,
         how=Text(
-            "a line where a part begins, one behind the optimizer step; the rest is inherited from TrainingWorker"
+            "one line where a part begins, and one after the optimizer step; everything else is inherited from"
+            " TrainingWorker"
         ),
         upstream=f"{file}, from {releases[0]} on",
         remove_when=REMOVE,
@@ -217,7 +217,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
             Structure("", engine.releases, file, engine.fingerprints, Text("one loop over the micro-batches")),
         ),
         why=WHY,
-        how=Text("the loop runs over its micro-batches wrapped by the worker that drives this engine"),
+        how=Text("the worker that calls this engine wraps the micro-batches, and the loop runs over the wrapper"),
         upstream=f"{file}, from {engine.releases[0]} on",
         remove_when=REMOVE,
         strategies=(engine.strategy,),
@@ -283,25 +283,25 @@ UPSTREAM = Upstream(
     builtin={
         ">=0.4.0,<0.4.1": Text(
             "Megatron's actor.profile with step_start and step_end records a window of mini-batches of"
-            " update_policy with torch.profiler."
+            " update_policy, with torch.profiler."
         ),
         ">=0.4.1,<0.6.0": Text(
-            "trainer.profile_steps records whole training steps with nsys, from 0.5.0 on also with"
-            " torch_npu. Megatron's actor.profile with step_start and step_end records a window of mini-batches of"
-            " update_policy with torch.profiler."
+            "trainer.profile_steps records whole training steps with nsys, from 0.5.0 on also with torch_npu."
+            " Megatron's actor.profile with step_start and step_end records a window of mini-batches of"
+            " update_policy, with torch.profiler."
         ),
         ">=0.6.0,<0.9.0": Text(
-            "global_profiler.steps records whole training steps, or with discrete=True one trace for"
-            " each stage: all its micro-batches and mini-batches, or none. Up to 0.7.0 Megatron's actor has"
-            " step_start and step_end for the mini-batches of update_policy, with torch.profiler."
+            "global_profiler.steps records whole training steps; with discrete=True each stage is one trace with"
+            " all its micro-batches and mini-batches. Up to 0.7.0 Megatron's actor has step_start and step_end"
+            " for mini-batches of update_policy, with torch.profiler."
         ),
         ">=0.9.0": Text(
-            "global_profiler.steps records whole training steps, or with discrete=True one trace for each"
-            " stage; with tool=torch a schedule takes a window of mini-batches of the actor's update. On NPUs its"
-            " step() does nothing, so a trace holds all mini-batches. It has no window of micro-batches, and none at"
-            " all in compute_log_prob, for the reference or for the critic. Of a rollout, profile_token_start and"
-            " profile_token_end of the tool become delay_iterations and max_iterations of the engine's own profiler,"
-            " which counts prefill along."
+            "global_profiler.steps records whole training steps; with discrete=True each stage is one trace. With"
+            " tool=torch, a schedule selects a window of mini-batches of the actor's update; on NPUs its step()"
+            " does nothing, so a trace holds all mini-batches. There is no window of micro-batches, and none in"
+            " compute_log_prob, for the reference or for the critic. In rollouts, profile_token_start and"
+            " profile_token_end set delay_iterations and max_iterations of the engine's own profiler, which also"
+            " counts prefill."
         ),
     },
 )

@@ -11,26 +11,25 @@ LEGACY = RELEASES.until("0.7.1")
 """The releases whose workers have the loops themselves."""
 
 LOGGER = "verl.rlpatch"
-REMOVE = Text("verl's own profiler takes a window of micro-batches, and of mini-batches on NPUs, in every stage")
+REMOVE = Text("verl's own profiler can record a window of micro-batches in every stage, and of mini-batches on NPUs")
 WHY = Text(
-    "the guides put torch_npu.profiler with a schedule into these loops by hand: off by one, on every rank and for"
-    " every role, and without a trace where a loop has fewer turns than the schedule"
+    "guides put torch_npu.profiler with a schedule into these loops by hand. Its window is off by one, it records"
+    " on every rank and for every role, and writes no trace if a loop is shorter than the schedule"
 )
 ITERATED = Text(
-    "what the schedule iterates over runs wrapped: the wrapper starts, steps and saves the profiler between two"
-    " micro-batches, and saves it also where one of them raises"
+    "rlpatch wraps the iterator of the schedule. The wrapper starts, steps and saves the profiler between two"
+    " micro-batches, and saves it also after an exception"
 )
 DYNAMIC = Note(
     Text("with use_dynamic_bsz the first micro-batch is not representative"),
-    Text("from 0.6.0 on verl puts the smallest micro-batches at both ends of the loop then"),
+    Text("from 0.6.0 on, verl then puts the smallest micro-batches at both ends of the loop"),
 )
 INTERLEAVED = Note(
-    Text("with a pipeline Megatron and MindSpeed have no micro-batches: take --call"),
+    Text("with a Megatron or MindSpeed pipeline --micro-batch fails: use --call"),
     Text(
-        "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves forward"
-        " and backward of several micro-batches, and with overlap_moe_expert_parallel_comm it does so in updates"
-        " without a pipeline, too: none of them has a place of its own. Nothing is recorded then, and the log says"
-        " so; --call can be had, and in updates --mini-batch"
+        "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
+        " micro-batches. In updates overlap_moe_expert_parallel_comm does so even without a pipeline. rlpatch"
+        " then records nothing and says so in the log; --call, and in updates --mini-batch, still work"
     ),
 )
 
@@ -41,7 +40,7 @@ def loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple
         method,
         where=Loop(names),
         line=f'{{units}} = self._rlpatch_stage_units("{unit}", {{units}}{", last=True" if last else ""})',
-        why=Text("each turn is {turn}", _TURNS[unit]),
+        why=Text("each iteration of the loop is {turn}", _TURNS[unit]),
         windows=windows,
     )
 
@@ -62,9 +61,9 @@ def scheduled(method: str, chunks: str, around: str, *, last: bool) -> Insertion
         where=Around(around, after="self._rlpatch_stage_ended(batch_generator)", nested=False),
         line=f'batch_generator = self._rlpatch_stage_scheduled("{MICRO}", batch_generator, mpu, {chunks}{last_one})',
         why=Text(
-            "without a pipeline Megatron's schedule takes a micro-batch, goes forward and, in updates, backward, and"
-            " takes the next one. It never finds the end of them: the last one ends behind it, with the reduction of"
-            " the gradients"
+            "without a pipeline, Megatron's schedule takes a micro-batch, runs its forward and in updates its"
+            " backward, then takes the next. The iterator never sees the end: the last micro-batch ends after the"
+            " schedule and includes the gradient reduction"
         ),
     )
 

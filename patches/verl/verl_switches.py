@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.switches import Switch
-from patches.shared_switches import ENGINE_VARIABLE, TORCH_NPU
+from patches.shared_switches import ENGINE_VARIABLE, GPU, TORCH_NPU
 
 # verl's own worker processes know of the rollout engine's profiler as long as the engine runs in them; what verl
 # hands to its servers is in ``profiling``.
@@ -14,4 +14,5 @@ SWITCHES: tuple[Switch, ...] = (
         "an object in verl's process",
     ),
     *TORCH_NPU,
+    *GPU,
 )

@@ -21,14 +21,14 @@ _STALE = "training/off_policy/trajectory_staleness_worst/mean"
 those that are trained.
 """
 
-_SERVER = Text("the server's side of a request")
-_SYNC = Text("the weights go from the trainer to the rollout")
-_MEMORY = Text("the engine gives its memory back, and takes it again")
+_SERVER = Text("a request, as seen from the server")
+_SYNC = Text("the trainer sends the weights to the rollout")
+_MEMORY = Text("the engine frees its memory or takes it back")
 
 
 def _units(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
     """Return the recipe for loops over units; `steps` is the path of the optimizer's step function, "" for none."""
-    heads = [(steps, 'span("unit", "optimizer-step")', Text("it ends a mini-batch"))] if steps else []
+    heads = [(steps, 'span("unit", "optimizer-step")', Text("this function ends a mini-batch"))] if steps else []
     return _TIMELINE.sites(name, file, releases, *heads, more=loops)
 
 
@@ -48,7 +48,7 @@ def _server(cls: str) -> tuple[tuple[str, str, str], ...]:
     return (
         (f"{cls}.generate", _SERVE, _SERVER),
         *_sync(f"{cls}.sleep", f"{cls}.wake_up", kind="sleep", why=_MEMORY),
-        *_sync(f"{cls}.abort_all_requests", why=Text("requests end before the weights come")),
+        *_sync(f"{cls}.abort_all_requests", why=Text("running requests end before the weights arrive")),
     )
 
 
@@ -58,19 +58,23 @@ RECIPES = _TIMELINE.recipes(
         Text("phases of the driver"),
         "utils/profiler/performance.py",
         _SINCE,
-        ("_timer", 'span("phase", name)', Text("simple_timer() and marked_timer() of every trainer yield from it")),
+        (
+            "_timer",
+            'span("phase", name)',
+            Text("simple_timer() and marked_timer() of every trainer yield from this function"),
+        ),
     ),
     _TIMELINE.sites(
         Text("steps of the driver"),
         "utils/tracking.py",
         _SINCE,
-        ("Tracking.log", f'step(step, data, "{_STALE}")', Text("verl logs each step once, by its number")),
+        ("Tracking.log", f'step(step, data, "{_STALE}")', Text("verl logs each training step once, with its number")),
     ),
     _TIMELINE.sites(
         Text("calls of the driver"),
         "single_controller/ray/base.py",
         _SINCE,
-        ("func_generator.Functor.__call__", 'span("call", method_name)', Text("each call of a group of workers")),
+        ("func_generator.Functor.__call__", 'span("call", method_name)', Text("each call to a group of workers")),
     ),
     _TIMELINE.sites(
         Text("calls of the workers"),
@@ -80,7 +84,7 @@ RECIPES = _TIMELINE.recipes(
             (
                 f"register.decorator.{inner}",
                 'span("work", getattr(func, "__name__", ""), type(args[0]).__name__ if args else None)',
-                Text("whatever the driver calls goes through it"),
+                Text("all calls of the driver go through this function"),
             )
             for inner in ("inner", "async_inner")
         ),
@@ -93,30 +97,30 @@ RECIPES = _TIMELINE.recipes(
             (f"{cls}.{method}", call, why)
             for cls in ("AgentLoopWorkerBase", "AgentLoopWorker")
             for method, call, why in (
-                ("_run_agent_loop", _TRAJECTORY, Text("one trajectory, with all its turns")),
+                ("_run_agent_loop", _TRAJECTORY, Text("one trajectory, including all its turns")),
                 ("_compute_score", _SCORE, Text("a trajectory waits for its reward")),
             )
         ),
-        ("AsyncLLMServerManager.generate", _REQUEST, Text("the trajectory's side of a request")),
+        ("AsyncLLMServerManager.generate", _REQUEST, Text("a request, as seen from the trajectory that sends it")),
     ),
     _TIMELINE.sites(
         Text("requests of trajectories"),
         "workers/rollout/llm_server.py",
         RELEASES.since("0.8.0"),
-        ("LLMServerClient.generate", _REQUEST, Text("the trajectory's side of a request")),
+        ("LLMServerClient.generate", _REQUEST, Text("a request, as seen from the trajectory that sends it")),
     ),
     _TIMELINE.sites(
         Text("reward loop"),
         "experimental/reward_loop/reward_loop.py",
         _ENGINES,
-        ("RewardLoopWorker.compute_score", _SCORE, Text("a worker of its own computes rewards")),
+        ("RewardLoopWorker.compute_score", _SCORE, Text("a separate worker computes rewards")),
     ),
     _TIMELINE.sites(
         Text("replay buffer"),
         "trainer/ppo/v1/replay_buffer.py",
         RELEASES.since("0.9.0"),
         *(
-            (f"{cls}.sample", 'span("poll", "sample")', Text("the driver waits here for trajectories"))
+            (f"{cls}.sample", 'span("poll", "sample")', Text("the driver waits for trajectories here"))
             for cls in ("ReplayBuffer", "ReplayBufferAsync")
         ),
     ),
@@ -159,7 +163,16 @@ RECIPES = _TIMELINE.recipes(
         *_sync("ServerAdapter.update_weights", "vLLMAsyncRollout.update_weights"),
     ),
     _TIMELINE.sites(
-        Text("weights to SGLang"),
+        Text("weights in vLLM's workers"),
+        "workers/rollout/vllm_rollout/utils.py",
+        RELEASES.since("0.7.1"),
+        *_sync(
+            *(f"vLLMColocateWorkerExtension.{method}" for method in ("update_weights_from_ipc", "_update_weights")),
+            why=Text("the engine's side: it waits for a bucket, or loads one"),
+        ),
+    ),
+    _TIMELINE.sites(
+        Text("weights sent to SGLang"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
         _SINCE,
         *_sync("ServerAdapter.update_weights"),
@@ -175,7 +188,7 @@ RECIPES = _TIMELINE.recipes(
     ),
     *(
         _units(
-            Text("units of the {name}", name),
+            Text("mini-batches and micro-batches of the {name}", name),
             f"workers/{file}",
             _LEGACY,
             _TIMELINE.loop(f"{cls}.{update}", MINI, "mini_batches", "dataloader"),
@@ -190,7 +203,7 @@ RECIPES = _TIMELINE.recipes(
     ),
     *(
         _units(
-            Text("units of the {name}", name),
+            Text("mini-batches and micro-batches of the {name}", name),
             f"workers/{file}",
             _LEGACY,
             _TIMELINE.loop(f"{cls}.{update}", MINI, "dataloader"),
@@ -224,14 +237,18 @@ RECIPES = _TIMELINE.recipes(
         )
     ),
     _TIMELINE.sites(
-        Text("units of MegatronEngine"),
+        Text("micro-batches of MegatronEngine"),
         "workers/engine/megatron/transformer_impl.py",
         _SINCE,
         *(
             (f"MegatronEngine.{method}", f'span("unit", "{name}")', why)
             for method, name, why in (
-                ("forward_backward_batch", "forward-backward", Text("its schedule interleaves the micro-batches")),
-                ("optimizer_step", "optimizer-step", Text("it ends a mini-batch")),
+                (
+                    "forward_backward_batch",
+                    "forward-backward",
+                    Text("Megatron's schedule interleaves the micro-batches"),
+                ),
+                ("optimizer_step", "optimizer-step", Text("this function ends a mini-batch")),
             )
         ),
     ),

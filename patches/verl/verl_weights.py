@@ -17,9 +17,9 @@ _ADAPTERS = RELEASES.since("0.7.1")
 _ENGINES = RELEASES.since("0.7.0")
 _ACTOR = "ActorRolloutRefWorker"
 
-_WHOLE = Text("the trainer's side of a sync, as its workers run it")
-_SENDER = Text("what is not gathered or handed over meanwhile is spent on putting tensors into buckets")
-_LOAD = Text("the engine takes the weights over")
+_WHOLE = Text("the trainer's side of a weight sync, in its workers")
+_SENDER = Text("the time that is neither gathering nor sending is spent on copying tensors into buckets")
+_LOAD = Text("the engine loads the weights")
 
 
 def _sync(method: str, why: str = _WHOLE, role: str = "trainer") -> Site:
@@ -33,7 +33,7 @@ def _phase(method: str, name: str, why: str) -> Site:
 def _gathered(method: str, module: str) -> tuple[Insertion, ...]:
     """Return the lines around the call with which FSDP gathers `module`."""
     call = f"{module}.state_dict()"
-    return (_WEIGHTS.around(method, call, 'phase("gather")', Text("every rank gives its parts")),)
+    return (_WEIGHTS.around(method, call, 'phase("gather")', Text("every rank contributes its parts")),)
 
 
 def _managers() -> Iterator[Recipe]:
@@ -52,7 +52,7 @@ def _managers() -> Iterator[Recipe]:
             _sync(f"{cls}.__enter__"),
             _sync(f"{cls}.wake_up"),
             _phase(f"{cls}.update_params", "load", _LOAD),
-            _phase(f"{cls}.update_weights", "send", Text("each tensor, or bucket, goes to the server")),
+            _phase(f"{cls}.update_weights", "send", Text("each tensor or bucket is sent to the server")),
             more=_gathered(f"{cls}.__enter__", "self.module") if cls == "FSDPVLLMShardingManager" else (),
         )
 
@@ -72,7 +72,7 @@ def _checkpoint_engines() -> Iterator[Recipe]:
             _ADAPTERS,
             _phase(f"{cls}.send_weights", "bucket", _SENDER),
             *(
-                _phase(f"{operation}.wait_for_complete", "send", Text("a bucket is on its way to the other side"))
+                _phase(f"{operation}.wait_for_complete", "send", Text("a bucket is being sent"))
                 for operation in operations
             ),
             more=_WEIGHTS.wrapped(f"{cls}.send_weights"),
@@ -106,10 +106,10 @@ RECIPES = _WEIGHTS.recipes(
     ),
     *(
         _WEIGHTS.sites(
-            Text("weights of {cls}", cls),
+            Text("weight gathering in {cls}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
             RELEASES.since(first),
-            _phase(f"{cls}.get_per_tensor_param", "gather", Text("what is not gathered tensor by tensor")),
+            _phase(f"{cls}.get_per_tensor_param", "gather", Text("weights that are not gathered tensor by tensor")),
         )
         for cls, folder, first in (
             ("FSDPEngine", "fsdp", "0.6.0"),
@@ -121,7 +121,7 @@ RECIPES = _WEIGHTS.recipes(
     ),
     *(
         _WEIGHTS.sites(
-            Text("weights to vLLM in the worker, {release}", releases[0]),
+            Text("weights sent to vLLM in the worker, {release}", releases[0]),
             f"workers/rollout/vllm_rollout/{file}",
             releases,
             *(_phase(f"{cls}.update_weights", "load", _LOAD) for cls in ("vLLMRollout", "vLLMAsyncRollout")),
@@ -133,7 +133,7 @@ RECIPES = _WEIGHTS.recipes(
         )
     ),
     _WEIGHTS.sites(
-        Text("weights to vLLM's workers"),
+        Text("weights sent to vLLM's workers"),
         "workers/rollout/vllm_rollout/vllm_rollout.py",
         _ADAPTERS,
         more=_WEIGHTS.wrapped("ServerAdapter.update_weights"),
@@ -143,27 +143,37 @@ RECIPES = _WEIGHTS.recipes(
         "workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
         _ADAPTERS,
         _phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
-        _phase("BucketedWeightReceiver.receive_weights", "receive", Text("the other side gathers the next bucket")),
+        _phase(
+            "BucketedWeightReceiver.receive_weights", "receive", Text("meanwhile the sender gathers the next bucket")
+        ),
         more=(_WEIGHTS.socket("BucketedWeightSender.async_send_weights", "self._init_buffer()"),),
     ),
     _WEIGHTS.sites(
         Text("weights in vLLM's workers"),
         "workers/rollout/vllm_rollout/utils.py",
         _ADAPTERS,
-        _sync("vLLMColocateWorkerExtension.update_weights_from_ipc", Text("the rollout's side of a sync"), "rollout"),
+        _sync(
+            "vLLMColocateWorkerExtension.update_weights_from_ipc",
+            Text("the rollout's side of a weight sync"),
+            "rollout",
+        ),
         _phase("vLLMColocateWorkerExtension._update_weights", "load", _LOAD),
     ),
     _WEIGHTS.sites(
-        Text("weights to SGLang, weight sync"),
+        Text("weights sent to SGLang, weight sync"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
         RELEASES.since("0.6.0"),
         more=_WEIGHTS.wrapped("ServerAdapter.update_weights", "SGLangRollout.update_weights"),
     ),
     _WEIGHTS.sites(
-        Text("checkpoint engine beside the rollout"),
+        Text("checkpoint engine on the rollout's side"),
         "checkpoint_engine/base.py",
         _ADAPTERS,
-        _sync("CheckpointEngineWorker.update_weights", Text("it receives, and hands over to the engine"), "relay"),
+        _sync(
+            "CheckpointEngineWorker.update_weights",
+            Text("this function receives the weights and hands them to the engine"),
+            "relay",
+        ),
     ),
     *_checkpoint_engines(),
     logger="verl.rlpatch",

@@ -14,7 +14,7 @@ from patches.probes.verl import DataParallelActor, MegatronActor, MegatronLogPro
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, LOGGER, WHY, leave, loop, scheduled
 
-_COUNTED = Text("calls are counted as training steps, because no global_steps reaches this place in every release")
+_COUNTED = Text("each call counts as a training step, because not every release passes global_steps to this place")
 _REMOVE = Text("nobody runs releases below 0.8.0 any more")
 
 
@@ -33,12 +33,12 @@ def _once(method: str) -> _Loops:
 
 def _mini_batches(method: str) -> _Loops:
     minis = loop(method, MINI, "dataloader", last=True, windows=(MINI,))
-    shape = Text("one loop over the mini-batches; Megatron's schedule has the micro-batches")
+    shape = Text("one loop over the mini-batches; Megatron's schedule runs the micro-batches")
     return _Loops((_enter(method), minis, _end(method)), (MINI, CALL), shape)
 
 
 def _whole(method: str) -> _Loops:
-    return _Loops((_enter(method), _end(method)), (CALL,), Text("one call; Megatron's schedule has the micro-batches"))
+    return _Loops((_enter(method), _end(method)), (CALL,), Text("one call; Megatron's schedule runs the micro-batches"))
 
 
 def _nested(method: str) -> _Loops:
@@ -48,10 +48,13 @@ def _nested(method: str) -> _Loops:
             _enter(method),
             loop(method, MINI, "mini_batches", "dataloader", windows=(MICRO, MINI)),
             loop(method, MICRO, "micro_batches", windows=(MICRO,)),
-            leave(method, Text("the epochs are over")),
+            leave(method, Text("all epochs are done")),
         ),
         (MICRO, MINI, CALL),
-        Text("a loop over the micro-batches in one over the mini-batches, from 0.3.0.post0 on in one over the epochs"),
+        Text(
+            "a loop over micro-batches inside a loop over mini-batches; from 0.3.0.post0 on inside a loop over"
+            " epochs, too"
+        ),
     )
 
 
@@ -60,7 +63,7 @@ def _enter(method: str) -> Insertion:
 
 
 def _end(method: str) -> Insertion:
-    return leave(method, Text("the call is over"), windows=(CALL,))
+    return leave(method, Text("the call ends"), windows=(CALL,))
 
 
 class _Worker(NamedTuple):
@@ -102,8 +105,8 @@ def _in_loops(
         structures=(Structure("", LEGACY, worker.file, fingerprints, loops.shape),),
         why=WHY,
         how=Text(
-            "the loops run over their units wrapped: the wrapper starts, steps and saves the profiler between two"
-            " turns, and saves it also where the loop raises"
+            "rlpatch wraps the items of these loops. The wrapper starts, steps and saves the profiler between two"
+            " items, and saves it also after an exception"
         ),
         upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
         remove_when=_REMOVE,

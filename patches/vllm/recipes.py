@@ -17,10 +17,11 @@ _LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show o
 _PROBE = rollout.probe(VllmV1Rollout, logger=_LOGGER, **vllm_engine.V1)
 
 _WHY = Text(
-    "guides add torch.profiler with a schedule to the worker by hand: started in __init__ and stepped at the head it"
-    " records 29..58 for 30:60, stepped behind the call the forward of one step with the sampling of the step before"
+    "guides add torch.profiler with a schedule to the worker by hand. If it is created in __init__ and stepped at"
+    " the start of execute_model, it records 29..58 for the window 30:60. If it is stepped after the call, it"
+    " pairs the forward of a step with the sampling of the step before"
 )
-_REMOVE = Text("the engine's own profiler takes a window of decode steps, per rollout and rank, and marks them")
+_REMOVE = Text("the engine's own profiler can record a window of decode steps by rollout and rank, and marks the steps")
 
 _EXECUTE_MODEL = Insertion(
     "execute_model",
@@ -28,8 +29,9 @@ _EXECUTE_MODEL = Insertion(
     line='self._rlpatch_stage("step", scheduler_output)',
     parameters=("scheduler_output",),
     why=Text(
-        "once per engine iteration, in the forward's thread; a unit reaches from here to here, so it holds its forward"
-        " and its sampling although sample_tokens() is called later from 0.11.1 on"
+        "the engine calls this function once per iteration, in the thread of the forward. A decode step lasts"
+        " from one call to the next, so it holds its forward and its sampling, although sample_tokens() is a"
+        " later call from 0.11.1 on"
     ),
 )
 WORKER = Recipe(
@@ -51,42 +53,42 @@ WORKER = Recipe(
             RELEASES.until("0.11.0.post2"),
             _GPU,
             ("66434805bfec", "4e08330e87d6", "059801121bd3", "8c587bebd969", "d06063200c04", "be4887de1b45"),
-            Text("the call runs the forward and the sampling"),
+            Text("this call runs forward and sampling"),
         ),
         Structure(
             "B",
             RELEASES.between("0.11.1", "0.16.0"),
             _GPU,
             ("e311f30713ee", "043be8580d6f", "12d5470f2c88", "e86eea4db6ef"),
-            Text("the call stands within annotate_profile() and returns before the sampling, in sample_tokens()"),
+            Text("the call is inside annotate_profile() and returns before the sampling, which is in sample_tokens()"),
         ),
         Structure(
             "C",
             RELEASES.between("0.17.0", "0.24.0"),
             _GPU,
             ("35d8c493a9ad",),
-            Text("B, with asynchronous sends of the pipeline and a branch for pooling"),
+            Text("like B, with asynchronous pipeline sends and a branch for pooling"),
         ),
         Structure(
             "D",
             RELEASES.between("0.25.0", "0.29.0"),
             _GPU,
             ("9124c57bb104", "13da943441f6"),
-            Text("C, decorated with with_gpu_sync_check"),
+            Text("like C, with the decorator with_gpu_sync_check"),
         ),
         Structure(
             "E",
             RELEASES.since("0.30.0"),
             _GPU,
             ("f9f6dc17dc62", "d23383066806"),
-            Text("D, and pooling also after the sends"),
+            Text("like D, with pooling also after the sends"),
         ),
     ),
     why=_WHY,
     how=Text(
-        "one line at the head of execute_model() and of sleep(), one in profile(); the probe is one nested class at the"
-        " end of Worker. The warm-up of the second model runner passes here too, and is told by the names of its"
-        " requests. {busy_period}",
+        "one line at the start of execute_model() and of sleep(), and one in profile(); the probe is a nested"
+        " class at the end of Worker. The warm-up of the second model runner passes here, too; the probe"
+        " recognizes it by the names of its requests. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_GPU}, which CPUWorker inherits from 0.11.0 on",
@@ -107,11 +109,11 @@ CPU_WORKER = Recipe(
             RELEASES.between("0.9.1", "0.10.2.post2"),
             _CPU,
             ("8b81ab983ef0",),
-            Text("an execute_model() of its own, which does not call that of Worker"),
+            Text("this worker has its own execute_model(), which does not call Worker's"),
         ),
     ),
     why=_WHY,
-    how=Text("as in Worker, whose profile() it inherits; its sleep() does nothing"),
+    how=Text("like Worker, whose profile() it inherits; its sleep() does nothing"),
     upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
     remove_when=Text("nobody runs releases below 0.11.0 any more"),
 )
@@ -130,42 +132,44 @@ CPU_PROFILE = Recipe(
             RELEASES.between("0.11.1", "0.30.0"),
             _CPU,
             ("7db4ffc1b07e", "73c9824bb59e", "7b98ec77a5d1"),
-            Text("a profile() of its own, which does not call that of Worker"),
+            Text("this worker has its own profile(), which does not call Worker's"),
         ),
     ),
-    why=Text("the engine's own profiler is started here and not in Worker"),
-    how=Text("one line in profile(); the rest is inherited from Worker"),
+    why=Text("here, and not in Worker, the engine's own profiler is started"),
+    how=Text("one line in profile(); everything else is inherited from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
     remove_when=Text("nobody runs releases below 0.31.0 any more"),
     needs=(WORKER.name,),
 )
 
 _CAPTURE_WHY = Text(
-    "a graph that is replayed has one launch and no operators: which of them launched a kernel, and on what shapes, is"
-    " only seen while it is captured, with --contents npu,cpu,shapes. Guides start the profiler in"
-    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), which sees nothing where the worker is another"
+    "a replayed graph shows one launch and no operators. Only its capture shows which operator launched which"
+    " kernel, on which shapes (--contents npu,cpu,shapes). Guides start the profiler in"
+    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), which sees nothing if the worker is another"
     " process"
 )
 _CAPTURE_HOW = Text(
-    "one line before capture_model() and one behind it, so the trace begins with its first warm-up run and ends with"
-    " its last graph. The runs before it, for sizes that are compiled alone, are left out, and so are the graphs that"
-    " vLLM captures to estimate their memory. torch.compile has done its work by then, in the profile run of"
-    " determine_available_memory(). If the capture raises, the engine does not start; its trace is saved when the"
-    " process ends, or before the next capture in it. Only the first capture of a worker counts: elastic expert"
+    "one line before capture_model() and one after it: the trace begins with the first warm-up run and ends with"
+    " the last graph. Earlier runs for sizes that are only compiled are not in the trace, nor are the graphs that"
+    " vLLM captures to estimate memory. torch.compile is done by then, in the profile run of"
+    " determine_available_memory(). If the capture fails, the engine does not start; the trace is saved when the"
+    " process ends, or before its next capture. Only the first capture of a worker is recorded: elastic expert"
     " parallelism captures again, and --repeat N records the first N"
 )
 _CAPTURE_IN = Text(
-    "compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls. It is called through"
-    " collective_rpc, by Executor.initialize_from_config (vllm/v1/executor/abstract.py) up to 0.26.0 and by EngineCore"
-    " from 0.27.0 on"
+    "compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls. It is called"
+    " through collective_rpc: up to 0.26.0 by Executor.initialize_from_config (vllm/v1/executor/abstract.py),"
+    " from 0.27.0 on by EngineCore"
 )
 _CAPTURE_NOTE = Note(
-    Text("with enforce_eager nothing is captured, and there is no trace"),
-    Text("nor is there one where the compilation config has no CUDA graphs"),
+    Text("with enforce_eager no graph is captured, so there is no trace"),
+    Text("the same holds if the compilation config has no CUDA graphs"),
 )
-_CAPTURE_REMOVE = Text("the engine's own profiler can be started before the capture in the process of the worker")
+_CAPTURE_REMOVE = Text("the engine's own profiler can be started before the capture, in the worker's process")
 
-_CAPTURES = Text("the capture and its warm-up runs, in the worker's thread; start and stop lie outside of every graph")
+_CAPTURES = Text(
+    "the capture and its warm-up runs, in the worker's thread; the profiler starts and stops outside of all graphs"
+)
 
 CAPTURE = Recipe(
     name=Text("V1 worker, capture"),
@@ -186,14 +190,14 @@ CAPTURE = Recipe(
                 "e5f81b5f6e19", "43453e78b96d", "451d85b26835", "f3194ec6b522", "136d55d76199", "15138035b9c9",
                 "425afb952cb1",
             ),
-            Text("one call under `if not self.model_config.enforce_eager`; what it returns is kept from 0.10.2 on"),
+            Text("one call under `if not self.model_config.enforce_eager`; from 0.10.2 on its result is kept"),
         ),
         Structure(
             "B",
             RELEASES.between("0.30.0", "0.32.0"),
             _GPU,
             ("8d8144d2a4f6", "a4379f07e2da", "2f7569358dcd"),
-            Text("A, within a context of the capture"),
+            Text("like A, inside a context manager of the capture"),
         ),
     ),
     why=_CAPTURE_WHY,
@@ -204,7 +208,7 @@ CAPTURE = Recipe(
 )  # fmt: skip
 
 INNER_CAPTURE = CAPTURE._replace(
-    name=Text("V1 worker, capture within"),
+    name=Text("V1 worker, capture in a method of its own"),
     method="_compile_or_warm_up_model",
     insertions=(graphs.around("_compile_or_warm_up_model", "capture_model", _CAPTURES),),
     structures=(
@@ -213,16 +217,16 @@ INNER_CAPTURE = CAPTURE._replace(
             RELEASES.since("0.33.0"),
             _GPU,
             ("bd98ccdd6655",),
-            Text("B, in a method of its own that compile_or_warm_up_model() calls for both model runners"),
+            Text("like B, in a separate method that compile_or_warm_up_model() calls for both model runners"),
         ),
     ),
 )
 
-_COMPILES = Text("on CPUs no graph is captured: this is the run that makes torch.compile compile, on the same thread")
+_COMPILES = Text("on CPUs no graph is captured; this run makes torch.compile compile, in the same thread")
 _COMPILE_HOW = Text(
-    "as in Worker, around warming_up_model(); with enforce_eager it returns at once, and the trace is empty, or from"
-    " 0.30.0 on it may not be called at all. vLLM keeps what it compiled: a second start shows the model run, and no"
-    " compilation, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
+    "like Worker, around warming_up_model(). With enforce_eager it returns at once and the trace is empty; from"
+    " 0.30.0 on it may not be called at all. vLLM caches what it compiled: a second start shows only the model's"
+    " run, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
 )
 
 CPU_WARM_UP = Recipe(
@@ -239,7 +243,7 @@ CPU_WARM_UP = Recipe(
             RELEASES.between("0.9.1", "0.19.1"),
             _CPU,
             ("ace7adfbd290", "2a4dd5b44b31"),
-            Text("a warm-up of its own, always run"),
+            Text("this worker has its own warm-up, which always runs"),
         ),
     ),
     why=_CAPTURE_WHY,
@@ -260,8 +264,8 @@ CPU_COMPILE = CPU_WARM_UP._replace(
             _CPU,
             ("475486aa9800", "def2e56b1873", "6779b8f400e6"),
             Text(
-                "compiles before the KV cache is made, to know how much memory is left; under a condition from 0.30.0"
-                " on"
+                "compiles before the KV cache is created, to measure the free memory; from 0.30.0 on only under a"
+                " condition"
             ),
         ),
     ),
@@ -270,11 +274,11 @@ CPU_COMPILE = CPU_WARM_UP._replace(
 )
 
 _BY_HAND = Text(
-    "It counts prefill and decode iterations alike, cannot choose a rollout, and needs an HTTP or RPC call at the right"
-    " moment. It can be switched on and off while the engine runs, without any patch."
+    "It counts prefill iterations, too, cannot choose a rollout, and needs an HTTP or RPC call at the right"
+    " moment. It works without a patch and can be switched on and off while the engine runs."
 )
 _DELAYED = Text(
-    "records max_iterations iterations, delay_iterations after start_profile(), without ProfilerStep marks."
+    "records max_iterations iterations, beginning delay_iterations after start_profile(), without ProfilerStep marks."
 )
 UPSTREAM = Upstream(
     PROJECT,
@@ -295,14 +299,15 @@ UPSTREAM = Upstream(
     neighbours={
         "vllm_ascend": Note(
             Text("on NPUs vllm-ascend's worker runs instead: rlpatch apply vllm-ascend"),
-            Text("vllm-ascend is here, too: on NPUs its NPUWorker replaces the worker that is patched here"),
+            Text(
+                "vllm-ascend is installed, too: on NPUs its NPUWorker runs instead of the worker that is patched here"
+            ),
         ),
     },
     builtin={
         "<0.12.0": Text(
-            "VLLM_TORCH_PROFILER_DIR records all that happens on every rank from start_profile() to"
-            " stop_profile(), with stacks by default: it has no window. It needs an HTTP or RPC call at the right"
-            " moment."
+            "VLLM_TORCH_PROFILER_DIR records everything on every rank from start_profile() to stop_profile(), by"
+            " default with stacks. It has no window and needs an HTTP or RPC call at the right moment."
         ),
         ">=0.12.0,<0.13.0": joined(
             " ",
@@ -311,7 +316,7 @@ UPSTREAM = Upstream(
         ">=0.13.0,<0.18.0": joined(" ", ("--profiler-config", _DELAYED, _BY_HAND)),
         ">=0.18.0": Text(
             "--profiler-config with wait_iterations, warmup_iterations and active_iterations records a window"
-            " after start_profile(), as torch.profiler's schedule does. {by_hand}",
+            " after start_profile(), like torch.profiler's schedule. {by_hand}",
             _BY_HAND,
         ),
     },

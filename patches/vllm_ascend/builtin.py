@@ -25,19 +25,19 @@ _V1_INIT = Recipe(
             RELEASES.between("0.7.3rc2", "0.7.3.post1"),
             "vllm_ascend/worker/worker_v1.py",
             ("e7ecc4905257", "7e2fade8d4c5"),
-            Text("built in __init__() where VLLM_TORCH_PROFILER_DIR is set; Level0 with stacks, modules and memory"),
+            Text("created in __init__() if VLLM_TORCH_PROFILER_DIR is set; Level0 with stacks, modules and memory"),
         ),
     ),
     why=Text(
-        "the guides tell to edit level, contents, metrics and types of export in the source by hand: no option of the"
-        " engine reaches them"
+        "guides edit level, contents, metrics and export types in the source by hand, because the engine has no"
+        " options for them"
     ),
     how=Text(
-        "the arguments that were named change in the calls of torch_npu.profiler; each line that is replaced stays"
-        " above its successor as a comment `# was:`, from which a revert takes it"
+        "changes only the chosen arguments in the calls of torch_npu.profiler. Each replaced line stays above the"
+        " new one as a comment `# was:`, from which revert restores it"
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.7.3.post1",
-    remove_when=Text("the engine takes these settings in --profiler-config"),
+    remove_when=Text("the engine accepts these settings in --profiler-config"),
 )
 
 _V0_INIT = _V1_INIT._replace(
@@ -48,14 +48,17 @@ _V0_INIT = _V1_INIT._replace(
             ("0.7.1rc1",),
             "vllm_ascend/worker.py",
             ("b36480f558ef",),
-            Text("built in __init__() where VLLM_TORCH_PROFILER_DIR is set; Level0 with stacks, modules and memory"),
+            Text("created in __init__() if VLLM_TORCH_PROFILER_DIR is set; Level0 with stacks, modules and memory"),
         ),
         Structure(
             "",
             RELEASES.between("0.7.3rc1", "0.9.2rc1"),
             "vllm_ascend/worker/worker.py",
             ("668771cb171f", "267b4446e5d3", "00e12211101b", "8965a2e27228", "4037aa2fdaea"),
-            Text("as 0.7.1rc1 in another file, torch_npu is imported there; from 0.9.0rc1 on Level1 without them"),
+            Text(
+                "like 0.7.1rc1 in another file, which imports torch_npu; from 0.9.0rc1 on Level1 without stacks,"
+                " modules and memory"
+            ),
         ),
     ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1",
@@ -71,8 +74,8 @@ _INIT_PROFILER = _V1_INIT._replace(
             "vllm_ascend/worker/worker_v1.py",
             ("9828375f173a", "f6d36b545402", "525ed6af61d1", "6c70d618b12a"),
             Text(
-                "built by _init_profiler() where VLLM_TORCH_PROFILER_DIR is set; from 0.9.0rc1 on Level1, from"
-                " 0.10.1rc1 on stacks and memory follow variables"
+                "created by _init_profiler() if VLLM_TORCH_PROFILER_DIR is set; Level1 from 0.9.0rc1 on;"
+                " variables set stacks and memory from 0.10.1rc1 on"
             ),
         ),
         Structure(
@@ -80,7 +83,7 @@ _INIT_PROFILER = _V1_INIT._replace(
             RELEASES.between("0.13.0rc1", "0.15.0rc1"),
             "vllm_ascend/worker/worker.py",
             ("6c70d618b12a", "95830d6f8f5d", "ad3ae248c156", "a4afd4985cb0", "bbcab2f1bf71"),
-            Text("as 0.12.0rc1 in another file; from 0.14.0rc1 on where --profiler-config names a directory"),
+            Text("like 0.12.0rc1 in another file; from 0.14.0rc1 on if --profiler-config sets a directory"),
         ),
     ),
     upstream="vllm_ascend/worker/worker_v1.py from 0.8.4rc1 to 0.12.0rc1, vllm_ascend/worker/worker.py to 0.15.0rc1",
@@ -95,7 +98,7 @@ _CREATE_PROFILER = _V1_INIT._replace(
             RELEASES.between("0.16.0rc1", "0.19.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("d1218db687f6", "b2155e19eeb6"),
-            Text("built by _create_profiler() in the first profile()"),
+            Text("created by _create_profiler() in the first profile()"),
         ),
     ),
     upstream="vllm_ascend/worker/worker.py from 0.16.0rc1 to 0.19.1rc1",
@@ -111,7 +114,7 @@ _WRAPPER = _V1_INIT._replace(
             RELEASES.since("0.20.2rc1"),
             "vllm_ascend/profiler/torch_npu_profiler.py",
             ("5acebbc0d28c", "60f9b2f6a95a", "7912a9f441c5"),
-            Text("built by a wrapper that counts delay and maximum of --profiler-config"),
+            Text("created by a wrapper that counts delay_iterations and max_iterations of --profiler-config"),
         ),
     ),
     upstream="vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1 on",

@@ -28,8 +28,9 @@ V1 = Recipe(
             line='self._rlpatch_stage("step", scheduler_output)',
             parameters=("scheduler_output",),
             why=Text(
-                "once per engine iteration, in the forward's thread, with no return before it; a unit reaches from"
-                " here to here, so it holds its forward and its sampling although sample_tokens() is called later"
+                "the engine comes here once per iteration, in the thread of the forward, and never returns"
+                " before. A decode step lasts from this line to its next execution, so it holds its forward and"
+                " its sampling, although sample_tokens() is called later"
             ),
         ),
         rollout.DUMMIES,
@@ -49,55 +50,58 @@ V1 = Recipe(
             RELEASES.between("0.9.2rc1", "0.10.2rc1"),
             "vllm_ascend/worker/worker_v1.py",
             ("2cfae7ddc7c9", "2ece83809f86", "25d9c3961d34", "35f127731067"),
-            Text("receives from the pipeline before the call, two to four returns after it"),
+            Text("receives from the pipeline before the call, and has two to four returns after it"),
         ),
         Structure(
             "C",
             RELEASES.between("0.11.0rc0", "0.11.0"),
             "vllm_ascend/worker/worker_v1.py",
             ("10fbe039bb25",),
-            Text("B, with msMonitor's dp.step() at the head"),
+            Text("like B, with msMonitor's dp.step() at the start"),
         ),
         Structure(
             "D",
             ("0.12.0rc1",),
             "vllm_ascend/worker/worker_v1.py",
             ("c7819df00f71",),
-            Text("sampling moved to sample_tokens(), execute_model() returns None before it"),
+            Text("sampling is in sample_tokens(), and execute_model() returns None before it"),
         ),
         Structure(
             "D",
             RELEASES.between("0.13.0rc1", "0.19.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("c7819df00f71", "578418072c11", "1e2f9090d76b", "2af447a378ca"),
-            Text("as 0.12.0rc1 in another file; the pipeline sends asynchronously from 0.17.0rc1 on"),
+            Text("like 0.12.0rc1 in another file; asynchronous pipeline sends from 0.17.0rc1 on"),
         ),
         Structure(
             "E",
             RELEASES.between("0.20.2rc1", "0.26.0rc1"),
             "vllm_ascend/worker/worker.py",
             ("bdca4a5a15af", "b69c043857f9", "c97329d75da0"),
-            Text("D, with a step() of the engine's own profiler just before the call"),
+            Text("like D, with a step() of the engine's own profiler just before the call"),
         ),
         Structure(
             "F",
             RELEASES.since("0.27.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("51499718846d", "1a4b9b57fc99"),
-            Text("E, with branches for the second model runner after the call"),
+            Text("like E, with branches for the second model runner after the call"),
         ),
     ),
     why=Text(
-        "the guides put torch_npu.profiler with a schedule into NPUWorker by hand: started in __init__ and stepped at"
-        " the head it records 29..58 for 30:60, on every rank, prefill counted along"
+        "guides put torch_npu.profiler with a schedule into NPUWorker by hand. If it is created in __init__ and"
+        " stepped at the start of execute_model, it records 29..58 for the window 30:60, on every rank, and"
+        " counts prefill"
     ),
     how=Text(
-        "one line before the call of the model runner, one in sleep(), one in profile(); the probe is one nested class"
-        " at the end of NPUWorker. {busy_period}",
+        "one line before the call of the model runner, one in sleep(), and one in profile(); the probe is a"
+        " nested class at the end of NPUWorker. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
-    remove_when=Text("the engine's own profiler takes a window of decode steps, per rollout and rank, and marks them"),
+    remove_when=Text(
+        "the engine's own profiler can record a window of decode steps by rollout and rank, and marks the steps"
+    ),
 )
 
 V0 = Recipe(
@@ -114,8 +118,8 @@ V0 = Recipe(
             line='self._rlpatch_stage("step", worker_input)',
             parameters=("worker_input",),
             why=Text(
-                "vLLM's LocalOrDistributedWorkerBase.execute_model calls it once per iteration, just before the model"
-                " runner, which runs the forward and the sampling"
+                "vLLM's LocalOrDistributedWorkerBase.execute_model calls this function once per iteration, just"
+                " before the model runner runs forward and sampling"
             ),
         ),
         _SLEEP,
@@ -129,7 +133,7 @@ V0 = Recipe(
             "stop_profile",
             where=Before("self.profiler.stop()"),
             line='self._rlpatch_stage("yield_to", False)',
-            why=Text("after it the next rollout may be recorded again"),
+            why=Text("after this call the next rollout can be recorded"),
         ),
     ),
     structures=(
@@ -138,20 +142,20 @@ V0 = Recipe(
             ("0.7.1rc1",),
             "vllm_ascend/worker.py",
             ("3da1437e272b",),
-            Text("execute_worker() once per iteration, no own execute_model()"),
+            Text("execute_worker() runs once per iteration; there is no execute_model() here"),
         ),
         Structure(
             "V0",
             RELEASES.between("0.7.3rc1", "0.9.2rc1"),
             "vllm_ascend/worker/worker.py",
             ("3da1437e272b", "45665f4d48e4"),
-            Text("as 0.7.1rc1 in another file"),
+            Text("like 0.7.1rc1 in another file"),
         ),
     ),
-    why=Text("V0 is the default engine below 0.9.2rc1; which of the two workers a run uses is decided by VLLM_USE_V1"),
+    why=Text("below 0.9.2rc1 the V0 engine is the default; VLLM_USE_V1 decides which of the two workers a run uses"),
     how=Text(
-        "prepare_input() is overridden to see the model input, one line at the head of execute_worker() counts it,"
-        " one in sleep(), start_profile() and stop_profile() each"
+        "overrides prepare_input() to see the model input. One line at the start of execute_worker() counts the"
+        " iterations; sleep(), start_profile() and stop_profile() get one line each"
     ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1;"
     " vllm/worker/worker_base.py",
@@ -169,8 +173,8 @@ CAPTURE = Recipe(
         graphs.around(
             "compile_or_warm_up_model",
             "capture_model",
-            Text("the capture and its warm-up runs, in the worker's thread and behind set_device; start and stop lie"
-" outside of every graph, so their synchronisation is allowed"),
+            Text("the capture and its warm-up runs, in the worker's thread and after set_device; the profiler starts"
+            " and stops outside of all graphs, where synchronizing is allowed"),
         ),
     ),
     structures=(
@@ -192,29 +196,29 @@ CAPTURE = Recipe(
                 "34983f4a46bf", "734df3d07836", "bbdf0478a753", "e3d56db44f87", "09a1bba0f224", "1a91113c943b",
                 "e4f6ecf053ad", "00db38da1ff2", "dbdfe9d04c2c", "65c0787cbe0e", "80963d0e1fe2",
             ),
-            Text("as 0.12.0rc1 in another file; what it returns is kept from 0.19.1rc1 on"),
+            Text("like 0.12.0rc1 in another file; from 0.19.1rc1 on the result is kept"),
         ),
     ),
-    why=Text("a graph that is replayed has one launch and no operators: which of them launched a kernel, and on what"
-" shapes, is only seen while it is captured, with --contents npu,cpu,shapes. Guides start the profiler in"
-" EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), which sees nothing where the worker is another"
-" process"),
-    how=Text("one line before capture_model() and one behind it, so the trace begins with its first warm-up run,"
-" which shows the kernels that are launched, and ends with its last graph. The runs before it, for sizes that are"
-" compiled alone, are left out, and so is ATB's warm-up behind it. The model runners' own captures (ACL graphs,"
-" torchair, xlite, 310P) all lie behind this call. If it raises, the engine does not start; its trace is saved when the"
-" process ends, or before the next capture in it. Only the first capture of a worker counts: elastic expert"
-" parallelism captures again, and --repeat N records the first N; the capture that follows a wake-up from 0.23.0rc1"
-" on goes past the worker"),
+    why=Text("a replayed graph shows one launch and no operators. Only its capture shows which operator launched which"
+    " kernel, on which shapes (--contents npu,cpu,shapes). Guides start the profiler in"
+    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), which sees nothing if the worker is another"
+    " process"),
+    how=Text("one line before capture_model() and one after it: the trace begins with the first warm-up run, which"
+    " shows the launched kernels, and ends with the last graph. Earlier runs for sizes that are only compiled are not"
+    " in the trace, nor is ATB's warm-up afterwards. The captures of the model runners (ACL graphs, torchair,"
+    " xlite, 310P) are all inside this call. If the call fails, the engine does not start; the trace is saved"
+    " when the process ends, or before its next capture. Only the first capture of a worker is recorded: elastic"
+    " expert parallelism captures again, and --repeat N records the first N. From 0.23.0rc1 on, the capture after"
+    " a wake-up does not pass the worker"),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1."
     " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
     " capture in V0, nor in V1 before 0.8.4rc2",
-    remove_when=Text("the engine's own profiler can be started before the capture in the process of the worker"),
+    remove_when=Text("the engine's own profiler can be started before the capture, in the worker's process"),
     notes=(
         Note(
-            Text("with enforce_eager nothing is captured, and there is no trace"),
-            Text("V0 captures nothing either: VLLM_USE_V1=1 chooses V1"),
+            Text("with enforce_eager no graph is captured, so there is no trace"),
+            Text("the V0 engine captures no graphs: choose V1 with VLLM_USE_V1=1"),
         ),
         graphs.MANY_SIZES,
     ),
@@ -229,17 +233,16 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     builtin={
         ">=0.11.0rc0": Text(
-            "msMonitor records a window by step, where MSMONITOR_USE_DAEMON=1 or, from 0.20.2rc1 on,"
-            " msmonitor_use_daemon is set and its daemon runs: `dyno nputrace --start-step N --iterations M`. The"
-            " worker calls dp.step() in each iteration, so N counts every iteration since its start, prefill and"
-            " empty ones along, through all rollouts. A number that is past is refused with a warning, and nothing is"
-            " recorded."
+            "msMonitor records a window of steps with `dyno nputrace --start-step N --iterations M`, if"
+            " MSMONITOR_USE_DAEMON=1 (from 0.20.2rc1 on msmonitor_use_daemon) is set and its daemon runs. N"
+            " counts every iteration since the worker's start, including prefill, empty iterations and earlier"
+            " rollouts. A number in the past is refused with a warning, and nothing is recorded."
         ),
         ">=0.20.2rc1": Text(
-            "--profiler-config with delay_iterations and max_iterations records a window of its own after"
-            " start_profile(): it counts prefill and decode iterations alike, records [29, 59) for delay 30 and max 30,"
-            " writes no ProfilerStep marks, cannot choose a rank or a rollout, and needs an HTTP or RPC call at the"
-            " right moment. It can be switched on and off while the engine runs, without any patch."
+            "--profiler-config with delay_iterations and max_iterations records a window after start_profile()."
+            " It also counts prefill iterations, records [29, 59) for delay 30 and max 30, writes no ProfilerStep"
+            " marks, and cannot choose a rank or rollout. It needs an HTTP or RPC call at the right moment. It"
+            " works without a patch and can be switched on and off while the engine runs."
         ),
     },
 )

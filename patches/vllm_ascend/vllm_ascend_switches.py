@@ -8,6 +8,7 @@ from patches.shared_switches import (
     DAEMON_OPTION,
     DAEMON_STEPPED,
     ENGINE_DEPRECATED,
+    ENGINE_IGNORED,
     ENGINE_OPTION,
     ENGINE_VARIABLE,
     KINETO_DAEMON,
@@ -17,6 +18,7 @@ from patches.shared_switches import (
 SWITCHES: tuple[Switch, ...] = (
     ENGINE_VARIABLE._replace(releases="<0.14.0rc0"),
     ENGINE_DEPRECATED._replace(releases=">=0.14.0rc0,<0.16.0rc0"),
+    ENGINE_IGNORED._replace(releases=">=0.16.0rc0"),
     ENGINE_OPTION._replace(releases=">=0.14.0rc0"),
     DAEMON_STEPPED._replace(releases=">=0.11.0rc0,<0.27.0rc0"),
     DAEMON._replace(releases="<0.11.0rc0"),

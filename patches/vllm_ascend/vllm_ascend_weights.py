@@ -12,6 +12,8 @@ _SINCE = RELEASES.since("0.22.1rc1")
 
 RECIPES = _WEIGHTS.recipes(
     _SINCE,
-    _WEIGHTS.sites(Text("weights of the V1 worker"), "worker/worker.py", _SINCE, *vllm_engine.syncs("NPUWorker")),
+    _WEIGHTS.sites(
+        Text("weight updates in the V1 worker"), "worker/worker.py", _SINCE, *vllm_engine.syncs("NPUWorker")
+    ),
     logger="vllm.rlpatch",
 )

@@ -1,4 +1,4 @@
-"""Which recipes a capture takes, and what a plan does to the files of an earlier capture."""
+"""Recipes that a capture takes, and what a plan does to the files of an earlier capture."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def config(unit: str = "micro-batch", **other: Any) -> ProfileConfig[Any]:
         (
             {},
             ["fsdp", "worker"],
-            ["mind the worker: it bites", "left out: megatron, speed (its schedule has them): and interleaves them"],
+            ["mind the worker: it bites", "skipped megatron, speed (its schedule has them): and interleaves them"],
         ),
         ({"strategy": "fsdp"}, ["fsdp", "worker"], ["mind the worker: it bites"]),
         ({"unit": "mini-batch"}, ["megatron"], []),
@@ -90,12 +90,12 @@ def test_every_recipe_that_counts_the_unit(target: Target, choice: Any, files: l
 @pytest.mark.parametrize(
     ("choice", "kind", "cause", "hint", "notes"),
     [
-        ({"stage": "sleep"}, Kind.NO_RECIPE, "no stage sleep in toy", "one of: update, values", ()),
-        ({"stage": "values", "unit": "mini-batch"}, Kind.USAGE, "values has no --mini-batch", "--micro-batch A:B", ()),
-        ({"role": "critic"}, Kind.USAGE, "--role critic: the stage update works for actor and ref", "--role actor", ()),
-        ({"strategy": "megatron"}, Kind.USAGE, "--strategy megatron has no --micro-batch", "--mini-batch A:B", GAP.reason.lines),
-        ({"strategy": "fdsp"}, Kind.USAGE, "--strategy fdsp has no --micro-batch", "--strategy fsdp, --strategy later", ()),
-        ({"strategy": "later"}, Kind.NO_RECIPE, "toy 1.0 has no place for --micro-batch in update under --strategy later", "rlpatch explain toy", ("left out: Worker: nothing is recorded there without Worker",)),
+        ({"stage": "sleep"}, Kind.NO_RECIPE, "toy has no stage sleep", "choose one of update, values", ()),
+        ({"stage": "values", "unit": "mini-batch"}, Kind.USAGE, "values has no window --mini-batch", "--micro-batch A:B", ()),
+        ({"role": "critic"}, Kind.USAGE, "--role critic: the stage update runs only for actor and ref", "--role actor", ()),
+        ({"strategy": "megatron"}, Kind.USAGE, "with --strategy megatron, the stage update has no window --micro-batch", "--mini-batch A:B", GAP.reason.lines),
+        ({"strategy": "fdsp"}, Kind.USAGE, "with --strategy fdsp, the stage update has no window --micro-batch", "--strategy fsdp, --strategy later", ()),
+        ({"strategy": "later"}, Kind.NO_RECIPE, "toy 1.0 has no place to record the window --micro-batch of update with --strategy later", "rlpatch explain toy", ("skipped Worker: nothing can be recorded there without Worker",)),
     ],
 )  # fmt: skip
 def test_what_cannot_be_had(target: Target, choice: Any, kind: Kind, cause: str, hint: str, notes: Any) -> None:
@@ -142,7 +142,7 @@ def test_a_recipe_that_needs_another_is_not_enough_for_an_unknown_release(target
     unknown = target._replace(version="3.0")
     for name in ("fsdp", "later"):
         (target.root / "toy" / f"{name}.py").write_text(WORKER.replace("batches", "others"))
-    with pytest.raises(Problem, match="no recipe fits its structure") as caught:
+    with pytest.raises(Problem, match="is not a release that rlpatch knows") as caught:
         plan.apply(UPSTREAM, unknown, config())
     assert any("0 loops over batches" in note for note in caught.value.notes)
 
@@ -157,9 +157,9 @@ def test_what_would_record_nothing_alone_is_left_out_of_an_unknown_release_and_t
     made = plan.apply(upstream, target._replace(version="3.0"), config())
     assert [change.path.stem for change in made.edit.changes] == ["fsdp"]
     assert made.edit.add[0].files == ("toy/fsdp.py",)
-    assert [note.text for note in made.notes if note.text.startswith("left out: ")][:2] == [
-        "left out: Engine: nothing is recorded there without Driver",
-        "left out: Worker: nothing is recorded there without Engine",
+    assert [note.text for note in made.notes if note.text.startswith("skipped ")][:2] == [
+        "skipped Engine: nothing can be recorded there without Driver",
+        "skipped Worker: nothing can be recorded there without Engine",
     ]
 
 
@@ -173,7 +173,7 @@ def test_a_file_that_no_recipe_fits_is_left_out_and_said(target: Target, version
     made = plan.apply(upstream, target._replace(version=version), config())
     assert [change.path.stem for change in made.edit.changes] == ["fsdp", "later", "values"]
     assert [note for note in made.notes if "toy/" in note.text] == [
-        Note("left out: toy/worker.py: not as in any release", "found 0 methods run; the class has: go")
+        Note("skipped toy/worker.py: it matches no release", "found 0 methods run; the class has: go")
     ] * said
 
 
@@ -184,7 +184,7 @@ def test_an_unknown_release_needs_more_than_what_marks_its_units(target: Target)
     unknown = target._replace(version="3.0")
     (target.root / "toy" / "megatron.py").write_text(WORKER.replace("batches", "others"))
     assert plan.apply(UPSTREAM, unknown, config(strategy="fsdp")).places
-    with pytest.raises(Problem, match="no recipe fits its structure"):
+    with pytest.raises(Problem, match="is not a release that rlpatch knows"):
         plan.apply(UPSTREAM, unknown, config("mini-batch", markers=True))
 
 

@@ -1,4 +1,4 @@
-"""Which running processes are engines, told by what they are and not by a word in their command lines."""
+"""Detection of running engines: by what a process is and not by a word in its command line."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def process(proc: Path, pid: int, command: str, **files: str) -> None:
             folder.joinpath(name).write_text(content)
 
 
-def test_what_a_process_is_decides(tmp_path: Path) -> None:
+def test_engines_are_told_by_their_program_not_by_words_in_the_command(tmp_path: Path) -> None:
     for pid, command in enumerate([*ENGINES, *OTHERS], 100):
         process(tmp_path, pid, command)
     process(tmp_path, os.getpid(), "python3 -m vllm")
@@ -148,7 +148,7 @@ def test_an_engine_of_another_environment_does_not_hold_the_code(tmp_path: Path)
     assert [line.split()[0] for line in lines(KNOWN, [ours], proc)] == ["1", "3"]
 
 
-def test_unless_its_search_path_leads_here_or_nobody_may_look(tmp_path: Path) -> None:
+def test_an_engine_of_another_environment_counts_if_its_search_path_leads_here(tmp_path: Path) -> None:
     checkout, proc = tmp_path / "checkout" / "vllm", tmp_path / "proc"
     checkout.mkdir(parents=True)
     environment(tmp_path / "theirs")

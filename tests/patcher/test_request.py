@@ -1,4 +1,4 @@
-"""From the words that a user types to a configuration for a target, and back to words that mean the same."""
+"""Conversion of the words that a user types to a configuration, and back to words that mean the same."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_what_is_printed_means_the_same_configuration(name: str, data: st.DataOb
 )  # fmt: skip
 @settings(max_examples=examples(8), deadline=None)  # of 0.5 s each
 @given(st.data())
-def test_and_the_same_bytes(name: str, version: str, data: st.DataObject) -> None:
+def test_what_is_printed_makes_the_same_bytes(name: str, version: str, data: st.DataObject) -> None:
     upstream = KNOWN[name]
     there = target(upstream, releases.release(version, name), version)
     recipes = [recipe for recipe in upstream.recipes if recipe.structure(version)]
@@ -223,22 +223,26 @@ def test_upstream_s_own_words_and_any_case_are_understood(typed: str, meant: str
 @pytest.mark.parametrize(
     ("words", "cause", "hint"),
     [
-        ("", "no window is given", "--decode 30:60, --prefill 0:4"),
-        ("--role actor", "no window is given", "--decode 30:60, --prefill 0:4"),
-        ("--decode 1:2 --prefill 0:1", "--decode and --prefill: a stage has one window", "leave all but one out"),
+        ("", "the request has no window", "--decode 30:60, --prefill 0:4"),
+        ("--role actor", "the request has no window", "--decode 30:60, --prefill 0:4"),
+        (
+            "--decode 1:2 --prefill 0:1",
+            "--decode and --prefill: a stage can have only one window",
+            "keep one of these options",
+        ),
         (
             "--builtin --stage rollout --level level2",
-            "--builtin and --stage rollout: the framework's own profiler is a stage of its own",
+            "--builtin cannot be combined with --stage rollout: it configures the framework's own profiler",
             "leave out --builtin or --stage",
         ),
         (
             "--builtin --decode 1:2",
-            "--decode: the framework's own profiler has no such option",
+            "--decode cannot be combined with --builtin: the framework's own profiler has no such setting",
             "leave out --builtin, or",
         ),
         (
             "--builtin --mini-batch 0:1 --warmup 2 --level level2",
-            "--mini-batch and --warmup: the framework's own profiler has no such option",
+            "--mini-batch and --warmup cannot be combined with --builtin: the framework's own profiler has no such setting",
             "leave out --builtin, or",
         ),
     ],
@@ -263,9 +267,12 @@ def test_a_stage_that_others_have_is_said_to_be_theirs() -> None:
     with pytest.raises(Problem) as caught:
         resolve(options("--stage rollout").checked(), verl, target(verl), upstreams)
     assert caught.value.kind is Kind.NO_RECIPE
-    assert caught.value.cause == "no stage rollout in verl; it is one of mindspeed-rl, sglang, vllm, vllm-ascend"
+    assert (
+        caught.value.cause
+        == "verl has no stage rollout; targets with this stage: mindspeed-rl, sglang, vllm, vllm-ascend"
+    )
     assert caught.value.hint == (
-        "one of: update-policy, compute-log-prob, update-critic, compute-values, timeline, weight-sync"
+        "choose one of update-policy, compute-log-prob, update-critic, compute-values, timeline, weight-sync"
     )
 
 

@@ -83,7 +83,7 @@ def site(tmp_path: Path) -> Callable[[str, str], Insertion]:
 @pytest.mark.parametrize(
     ("release", "file", "names"),
     of_releases(
-        ["0.9.1"],
+        ["0.7.1"],
         [
             ("0.6.1", ACTOR, ("update", "actor", "ref")),
             ("0.9.1", WORKERS, tuple(CHOICES)),

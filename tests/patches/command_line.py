@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import json
-import py_compile
+import marshal
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from patcher.changes import markers
 from patcher.cli import rlpatch
 from patcher.config import WHOLE
 from patcher.recipe import Recipe, Upstream
-from tests.patcher.store.tree import age, picture
+from tests.patcher.store.tree import OLD, age, picture
 
 # What a fresh interpreter's import system hands out: the loader's code, without importing the package.
 LOAD = """
@@ -33,7 +34,7 @@ def names(code):
 print(*names(code))
 """
 
-
+STALE = marshal.dumps(compile("", "stale.py", "exec"))
 WINDOWS = {"decode": "30:60", "micro-batch": "2:6", "mini-batch": "0:1", "call": "0:1"}
 RANGES = ("--markers", "--module-ranges", "--module-pattern", "Attention|MLP$")
 
@@ -53,17 +54,36 @@ def files(upstream: Upstream, version: str, stage: str, unit: str, *, markers: b
 
 
 def install(upstream: Upstream, version: str, root: Path) -> Path:
-    """A copy of a release with bytecode that must not survive: checked, and never checked by Python."""
-    shutil.copytree(releases.release(version, upstream.project.name), root)
+    """A copy of a release with bytecode of other sources that must not survive: checked by Python, and never checked.
+
+    Modules in folders of which no file is ever patched are left out: some have a thousand.
+    """
+    published = releases.release(version, upstream.project.name)
+    near = {published / file.rpartition("/")[0] for file in upstream.project.files}
+
+    def far(folder: str, names: list[str]) -> list[str]:
+        if Path(folder) in near or len(Path(folder).relative_to(published).parts) < 2:
+            return []
+        return [name for name in names if name.endswith(".py") and name != "__init__.py"]
+
+    shutil.copytree(published, root, ignore=far)
     for file in upstream.project.files:
-        for mode, level in (
-            (py_compile.PycInvalidationMode.UNCHECKED_HASH, 0),
-            (py_compile.PycInvalidationMode.TIMESTAMP, 1),
-        ):
-            if (root / file).is_file():
-                py_compile.compile(str(root / file), doraise=True, invalidation_mode=mode, optimize=level)
+        path = root / file
+        if path.is_file():
+            source = path.read_bytes()
+            for level, header in (
+                ("", _word(0b01) + importlib.util.source_hash(source)),
+                ("1", _word(0) + _word(OLD // 10**9) + _word(len(source))),
+            ):
+                bytecode = Path(importlib.util.cache_from_source(str(path), optimization=level))
+                bytecode.parent.mkdir(exist_ok=True)
+                bytecode.write_bytes(importlib.util.MAGIC_NUMBER + header + STALE)
     age(root)
     return root
+
+
+def _word(number: int) -> bytes:
+    return (number & 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def there_and_back(

@@ -1,4 +1,4 @@
-"""What traces of training stages hold of the labels that a driver gave to what happened."""
+"""Labels of a driver in the traces of training stages."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         in_releases(metafunc, UPSTREAM, WINDOWS, short)
 
 
-def test_there_and_back(version: str, stage: str, unit: str, tmp_path: Path) -> None:
+def test_apply_and_revert_restore_every_byte(version: str, stage: str, unit: str, tmp_path: Path) -> None:
     root = install(UPSTREAM, version, tmp_path / "site")
     there_and_back(UPSTREAM, version, stage, unit, root, tmp_path)
 
@@ -55,10 +55,10 @@ def test_all_stages_stand_beside_each_other(tmp_path: Path) -> None:
         (
             ("--stage", "compute-log-prob", "--mini-batch", "0:1"),
             2,
-            "stage compute-log-prob of areal has no --mini-batch",
+            "stage compute-log-prob of areal has no window --mini-batch",
         ),
-        (("--decode", "30:60"), 2, "areal has no --decode"),
-        (("--micro-batch", "0:1", "--strategy", "archon"), 2, "--mini-batch is available in updates"),
+        (("--decode", "30:60"), 2, "areal has no window --decode"),
+        (("--micro-batch", "0:1", "--strategy", "archon"), 2, "updates have --mini-batch"),
     ],
 )
 def test_a_window_that_no_release_has_is_refused(words: tuple[str, ...], code: int, said: str, tmp_path: Path) -> None:
@@ -77,9 +77,9 @@ def test_an_engine_whose_loop_is_another_is_not_written(tmp_path: Path) -> None:
     assert picture(root) == pristine
 
 
-def test_it_is_explained(tmp_path: Path) -> None:
+def test_explain_names_the_line_of_each_window(tmp_path: Path) -> None:
     root = install(UPSTREAM, NEWEST, tmp_path / "site")
     shown = run("explain", "areal", "--path", root)
     assert "warning" not in shown.stderr
-    assert "by itself, areal" in shown.stdout
+    assert "without rlpatch, areal" in shown.stdout
     assert "before the loop over mb_inputs.mbs" in shown.stdout

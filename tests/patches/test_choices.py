@@ -1,4 +1,4 @@
-"""What is asked for, as it stands in the patched file: one line for the reader, and the attributes of the recorder."""
+"""Choices of the user in the patched file: one line for the reader, and the attributes of the recorder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAINED = ("host", "role", "step", "rank", "pid", "ranks", "window", "units")
 ROLLED = ("host", "replica", "dp", "rollout", "rank", "pid", "ranks", "window", "units")
 SUMMARIES = {
     f"{POLICY} --micro-batch 2:4": "micro-batches 2..3 of training step 1 in update-policy on rank 0",
-    f"{POLICY} --mini-batch 1:": "mini-batches 1 and all that follow of training step 1 in update-policy on rank 0",
+    f"{POLICY} --mini-batch 1:": "mini-batches 1 and all after it of training step 1 in update-policy on rank 0",
     f"{LOG_PROB} --role ref --micro-batch 0:1": (
         "micro-batches 0..0 of training step 1 in compute-log-prob for the ref on rank 0"
     ),
@@ -80,7 +80,7 @@ def test_the_reader_is_told_in_one_line(words: str) -> None:
         ("rollout", "prefill", "prefill iterations that `rlpatch trigger` asks for"),
     ],
 )
-def test_and_where_no_window_was_asked_for(stage: str, unit: str, said: str) -> None:
+def test_the_reader_is_told_that_no_window_was_asked_for(stage: str, unit: str, said: str) -> None:
     made = options("--on-demand --save-path /tmp/traces").checked().config(stage, unit, "npu")
     assert place(made).summary(made) == f"Records {said}."
 
@@ -104,7 +104,7 @@ CHOSEN: dict[str, dict[str, object]] = {
     "--decode 2:5 --module-ranges --module-pattern MLP": {"MODULES": "MLP"},
 }  # fmt: skip
 ON_DEMAND = (
-    "StepMetadata NumberedReplicas ResumedSomehow AnyPrompt WarmUps RelativeWindow Loaded Drained LongContexts"
+    "StepMetadata NumberedReplicas ResumedSomehow AnyPrompt WarmUps SeveralInRollout RelativeWindow Loaded Drained LongContexts"
     " OutputContexts OnDemand OnDemandRollouts SavedTraces Pieces"
 )
 SETTLED: dict[str, tuple[dict[str, object], str]] = {

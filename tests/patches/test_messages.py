@@ -1,4 +1,4 @@
-"""What a recorder says is seen once, whatever others have done to the loggers above its own."""
+"""Messages of a recorder: seen once, whatever others have done to the loggers above its own."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def test_a_message_reaches_stderr_where_nobody_would_show_it(
 
 @pytest.mark.parametrize("owner", ["", "vllm", "vllm.rlpatch"])
 @pytest.mark.parametrize("level", [logging.NOTSET, logging.WARNING])
-def test_it_is_not_doubled_where_somebody_shows_it(owner: str, level: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_is_not_shown_twice_where_a_handler_shows_it(
+    owner: str, level: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     alone()
     shown, stream = handler(level)
     logging.getLogger(owner).addHandler(shown)
@@ -98,7 +100,7 @@ def test_it_is_not_doubled_where_somebody_shows_it(owner: str, level: int, capsy
     assert capsys.readouterr().err == ""
 
 
-def test_it_is_not_doubled_when_somebody_listens_later(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_is_not_shown_twice_if_a_handler_comes_later(capsys: pytest.CaptureFixture[str]) -> None:
     alone()
     speak()
     assert capsys.readouterr().err
@@ -132,7 +134,7 @@ def test_a_recorder_that_could_not_be_made_says_on_which_rank(
     assert "RLPATCH_WINDOW='5' cannot be used where 30:60 is the default" in said
 
 
-def test_and_one_that_does_not_even_know_its_rank_speaks_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recorder_without_a_rank_reports_its_failure_too(capsys: pytest.CaptureFixture[str]) -> None:
     alone()
     worker = V1Worker()
     del worker.vllm_config, worker.rank

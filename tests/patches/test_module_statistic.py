@@ -1,4 +1,4 @@
-"""What ``--module-ranges`` is for: the real msprof-analyze breaks the time of the kernels down by module.
+"""Module ranges in the real msprof-analyze, which breaks the time of the kernels down by module.
 
 The ranges and the operators are those that the real torch_npu recorded in a window of a patched worker, with their own
 times; the kernels are made up, since no device is there to run them (``fixtures.ascend.database``).

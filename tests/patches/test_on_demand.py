@@ -64,7 +64,9 @@ def test_nothing_is_recorded_until_somebody_asks(waiting: dict[str, Any], tmp_pa
     assert (state["state"], state["rollout"], state["done"]) == ("installed", 1, False)
 
 
-def test_as_often_as_one_likes(waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_several_requests_are_served_one_after_the_other(
+    waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     worker = V1Worker(**waiting, **STATES)
     rollout(worker)
     ask(tmp_path, at=2, id="first")
@@ -85,7 +87,7 @@ def test_as_often_as_one_likes(waiting: dict[str, Any], tmp_path: Path, caplog: 
     assert "decode 2:4 of rollout 2: complete, recorded 2 of 2" in caplog.text
 
 
-def test_it_comes_while_a_rollout_goes_on(waiting: dict[str, Any], tmp_path: Path) -> None:
+def test_a_request_during_a_rollout_is_served_in_the_next(waiting: dict[str, Any], tmp_path: Path) -> None:
     worker = V1Worker(**waiting, **STATES)
     worker.iterate(listed({"a": 1}, {"a": 1}), "prefill")
     ask(tmp_path, at=1)
@@ -97,7 +99,7 @@ def test_it_comes_while_a_rollout_goes_on(waiting: dict[str, Any], tmp_path: Pat
     assert numbers(worker) == [[2, 3]]
 
 
-def test_with_a_condition(waiting: dict[str, Any], tmp_path: Path) -> None:
+def test_a_request_may_wait_for_a_condition(waiting: dict[str, Any], tmp_path: Path) -> None:
     worker = V1Worker(**waiting, **STATES, drafts=0)
     worker.vllm_config.speculative_config = None
     ask(tmp_path, window="0:2", context=4)
@@ -105,6 +107,36 @@ def test_with_a_condition(waiting: dict[str, Any], tmp_path: Path) -> None:
     ask(tmp_path, at=1, id="b", window="1:2")
     rollout(worker)
     assert numbers(worker) == [[4, 5], [1]]
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "recorded"),
+    [
+        ({"window": "2:3,5:6"}, [[2], [5]]),
+        ({"window": "0:1,2:3", "context": 4}, [[4], [6]]),
+        ({"window": "2:3,5:6,90:91"}, [[2], [5]]),
+    ],
+    ids=["by number", "from a condition on", "the last one is never reached"],
+)
+def test_several_windows_of_one_rollout(
+    request_fields: dict[str, Any], recorded: list[list[int]], waiting: dict[str, Any], tmp_path: Path
+) -> None:
+    worker = V1Worker(**waiting, **STATES, drafts=0)
+    worker.vllm_config.speculative_config = None
+    for at in (0, 2):  # the second request does not go on behind the windows of the first
+        ask(tmp_path, at=at, id=f"r{at}", **request_fields)
+        rollout(worker, steps=8)
+        rollout(worker)
+    assert numbers(worker) == recorded * 2
+
+
+def test_several_windows_of_a_training_step(waiting: dict[str, Any], tmp_path: Path) -> None:
+    stage = Stage(**waiting)
+    for step in (1, 3):
+        ask(tmp_path, "update-policy", at=step, window="0:1,2:3", id=f"r{step}")
+        stage.update()
+        stage.update()
+    assert numbers(stage) == [[0], [2]] * 2
 
 
 def test_a_window_of_the_beginning_comes_first(waiting: dict[str, Any], tmp_path: Path) -> None:
@@ -116,7 +148,7 @@ def test_a_window_of_the_beginning_comes_first(waiting: dict[str, Any], tmp_path
 
 
 @pytest.mark.parametrize(("ranks", "records"), [("0", False), ("3", True), ("all", True), ("1,3", True), ("30", False)])
-def test_only_the_ranks_that_are_meant(ranks: str, records: bool, waiting: dict[str, Any], tmp_path: Path) -> None:
+def test_only_the_ranks_of_a_request_record(ranks: str, records: bool, waiting: dict[str, Any], tmp_path: Path) -> None:
     worker = V1Worker(rank=3, **waiting, **STATES)
     ask(tmp_path, ranks=ranks)
     rollout(worker)
@@ -126,7 +158,8 @@ def test_only_the_ranks_that_are_meant(ranks: str, records: bool, waiting: dict[
 REFUSED = [
     ({"window": "4:2"}, "RLPATCH_WINDOW=4:2 is empty"),
     ({"window": "0:2"}, "RLPATCH_WINDOW=0:2 is empty, too early"),
-    ({"window": "2:4,5:9"}, "RLPATCH_WINDOW='2:4,5:9' cannot be used"),
+    ({"window": "5:9,2:4"}, "RLPATCH_WINDOW=5:9,2:4 is empty, too early or not in order"),
+    ({"window": "2:4,5:9,x"}, "RLPATCH_WINDOW='2:4,5:9,x' cannot be used"),
     ({"window": "__import__('os')"}, "RLPATCH_WINDOW="),
     ({"window": 17}, "RLPATCH_WINDOW='17' cannot be used"),
     ({"window": "2:4\nERROR a line of somebody else"}, r"RLPATCH_WINDOW='2:4\nERROR"),
@@ -215,7 +248,7 @@ def test_too_late_is_said_and_expired_is_taken_away(
     rollout(worker)
     ask(tmp_path, at=0)
     rollout(worker)
-    assert "request refused: it was meant for 0, and this worker is at 1" in caplog.text
+    assert "request refused: it was for 0, and this worker is at 1" in caplog.text
     ask(tmp_path, at=9, id="old", expires=1)
     rollout(worker)
     assert not (tmp_path / ".rlpatch" / "rollout.request").exists()
@@ -337,8 +370,8 @@ def test_a_folder_that_is_a_link_is_neither_read_nor_written(
         rollout(worker)
     assert not worker.made
     assert {file.name: file.read_bytes() for file in (theirs / ".rlpatch").iterdir()} == before
-    assert caplog.text.count("no link is followed") == 1
-    assert caplog.text.count(f"request refused: {tmp_path}/traces/.rlpatch is a link, and none is followed") == 1
+    assert caplog.text.count("its path must have no links") == 1
+    assert caplog.text.count(f"request refused: {tmp_path}/traces/.rlpatch is a link, which is not allowed") == 1
 
 
 @pytest.mark.parametrize(

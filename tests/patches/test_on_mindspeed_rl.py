@@ -140,16 +140,16 @@ CASES = (
     Case("never", STEP, decode="20:30", window="20:30", said=("not recorded: the call ends after 4 units",)),
     Case("dynamic", [LOG_PROB, REF, UPDATE], settings={"dynamic": True}, window="1:7"),
     Case(
-        "raised", [{**UPDATE, "raise_at": 2}, LOG_PROB, UPDATE], window="1:9", said=("the loop was left",),
+        "raised", [{**UPDATE, "raise_at": 2}, LOG_PROB, UPDATE], window="1:9", said=("the loop ended early",),
         only="update-policy",
     ),
     Case(
-        "raised-forward", [{**LOG_PROB, "raise_at": 2}, REF], window="1:9", said=("the loop was left",),
+        "raised-forward", [{**LOG_PROB, "raise_at": 2}, REF], window="1:9", said=("the loop ended early",),
         only="compute-log-prob",
     ),
     Case("freed", [call("generate", tokens=4), UPDATE], decode="2:9", said=("free_cache_engine(), recorded 2 of 7",)),
     Case(
-        "left-open", [call("generate", tokens=4, left=True), LOG_PROB], decode="2:9",
+        "left-open", [call("generate", tokens=4, asynchronous=True), LOG_PROB], decode="2:9",
         said=("compute-log-prob starts, recorded 2 of 7",),
     ),
     Case("pipeline", STEP, settings={"pipeline": 2}, said=("not recorded: a pipeline interleaves the micro-batches",)),
@@ -158,7 +158,7 @@ CASES = (
 )  # fmt: skip
 WITH_CRITIC = (
     Case("critic", [*CRITIC, *CRITIC], window="1:2", steps="2"),
-    Case("critic-raises", [{**CRITIC[1], "raise_at": 3}, CRITIC[0]], window="0:9", said=("the loop was left",)),
+    Case("critic-raises", [{**CRITIC[1], "raise_at": 3}, CRITIC[0]], window="0:9", said=("the loop ended early",)),
 )
 EVERY = frozenset(case.name for case in (*CASES, *WITH_CRITIC))
 BRIEF = frozenset({"two-steps", "parts", "epochs", "raised", "critic-raises", "pipeline", "whole"})

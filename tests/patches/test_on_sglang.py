@@ -112,7 +112,7 @@ ROLLOUTS = (
     Scenario("the rollout ends in the window", f"prefill; decode 4; idle; {ONE_ROLLOUT}", (Recorded(0, 3, 5),),
         ("the engine is idle, recorded 2 of 3 units with 0",)),
     Scenario("the rollout ends before the window", f"prefill; decode 1; idle; {ONE_ROLLOUT}", (),
-        ("not recorded: the engine is idle after 1 units; RLPATCH_ROLLOUT chooses another",)),
+        ("not recorded: the engine is idle after 1 units; try another RLPATCH_WINDOW",)),
 )  # fmt: skip
 
 STARTS = "the framework's own profiler starts, recorded 2 of 3 units"
@@ -136,10 +136,10 @@ RANKS = (
 )  # fmt: skip
 
 TABLES: Mapping[str, tuple[Scenario, ...]] = {
-    "test_counting": COUNTING,
-    "test_rollouts": ROLLOUTS,
+    "test_decode_and_prefill_units_are_counted": COUNTING,
+    "test_the_window_of_the_chosen_rollout_is_recorded": ROLLOUTS,
     "test_beside_sglangs_own_profiler": FRAMEWORK,
-    "test_ranks": RANKS,
+    "test_only_the_chosen_ranks_record": RANKS,
 }
 SCENARIOS = [scenario for table in TABLES.values() for scenario in table]
 
@@ -264,17 +264,19 @@ def compare(path: Path, recorded: Recorded, unit: str, batches: list[dict[str, A
     assert [item.name for item in held.outside if re.match("(draft|forward|sample):", item.name)] == []
 
 
-def test_drive(drive: Callable[[Run], Report], driven: Run) -> None:
+def test_the_patched_scheduler_runs_to_its_end(drive: Callable[[Run], Report], driven: Run) -> None:
     """The first tests of this file, so that the releases are driven side by side and all others only compare."""
     report = drive(driven)
     assert (report.folder / "exit_code").read_text() == "0", (report.folder / "output").read_text()
 
 
-def test_counting(drive: Callable[[Run], Report], driven: Run, scenario: Scenario) -> None:
+def test_decode_and_prefill_units_are_counted(drive: Callable[[Run], Report], driven: Run, scenario: Scenario) -> None:
     check(drive(driven), scenario)
 
 
-def test_rollouts(drive: Callable[[Run], Report], driven: Run, scenario: Scenario) -> None:
+def test_the_window_of_the_chosen_rollout_is_recorded(
+    drive: Callable[[Run], Report], driven: Run, scenario: Scenario
+) -> None:
     check(drive(driven), scenario)
 
 
@@ -286,7 +288,7 @@ def test_beside_sglangs_own_profiler(drive: Callable[[Run], Report], driven: Run
     assert scenario.name != "start_profile in the window" or events == ["log", "framework", "framework"]
 
 
-def test_ranks(drive: Callable[[Run], Report], driven: Run, scenario: Scenario) -> None:
+def test_only_the_chosen_ranks_record(drive: Callable[[Run], Report], driven: Run, scenario: Scenario) -> None:
     check(drive(driven), scenario)
 
 

@@ -70,21 +70,21 @@ def drive(npu_python: Path, once: Once) -> Callable[[Worker], Report]:
     return report
 
 
-def test_drive(drive, worker):
+def test_the_patched_worker_runs_to_its_end(drive, worker):
     """The first tests of this file, so that the workers are driven side by side and all others only compare."""
     report = drive(worker)
     assert (report.folder / "exit_code").read_text() == "0", (report.folder / "output").read_text()
 
 
-def test_counting(drive, worker, scenario):
+def test_decode_and_prefill_units_are_counted(drive, worker, scenario):
     check(drive(worker), scenario)
 
 
-def test_preemption(drive, worker, scenario):
+def test_preempted_requests_are_counted_right(drive, worker, scenario):
     check(drive(worker), scenario)
 
 
-def test_rollouts(drive, worker, scenario):
+def test_the_window_of_the_chosen_rollout_is_recorded(drive, worker, scenario):
     check(drive(worker), scenario)
 
 
@@ -98,15 +98,15 @@ def test_beside_another_profiler(drive, worker, scenario):
             assert event["call"] == "start"
 
 
-def test_ranks(drive, worker, scenario):
+def test_only_the_chosen_ranks_record(drive, worker, scenario):
     check(drive(worker), scenario)
 
 
-def test_settings(drive, worker, scenario):
+def test_settings_reach_the_profiler(drive, worker, scenario):
     check(drive(worker), scenario)
 
 
-def test_failures(drive, worker, scenario):
+def test_a_failure_is_logged_once_as_an_error(drive, worker, scenario):
     report = drive(worker)
     check(report, scenario)
     levels = [line["level"] for line in report.of(scenario, "log") if "cannot be written" not in line["text"]]
@@ -114,7 +114,7 @@ def test_failures(drive, worker, scenario):
     assert levels[-1] == "ERROR"
 
 
-def test_endings(drive, worker, scenario):
+def test_every_way_to_end_a_run_closes_the_trace(drive, worker, scenario):
     check(drive(worker), scenario)
 
 
@@ -139,7 +139,7 @@ def test_ranges_of_modules(drive, worker, scenario):
         assert start < layer.start < layer.end < end
 
 
-def test_markers(drive, worker, scenario):
+def test_every_iteration_has_its_marker(drive, worker, scenario):
     """With torch_npu without CPU operators and at level_none."""
     report = drive(worker)
     check(report, scenario)
@@ -159,7 +159,7 @@ def test_markers(drive, worker, scenario):
         assert not [*path.glob("FRAMEWORK/torch.op_range")]
 
 
-def test_starts(drive, worker, scenario):
+def test_starts_of_the_engine_are_recorded_graph_by_graph(drive, worker, scenario):
     report = drive(worker)
     found = report.traces(scenario, starts=True)
     check(report, scenario)
@@ -173,7 +173,7 @@ def test_starts(drive, worker, scenario):
         assert [item.name for item in held.outside if item.kind == trace.RANGE] == []
 
 
-def test_device(drive, worker, scenario):
+def test_the_device_of_the_worker_stays_current(drive, worker, scenario):
     report = drive(worker)
     check(report, scenario)
     before, after = report.of(scenario, "device")
@@ -188,7 +188,7 @@ def test_device(drive, worker, scenario):
     ]
 
 
-def test_synchronisation(drive, worker, scenario):
+def test_the_device_is_synchronised_at_both_edges_of_the_window(drive, worker, scenario):
     """Before the profiler starts, before the first unit, and before the last one is closed."""
     report = drive(worker)
     check(report, scenario)

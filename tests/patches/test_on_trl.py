@@ -99,6 +99,12 @@ MICRO = (
         said="update-policy, actor, micro-batch 2:4 of training step 1: the training step ends, recorded 0 of 2 units",
     ),
     Case(
+        "GRPO",
+        update(1, {0: learned(0), 1: learned(1)}),
+        settings={"beta": 0.0},
+        said="of training step 1: not recorded: the process ends, and actor and ref computed none",
+    ),
+    Case(
         "SFT", update(1, {0: learned(0), 1: learned(1)}), window="0:9", said="the training step ends, recorded 2 of 9"
     ),
     Case(
@@ -154,7 +160,10 @@ def the_timeline_has_every_step(folder: Path, trainers: list[str]) -> None:
         assert spent >= (rollout if trainer in ("GRPO", "RLOO") else {"micro-batch"})
         for step in steps:
             assert sum(one.seconds for one in step.critical_path) == pytest.approx(step.seconds, abs=0.001)
-    assert joined.missing == joined.notes == ()
+    assert joined.missing == ()
+    assert len(joined.notes) == 1  # of the windows, which held the steps back
+    assert sum(step.pause_seconds > 0 for step in joined.steps) >= len(trainers)
+    assert "optimizer step and callbacks" in {one.what for step in joined.steps for one in step.critical_path}
 
 
 def patch(release: str, unit: str, folder: Path) -> Path:

@@ -41,7 +41,12 @@ APPLIED = [
     for line in COMMANDS
     if line.startswith("apply")
 ]
-OF_TRACES = [line for line in LINES if line.split()[0] in ("traces", "analyse", "report", "compare") and " " in line]
+COMPARED_RUNS = [line for line in LINES if line.startswith("compare ") and ("--steps" in line or "/rlpatch_" in line)]
+OF_TRACES = [
+    line
+    for line in LINES
+    if line.split()[0] in ("traces", "analyse", "report", "compare") and " " in line and line not in COMPARED_RUNS
+]
 OF_WORKERS = [line for line in LINES if line.split()[0] in ("watch", "trigger") and " " in line]
 NAMES_ALONE = ("apply", "run", "check", "demo", "explain", "traces", "analyse", "report", "compare", "watch", "trigger")
 RUNS = [line for line in LINES if line.startswith("run ")]
@@ -50,7 +55,7 @@ BUNDLES = [line for line in LINES if line.startswith("bundle ")]  # their page h
 LOOKS = [
     line
     for line in LINES
-    if line not in (*COMMANDS, *RUNS, *OF_TRACES, *OF_WORKERS, *BUNDLES, *TIMELINES, *NAMES_ALONE)
+    if line not in (*COMMANDS, *RUNS, *COMPARED_RUNS, *OF_TRACES, *OF_WORKERS, *BUNDLES, *TIMELINES, *NAMES_ALONE)
 ]
 NEWEST = {project.name: project.releases[-1] for project in projects() if project.on_index}
 
@@ -90,7 +95,7 @@ def test_what_the_readme_shows_can_be_done(command: str, tmp_path: Path, monkeyp
             shutil.copytree(releases.release(version or NEWEST[name], name), where, dirs_exist_ok=True)
     done = run(*words, *(() if "--path" in words else ("--path", where)))
     assert "patched " in done.stdout
-    assert "nothing is patched" not in run("status", "--path", where).stdout
+    assert "no patch was found" not in run("status", "--path", where).stdout
 
 
 @pytest.mark.parametrize("command", RUNS)
@@ -140,7 +145,8 @@ def test_what_the_docs_show_of_a_patched_site(
 def test_what_the_docs_do_with_traces(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = [word.replace("/data/", "") for word in shlex.split(command)]
-    for name in ("rlpatch_traces", "before", "after", "run1", "run2", "run3", "run4"):
+    several = [f"{name}{at}" for name in ("before", "after") for at in (1, 2)]
+    for name in ("rlpatch_traces", "before", "after", "run1", "run2", "run3", "run4", *several):
         Path(name).mkdir()
         steps(4).torch(Path(name) / "host_dp0_rank0_1.1.pt.trace.json")
     if "--export" in words:  # it parses what lies in the default folder
@@ -155,8 +161,16 @@ def test_what_the_docs_do_with_a_timeline(command: str, tmp_path: Path, monkeypa
     words = [word.replace("/data/", "") for word in shlex.split(command)]
     for name in ("rlpatch_traces", "kept/traces"):
         small(Path(name), steps=12)
-    assert "what costs most" in run(*words).output
+    assert "largest costs" in run(*words).output
     assert all(Path(word).is_file() for word in words if word.endswith((".html", ".json")))
+
+
+@pytest.mark.parametrize("command", COMPARED_RUNS)
+def test_what_the_docs_compare_of_timelines(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("rlpatch_traces", "before/rlpatch_traces", "after/rlpatch_traces"):
+        small(Path(name), steps=40)
+    assert "mean step" in run(*shlex.split(command)).output
 
 
 @pytest.mark.parametrize("command", OF_WORKERS)
@@ -169,7 +183,7 @@ def test_what_the_docs_do_with_workers(command: str, tmp_path: Path, monkeypatch
     if "--wait" in words:  # nobody serves it
         words[words.index("--timeout") + 1] = "0.1"
     done = run(*words, code=3 if "--wait" in words else 0)
-    assert ("2 saved" if words[0] == "watch" else "asked for --") in done.stdout
+    assert ("2 saved" if words[0] == "watch" else "requested --") in done.stdout
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("check vllm-ascend")])

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from patcher.switches import Form, State, Switch
 from patches.projects import upstreams
-from patches.shared_switches import MSPROF
+from patches.shared_switches import GPU, MSPROF
 from patches.verl.verl_switches import SWITCHES as VERL
 from patches.vllm.vllm_switches import SWITCHES as VLLM
 from patches.vllm_ascend.vllm_ascend_switches import SWITCHES as VLLM_ASCEND
@@ -23,9 +23,9 @@ ALL = [
 
 
 @pytest.mark.parametrize("switch", ALL)
-def test_is_documented(switch: Switch) -> None:
+def test_every_switch_is_documented(switch: Switch) -> None:
     assert len(switch.why) > 40
-    assert re.search(r"\.py|CANN|libkineto", switch.source), "an upstream file or tool"
+    assert re.search(r"\.py|CANN|CUPTI|ROCm|GROMACS|libkineto", switch.source), "an upstream file or tool"
     assert switch.name in switch.off or any(key in switch.off for key in switch.keys)
     assert switch.profiler
     SpecifierSet(switch.releases)
@@ -41,7 +41,7 @@ def test_empty_and_zero_mean_off_and_an_unknown_value_is_said(switch: Switch) ->
     zero = State.UNKNOWN if switch.profiler == MSPROF else State.OFF
     assert switch.state("0") is zero
     assert switch.state(" 0 ") is zero
-    assert switch.state(None) is State.UNKNOWN
+    assert switch.state(None) is (State.OFF if switch.otherwise is State.OFF else State.UNKNOWN)
     assert bool(switch.keys) == (switch.form is Form.OPTION)
 
 
@@ -76,11 +76,14 @@ def test_releases_at_the_borders(switches: tuple[Switch, ...], version: str, nam
         "PROFILING_MODE",
         "PROFILER_SAMPLECONFIG",
         "msprof",
+        *(switch.name for switch in GPU),
     }
     there = [
         one.name
         for one in switches
-        if one.name not in everywhere and SpecifierSet(one.releases).contains(Version(version), prereleases=True)
+        if one.otherwise is not State.OFF
+        and one.name not in everywhere
+        and SpecifierSet(one.releases).contains(Version(version), prereleases=True)
     ]
     assert there == names.split()
 

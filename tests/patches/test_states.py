@@ -60,7 +60,7 @@ class Oracle(Seen):
         if self.behind:
             self.unit += number >= 0
             return (self.unit - 1, number) if number >= 0 else (-1, -1)
-        requests = [*batch.new, *batch.known, *batch.resumed]
+        requests = [*batch.new, *batch.running, *batch.resumed]
         self.most = max(self.most, len(requests))
         longest = max(request.computed + batch.counts[request.id] for request in requests)
         self.behind = (
@@ -255,7 +255,7 @@ def scheduled(names: list[str], computed: int) -> Any:
     [(Asked(tail=2), 5), (Asked(load=4), 1), (Asked(context=9), 7), (Asked(1, 3, 8), 6), (Asked(context=20), None)],
     ids=str,
 )
-def test_sglang(how: dict[str, Any], asked: Asked, first: int | None) -> None:
+def test_sglang_opens_a_window_at_the_asked_state(how: dict[str, Any], asked: Asked, first: int | None) -> None:
     scheduler = Scheduler(WINDOW="0:2", **asked.constants)
     scheduler.server_args.speculative_num_draft_tokens = None
     turns = [

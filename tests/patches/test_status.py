@@ -1,4 +1,4 @@
-"""What `status` prints of a patch, typed again, makes the same bytes: every stage of every target, for every role."""
+"""Command that `status` prints for a patch: typed again, it makes the same bytes, for every stage and role."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_a_fingerprint_that_is_new_is_printed_with_the_line_where_it_goes(copied
     [
         (
             ("output = self.model_runner.execute_model(", "output = self.runner.run("),
-            "rollout: V1 worker: does not fit: 0 statements like",
+            "rollout: V1 worker: does not fit: 0 top-level statements",
             'V1 worker: the structure ends: RELEASES.between("0.27.1rc1", "0.30.0rc2")',
         ),
         (
@@ -174,9 +174,9 @@ def test_a_structure_that_a_release_does_not_have_any_more_is_to_end(
         ((), 2, "no release to look at"),
         (("vllm",), 2, "python -m patches.survey vllm==0.33.0"),
         (("vlm==1",), 3, "did you mean vllm==1?"),
-        (("vllm==1", "--path", "nowhere"), 3, "there is no folder nowhere"),
+        (("vllm==1", "--path", "nowhere"), 3, "the folder nowhere does not exist"),
         (("verl==0.9.0", "--path", "SITE"), 3, "verl is 0.9.1 here, not 0.9.0"),
-        (("verl==0.9.0",), 5, "verl 0.9.0 cannot be downloaded: no package index answers"),
+        pytest.param(("verl==0.9.0",), 5, "verl 0.9.0 cannot be downloaded: no package index answers", marks=MATRIX),
     ],
 )
 def test_errors_say_what_to_type_next(

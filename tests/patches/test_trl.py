@@ -28,7 +28,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         in_releases(metafunc, UPSTREAM, WINDOWS, short)
 
 
-def test_there_and_back(version: str, stage: str, unit: str, tmp_path: Path) -> None:
+def test_apply_and_revert_restore_every_byte(version: str, stage: str, unit: str, tmp_path: Path) -> None:
     root = install(UPSTREAM, version, tmp_path / "site")
     there_and_back(UPSTREAM, version, stage, unit, root, tmp_path)
 
@@ -68,10 +68,10 @@ def test_both_stages_stand_in_one_class(tmp_path: Path) -> None:
         (
             ("--stage", "compute-log-prob", "--mini-batch", "0:1"),
             2,
-            "the stage compute-log-prob of trl has no --mini-batch",
+            "stage compute-log-prob of trl has no window --mini-batch",
         ),
-        (("--stage", "update-critic", "--micro-batch", "0:1"), 3, "no stage update-critic in trl"),
-        (("--decode", "30:60"), 2, "trl has no --decode"),
+        (("--stage", "update-critic", "--micro-batch", "0:1"), 3, "trl has no stage update-critic"),
+        (("--decode", "30:60"), 2, "trl has no window --decode"),
     ],
 )
 def test_a_window_that_no_release_has_is_refused(
@@ -83,12 +83,12 @@ def test_a_window_that_no_release_has_is_refused(
     assert picture(root) == pristine
 
 
-def test_it_is_explained_with_the_line_of_each_window(tmp_path: Path) -> None:
+def test_explain_names_the_line_of_each_window(tmp_path: Path) -> None:
     root = install(UPSTREAM, "1.16.0", tmp_path / "site")
     shown = run("explain", "trl", "--path", root)
     assert "warning" not in shown.stderr
     assert shown.stdout.count('_rlpatch_update_policy("prepared", inputs, self.model.training)  # rlpatch') == 2
-    assert "by itself, trl" in shown.stdout
+    assert "without rlpatch, trl" in shown.stdout
 
 
 def test_a_trainer_of_another_structure_is_refused(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_trainer_of_another_structure_is_refused(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("def _prepare_inputs", "def _prepare"))
     pristine = picture(root)
     said = run("apply", "trl==1.16.0", "--micro-batch", "0:2", "--path", root, code=4).stderr
-    assert "looked for GRPOTrainer._prepare_inputs" in said
+    assert "expected GRPOTrainer._prepare_inputs" in said
     assert picture(root) == pristine
 
 

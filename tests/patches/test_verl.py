@@ -36,12 +36,12 @@ def development(release: str, root: Path) -> Path:
     of_releases(
         ["0.6.1"],
         [
-            ("0.6.1", ["FSDPEngine, MegatronEngine: nothing is recorded there without TrainingWorker"]),
+            ("0.6.1", ["skipped FSDPEngine, MegatronEngine: nothing can be recorded there without TrainingWorker"]),
             (
                 "0.7.0",
                 [
-                    "FSDPEngine, VeOmniEngine, MegatronEngine: nothing is recorded there without TrainingWorker",
-                    "verl/workers/engine_workers.py: not as in any release",
+                    "skipped FSDPEngine, VeOmniEngine, MegatronEngine: nothing can be recorded there without TrainingWorker",
+                    "skipped verl/workers/engine_workers.py: it matches no release",
                 ],
             ),
         ],
@@ -58,7 +58,7 @@ def test_the_loops_of_the_worker_are_recorded_where_the_engine_worker_is_another
     done = run("apply", "verl", "--stage", stage, "--micro-batch", "0:2", "--json", "--path", root)
     (target,) = json.loads(done.stdout)["result"]["targets"]
     assert [file["path"] for file in target["files"]] == [f"verl/workers/{file}" for file in LEGACY[stage]]
-    said = [note.removeprefix("left out: ") for note in map(str, target["notes"]) if "left out: " in note]
+    said = [note for note in map(str, target["notes"]) if "skipped " in note]
     assert said == left_out
     assert b"rlpatch" not in (root / "verl/workers/engine/fsdp/transformer_impl.py").read_bytes()
 
@@ -122,8 +122,8 @@ def test_what_is_said_of_micro_batches_is_said_where_their_loop_is(recipe: Recip
 
 
 REFUSED = [
-    ("--stage compute-values --micro-batch 0:1 --strategy torchtitan", "--strategy torchtitan has no --micro-batch in compute-values"),
-    ("--stage compute-log-prob --mini-batch 0:1", "the stage compute-log-prob of verl has no --mini-batch"),
+    ("--stage compute-values --micro-batch 0:1 --strategy torchtitan", "with --strategy torchtitan, the stage compute-values has no window --micro-batch"),
+    ("--stage compute-log-prob --mini-batch 0:1", "stage compute-log-prob of verl has no window --mini-batch"),
 ]  # fmt: skip
 
 
@@ -144,6 +144,6 @@ def test_why_a_pipeline_has_no_micro_batches_is_said(strategy: str, tmp_path: Pa
     root = install(verl.UPSTREAM, "0.9.1", tmp_path / "site")
     common = ("verl", "--stage", "compute-log-prob", "--strategy", strategy, "--path", root, "-n", "-v")
     said = run("apply", "--micro-batch", "0:1", *common).stderr
-    assert "with a pipeline Megatron and MindSpeed have no micro-batches: take --call" in said
-    assert "interleaves forward and backward of several micro-batches" in said
+    assert "with a Megatron or MindSpeed pipeline --micro-batch fails: use --call" in said
+    assert "with pipeline_model_parallel_size" in said
     assert "pipeline" not in run("apply", "--call", "0:1", *common).stderr

@@ -1,4 +1,4 @@
-"""What verl's keys mean, release by release: each declaration answers off at its first values and on at its last."""
+"""Meaning of verl's keys, release by release: each declaration answers off at its first values and on at its last."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 
 from fixtures import releases
 from patcher.switches import ConfigSwitch, Release, State
+from patches.shared_switches import NSYS
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
 from tests.matrix import ends, examples, thinned
 
@@ -24,7 +25,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("switch", ALL)
-def test_is_documented(switch: ConfigSwitch) -> None:
+def test_every_switch_is_documented(switch: ConfigSwitch) -> None:
     assert len(switch.why) > 40
     assert re.search(r"verl/\S+\.py", switch.source)
     assert SpecifierSet(switch.releases)
@@ -63,11 +64,11 @@ def test_no_value_makes_a_predicate_raise(switch: ConfigSwitch, data: st.DataObj
 EXIST = {
     "0.2 0.2.0.post1 0.2.0.post2 0.3.0.post0 0.3.0.post1": set(),
     "0.4.0": {MEGATRON},
-    "0.4.1 0.5.0": {VERL, MEGATRON},
-    "0.6.0 0.6.1 0.7.0": {VERL, MEGATRON, MEMORY},
-    "0.7.1 0.8.0 0.9.0 0.9.1 0.10.0.dev0": {VERL, SERVER, MEMORY},
+    "0.4.1 0.5.0": {VERL, MEGATRON, NSYS},
+    "0.6.0 0.6.1 0.7.0": {VERL, MEGATRON, MEMORY, NSYS},
+    "0.7.1 0.8.0 0.9.0 0.9.1 0.10.0.dev0": {VERL, SERVER, MEMORY, NSYS},
     # A development tree has at least the minor release before it, whose fixes come from a branch; and perhaps any later.
-    "0.3.1.dev0 0.4.0.dev0 0.5.1.dev3 0.7.0.dev 0.8.0.dev0": {VERL, MEGATRON, MEMORY, SERVER},
+    "0.3.1.dev0 0.4.0.dev0 0.5.1.dev3 0.7.0.dev 0.8.0.dev0": {VERL, MEGATRON, MEMORY, SERVER, NSYS},
 }
 
 
@@ -173,5 +174,7 @@ FINE_TUNING = {"trainer.profile_interval": [1, 2]}
         (MEMORY, {"actor_rollout_ref.actor.profiler.tool": "torch_memory"}, {"0.5.0": OFF, "0.6.0": ON, "0.7.1": ON, "0.9.1": ON}),
     ],
 )  # fmt: skip
-def test_what_the_values_mean(profiler: str, values: dict[str, object], states: dict[str, State]) -> None:
+def test_values_of_the_settings_give_the_expected_state(
+    profiler: str, values: dict[str, object], states: dict[str, State]
+) -> None:
     assert {release: state(profiler, release, values) for release in states} == states

@@ -87,7 +87,7 @@ def fields(file: Path) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.usefixtures("unwatched")
-def test_there_and_back(release: str, tmp_path: Path) -> None:
+def test_apply_and_revert_restore_every_byte(release: str, tmp_path: Path) -> None:
     root = install(vllm.UPSTREAM, release, tmp_path / "site")
     there_and_back(vllm.UPSTREAM, release, "rollout", "decode", root, tmp_path)
     there_and_back(vllm.UPSTREAM, release, "graph-capture", WHOLE, root, tmp_path)
@@ -155,7 +155,7 @@ def test_the_capture_is_recorded_where_upstream_runs_it(
             (record / "METADATA").write_text(f"Name: vllm\nVersion: {version}.dev1908+g67dd255\n")
         (root / "vllm" / "_version.py").unlink()
     said = run("apply", "vllm", "--stage", "graph-capture", "--path", root)
-    assert ("is not a release that rlpatch was tested with" in said.output) != known
+    assert ("rlpatch was not tested with" in said.output) != known
     workers = root / "vllm" / "v1" / "worker"
     assert called(workers / "gpu_worker.py", "graph-capture") == gpu
     assert cpu is None or called(workers / "cpu_worker.py", "graph-capture") == cpu
@@ -190,7 +190,7 @@ def test_beside_vllm_ascend_the_report_names_the_worker_that_runs(tmp_path: Path
         (root / package).mkdir()
         (root / package / "__init__.py").touch()
     beside = run("apply", "vllm", "--decode", "30:60", "--path", root)
-    assert "on NPUs vllm-ascend's worker runs instead: rlpatch apply vllm-ascend\n" in beside.output
+    assert "on NPUs vllm-ascend's worker runs instead: rlpatch apply vllm-ascend" in beside.output
     assert "torch_npu.profiler.profile(" in (root / "vllm/v1/worker/gpu_worker.py").read_text()
 
 

@@ -29,7 +29,7 @@ def test_the_sample_has_both_ends_of_every_structure() -> None:
     assert ends <= set(releases.SAMPLE)
 
 
-def test_vllm_ascend(ascend_release: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+def test_apply_and_revert_restore_every_byte(ascend_release: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     upstream = vllm_ascend.UPSTREAM
     root = install(upstream, ascend_release, tmp_path / "site")
     there_and_back(upstream, ascend_release, "rollout", "decode", root, tmp_path)

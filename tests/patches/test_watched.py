@@ -1,4 +1,4 @@
-"""What the probes write, read by the commands: `watch` and `trigger` beside probes on stand-ins."""
+"""Files of the probes, read by `watch` and `trigger` beside probes on stand-ins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded by the real torch_npu over a fake CANN: scenarios, what drives them, and what they leave."""
+"""Recordings by the real torch_npu over a fake CANN: scenarios, what drives them, and what they leave."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ ENDINGS = (
     Scenario("fork in the warm-up", "add a 9 9; run 3; exit", (), ("the process ends, recorded 0 of 3 .* no trace",),
         options={"how": "fork"}, dropped=None),
     Scenario("fork before the window", "add a 9 9; run 5; exit", (),
-        ("not recorded: the process ends after [34] units; RLPATCH_ROLLOUT chooses another",),
+        ("not recorded: the process ends after [34] units; try another RLPATCH_WINDOW",),
         env=window("7:9"), options={"how": "fork"}, dropped=None),
     Scenario("fork before the rollout", "add a 9 9; run 5; exit", (), ("not recorded: the process ends before rollout 2",),
         env={"RLPATCH_ROLLOUT": "2"}, options={"how": "fork"}, dropped=None),
@@ -427,11 +427,11 @@ STARTS = (
     Start("two of three starts", "start; start; start", (), (WHOLE_CAPTURE,) * 2, worker="graphs twice",
         graphs=(TWO_GRAPHS,) * 2,
     ),
-    Start("a start that fails, and the next one", "start fails; start", (), ("it did not return, recorded: /",),
+    Start("a start that fails, and the next one", "start fails; start", (), ("the function did not return, recorded: /",),
         graphs=(ONE_GRAPH_AND_MORE,),
     ),
     Start("a start that fails, and two more", "start fails; start; start", (),
-        ("it did not return, recorded: /", WHOLE_CAPTURE), worker="graphs twice", graphs=(ONE_GRAPH_AND_MORE, TWO_GRAPHS),
+        ("the function did not return, recorded: /", WHOLE_CAPTURE), worker="graphs twice", graphs=(ONE_GRAPH_AND_MORE, TWO_GRAPHS),
     ),
     Start("a start that fails, and then the end", "start fails; exit", (), ("the process ends, recorded: /",),
         options={"how": "fork"}, dropped=None, graphs=(TWO_GRAPHS[:3],),
@@ -446,19 +446,19 @@ STARTS = (
 )  # fmt: skip
 
 TABLES: Mapping[str, tuple[Scenario, ...]] = {
-    "test_counting": COUNTING,
-    "test_preemption": PREEMPTION,
-    "test_rollouts": ROLLOUTS,
+    "test_decode_and_prefill_units_are_counted": COUNTING,
+    "test_preempted_requests_are_counted_right": PREEMPTION,
+    "test_the_window_of_the_chosen_rollout_is_recorded": ROLLOUTS,
     "test_beside_another_profiler": FRAMEWORK,
-    "test_ranks": RANKS,
-    "test_settings": SETTINGS,
-    "test_failures": FAILURES,
+    "test_only_the_chosen_ranks_record": RANKS,
+    "test_settings_reach_the_profiler": SETTINGS,
+    "test_a_failure_is_logged_once_as_an_error": FAILURES,
     "test_ranges_of_modules": MODULES,
-    "test_markers": MARKERS,
-    "test_starts": STARTS,
-    "test_endings": ENDINGS,
-    "test_device": (DEVICE,),
-    "test_synchronisation": (DEVICE, SYNCHRONISED),
+    "test_every_iteration_has_its_marker": MARKERS,
+    "test_starts_of_the_engine_are_recorded_graph_by_graph": STARTS,
+    "test_every_way_to_end_a_run_closes_the_trace": ENDINGS,
+    "test_the_device_of_the_worker_stays_current": (DEVICE,),
+    "test_the_device_is_synchronised_at_both_edges_of_the_window": (DEVICE, SYNCHRONISED),
 }
 
 
@@ -519,7 +519,15 @@ def patched(worker: Worker, folder: Path, captures: Mapping[str, str] = CAPTURES
 
 def _drive(worker: Worker, folder: Path, python: Path) -> None:
     # The device goes first, before anything else has touched one; what is not inline has a process of its own.
-    tables = [table for name, table in TABLES.items() if name not in ("test_device", "test_synchronisation")]
+    tables = [
+        table
+        for name, table in TABLES.items()
+        if name
+        not in (
+            "test_the_device_of_the_worker_stays_current",
+            "test_the_device_is_synchronised_at_both_edges_of_the_window",
+        )
+    ]
     ordered = [DEVICE, SYNCHRONISED, *(scenario for table in tables for scenario in table)]
     play(worker, patched(worker, folder), [scenario for scenario in ordered if scenario.fits(worker)], folder, python)
 
@@ -577,7 +585,7 @@ def check(report: Report, scenario: Scenario) -> None:
             else:
                 iteration = report.of(scenario, "iteration")[0]
                 steps = [item for item in trace.read(path).ranges if item.kind == trace.STEP]
-                assert trace.timed(facts, steps, trace.base(path) or iteration["wall"] - iteration["ns"]) == []
+                assert trace.outside_steps(facts, steps, trace.base(path) or iteration["wall"] - iteration["ns"]) == []
 
 
 def compare(path: Path, recorded: Recorded, unit: str, iterations: list[dict[str, Any]]) -> None:

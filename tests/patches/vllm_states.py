@@ -114,7 +114,7 @@ def check_facts(path: Path, window: Window, expected: list[Seen], steps: list[tr
             sum(one.iteration.requests.values()),
         )
         assert (held["longest"], held["context"]) == (max(one.contexts.values()), sum(one.contexts.values()))
-    assert trace.timed(Path(f"{path}.rlpatch.json"), steps, trace.base(path)) == []
+    assert trace.outside_steps(Path(f"{path}.rlpatch.json"), steps, trace.base(path)) == []
 
 
 def _replicas(folder: Path) -> None:

@@ -22,8 +22,8 @@ _Words = Mapping[str, tuple[str, ...]]
 def command() -> CommandResult:
     """Show the configuration that applies in this folder: rlpatch.toml, or [tool.rlpatch] in pyproject.toml.
 
-    apply, run and bundle take its targets and options where you type none; the others take its path and python.
-    RLPATCH variables of the run override both.
+    apply, run and bundle use its targets and options unless you type your own; other commands use only its path and
+    python. RLPATCH variables of a run override both.
 
     \b
     Example:
@@ -33,7 +33,7 @@ def command() -> CommandResult:
     names = {name for name in os.environ if name.startswith("RLPATCH")} - {LANGUAGE}
     variables = {name: os.environ[name] for name in sorted(names)}
     lines = [
-        Text("{name}={value}  in this shell: it overrides what was patched", name, value)
+        Text("{name}={value} is set in this shell and overrides the patch's option", name, value)
         for name, value in variables.items()
     ]
     if source is None:

@@ -10,7 +10,7 @@ from patcher.commands.finding import SearchOptions
 from patcher.messages import CommandResult
 from patcher.options import options_of
 
-_PATH = "Copy the package from this folder instead of downloading it; the folder stays as it is."
+_PATH = "Copy the package from this folder instead of downloading it. The folder is not changed."
 PATH = options.click_option(options_of(SearchOptions)["path"]._replace(about=_PATH))
 
 
@@ -18,8 +18,8 @@ PATH = options.click_option(options_of(SearchOptions)["path"]._replace(about=_PA
 def command(path: Path | None) -> CommandResult:
     """Patch a copy of a real vllm-ascend, show what was done, revert it, and compare every byte.
 
-    The release comes from the package index, which pip must be able to reach; --path does without. Everything
-    happens in a scratch folder. -v shows every inserted line, not just the call sites.
+    pip downloads the release from its package index; with --path nothing is downloaded. Everything happens in a
+    temporary folder. -v shows every inserted line, not just the call sites.
 
     \b
     Examples:

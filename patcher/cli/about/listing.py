@@ -9,9 +9,10 @@ from patcher.messages import CommandResult, Text, tables
 
 @options.command("list", options.targets("[TARGET[==VERSION]]..."))
 def command(targets: tuple[str, ...]) -> CommandResult:
-    """Show the targets, releases, stages and windows that have recipes; for TARGET also the files.
+    """List the targets, releases, stages and windows that rlpatch supports. With TARGET, also list the files it
+    patches.
 
-    A structure (A, B, …) is the releases whose code has the same shape where ours goes in.
+    A structure (A, B, …) is a group of releases with the same code at the places that rlpatch patches.
 
     \b
     Examples:
@@ -24,5 +25,5 @@ def command(targets: tuple[str, ...]) -> CommandResult:
         report.lines = tables.places(report.data, tables.room())
     else:
         report.lines = tables.targets(knowledge.stages(), tables.room())
-        report.lines += ["", Text("next: rlpatch list TARGET shows its files")]
+        report.lines += ["", Text("next: `rlpatch list TARGET` also shows the files of a target")]
     return report

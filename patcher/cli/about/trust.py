@@ -14,15 +14,16 @@ from patcher.messages import CommandResult, StepResult, Text, usage
 from patcher.options.headings import OUTPUT
 
 FILE = click.Argument(["file"], required=False, type=click.Path(path_type=Path), metavar="[FILE]")
-_HINT = Text("name the file of the configuration")
-REMOVE = options.switch(OUTPUT, "Take the consent back.", "--remove")
+_HINT = Text("type the path of the configuration file: rlpatch trust FILE")
+REMOVE = options.switch(OUTPUT, "Withdraw the trust.", "--remove")
 
 
 @options.command("trust", FILE, REMOVE)
 def command(file: Path | None, remove: bool) -> CommandResult:
-    """Let rlpatch start the interpreters that a configuration names: FILE, or the one that applies in this folder.
+    """Let rlpatch start the interpreters that a configuration names: FILE, or the configuration of this folder.
 
-    That holds for you, until the file or an interpreter changes. Look at both before: an interpreter is a program.
+    The trust is yours alone and ends when the file or an interpreter changes. Read both first: rlpatch will run these
+    programs.
 
     \b
     Examples:
@@ -36,15 +37,15 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     path = source.file
     if remove:
         there = consent.distrust(path)
-        line = Text("no longer trusted: {path}", path) if there else Text("was not trusted: {path}", path)
+        line = Text("no longer trusted: {path}", path) if there else Text("{path} was not trusted before", path)
         return _result(path, (), line)
     interpreters = configured.read(source).interpreters
     if not interpreters:
         return _result(path, (), Text("nothing to trust: {path} names no interpreter", path))
     if len(interpreters) > consent.MOST:
         count = len(interpreters)
-        cause = Text("{name} names {count} interpreters, and the most are {limit}", path.name, count, consent.MOST)
-        raise usage(cause, Text("name fewer, or one with --python"), str(path))
+        cause = Text("{name} names {count} interpreters; at most {limit} are allowed", path.name, count, consent.MOST)
+        raise usage(cause, Text("name fewer in the file, or type --python FILE instead"), str(path))
     consent.trust(source, interpreters)
     return _result(path, interpreters, Text("trusted: {path}", path), *map(_line, interpreters))
 
@@ -52,7 +53,10 @@ def command(file: Path | None, remove: bool) -> CommandResult:
 def _path(file: Path) -> Path:
     """Return the path of a configuration file, without links in its folder. Raises Problem (USAGE) for other names."""
     if file.name not in (OWN, SHARED):
-        raise usage(Text("{file} is not called {own_name} or {shared_name}", file, OWN, SHARED), _HINT)
+        raise usage(
+            Text("{file} is not a configuration file: the name must be {own_name} or {shared_name}", file, OWN, SHARED),
+            _HINT,
+        )
     return Path(os.path.realpath(file.parent), file.name)
 
 
@@ -60,11 +64,11 @@ def _line(interpreter: str) -> str:
     """Return a line that names the program that an interpreter starts, and the target of its links."""
     program = consent.program(interpreter)
     if program is None:
-        return Text("  may start {interpreter}, which is not on this machine", interpreter)
+        return Text("  may start {interpreter}, which does not exist on this machine", interpreter)
     real = os.path.realpath(program)
     if real == str(program):
         return Text("  may start {program}", program)
-    return Text("  may start {program}, which is {real}", program, real)
+    return Text("  may start {program}, a link to {real}", program, real)
 
 
 def _result(file: Path, interpreters: tuple[str, ...], *lines: str) -> CommandResult:

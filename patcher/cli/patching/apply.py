@@ -15,7 +15,7 @@ from patcher.options.headings import PROFILERS
 from patcher.request import ProfileRequest
 
 TARGETS = options.targets("TARGET[==VERSION]...", required=True)
-FORCE = options.switch(PROFILERS, "Patch although another profiler is switched on.", "--force")
+FORCE = options.switch(PROFILERS, "Patch even if another profiler is switched on.", "--force")
 
 
 @options.command("apply", TARGETS, options.DRY_RUN, FORCE, groups=(PROFILE, SEARCH, CLUSTER, LAUNCH))
@@ -28,7 +28,7 @@ def command(
     force: bool,
     dry_run: bool,
 ) -> CommandResult:
-    """Patch TARGETs, all of them or none. Words after `--` are the command that will start the run.
+    """Patch TARGETs: all of them, or none if a target fails. After `--`, type the command that will start the run.
 
     \b
     Examples:

@@ -27,8 +27,8 @@ def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
     return places or [SearchOptions(typed=typed)]
 
 
-_PATH = "Site-packages, checkout or wheel that holds the package; repeat it for another release."
-_PYTHON = "Look in the environment of this interpreter; repeat it for another release."
+_PATH = "Site-packages, checkout or wheel with the package. Repeat the option for more releases."
+_PYTHON = "Look in the environment of this interpreter. Repeat the option for more releases."
 _SEARCH = options_of(SearchOptions)
 PLACES = Group(
     "places",
@@ -50,7 +50,7 @@ FILE = Option(
 def command(
     targets: tuple[str, ...], request: ProfileRequest, places: list[SearchOptions], output: Path
 ) -> CommandResult:
-    """Write one file that patches TARGETs where rlpatch is not installed: it needs only Python 3.8 or newer there.
+    """Write one file that patches TARGETs on machines without rlpatch. These need only Python 3.8 or newer.
 
     It reads the releases where they are installed, or from wheels, and downloads nothing. On each machine the
     installed files decide which release is patched.

@@ -13,9 +13,10 @@ from patcher.messages import CommandResult
 
 @options.command("check", options.targets("[TARGET]..."), groups=(LAUNCH, SEARCH, CLUSTER))
 def command(targets: tuple[str, ...], launch: Launch, search: SearchOptions, cluster: ClusterOptions) -> CommandResult:
-    """Look for other profilers that are, or could be, switched on.
+    """Look for other profilers that are switched on or could be.
 
-    In the environment, the launch script, the command after `--`, and the configuration that they lead to.
+    Searched are the environment, the launch script, the command after `--`, and the configuration files that these
+    name.
 
     \b
     Examples:

@@ -16,8 +16,8 @@ from patcher.request import ProfileRequest
 CALLS = options.switch(
     OUTPUT,
     (
-        "Fold each inserted block to its first line and a count, so that the call sites stand out: for people, not for"
-        " git apply."
+        "Show only the first line of each inserted block and a line count, so that call sites stand out. Not for"
+        " `git apply`."
     ),
     "--calls",
 )
@@ -27,7 +27,8 @@ CALLS = options.switch(
 def command(
     targets: tuple[str, ...], request: ProfileRequest, search: SearchOptions, cluster: ClusterOptions, calls: bool
 ) -> CommandResult:
-    """Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
+    """Show the diff of what is applied. With a window, show the diff that `apply` would make. `git apply` accepts the
+    output.
 
     \b
     Examples:
@@ -37,12 +38,12 @@ def command(
       rlpatch diff --path /vllm-workspace/vllm-ascend | git apply --check -R
     """
     if request.selects and not targets:
-        raise usage(Text("a window is given, but no target"), "rlpatch diff vllm-ascend --decode 30:60")
+        raise usage(Text("the command has a window but no target"), "rlpatch diff vllm-ascend --decode 30:60")
     if request.choices and not request.selects:
         option = flag(next(iter(request.choices)))
         raise usage(
-            Text("{option} without a window: without one, diff shows what is applied", option),
-            Text("add --decode 30:60, or leave {option} out", option),
+            Text("{option} needs a window: without a window, diff shows what is applied", option),
+            Text("add a window such as --decode 30:60, or leave {option} out", option),
         )
     requested = request.checked() if request.selects else None
     with cluster.connected(search) as nodes:

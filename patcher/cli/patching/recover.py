@@ -11,7 +11,8 @@ from patcher.messages import CommandResult
 
 @options.command("recover", groups=(SEARCH, CLUSTER))
 def command(search: SearchOptions, cluster: ClusterOptions) -> CommandResult:
-    """Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
+    """Finish or undo a command that was interrupted (kill -9, power cut). The next command also does this by
+    itself.
 
     \b
     Example:

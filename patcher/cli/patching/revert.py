@@ -12,7 +12,9 @@ from patcher.messages import CommandResult
 from patcher.options.headings import OUTPUT
 
 RESTORE = options.switch(
-    OUTPUT, "Restore the backup where inserted lines were edited; -n shows what that undoes.", "--restore"
+    OUTPUT,
+    "Restore the backup of files whose inserted lines were edited. -n shows which edits would be lost.",
+    "--restore",
 )
 
 
@@ -28,7 +30,7 @@ def command(
     restore: bool,
     dry_run: bool,
 ) -> CommandResult:
-    """Remove every patch, or those of TARGETs; what others changed stays as it is.
+    """Remove every patch, or the patches of TARGETs. Other edits to the files stay.
 
     \b
     Examples:

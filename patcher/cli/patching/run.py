@@ -14,9 +14,7 @@ from patcher.messages import CommandResult
 from patcher.options.headings import OUTPUT
 from patcher.request import ProfileRequest
 
-REQUIRE = options.switch(
-    OUTPUT, "Fail if a part of the run would go unpatched, instead of only saying so.", "--require"
-)
+REQUIRE = options.switch(OUTPUT, "Fail, instead of warning, if part of the run would stay unpatched.", "--require")
 
 
 @options.command("run", TARGETS, options.DRY_RUN, FORCE, REQUIRE, groups=(PROFILE, SEARCH, LAUNCH))
@@ -29,10 +27,10 @@ def command(
     require: bool,
     dry_run: bool,
 ) -> CommandResult:
-    """Run the command behind `--` with patched TARGETs: its Python processes import what `apply` would write.
+    """Run the command after `--` with patched TARGETs. Its Python processes import the code that `apply` would write.
 
-    Nothing changes on disk, so there is nothing to revert. The exit code and stdout are those of the command;
-    reports go to stderr.
+    Nothing changes on disk, so there is nothing to revert. Exit code and stdout are the command's; rlpatch reports to
+    stderr.
 
     \b
     Examples:

@@ -9,7 +9,7 @@ from patcher.commands.patching.status import status
 from patcher.messages import CommandLine, CommandResult, Text, usage
 from patcher.options.headings import PLACE
 
-EVERYWHERE = options.switch(PLACE, "Also show what you patched outside of this search.", "--everywhere")
+EVERYWHERE = options.switch(PLACE, "Also show patches that you applied outside of this search.", "--everywhere")
 
 
 @options.command("status", options.targets("[TARGET]..."), EVERYWHERE, groups=(SEARCH, CLUSTER))
@@ -25,7 +25,9 @@ def command(
       rlpatch status --python /opt/venv/bin/python --json
     """
     if everywhere and cluster.ray is not None:
-        cause = Text("--everywhere looks where you have patched on this machine, and --ray at the nodes of a cluster")
+        cause = Text(
+            "--everywhere shows every place on this machine that you patched; --ray shows the nodes of a cluster"
+        )
         raise usage(cause, CommandLine("status", *targets, "--everywhere"))
     with cluster.connected(search) as nodes:
         return nodes.status(targets) if nodes else status(targets, search, everywhere=everywhere)

@@ -31,10 +31,10 @@ PARSE = Group(
 
 @options.command("analyse", traces_folder(), groups=(PARSE,))
 def command(folder: Path, parse: ParseOptions) -> CommandResult:
-    """Parse what torch_npu recorded, with the torch_npu that recorded it, and show what opens the result.
+    """Parse what torch_npu recorded, with the same torch_npu, and show how to open the result.
 
-    DIR is the folder that traces go to, by default rlpatch_traces in the working directory, or one trace. Traces of
-    torch.profiler need nothing. If parsing fails, the folder stays as it was.
+    DIR is the folder of the traces or a single trace; default: rlpatch_traces in the working directory. Traces of
+    torch.profiler need no parsing. If parsing fails, the folder is left unchanged.
 
     \b
     Examples:

@@ -3,40 +3,83 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
 from patcher.cli import options, terminal
-from patcher.cli.options import Option
-from patcher.cli.reports.report import READING, paths
-from patcher.commands.reports import reporting
+from patcher.cli.options import Group, Option
+from patcher.cli.reports.report import READING, half_open, paths
+from patcher.commands.reports import reporting, run_comparing
 from patcher.commands.reports.reporting import ReadOptions
+from patcher.commands.reports.run_comparing import RunChoice
 from patcher.messages import CommandResult, Kind, Problem, Text
 from patcher.options.headings import READ
 
-FORCE = options.switch(READ, "Compare even what should not be compared, and say why not.", "--force")
+T = TypeVar("T")
+
+FORCE = options.switch(READ, "Compare even what is not comparable, and say why it is not.", "--force")
 
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
-    help="Exit with 9 if it is certainly slower by more than that: the whole 95 % interval lies above.",
+    help="Exit with 9 if it is certainly slower by more: the whole interval lies above. Needs two captures a side.",
 )  # fmt: skip
 
 
-@options.command("compare", paths("BEFORE... AFTER..."), FORCE, FAIL_ABOVE, groups=(READING,))
-def command(paths: tuple[Path, ...], force: bool, fail_above: float | None, options: ReadOptions) -> CommandResult:
-    """Show what changed between two captures, how sure that is, and where it comes from.
+def _ranges(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+    """Parse each `A:B` into a half-open range. Raises Problem (USAGE) for anything else, and for more than two."""
+    ranges = tuple(filter(None, (half_open(context, parameter, value) for value in values)))
+    return _two(context, parameter, ranges)
 
-    With several captures on a side, put `--` between the sides.
+
+def _two(context: click.Context, parameter: click.Parameter, values: tuple[T, ...]) -> tuple[T, ...]:  # noqa: ARG001
+    """Return the values of an option. Raises Problem (USAGE) for more than two."""
+    if len(values) > 2:
+        cause = Text("{option} is given {count} times", parameter.opts[0], len(values))
+        raise Problem(Kind.USAGE, cause, hint=Text("once it is for both sides, twice for each"))
+    return values
+
+
+RUNS = Group(
+    "choice",
+    lambda values: RunChoice(**values),
+    Option(
+        ["--steps"], heading=READ, multiple=True, callback=_ranges, metavar="A:B",
+        help="Of timelines, only these steps; given twice, for each side.",
+    ),
+    Option(
+        ["--run"], heading=READ, multiple=True, callback=_two, type=click.IntRange(1), metavar="N",
+        help="Which run, where a folder has several; given twice, for each side.",
+    ),
+)  # fmt: skip
+
+
+@options.command("compare", paths("BEFORE... AFTER..."), FORCE, FAIL_ABOVE, groups=(RUNS, READING))
+def command(
+    paths: tuple[Path, ...], force: bool, fail_above: float | None, choice: RunChoice, options: ReadOptions
+) -> CommandResult:
+    """Show what changed between two captures or timelines, how sure the change is, and where it comes from.
+
+    To compare several captures on each side, type `--` between the sides. A timeline is a folder that `rlpatch
+    timeline` reads; one folder is enough if --steps is given twice.
 
     \b
     Examples:
       rlpatch compare before/ after/
       rlpatch compare before/ after/ -o compared.html
       rlpatch compare run1/ run2/ -- run3/ run4/
-      rlpatch compare main/ branch/ --fail-above 5
+      rlpatch compare main1/ main2/ --fail-above 5 -- branch1/ branch2/
+      rlpatch compare rlpatch_traces --steps 2:15 --steps 28:41
     """
-    return reporting.compare(*_sides(paths), options, terminal.reading, force=force, most=fail_above)
+    if len(paths) == 1 and max(len(choice.steps), len(choice.run)) == 2:
+        paths *= 2
+    sides = _sides(paths)
+    compare = reporting.compare
+    if run_comparing.are_runs(*sides, choice):
+        compare = partial(run_comparing.compare_runs, choice=choice)
+    return compare(*sides, options=options, display=terminal.reading, force=force, most=fail_above)
 
 
 def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -47,5 +90,5 @@ def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]
     if before and after and ("--" in typed or len(paths) == 2):
         return before, after
     first, second = (shlex.join(map(str, side)) for side in (before or ("BEFORE",), after or ("AFTER",)))
-    cause = Text("two sides are compared: one path each, or several with `--` between the sides")
+    cause = Text("compare needs two sides: one path each, or several paths each with `--` between the sides")
     raise Problem(Kind.USAGE, cause, hint=f"rlpatch compare {first} -- {second}")

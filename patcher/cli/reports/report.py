@@ -23,7 +23,7 @@ def half_open(context: click.Context, parameter: click.Parameter, value: str | N
     match = re.fullmatch(r"(\d{1,18}):(\d{1,18})", value)
     if not match or int(match[1]) >= int(match[2]):
         name = parameter.opts[0]
-        cause = Text("{option} {range}: a range is A:B, without B itself", name, value)
+        cause = Text("{option} {range} is not a range A:B (B is not included)", name, value)
         raise Problem(Kind.USAGE, cause, hint=Text("{option} 30:60, for example", name))
     return int(match[1]), int(match[2])
 
@@ -31,7 +31,7 @@ def half_open(context: click.Context, parameter: click.Parameter, value: str | N
 def _folder(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:  # noqa: ARG001
     """Return the folder for CSV files. Raises Problem (USAGE) for a name that ends in `.csv`."""
     if value is not None and value.suffix == ".csv":
-        cause = Text("--csv {path}: it takes a folder, and each table is a file in it", value)
+        cause = Text("--csv {path} is a file, but --csv takes a folder and writes one file per table into it", value)
         raise Problem(Kind.USAGE, cause, hint=f"--csv {shlex.quote(str(value.with_suffix('')))}")
     return value
 
@@ -42,7 +42,7 @@ CSV = Option(
     callback=_folder,
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write each table as a CSV file into this folder.",
+    help="Write each table as a CSV file to this folder.",
 )
 
 
@@ -62,21 +62,26 @@ READING = Group(
     "options",
     lambda values: ReadOptions(**values),
     Option(
-        ["--units"], heading=READ, callback=half_open, metavar="A:B", help="Only these units; A:B does not include B."
+        ["--units"],
+        heading=READ,
+        callback=half_open,
+        metavar="A:B",
+        help="Report only these units (decode steps, mini-batches, …); A:B does not include B.",
     ),
     Option(
         ["--marks"],
         heading=READ,
         callback=_pattern,
         metavar="REGEX",
-        help="Host ranges with a matching name are the units; a group `number` gives their number.",
+        help="Take host ranges whose name matches this regular expression as the units. Its group `number` gives"
+        " their numbers.",
     ),
     Option(
         ["-o", "--output", "page"],
         heading=OUTPUT,
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE.html",
-        help="Write a self-contained page, below 1 MB.",
+        help="Write a self-contained HTML page, below 1 MB.",
     ),
     CSV,
 )
@@ -90,10 +95,10 @@ def paths(metavar: str) -> click.Argument:
 
 @options.command("report", paths("PATH..."), groups=(READING,))
 def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
-    """Show where the time of the recorded units went, and what there is to gain.
+    """Show where the time of the recorded steps went, and how much could be saved.
 
-    PATH is a trace of torch.profiler (.json, .json.gz), a parsed *_ascend_pt folder, its database, or a folder of
-    these. Several ranks of one run make one report.
+    PATH is a trace of torch.profiler (.json, .json.gz), a parsed *_ascend_pt folder, the database in it, or a folder
+    of these. Several ranks of one run make one report.
 
     \b
     Examples:

@@ -22,16 +22,14 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 READING = Group(
     "options",
     lambda values: TimelineOptions(**values),
-    Option(
-        ["--steps"], heading=READ, callback=half_open, metavar="A:B", help="Only these steps, by the driver's number."
-    ),
+    Option(["--steps"], heading=READ, callback=half_open, metavar="A:B", help="Show only these training steps."),
     Option(["--run"], heading=READ, type=click.IntRange(1), metavar="N", help="Which run, where a folder has several."),
     Option(
         ["-o", "--output", "page"],
         heading=OUTPUT,
         type=FILE,
         metavar="FILE.html",
-        help="Write a self-contained page, below 2 MB.",
+        help="Write a self-contained HTML page, below 2 MB.",
     ),
     CSV,
     Option(["--perfetto"], heading=OUTPUT, type=FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."),
@@ -40,10 +38,11 @@ READING = Group(
 
 @options.command("timeline", folder(), groups=(READING, CLUSTER))
 def command(folder: Path, options: TimelineOptions, cluster: ClusterOptions) -> CommandResult:
-    """Join what the processes of a run recorded with --timeline: where each step's time went, and what limited it.
+    """Join what the processes of a run recorded with --timeline. Show where the time of each step went and what
+    limited it.
 
-    DIR is the folder that traces go to, by default rlpatch_traces in the working directory. You can read it
-    while the run goes on. It may hold the folders of several machines; --ray first copies DIR from the nodes to here.
+    DIR is the folder of the traces; default: rlpatch_traces in the working directory. It can be read while the run
+    goes on, and may hold the folders of several machines. --ray first copies DIR from all nodes to this machine.
 
     \b
     Examples:

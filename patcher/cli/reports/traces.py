@@ -18,9 +18,9 @@ def folder() -> click.Argument:
 
 @options.command("traces", folder())
 def command(folder: Path) -> CommandResult:
-    """Show what was recorded: in which run and window, whether it is complete, and what to type next.
+    """Show what was recorded: the run, the window, whether it is complete, and the next command.
 
-    DIR is the folder that traces go to, by default rlpatch_traces in the working directory, or one trace.
+    DIR is the folder of the traces or a single trace; default: rlpatch_traces in the working directory.
 
     \b
     Examples:

@@ -26,10 +26,12 @@ def _options(values: Mapping[str, Any]) -> TriggerOptions:
     """Return the request for the typed window. Raises Problem (USAGE) unless exactly one kind of window is typed."""
     windows = typed_windows(values)
     if not windows:
-        raise usage(Text("no window is given"), Text("rlpatch trigger --decode 30:60, or --micro-batch 0:1"))
+        raise usage(
+            Text("the request has no window"), Text("for example rlpatch trigger --decode 30:60, or --micro-batch 0:1")
+        )
     if len(windows) > 1:
         flags = " and ".join(f"--{window.unit}" for window in windows)
-        raise usage(Text("{flags}: a request asks for one kind of window", flags), Text("leave all but one out"))
+        raise usage(Text("{flags}: a request can have only one window", flags), Text("keep one of these options"))
     more = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
     return TriggerOptions(windows[0], **more)
 
@@ -46,10 +48,10 @@ TRIGGER = Group(
     _options,
     *WINDOWS,
     *(click_option(OPTIONS[name]) for name in CONDITIONS),
-    only("stage", "Which stage, if several count this unit."),
+    only("stage", "Stage to record, if several stages have this window."),
     click_option(OPTIONS["ranks"]),
     *map(click_option, OWN),
-    options.switch(WHOSE, "Replace a request that has not been served yet.", "--replace"),
+    options.switch(WHOSE, "Replace an earlier request that no worker has served yet.", "--replace"),
     options.DRY_RUN,
 )
 
@@ -60,18 +62,18 @@ SAVE_PATH = Option(
     type=click.Path(path_type=Path),
     default="rlpatch_traces",
     metavar="DIR",
-    help="The folder for the traces of the run. Default: rlpatch_traces in the working directory.",
+    help="Folder for the traces of the run. Default: rlpatch_traces in the working directory.",
 )
-WAIT = options.switch(WAITED, "Wait until it is served, as `watch` does.", "--wait")
+WAIT = options.switch(WAITED, "Wait until the workers have saved the traces, like `watch`.", "--wait")
 
 
 @options.command("trigger", options.targets("[TARGET]", nargs=1), SAVE_PATH, WAIT, waiting.TIMEOUT, groups=(TRIGGER,))
 def command(
     target: str | None, save_path: Path, wait: bool, timeout: float | None, wanted: TriggerOptions
 ) -> CommandResult:
-    """Ask running workers, patched with `--on-demand`, for a window.
+    """Ask running workers to record a window. They must have been patched with `--on-demand`.
 
-    Each worker looks for a request when a rollout or training step begins, and serves it once.
+    Each worker looks for a request when a rollout or training step begins, and serves each request once.
 
     \b
     Examples:
@@ -81,6 +83,6 @@ def command(
       rlpatch trigger --prefill 0:4 --at 7 --replace --save-path /data/traces
     """
     if timeout is not None and not wait:
-        raise usage(Text("--timeout without --wait: nothing is waited for"), "--wait --timeout SECONDS")
+        raise usage(Text("--timeout has no effect without --wait"), "--wait --timeout SECONDS")
     until = WatchOptions(timeout=timeout) if wait else None
     return triggering.trigger(save_path, wanted._replace(target=target or ""), until, waiting.screen)

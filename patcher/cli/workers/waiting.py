@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -58,6 +59,11 @@ def page() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
             yield draw
 
 
+def height() -> int | None:
+    """Return the lines of the terminal that `page` redraws; None if there is none."""
+    return shutil.get_terminal_size().lines if terminal.redraws() else None
+
+
 def _live() -> Any:
     """Return a rich Live display on stderr, which is redrawn only on request."""
     from rich.console import Console
@@ -89,7 +95,7 @@ def _changes(head: Sequence[str]) -> Callable[[WatchData], None]:
             key = (row.target, row.stage, row.role, row.host, row.pid)
             state = row.state
             if row.alive is False:
-                state = Text("{state}, gone", state)
+                state = Text("{state}, process gone", state)
             if states.get(key) != state:
                 states[key] = state
                 line = Text("{stage} {worker}: {state}", row.stage, named(row.host, row.replica, row.rank), state)
@@ -108,7 +114,7 @@ def _drawn(live: Any, head: Sequence[str]) -> Callable[[WatchData], None]:
         """Redraw the table if any line differs from the last drawing."""
         nonlocal drawn
         size = live.console.size
-        none = [Text("no worker has written yet; Ctrl-C ends this")]
+        none = [Text("no worker has written its state yet; Ctrl-C stops waiting")]
         lines = [*head, *(tables.workers(data.workers, size.width) if data.workers else none), *watching.below(data)]
         if len(lines) >= size.height:
             lines = [*lines[: size.height - 2], Text("… {count} more lines", len(lines) - size.height + 2)]

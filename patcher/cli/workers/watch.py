@@ -28,8 +28,10 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
         return 0.0
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)
     if not match:
-        hint = Text('--since 10m, or --since "$(date +%s)" of before the run was started')
-        raise usage(Text("--since {time}: neither seconds since the epoch nor a time ago", value), hint)
+        hint = Text('use --since 10m, or note the time before the run starts: --since "$(date +%s)"')
+        raise usage(
+            Text("--since {time} is neither a time in seconds since 1970 nor a duration such as 10m", value), hint
+        )
     return time.time() - float(match[1]) * _SECONDS[match[2]] if match[2] else float(match[1])
 
 
@@ -47,27 +49,29 @@ WATCH = Group(
         callback=_stages,
         metavar="NAMES",
         shell_complete=options.offer(OPTIONS["stage"]),
-        help="These stages, such as rollout,update-policy: each must have saved. Default: all that report.",
+        help="Wait for these stages, such as rollout,update-policy: each must have saved a trace. Default: all stages"
+        " that report.",
     ),
     Option(
         ["--since"],
         heading=WAITED,
         callback=_since,
         metavar="TIME",
-        help="Only workers that wrote since then: 10m or 2h ago, or a time from `date +%s`.",
+        help="Show only workers that wrote their state within this time (10m, 2h) or since this moment (from `date"
+        " +%s`).",
     ),
-    options.switch(WAITED, "Look once; do not wait.", "--once"),
-    options.switch(WAITED, "Show what limited each step instead, while the run goes on.", "--timeline"),
+    options.switch(WAITED, "Print the state once; do not wait.", "--once"),
+    options.switch(WAITED, "While the run goes on, show what limited each step instead.", "--timeline"),
     waiting.TIMEOUT,
 )
 
 
 @options.command("watch", traces_folder(), groups=(WATCH,))
 def command(folder: Path, wanted: WatchOptions) -> CommandResult:
-    """Show the state of every worker until all that were asked have saved.
+    """Show the state of every worker until all of the workers that were asked to record have saved their traces.
 
-    DIR is the folder that traces go to, by default rlpatch_traces in the working directory. The exit code
-    is 0 when every worker that was asked has saved, and 3 when one of them never will, or the time is up.
+    DIR is the folder of the traces; default: rlpatch_traces in the working directory. The exit code is 0 once every
+    worker that was asked has saved its trace. It is 3 if a worker can no longer save one, or at the timeout.
 
     \b
     Examples:
@@ -79,5 +83,7 @@ def command(folder: Path, wanted: WatchOptions) -> CommandResult:
     """
     if wanted.timeline:
         with waiting.page() as show:
-            return timelines.follow(folder, show, tables.room(), once=wanted.once, timeout=wanted.timeout)
+            return timelines.follow(
+                folder, show, tables.room(), once=wanted.once, timeout=wanted.timeout, height=waiting.height()
+            )
     return watching.watch(folder, wanted, waiting.screen)

@@ -69,21 +69,26 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
             if done.returncode:
                 kind = next((kind for kind in Kind if kind.exit_code == done.returncode), Kind.UNEXPECTED)
                 cause = Text("`{command}` ended with exit code {exit_code}", typed, done.returncode)
-                problem = Problem(kind, cause, str(site), Text("do what it says above, and run the demo again"))
+                problem = Problem(kind, cause, str(site), Text("follow the message above, then run the demo again"))
                 step = StepResult(tuple(lines), problems=(problem,))
                 return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
             if "--calls" in words:
                 follow_ups = CommandLine("demo", "-v"), CommandLine("diff")
-                lines += [Text("Every line: `{demo}`, or `{diff}` of your own patch.", *follow_ups), ""]
+                lines += [
+                    Text("See every inserted line with `{demo}`, or with `{diff}` for your own patch.", *follow_ups),
+                    "",
+                ]
             if words[0] == "apply":
                 hashes["patched"] = _hash(site)
-                lines += [Text("The tree is now {patched}.", hashes["patched"]), ""]
+                lines += [Text("The copy is now {patched}.", hashes["patched"]), ""]
         hashes["after"] = _hash(site)
     if hashes["after"] == hashes["before"]:
-        lines.append(Text("The tree is again {after}: every byte, mode and time as before.", hashes["after"]))
+        lines.append(
+            Text("The copy is {after} again: every byte, mode and time is the same as before.", hashes["after"])
+        )
     else:
-        cause = Text("the tree is not as before: {after}", hashes["after"])
-        hint = Text("please report it, with all that is printed here")
+        cause = Text("the copy differs from the original: {after}", hashes["after"])
+        hint = Text("please report this as a bug of rlpatch, with the whole output")
         problems = (Problem(Kind.UNEXPECTED, cause, str(site), hint),)
     data = Demonstration(tuple(steps), word, hashes)
     return CommandResult("demo", StepResult(tuple(lines), problems=problems), data=data)
@@ -99,7 +104,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
         try:
             download(names, version or "", site, parts=(), keep=lambda _path, size: size <= _LARGEST)
         except Problem as problem:
-            hint = Text("where it is installed or unpacked: rlpatch demo --path DIR")
+            hint = Text("type where the package is installed or unpacked: rlpatch demo --path DIR")
             raise problem.replace(where="", hint=hint) from None
         return RELEASE
     _, target = SearchOptions(path).find(upstream.project.name, "demo")

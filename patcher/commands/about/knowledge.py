@@ -20,19 +20,22 @@ from patches.projects import upstreams
 from patches.survey.readme import grouped
 
 STEERING = (
-    Text("For one run, without patching again (read once, at the first call; a bad value switches the probe off):"),
-    Text("  RLPATCH=0                   no recording"),
-    Text("  RLPATCH_SAVE_PATH=/x/y      another folder for what is recorded"),
+    Text(
+        "Variables that change a run without patching again (read once, at the first call; an invalid value disables"
+        " recording):"
+    ),
+    Text("  RLPATCH=0                   record nothing"),
+    Text("  RLPATCH_SAVE_PATH=/x/y      save to another folder"),
     Text("  RLPATCH_RANKS=0,8 or all    other ranks"),
 )
 STEERING_WINDOWS = (
-    Text("  RLPATCH_WINDOW=A:B or A:    another window, in the same unit"),
+    Text("  RLPATCH_WINDOW=A:B or A:    another window of the same kind; a list if you applied a list"),
     Text("  RLPATCH_REPLICAS=0,3 or all other replicas"),
     Text("  RLPATCH_ROLLOUT=N           another rollout, counted from 0"),
     Text("  RLPATCH_TRAINING_STEPS=2,5  other training steps, counted from 1"),
-    Text("  RLPATCH_UPDATE_POLICY_WINDOW and so on, with the name of a stage, apply to that stage alone"),
+    Text("  With a stage's name, as in RLPATCH_UPDATE_POLICY_WINDOW, a variable applies only to that stage"),
 )
-STEERING_TIMELINE = (Text("  RLPATCH_MAX_TIMELINE_MB=20  another limit of the timeline, in MB for each process"),)
+STEERING_TIMELINE = (Text("  RLPATCH_MAX_TIMELINE_MB=20  another size limit of the timeline, in MB per process"),)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,10 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
     ]  # fmt: skip
     if words and not rows:
         typed = ", ".join(words)
-        cause = Text("no recipe is for {targets}: it is not a published release, so its structure decides", typed)
+        cause = Text(
+            "{targets} is not a published release, so no recipe names it; rlpatch goes by the structure of the code",
+            typed,
+        )
         raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *(upstream.project.name for upstream, _ in chosen)))
     return CommandResult("list", data=RecipeList(tuple(rows)))
 
@@ -106,7 +112,9 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     upstream, version = parse_target(word)
     name = upstream.project.name
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
-    head = Text("{name} {version}, not found here: from the recipes", name, version or Text("(every release)"))
+    head = Text(
+        "{name} {version}, not installed here; shown from the recipes", name, version or Text("(every release)")
+    )
     places: Places = {}
     try:
         _, target = search.find(word, "explain")
@@ -119,7 +127,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     release = plan.published(upstream, version or "")
     step = StepResult.noted((problem.note for problem in problems), "warning")
     if version and not release:
-        text = Text("{version} is not a release that rlpatch was tested with: its structure decides", version)
+        text = Text("rlpatch was not tested with {version} and goes by the structure of the code", version)
         step += StepResult.noted([Note(text)])
     lines = (head, *_explanation(upstream, recipes, release, places))
     data = Explanation(name, version, stage, lines)
@@ -195,7 +203,7 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[s
     """Yield the lines on a recipe; skip reasons in `reasons_told`, and add its own reasons to that set."""
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
-        yield Text("  with --markers also where the window is {marks}", ", ".join(map(typed_as, recipe.marks)))
+        yield Text("  --markers also inserts code if the window is {marks}", ", ".join(map(typed_as, recipe.marks)))
     if recipe.strategies:
         yield Text("  strategy: {strategies}; role: {roles}", ", ".join(recipe.strategies), ", ".join(recipe.roles))
     reasons = (
@@ -210,7 +218,7 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], reasons_told: set[s
         first, last = structure.releases[0], structure.releases[-1]
         span = first if first == last else Text("{first} to {last}", first, last)
         if structure.name:
-            span = Text("structure {name}, {releases}", structure.name, span)
+            span = Text("structure {name}: {releases}", structure.name, span)
         yield Text("  {releases}, {file}: {shape}", span, structure.file, structure.shape)
     yield from _sites(recipe)
     for note in (*recipe.notes, *recipe.unit_notes.values()):
@@ -238,8 +246,12 @@ def _where(anchor: Anchor) -> Text:
     if isinstance(anchor, Loop):
         return Text("before the loop over {names}", joined(OR, anchor.names))
     if isinstance(anchor, Around):
-        return Text("around `{call}`", anchor.call)
-    return Text("before `{statement}`", anchor.statement) if isinstance(anchor, Before) else Text("at its head")
+        return Text("around the call `{call}`", anchor.call)
+    return (
+        Text("before the statement `{statement}`", anchor.statement)
+        if isinstance(anchor, Before)
+        else Text("at the start of the method")
+    )
 
 
 def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
@@ -264,9 +276,9 @@ def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
     for gap in upstream.gaps:
         if stages.intersection(gap.stages) and gap.exists(release):
             first, *detail = gap.reason.lines
-            lines += [Text("--strategy {strategy} --{unit} is not available: {first}", gap.strategy, gap.unit, first)]
+            lines += [Text("--strategy {strategy} has no window --{unit}: {first}", gap.strategy, gap.unit, first)]
             lines += [*(Text("  {line}", line) for line in detail if f"  {line}" not in lines), ""]
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
-            lines += [Text("by itself, {name} {releases} can also record: {what}", name, releases, text), ""]
+            lines += [Text("without rlpatch, {name} {releases} can also record: {what}", name, releases, text), ""]
     return lines

@@ -128,10 +128,12 @@ def _others(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> Step
     if not users:
         return StepResult()
     folders = dict.fromkeys(planned.plan.config.save_path for planned in plans if planned.plan.config.save_path)
-    text = Text("engines of {users} may run from here: what they start then records, too", ", ".join(users))
-    detail = Text("`rlpatch run` with the same options patches one run alone")
+    text = Text(
+        "engines of {users} may also use this installation; they record, too, from their next start", ", ".join(users)
+    )
+    detail = Text("`rlpatch run` with the same options patches only a single run")
     if folders:
-        detail = joined(SEMICOLON, (Text("into {folders}", joined(AND, folders)), detail))
+        detail = joined(SEMICOLON, (Text("and write their traces to {folders}", joined(AND, folders)), detail))
     return StepResult.noted([Note(text, detail)], "warning")
 
 

@@ -69,14 +69,14 @@ def bundle(
     )
     lines = (
         Text("wrote {output}: {count:.0f} KB for {releases}", output, len(content) / 1000, releases),
-        Text("next: on each machine python3 {name} apply; --help shows what else it can do", output.name),
+        Text("next: run `python3 {name} apply` on each machine; --help lists more commands", output.name),
     )
     data = Bundled(str(output), tuple(describing.payload(planned.plan) for planned in plans), len(content))
     return CommandResult("bundle", step + StepResult(lines, done=(Text("wrote {output}", output),)), data=data)
 
 
 _SAVE_PATH = Note(
-    Text("on each machine the traces go to the folder named above"), Text("to change it: --save-path DIR")
+    Text("on every machine, traces go to the folder named above"), Text("--save-path DIR changes the folder")
 )
 
 
@@ -106,13 +106,13 @@ def _useless(plans: Sequence[Planned], request: ProfileRequest) -> list[Problem]
     """Return the problems of a bundle: unused options, more than one patch per target, or a plan without changes."""
     problems = [*unused(request, plans)]
     if len(request.parts()) > 1:
-        cause = Text("a bundle has one patch per target: a window, or the timeline")
-        problems.append(usage(cause, Text("make two bundles, one of them with --timeline alone")))
+        cause = Text("a bundle can have only one patch per target: a window or a timeline")
+        problems.append(usage(cause, Text("make two bundles: put --timeline into a bundle of its own")))
     for plan in (planned.plan for planned in plans):
         if not any(place.marked for place in plan.places):
             name, version = plan.target.project.name, plan.target.version
-            cause = Text("{name} {version} already has everything you ask for", name, version)
-            problems.append(usage(cause, Text("a bundle would change nothing")))
+            cause = Text("{name} {version} already has all of these settings", name, version)
+            problems.append(usage(cause, Text("this bundle would change nothing, so it was not written")))
     return problems
 
 
@@ -147,7 +147,7 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
                 archive.extractall(folder, names)
         except (zipfile.BadZipFile, zlib.error) as error:
             cause = Text("the wheel is damaged: {error}", error)
-            raise Problem(Kind.ENVIRONMENT, cause, str(wheel), Text("get it again")) from None
+            raise Problem(Kind.ENVIRONMENT, cause, str(wheel), Text("download the wheel again")) from None
         yield replace(place, path=Path(folder))
 
 

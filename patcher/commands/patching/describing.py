@@ -60,7 +60,9 @@ class PlanPayload:
     nodes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
-NEXT_DRY_RUN = Text("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
+NEXT_DRY_RUN = Text(
+    "next: run the same command without --dry-run; `rlpatch diff` with the same options shows every line"
+)
 DONE, WOULD, LENT = Text("patched"), Text("would patch"), Text("patches")
 
 
@@ -100,12 +102,14 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     version = target.version or Text("(unknown version)")
     yield Text("{target} {version}: {kind} in {root}", target.project.name, version, target.installed_as, target.root)
     yield Text(
-        "  found by {found_by}, version from {version_from}", target.found_by, target.version_from or Text("nowhere")
+        "  found through {found_by}; version from {version_from}",
+        target.found_by,
+        target.version_from or Text("no source"),
     )
     for change, place in _placed(plan):
         yield from _file_lines(change, place, plan, verb)
     for change in plan.gone:
-        yield Text("  {verb} {path}, without the lines of the previous capture", verb, change.path)
+        yield Text("  {verb} {path}: lines of the previous window were removed", verb, change.path)
     if before := plan.replaces:
         options: str = shlex.join(before.options)
         if before.version != target.version:
@@ -113,24 +117,26 @@ def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         yield Text("  replaces: {options} (since {time})", options, before.applied_at)
     yield Text("  {line}", plan.places[0].recipe.probe.summary(config))
     if config.cold:
-        yield Text("  Unit 0 also shows the profiler's own start: there is no earlier unit to warm up in.")
+        yield Text("  Step 0 includes the profiler's start-up cost, because nothing comes before it to warm up in.")
     if profiler := planning.profiler(upstream, config):
         by = switched_on_by(upstream, profiler, target)
-        yield Text("  this alone records nothing: switch {profiler} on as before, by {by}", profiler, by)
+        yield Text("  this setting alone records nothing: switch {profiler} on as usual, with {by}", profiler, by)
         return
     if not config.profiler.MODULE:
         yield Text(
-            "  each process writes its own into {save_path}/timeline: `rlpatch timeline {save_path}`", config.save_path
+            "  each process writes its own timeline to {save_path}/timeline; read them with `rlpatch timeline"
+            " {save_path}`",
+            config.save_path,
         )
         return
     kinds = {
-        Text("the stage and its units"): config.ranges.markers,
+        Text("the stage and its steps"): config.ranges.markers,
         Text("every call of a module"): config.ranges.module_ranges,
     }
     if any(kinds.values()):
         yield Text("  marks {kinds}", joined(AND, (kind for kind, marked in kinds.items() if marked)))
     yield Text("  traces of {module} go to {save_path}", config.profiler.MODULE, config.save_path)
-    yield Text("    RLPATCH_SAVE_PATH changes that for a run")
+    yield Text("    set RLPATCH_SAVE_PATH to use another folder for one run")
 
 
 def _placed(plan: Plan) -> list[tuple[Change, Place]]:
@@ -139,20 +145,22 @@ def _placed(plan: Plan) -> list[tuple[Change, Place]]:
 
 def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator[str]:
     """Yield a line with the number of lines inserted into a file, and a line for each profiler argument that is set."""
-    without = "" if place.marked or change.before == change.after else Text("without our lines")
+    without = "" if place.marked or change.before == change.after else Text("without rlpatch lines")
     if change.before == change.after:
-        verb = Text("registered again, unchanged") if plan.edit.add and place.marked else Text("unchanged")
+        verb = (
+            Text("recorded in .rlpatch again, file unchanged") if plan.edit.add and place.marked else Text("unchanged")
+        )
     structure = place.structure
-    shape: str = Text("by its structure")
+    shape: str = Text("matched by structure")
     if structure is not None:
         shape = Text("structure {name}", structure.name) if structure.name else ""
     recipe = joined(COMMA, (place.recipe.name, shape))
     extent = joined(COMMA, (without, _extent(change, place, plan.patch)))
     yield Text("  {verb} {path}, {extent} ({recipe})", verb, change.path, extent, recipe)
     for setting in place.settings:
-        text = Text("    {keyword}: {value} already", setting.keyword, setting.after)
+        text = Text("    {keyword}: already {value}", setting.keyword, setting.after)
         if setting.changed:
-            before = setting.before or Text("not given")
+            before = setting.before or Text("not set")
             text = Text("    {keyword}: {before} → {after}", setting.keyword, before, setting.after)
         yield Text("{setting} ({file}:{line})", text, place.file, setting.line) if setting.line else text
 
@@ -164,7 +172,9 @@ def _extent(change: Change, place: Place, patch: PatchId) -> str:
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)
         count = len(there[patch].lines)
         if shared:
-            return Text("{count} lines inserted, with a shared recorder of {shared}", count, shared)
+            return Text(
+                "{count} lines inserted; another {shared} lines are a recorder that patches share", count, shared
+            )
         return Text("{count} lines inserted", count)
     different = sum(setting.changed for setting in place.settings)
-    return Text("{different} of {count} arguments differ from what the release has", different, len(place.settings))
+    return Text("changes {different} of {count} arguments of the release", different, len(place.settings))

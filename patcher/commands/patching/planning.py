@@ -122,7 +122,7 @@ def failures(planned: Attempted[Planned], words: Sequence[str], request: Profile
     """Return the problems of planning, or else those of requested options that fit no target."""
     step = StepResult(problems=planned.problems or unused(request, planned.values))
     if step.problems and len(words) > 1:
-        step += StepResult.noted([Note(Text("nothing was written, because not every target can be patched"))])
+        step += StepResult.noted([Note(Text("nothing was written, because some targets cannot be patched"))])
     return step
 
 
@@ -135,8 +135,8 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
     for window in request.windows:
         if window not in [stage.window for _, stage in stages]:
             option = f"--{window.unit} {window}"
-            hint = Text("leave out {option}, or name a target that has it: rlpatch list", option)
-            problems.append(usage(Text("{option}: no target counts this unit", option), hint))
+            hint = Text("leave out {option}, or add a target that supports it: see `rlpatch list`", option)
+            problems.append(usage(Text("{option}: none of the targets has this window", option), hint))
     return tuple(problems)
 
 
@@ -150,8 +150,8 @@ def _candidate(search: Search, upstream: Upstream, target: Target, request: Prof
     if profiler and decisive and "tool" not in request.choices and not any(map(target.beside, decisive)):
         packages, name = joined(AND, decisive), target.project.name
         options = joined(OR, (f"--tool {tool}" for tool in decisive.values()))
-        text = Text("{profiler} is a guess: {decisive} are not installed beside {name}", profiler, packages, name)
-        notes = [Note(text, Text("{options} decides, or --python EXE of the run", options))]
+        text = Text("assuming {profiler}: {decisive} are not installed next to {name}", profiler, packages, name)
+        notes = [Note(text, Text("choose with {options}, or type the run's interpreter with --python EXE", options))]
     return Candidate(search, upstream, target, config, tuple(notes))
 
 
@@ -163,12 +163,14 @@ def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> Prof
     for inside in (folder, *folder.parents):
         package = inside.name in packages and (inside / "__init__.py").exists()
         if package or inside.name == STORE:
-            what = Text("the package {name}", inside.name) if package else Text("the store of rlpatch")
-            cause = Text("the traces would go to {folder}, inside {what}", folder, what)
-            hint = Text("--save-path /tmp/rlpatch_traces, or start from a folder outside of {inside}", inside)
+            what = Text("the package {name}", inside.name) if package else Text("rlpatch's store")
+            cause = Text("the traces would be written to {folder}, inside {what}", folder, what)
+            hint = Text(
+                "add --save-path /tmp/rlpatch_traces, or run the command from a folder outside of {inside}", inside
+            )
             raise usage(cause, hint, str(inside))
         with suppress(PermissionError):  # what this user may not see, that of the engine may
             if inside == Path("/proc") or (inside.exists() and not inside.is_dir()):
-                cause = Text("the traces cannot go to {folder}: {inside} cannot hold folders", folder, inside)
-                raise usage(cause, Text("--save-path DIR, a folder that exists or can be created"), str(inside))
+                cause = Text("traces cannot be written to {folder}: {inside} cannot contain folders", folder, inside)
+                raise usage(cause, Text("use --save-path DIR with a folder that exists or can be created"), str(inside))
     return config

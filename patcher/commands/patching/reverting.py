@@ -85,7 +85,7 @@ def _found(
         elsewhere += [] if search.words else patched_elsewhere(words, search, discovery)
         nothing = report_nothing(words, discovery, here=bool(elsewhere))
     if elsewhere and any(attempted.values for attempted in patched):
-        text = Text("still patched elsewhere: {commandline}", CommandLine("status", *words, "--everywhere"))
+        text = Text("other places still have patches: {commandline}", CommandLine("status", *words, "--everywhere"))
         step += StepResult.noted([Note(text, joined("\n", map(elsewhere_line, elsewhere)))])
     elif elsewhere:
         nothing = StepResult(problems=(_elsewhere(words, nothing, elsewhere),))
@@ -105,6 +105,6 @@ def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -
     patches = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}
     if applied and not patches:
         options = " ".join(f"--{option} {text}" for option, text in (("stage", stage), ("role", role)) if text)
-        hint = Text("one of: {applied}", ", ".join(sorted(map(str, applied))))
-        raise usage(Text("{options}: no such patch is applied", options), hint)
+        hint = Text("applied patches: {applied}", ", ".join(sorted(map(str, applied))))
+        raise usage(Text("{options}: there is no such patch", options), hint)
     return patches

@@ -49,12 +49,17 @@ def _status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchP
 
     step = StepResult()
     if root.pending:
-        text = Text("a root holds an interrupted run; next: {commandline}", CommandLine("recover", *search.words))
-        step = StepResult.noted([Note(text, Text("{path} holds an interrupted run", root.path))], "warning")
+        text = Text(
+            "an rlpatch command was interrupted in this folder; next: {commandline}",
+            CommandLine("recover", *search.words),
+        )
+        step = StepResult.noted(
+            [Note(text, Text("an rlpatch command was interrupted in {path}", root.path))], "warning"
+        )
     state, patches = applied.status(root, again)
     changed = [str(root.path / file.path) for patch in patches for file in patch.files if file.state == "tampered"]
     if changed:
-        cause = Text("lines that rlpatch inserted were edited or moved: what they record is unknown")
+        cause = Text("somebody edited or moved lines that rlpatch inserted, so the recording cannot be trusted")
         edited = [*applied.edited_files(root, {record.patch for record in root.records})]
         hint = restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
         step += StepResult(problems=(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint),))
@@ -65,7 +70,9 @@ def restore_hint(root: PatchedRoot) -> str:
     """Return a hint on how to remove edited rlpatch lines from the files below `root`."""
     preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
     return Text(
-        "undo the edit; or {command} shows what the backup would undo; or {reinstall}", preview, markers.REINSTALL
+        "undo the edit; or see with {command} what restoring the backup would lose; or {reinstall}",
+        preview,
+        markers.REINSTALL,
     )
 
 
@@ -81,8 +88,8 @@ def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery
 
 def elsewhere_line(root: PatchedRoot) -> str:
     """Return a line that names a root outside of the search and its patches."""
-    patches = ", ".join(str(record.patch) for record in root.records) or Text("an interrupted run")
-    return Text("patched elsewhere: {patches} in {path}", patches, root.path)
+    patches = ", ".join(str(record.patch) for record in root.records) or Text("an interrupted command")
+    return Text("also patched: {patches} in {path}", patches, root.path)
 
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:

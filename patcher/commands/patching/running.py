@@ -23,6 +23,10 @@ from patcher.plan import Plan
 from patcher.request import ProfileRequest
 
 Show = Callable[[CommandResult], int]
+
+Meanwhile = Callable[[], Callable[[Show], int]]
+"""Starts something that goes on beside the command, and returns what is to be called after it, which shows a result."""
+
 # Ray's agents find out by themselves that their driver is gone: on a busy machine that took them more than 3 s.
 _PATIENCE_S, _PATIENCE_WITH_RAY_S = 3.0, 15.0
 
@@ -53,14 +57,16 @@ def run(
     dry_run: bool,
     force: bool,
     require: bool,
+    meanwhile: Meanwhile | None = None,
 ) -> CommandResult:
     """Plan as `apply` does, and set `then` of the result to run the command with the patches, unless a `dry_run`.
 
     With problems `then` is not set. With `require`, a place that certainly leaves processes unpatched is a problem.
+    `meanwhile` begins something beside the command.
     Raises Problem (USAGE) without a command, or if the program does not exist.
     """
     if not launch.command:
-        raise usage(Text("the command to run is missing: type it after `--`"), f"{search.again('', '')} -- bash run.sh")
+        raise usage(Text("type the command to run after `--`"), f"{search.again('', '')} -- bash run.sh")
     parent.findable(launch.command[0])
     data = RunPlan(dry_run, launch.command)
     candidates = find(words, search, request, "run")
@@ -86,10 +92,10 @@ def run(
     changed = [candidate.plan for candidate in planned.values if candidate.plan.changed]
     result = CommandResult("run", step, data=data, aside=True)
     if changed:
-        result.lines.append(Text("nothing changes on disk: the processes of the command import these bytes"))
-        result.then = _with_hook(changed, launch, gaps, require=require)
+        result.lines.append(Text("no file changes: the processes of the command import the patched code from memory"))
+        result.then = _with_hook(changed, launch, gaps, meanwhile, require=require)
     else:
-        result.lines.append(Text("the targets are already patched like this on disk: the command runs as it is"))
+        result.lines.append(Text("the installed files already have these patches, so the command runs unchanged"))
         result.then = lambda _show: parent.leave(parent.run(launch.command, launch.environ))
     return result
 
@@ -105,7 +111,7 @@ def _read(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
-        note = Note(Text("what the command starts was not checked: its script cannot be read"), str(problem))
+        note = Note(Text("the command's script cannot be read, so it was not checked"), str(problem))
         return replace(launch, command=()), (), StepResult.noted([note], "warning")
 
 
@@ -113,14 +119,14 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
     """Return a warning about a place where the import hook is lost; a problem with `require` if the loss is certain."""
     seen_text = (Text("found: {found}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = Text("{why}: what starts there is not patched", gap.why)
+        cause = Text("{why}: what it starts is not patched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    note = Note(Text("{where}: {why}; what starts there is not patched", gap.where, gap.why), joined("\n", seen_text))
+    note = Note(Text("{where}: {why}; what it starts is not patched", gap.where, gap.why), joined("\n", seen_text))
     return StepResult((Text("in {where}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
 
 def _with_hook(
-    plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], *, require: bool
+    plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
     """Create the folder of the run, and return a function that runs the command with the import hook and reports."""
     folders.sweep()
@@ -128,6 +134,7 @@ def _with_hook(
 
     def then(show: Show) -> int:
         """Run the command, show what became of each plan, and exit as the command did if it failed."""
+        afterwards = meanwhile() if meanwhile else None
         try:
             status = parent.run(launch.command, folder.environ(launch.environ))
         except Problem as problem:
@@ -141,10 +148,14 @@ def _with_hook(
         if still:
             processes = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
             needed = folder.path
-            detail = Text("they need {path} to stay patched; the next rlpatch run after their end removes it", needed)
-            text = Text("{count} of the run still there ({processes})", _processes(len(still)), processes)
+            detail = Text(
+                "these processes need {path} to stay patched; the next `rlpatch run` after their end deletes it", needed
+            )
+            text = Text("{count} of the run are still alive ({processes})", _processes(len(still)), processes)
             step += StepResult.noted([Note(text, detail)])
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
+        if afterwards is not None:
+            code = afterwards(show) or code
         return code if status == 0 else parent.leave(status)
 
     return then
@@ -159,13 +170,19 @@ def _ended(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, re
     unpatched = tuple(dict.fromkeys(filter(None, (_left(state, path) for _, _, state, path in receipts))))
     if count:
         step = StepResult((Text("rlpatch run: {name} was patched in {processes}", name, _processes(count)),))
-        text = Text("{name} was also imported unpatched", name)
+        text = Text("some processes imported {name} without the patch", name)
         notes = [Note(text, joined("\n", unpatched))] if unpatched else []
         return count, step + StepResult.noted(notes, "warning")
     if folder.went_to_ray and not unpatched:
-        note = Note(Text("{name} was patched in no process of this machine; Ray has it for its workers", name), _RAY)
+        note = Note(
+            Text(
+                "here no process imported the patched {name}; on other nodes see the log",
+                name,
+            ),
+            _RAY,
+        )
         return 0, StepResult.noted([note])
-    cause = Text("{name} was patched in no process of the run", name)
+    cause = Text("no process of the run imported the patched {name}", name)
     reasons = (*unpatched, *_reasons(folder, plan, gaps))
     if require:
         return 0, StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE),))
@@ -179,29 +196,39 @@ def _processes(count: int) -> str:
 def _left(state: str, path: str) -> str:
     """Return why a file was imported unpatched; "" for any state but "changed" and "elsewhere"."""
     if state == "changed":
-        return Text("{path} has changed since the run was planned: start it again", path)
+        return Text("{path} changed after `rlpatch run` had read it: start the run again", path)
     if state == "elsewhere":
-        return Text("{path} is another copy than the planned one: --path or --python selects it", path)
+        return Text("the run imported another copy, {path}: choose it with --path or --python", path)
     return ""
 
 
-_PASSED_BY = Text("-I, -E, -S, env -i and a new PYTHONPATH bypass the hook")
-_RAY = Text("processes on other machines report nothing here: look for rlpatch lines in the log of the run")
-_IN_PLACE = Text("`rlpatch apply` with the same options patches the files themselves, which nothing bypasses")
+_PASSED_BY = Text("the hook of `rlpatch run` has no effect under -I, -E, -S, env -i or a new PYTHONPATH")
+_RAY = Text("processes on other machines cannot report here: look for lines with rlpatch in the log of the run")
+_IN_PLACE = Text("`rlpatch apply` with the same options changes the files themselves, which always has an effect")
 
 
 def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
-    """Return likely reasons why no process was patched, by the launch scripts or the processes that started."""
-    if gaps:
-        texts = [(gap.where, gap.why, gap.found or Text("behind it"), gap.instead) for gap in gaps]
-        return tuple(Text("{where}: {why} ({text}): {advice}", *values) for values in texts)
+    """Return likely reasons why no process was patched, by the processes that started and the launch scripts.
+
+    A place that may have lost the hook is no reason if Python processes started with it.
+    """
     began, prefix = folder.prefixes(), plan.target.prefix
+    texts = [(gap.where, gap.why, gap.found or Text("behind it"), gap.instead) for gap in gaps if gap.sure or not began]
+    losses = tuple(Text("{where}: {why} ({text}): {advice}", *values) for values in texts)
+    if not began and losses:
+        return losses
     if not began:
-        none = Text("no Python process started with the hook: none was started, or another sitecustomize hides it")
+        none = Text(
+            "no Python process loaded the hook: the command started no Python, or another sitecustomize hides the hook"
+        )
         return none, _PASSED_BY
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
         values = ", ".join(began[:3]), plan.target.project.name, prefix
-        return (Text("Python ran in other environments ({ran}), and {name} is in {prefix}: --python EXE", *values),)
+        text = Text(
+            "Python ran in other environments ({ran}), but {name} is in {prefix}: choose it with --python EXE", *values
+        )
+        return (text, *losses)
     files = ", ".join(str(change.path) for change in plan.edit.changes)
-    begun = Text("Python processes started with the hook, but none imported {files}: did the run get there?", files)
-    return begun, Text("{passed_by}; so do pytest's rewriting, and a zip", _PASSED_BY)
+    begun = Text("Python processes loaded the hook, but none imported {files}: did the run get that far?", files)
+    passed_by = Text("{passed_by}; nor for modules that pytest rewrites or that are in a zip file", _PASSED_BY)
+    return begun, *(losses or (passed_by,))

@@ -50,5 +50,8 @@ def _left_out(entries: Sequence[Path]) -> Note:
     """Return the warning that `entries` of the remembered roots cannot be read, with up to 20 of their paths."""
     paths = ["".join(char if char.isprintable() else " " for char in str(path)) for path in entries[:_NAMED]]
     more = [Text("and {count} more", len(entries) - _NAMED)] if len(entries) > _NAMED else []
-    text = Text("left out: {count} entries of what you have patched cannot be read", len(entries))
-    return Note(text, joined("\n", [Text("they are no files, or hold no path:"), *paths, *more]))
+    text = Text(
+        "skipped {count} unreadable entries in the list of patched places",
+        len(entries),
+    )
+    return Note(text, joined("\n", [Text("these entries are not regular files or contain no path:"), *paths, *more]))

@@ -204,7 +204,7 @@ def _shown(
 def _breakdown(profile: model.RankProfile, name: str, most: int) -> str:
     """Return the ``most`` largest parts of a unit from 1 % on, in order of their share."""
     if not profile.total_ns:
-        return Text("nothing ran on a device; median on the host {time}", in_ms(profile.host_median_ns))
+        return Text("no event of a known device; median on the host {time}", in_ms(profile.host_median_ns))
     labels = {**model.PARTS, **model.FREE}
     shares = sorted(((profile.share(part), labels[part]) for part in model.PARTS), key=lambda pair: -pair[0])
     parts = joined(

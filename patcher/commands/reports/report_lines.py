@@ -37,7 +37,7 @@ def report(trace_report: model.TraceReport, again: str = "") -> list[str]:
     """
     if trace_report.stages:
         stages = (
-            (Text("== {stage} ==", stage.captures[0].part or Text("no stage is known")), *report(stage, again))
+            (Text("== {stage} ==", stage.captures[0].part or Text("stage unknown")), *report(stage, again))
             for stage in trace_report.stages
         )
         return _separated(*stages)
@@ -78,7 +78,7 @@ def _indented(*texts: str) -> Iterator[str]:
 def _verdict(verdict: model.Verdict) -> Iterator[str]:
     """Yield each kind of verdict that this data does not support, and the guide's rule."""
     if verdict.withdrawn:
-        yield Text("warning: this data does not support every verdict")
+        yield Text("warning: the data is not sufficient for every verdict")
         yield from _indented(*verdict.withdrawn)
         yield ""
     yield from _indented(verdict.guide, verdict.difference)
@@ -92,7 +92,7 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
     if (replays := profile.replays) is not None:
         yield from _indented(joined_replays(replays.count, replays.joined, replays.why))
     if profile.pieces:
-        yield from _indented(Text("saved in {count} pieces", len(profile.pieces)))
+        yield from _indented(Text("saved in {count} parts", len(profile.pieces)))
     if profile.cold:
         yield from _indented(cold_units(profile.cold))
     if profile.total_ns:
@@ -134,7 +134,7 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
     contents = unit_contents(profile.units)
     ranges = [Text("{name} {range}", name, spread(min(values), max(values))) for name, values in contents.items()]
     if ranges:
-        yield Text("its units held {contents}", joined(COMMA, ranges))
+        yield Text("in each step: {contents}", joined(COMMA, ranges))
     if profile.uncounted:
         yield uncounted_between(profile.uncounted)
 
@@ -145,7 +145,7 @@ def _parts(profile: model.RankProfile) -> Iterator[str]:
     if lead_in := profile.sum_ns(model.LEAD_IN):
         yield from _indented(Text("time before the first kernel: {time}, not part of the step", in_ms(lead_in)))
     if shares := _shares(bounds(profile.kernel_uses)):
-        yield from _indented(Text("kernel time by what bounds it: {shares}", shares))
+        yield from _indented(Text("kernel time by the limiting resource: {shares}", shares))
     if shares := _shares(states(profile.kernel_uses)):
         yield from _indented(Text("kernel time by how its shapes were compiled: {shares}", shares))
     yield from _indented(*rate_words(profile.rates, profile.device, profile.computing_ns, COVERED))
@@ -171,11 +171,11 @@ def _diagnosis(diagnosis: model.Diagnosis) -> Iterator[str]:
     """Yield the lines on a diagnosis: severity, upper bound of the saving per unit, evidence, advice and certainty."""
     title = diagnosis.title
     if diagnosis.saving_ns:
-        title = Text("{title} (at most {saving} per unit to gain)", title, in_ms(diagnosis.saving_ns))
+        title = Text("{title} (upper bound of the saving: {saving} per unit)", title, in_ms(diagnosis.saving_ns))
     yield from wrapped(Text("{severity}: {title}", diagnosis.severity, title))
     yield from _indented(
         diagnosis.evidence,
-        diagnosis.advice and Text("try: {advice}", diagnosis.advice),
+        diagnosis.advice and Text("suggestion: {advice}", diagnosis.advice),
         Text("certainty: {certainty}", diagnosis.certainty),
     )
 
@@ -189,7 +189,7 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
     yield from (title, head)
     for at, (gap, row) in enumerate(zip(profile.gaps[:SHOWN], rows, strict=False)):
         # Where not every unit has as much of it, that which has most.
-        most: str = Text("most in #{unit}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
+        most: str = Text("the most in #{unit}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
         most = f"#{gap.unit}" if gap.units == 1 else most
         entry = [
             row,
@@ -201,7 +201,7 @@ def _gaps(profile: model.RankProfile, label: str) -> Iterator[str]:
         ]
         yield from entry if at < len(worth) else map(Detail, entry)
     if len(profile.gaps) > len(worth):
-        yield Text("  {count:,} places in all: -o FILE.html and --json have them", len(profile.gaps))
+        yield Text("  {count:,} places in total; -o FILE.html and --json list them all", len(profile.gaps))
 
 
 def _change(comparison: model.Comparison) -> Iterator[str]:
@@ -229,8 +229,8 @@ def _change(comparison: model.Comparison) -> Iterator[str]:
         by = joined(AND, equal.by)
         yield from _indented(
             Text(
-                "at equal {by}: {middle} ms, 95 % interval {low} to {high} ms; {by} and the side explain"
-                " {fit} of the differences between steps",
+                "at equal {by}: {middle} ms, 95 % interval {low} to {high} ms; {by} and the change together"
+                " explain {fit} of the variation between steps",
                 by,
                 middle,
                 least,
@@ -239,6 +239,6 @@ def _change(comparison: model.Comparison) -> Iterator[str]:
             )
         )
     for difference in comparison.differs:
-        yield from wrapped(Text("not the same: {difference}", difference))
+        yield from wrapped(Text("different on the two sides: {difference}", difference))
     for note in comparison.notes:
         yield from wrapped(Text("note: {note}", note))

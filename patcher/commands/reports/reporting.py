@@ -16,7 +16,7 @@ import click
 from patcher.commands.reports import report_lines as lines
 from patcher.commands.reports.csv_files import Tables, write_tables
 from patcher.commands.reports.writing import write
-from patcher.messages import CommandResult, Kind, Problem, Text, failed
+from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text, failed
 from patcher.progress import Display, Progress, silent, whole
 from patcher.traces import analysis, folders, formats, model, page, tables
 from patcher.traces.marks import WANTED
@@ -46,13 +46,13 @@ class ReadOptions(NamedTuple):
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
     """Report on the traces at `paths`, ranks of a single run; an unreadable trace is a problem of the result."""
     result = CommandResult("report")
-    profiles = analysis.labelled(_profiles(result, paths, options, partial(display, Text("reading"))))
+    profiles = analysis.labelled(read_profiles(result, paths, options, partial(display, Text("reading"))))
     if not profiles:
         return result
     trace_report = analysis.reported(profiles)
     if len({(profile.part, profile.rank) for profile in profiles}) < len(profiles):
-        why = Text("several captures have the same rank, or one has none")
-        result.note(Text("who waits for whom is unknown: these are not ranks of one window"), why)
+        why = Text("several captures have the same rank, or a capture has no rank")
+        result.note(Text("cannot tell which rank waits for which: the captures are not ranks of one window"), why)
     result.data = trace_report
     result.lines += lines.report(trace_report, _typed())
     _write(result, options, trace_report, tables.of_report(trace_report))
@@ -70,8 +70,8 @@ def compare(
     """
     result = CommandResult("compare")
     sides = [
-        analysis.labelled(_profiles(result, paths, options, partial(display, what)))
-        for what, paths in ((Text("reading before"), before), (Text("reading after"), after))
+        analysis.labelled(read_profiles(result, paths, options, partial(display, what)))
+        for what, paths in ((Text("reading side “before”"), before), (Text("reading side “after”"), after))
     ]
     if not all(sides):
         return result
@@ -97,9 +97,21 @@ def _typed() -> str:
 
 
 def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> None:
-    """Add a problem if `after` is certainly more than `most` percent slower; a note if the data cannot tell."""
-    if comparison.verdict in model.UNDECIDED:
-        result.note(Text("--fail-above was not decided"), comparison.verdict)
+    """Add a problem if `after` is certainly more than `most` percent slower, or a side has one capture.
+
+    Add a note if the data cannot tell.
+    """
+    if min(comparison.before.captures, comparison.after.captures) < 2:
+        cause = Text(
+            "--fail-above needs two captures a side: one does not tell how captures of the same program differ"
+        )
+        again = CommandLine("compare", "BEFORE1", "BEFORE2", "--fail-above", f"{most:g}", "--", "AFTER1", "AFTER2")
+        result.problems.append(
+            Problem(Kind.USAGE, cause, hint=Text("record each side twice, best in turns, then {again}", again))
+        )
+        return
+    if comparison.verdict not in model.DECIDED:
+        result.note(Text("--fail-above could not be decided"), comparison.verdict)
         return
     low, *_ = comparison.equal_load.change if comparison.equal_load else comparison.change or (0,)
     at_least = 100 * low / max(comparison.median_ns[0], 1)
@@ -107,13 +119,13 @@ def _judge(result: CommandResult, comparison: model.Comparison, most: float) -> 
         longer = Text("a unit takes at least {share:.1f} % longer", at_least)
         if comparison.equal_load:
             longer = Text("a unit takes at least {share:.1f} % longer at equal load", at_least)
-        cause = Text("{longer}, and --fail-above allows {limit:g} %", longer, most)
+        cause = Text("{longer}; --fail-above allows {limit:g} %", longer, most)
         result.problems.append(
-            Problem(Kind.SLOWER, cause, hint=Text("look at the parts and the kernels that changed most"))
+            Problem(Kind.SLOWER, cause, hint=Text("look at the breakdown and kernels with the largest change"))
         )
 
 
-def _profiles(
+def read_profiles(
     result: CommandResult, paths: Sequence[Path], options: ReadOptions,
     display: Callable[[int], AbstractContextManager[Progress]],
 ) -> list[model.RankProfile]:  # fmt: skip
@@ -154,12 +166,15 @@ def _ranks(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs)
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
     if units is not None and numbers:
-        hint = Text("--units {first}:{end} are all of them", min(numbers), max(numbers) + 1)
+        hint = Text("--units {first}:{end} covers all units", min(numbers), max(numbers) + 1)
         raise Problem(
-            Kind.USAGE, Text("{name} has no unit in {first}:{end}", path.name, units[0], units[1]), str(path), hint
+            Kind.USAGE,
+            Text("{name} has no units in the range {first}:{end}", path.name, units[0], units[1]),
+            str(path),
+            hint,
         )
-    cause = Text("{name} holds no kernel, no operator and no mark of a unit", path.name)
-    raise Problem(Kind.NO_TRACE, cause, str(path), Text("rlpatch traces shows what was recorded"))
+    cause = Text("{name} contains no kernels, operators or step marks", path.name)
+    raise Problem(Kind.NO_TRACE, cause, str(path), Text("`rlpatch traces` shows what was recorded"))
 
 
 def _reader(
@@ -173,8 +188,8 @@ def _reader(
     tables = formats.tables(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
-        cause = Text("--marks {pattern}: no range on the host of {name} has such a name", marks.pattern, path.name)
-        raise Problem(Kind.USAGE, cause, str(path), Text("--json lists its operators; a viewer shows all ranges"))
+        cause = Text("--marks {pattern} matches no host range in {name}", marks.pattern, path.name)
+        raise Problem(Kind.USAGE, cause, str(path), Text("--json lists its operators; a trace viewer shows all ranges"))
     if tables:
         return lambda only: [report for report in [analysis.tabled(*tables, only)] if report.units]
 

@@ -43,7 +43,7 @@ def lines(table: Table, hidden: Collection[str] = ()) -> Iterator[str]:
     for row in zip(*drawn, strict=True):
         yield f"{INDENT}{gap.join(row)}".rstrip()
     if count < len(table.rows):
-        yield Text("  … {count:,} more: -o FILE.html and --json have all", len(table.rows) - count)
+        yield Text("  … {count:,} more rows; -o FILE.html and --json show all", len(table.rows) - count)
 
 
 def titled(table: Table, label: str = "") -> Iterator[str]:

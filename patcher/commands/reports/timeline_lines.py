@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from statistics import mean, median
+from statistics import median
 
 from patcher.messages import COMMA, Detail, Text, joined
 from patcher.messages import tables as drawn
@@ -22,9 +22,16 @@ PATH = 6
 """Rows of the run's critical path that the terminal shows."""
 
 
-def report(timeline: model.RunTimeline, width: int | None) -> list[str]:
-    """Return the lines on a run; `width` is the terminal's, None if stdout is no terminal."""
-    sections = (_head(timeline), _steps(timeline, width), _path(timeline), _causes(timeline), _windows(timeline))
+def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -> list[str]:
+    """Return the lines on a run with the newest `shown` steps; `width` is the terminal's, None without one."""
+    sections = (
+        _head(timeline),
+        _steps(timeline, width, shown),
+        _path(timeline),
+        _trend(timeline),
+        _causes(timeline),
+        _windows(timeline),
+    )
     lines = [line for section in map(list, sections) if section for line in ("", *section)]
     return lines[1:]
 
@@ -60,9 +67,9 @@ def _steps_of(timeline: model.RunTimeline) -> str:
     steps = timeline.steps
     if not steps:
         return (
-            Text("no step has ended yet")
-            if any(lane.role == "driver" for lane in timeline.lanes)
-            else Text("no steps: no driver")
+            Text("no training step has ended yet")
+            if any(lane.role in ("driver", "trainer") for lane in timeline.lanes)
+            else Text("no training steps, because no driver process was recorded")
         )
     if len(steps) == 1:
         return Text("step {step}", steps[0].step)
@@ -70,11 +77,11 @@ def _steps_of(timeline: model.RunTimeline) -> str:
     return Text("steps {first} to {last}, median {median} s", steps[0].step, steps[-1].step, brief(median(counted)))
 
 
-def _steps(timeline: model.RunTimeline, width: int | None) -> Iterator[str]:
+def _steps(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterator[str]:
     """Yield the table of the newest steps, a legend, the staleness of trajectories, and details with -v."""
     if not timeline.steps:
         return
-    newest = timeline.steps[-SHOWN:]
+    newest = timeline.steps[-shown:]
     columns = [*tables.steps(replace(timeline, steps=newest)).columns_in(Shown.TERMINAL)]
     cells = [
         [column.unit.missing if value is None else column.unit.text(value) for value in values]
@@ -82,11 +89,13 @@ def _steps(timeline: model.RunTimeline, width: int | None) -> Iterator[str]:
     ]
     yield from drawn.drawn([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
     if len(newest) < len(timeline.steps):
-        yield Text("  … {count:,} earlier steps: --steps A:B and --json have them", len(timeline.steps) - len(newest))
-    yield Text("  busy shares are of the mean process of a role; tail and sync in seconds")
-    if stale := [step.stale_versions for step in timeline.steps if step.stale_versions]:
+        yield Text("  … {count:,} earlier steps; --steps A:B and --json show them", len(timeline.steps) - len(newest))
+    yield Text("  busy: mean over the processes of a role; long tail and weight sync in seconds")
+    if any(use.role == "engine" for step in newest for use in step.roles):
+        yield Text("  engine: gaps of up to 20 ms between iterations count as busy")
+    if stale := tables.staleness(timeline):
         yield Text(
-            "  trajectories began with weights {count:.1f} steps older than those trained, on average", mean(stale)
+            "  on average, trajectories began with weights {count:.1f} steps older than those being trained", stale
         )
     for step in newest:
         yield from map(Detail, _detail(step))
@@ -103,18 +112,23 @@ def _detail(step: model.TrainingStep) -> Iterator[str]:
     if step.why:
         line = Text("{line} ({why})", line, step.why)
     if step.mostly:
-        line = Text("{line}; most of it: {cause}, {seconds} s", line, step.mostly.label, brief(step.mostly.seconds))
+        line = Text("{line}; mainly {cause}, {seconds} s", line, step.mostly.label, brief(step.mostly.seconds))
     yield line
+    if step.also:
+        also = _times((cause.label, cause.excess_seconds) for cause in step.also)
+        yield Text("  also over the typical step: {causes}", also)
     for use in step.roles:
         role, share, idle = model.ROLES[use.role], percent(use.busy_share), brief(use.idle_seconds)
         line = Text("  {role}: busy {share}, idle {seconds} s", role, share, idle)
         if use.idle_for:
-            line = Text("{line}, of it {reasons}", line, _times((_doing(why), why.seconds) for why in use.idle_for))
+            line = Text("{line}, including {reasons}", line, _times((_doing(why), why.seconds) for why in use.idle_for))
         yield line
     if step.sync:
         yield Text("  weight sync: {parts}", _times((part.name, part.seconds) for part in step.sync[:8]))
     if step.what_if:
-        yield Text("  at best: {bounds}", _times((bound.name, bound.seconds) for bound in step.what_if))
+        yield Text(
+            "  upper bound of the saving: {bounds}", _times((bound.name, bound.seconds) for bound in step.what_if)
+        )
 
 
 def _times(times: Iterable[tuple[str, float]]) -> Text:
@@ -138,14 +152,25 @@ def _path(timeline: model.RunTimeline) -> Iterator[str]:
         if share >= 0.005:
             yield Text("  {share:>7}  {cause}", percent(share), _doing(entry))
     reasons = {bound.name: bound.why for step in timeline.steps for bound in step.what_if}
-    yield from (Detail("  at best, {name}: {why}", name, why) for name, why in reasons.items())
+    yield from (Detail("  estimate for {name}: {why}", name, why) for name, why in reasons.items())
+
+
+def _trend(timeline: model.RunTimeline) -> Iterator[str]:
+    """Yield the change of the steps' seconds over the run, its parts, and the quantities that change with it."""
+    if timeline.trend is None:
+        return
+    yield from wrapped(tables.trend(timeline.trend))
+    if timeline.trend.parts:
+        parts = (Text("{what} {seconds:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts)
+        yield from wrapped(Text("of it: {parts}", joined(COMMA, parts)), "  ", "    ")
+    yield from wrapped(tables.drivers(timeline.trend), "  ", "    ")
 
 
 def _causes(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield the numbered causes with seconds lost, share of the run, steps concerned and advice."""
     if not timeline.causes:
         return
-    yield Text("what costs most")
+    yield Text("largest costs")
     for number, cause in enumerate(timeline.causes, 1):
         count = len(cause.steps)
         where = Text("step {step}", cause.steps[0]) if count == 1 else Text("{count} steps", count)
@@ -157,21 +182,25 @@ def _causes(timeline: model.RunTimeline) -> Iterator[str]:
             percent(cause.share),
             where,
         )
+        if cause.saves_seconds is not None and brief(cause.saves_seconds) != brief(cause.seconds):
+            text = Text("{text}; a fix saves at most {seconds} s", text, brief(cause.saves_seconds))
         yield from wrapped(text, "  ", "     ")
-        yield from wrapped(Text("try: {advice}", cause.advice), "     ", "     ")
+        yield from wrapped(Text("suggestion: {advice}", cause.advice), "     ", "     ")
 
 
 def _windows(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield the windows worth recording with their commands, and the windows recorded during the run."""
     if timeline.windows:
-        yield Text("windows worth recording, for the next run (--json also has them for trigger)")
+        yield Text("windows to record in the next run (--json also has them for `rlpatch trigger`)")
     for window in timeline.windows:
         yield from wrapped(Text("{window}: {why}", window.what, window.why), "  ", "    ")
         yield f"    {window.command}"
-        yield Detail("    while this run goes on, patched with --on-demand: {trigger}", window.trigger)
+        yield Detail("    in this run, if it was patched with --on-demand: {trigger}", window.trigger)
     for recorded in timeline.recorded:
         yield from wrapped(
-            Text("recorded at {start:,.1f} s: {title}; {report}", recorded.start, recorded.title, recorded.report),
+            Text(
+                "window recorded at {start:,.1f} s: {title}; {report}", recorded.start, recorded.title, recorded.report
+            ),
             "  ",
             "    ",
         )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from patcher.commands.reports import timeline_lines as lines
 from patcher.commands.reports.csv_files import write_tables
 from patcher.commands.reports.writing import write
-from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text
+from patcher.messages import CommandLine, CommandResult, Detail, Kind, Problem, Text
 from patcher.progress import Display, silent
 from patcher.timeline import files, model, page, perfetto, runs, tables
 from patcher.timeline.join import join
@@ -29,7 +29,8 @@ class TimelineOptions(NamedTuple):
     """Choices for `timeline`.
 
     `steps` is the half-open range of step numbers to show (None: all), `run` the number of the run if there are
-    several, `page`, `csv` and `perfetto` where the HTML page, the CSV files and the Perfetto trace go.
+    several, `newest` takes the newest run instead. `page`, `csv` and `perfetto` are where the HTML page, the CSV files
+    and the Perfetto trace go.
     """
 
     steps: tuple[int, int] | None = None
@@ -37,6 +38,7 @@ class TimelineOptions(NamedTuple):
     page: Path | None = None
     csv: Path | None = None
     perfetto: Path | None = None
+    newest: bool = False
 
 
 def timeline(
@@ -69,21 +71,25 @@ def follow(
     *,
     once: bool,
     timeout: float | None,
+    height: int | None = None,
 ) -> CommandResult:
-    """Join the timeline again every `FOLLOW_S`, until the run is silent for `QUIET_S`, `timeout` seconds or Ctrl-C.
+    """Join the newest run again every `FOLLOW_S`, until it is silent for `QUIET_S`, `timeout` seconds or Ctrl-C.
 
-    `show` gets all lines, and the lines on steps that ended since its last call. A folder without a timeline is waited
-    for, unless `once`. Raises otherwise as `timeline`.
+    `show` gets all lines, and the lines on steps that ended since its last call; of all lines, those of the newest
+    steps fit into a terminal of `height` lines. A folder without a timeline is waited for, unless `once`. Raises
+    otherwise as `timeline`.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
-    result, steps_told = CommandResult("timeline"), 0
+    result, steps_told, run = CommandResult("timeline"), 0, ("", 0.0)
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             try:
-                result = timeline(folder, TimelineOptions(), silent, width)
+                result = timeline(folder, TimelineOptions(newest=True), silent, width)
+                if run != (result.data.run.name, result.data.run.started):
+                    run, steps_told = (result.data.run.name, result.data.run.started), 0
                 news = result.data.steps[steps_told:]
                 steps_told += len(news)
-                show([str(line) for line in result.lines], [lines.step_line(step) for step in news])
+                show(_fitting(result.data, width, height), [lines.step_line(step) for step in news])
             except Problem as problem:
                 if once or problem.kind is not Kind.NO_TRACE:
                     raise
@@ -93,10 +99,26 @@ def follow(
     return result
 
 
+def _fitting(joined_run: model.RunTimeline, width: int | None, height: int | None) -> list[str]:
+    """Return the lines of a report without details, with so few of the newest steps that `height` lines show them."""
+
+    def report(run: model.RunTimeline, steps: int) -> list[str]:
+        return [line for line in lines.report(run, width, steps) if not isinstance(line, Detail)]
+
+    bare = dataclasses.replace(joined_run, path_seconds=(), causes=(), windows=(), recorded=())
+    count = lines.SHOWN
+    if height is not None:
+        count = next((most for most in range(count, 1, -1) if len(report(bare, most)) < height), 1)
+    return report(joined_run, count)
+
+
 def _age(folder: Path) -> float:
     """Return the seconds since any process last wrote its timeline below `folder`."""
-    written = [path.stat().st_mtime for path in files.paths(folder)]
-    return time.time() - max(written, default=0.0)
+    written = [0.0]
+    for path in files.paths(folder):
+        with contextlib.suppress(OSError):  # replaced by a newer one since
+            written.append(path.stat().st_mtime)
+    return time.time() - max(written)
 
 
 def read(folder: Path, options: TimelineOptions, display: Display, result: CommandResult) -> model.RunTimeline:
@@ -104,22 +126,37 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
 
     Raises Problem as `timeline`.
     """
-    paths = files.paths(folder) if folder.is_dir() else []
+    run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
+    paths = [path for process in processes for path in process.paths]
+    with display("joining", _size(paths)) as count:
+        joined_run = join(run, processes, folder, count)
+    return only_steps(joined_run, options.steps)
+
+
+def chosen_run(
+    folder: Path, number: int | None, display: Display, result: CommandResult, *, newest: bool = False
+) -> tuple[model.Run, tuple[runs.Process, ...]]:
+    """Return the run with `number` (None: the only run) in `folder`, or the `newest`, and its processes.
+
+    Warns in `result` of each file that is left out. Raises Problem as `timeline`.
+    """
+    paths = files.paths(folder)
     if not paths:
         raise _none(folder)
     with display("surveying", _size(paths)) as count:
         surveyed = runs.survey(paths, count)
     for path in surveyed.newer:
-        result.warn(Text("{name} is of a newer rlpatch and is left out", path.name), Text("update rlpatch to read it"))
-    for path in surveyed.unread:
-        result.warn(Text("{name} cannot be read as a timeline and is left out", path.name))
+        result.warn(
+            Text("skipped {name}: a newer rlpatch wrote it", path.name), Text("update rlpatch to read this file")
+        )
+    for path, why in surveyed.unread:
+        if why:
+            result.warn(Text("skipped {name}: {why}", path.name, why))
+        else:
+            result.warn(Text("skipped {name}: it is not a readable timeline", path.name))
     if not surveyed.runs:
         raise _unreadable(folder, surveyed)
-    run, processes = _chosen(folder, surveyed, options.run)
-    paths = [path for process in processes for path in process.paths]
-    with display("joining", _size(paths)) as count:
-        joined_run = join(run, processes, folder, count)
-    return _only(joined_run, options.steps)
+    return _newest(surveyed, result) if newest else _chosen(folder, surveyed, number)
 
 
 def _size(paths: Sequence[Path]) -> int:
@@ -135,33 +172,59 @@ def _none(folder: Path) -> Problem:
     """Return the problem that `folder` is missing or has no timeline."""
     hint: str = ""
     if not folder.exists():
-        hint = Text("the log of the run and `rlpatch status` name the folder; or record one as below")
-        cause = Text("{folder} does not exist", folder)
+        hint = Text(
+            "the log of the run and `rlpatch status` name the folder; to record a timeline, use the command below"
+        )
+        cause = Text("the folder {folder} does not exist", folder)
     else:
-        cause = Text("no timeline found in {folder}", folder)
+        cause = Text("{folder} contains no timeline", folder)
     record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
     notes: tuple[str, ...] = (
-        Text("looked for {folder}/HOST_PID_STARTED.jsonl.gz there and in its folders", files.FOLDER),
+        Text("expected files {folder}/HOST_PID_STARTED.jsonl.gz in this folder or its subfolders", files.FOLDER),
     )
     notes += (hint,) if hint else ()
     if folder.is_dir() and any(folder.iterdir()):
-        notes += (Text("windows recorded there: {commandline}", CommandLine("traces", str(folder))),)
-    return Problem(Kind.NO_TRACE, cause, str(folder), Text("{record} records one", record), notes)
+        notes += (
+            Text("the folder contains recorded windows instead: {commandline}", CommandLine("traces", str(folder))),
+        )
+    return Problem(Kind.NO_TRACE, cause, str(folder), Text("{record} records a timeline", record), notes)
 
 
 def _unreadable(folder: Path, surveyed: runs.Surveyed) -> Problem:
     """Return the problem that the files are from a newer rlpatch, are no timelines, or have no record yet."""
     if surveyed.newer:
-        cause = Text("all of it is of a newer rlpatch")
+        cause = Text("a newer rlpatch wrote all files in this folder")
         return Problem(
-            Kind.TRACE, cause, str(surveyed.newer[0]), Text("read it with the rlpatch that recorded it, or a newer one")
+            Kind.TRACE,
+            cause,
+            str(surveyed.newer[0]),
+            Text("read them with the rlpatch that recorded them, or a newer one"),
         )
+    for path, why in surveyed.unread:
+        if why:
+            return Problem(Kind.TRACE, Text("{name} cannot be read: {why}", path.name, why), str(path))
     if surveyed.unread:
-        return Problem(
-            Kind.TRACE, Text("none of its files is a timeline"), str(surveyed.unread[0]), Text("record it again")
-        )
-    hint = Text("wait a second, then {commandline}", CommandLine("timeline", str(folder)))
-    return Problem(Kind.NO_TRACE, Text("no process has written a record yet"), str(folder), hint)
+        path = surveyed.unread[0].path
+        cause = Text("no file in this folder is a timeline")
+        return Problem(Kind.TRACE, cause, str(path), Text("record the timeline again"))
+    hint = Text("wait a second, then run {commandline}", CommandLine("timeline", str(folder)))
+    return Problem(Kind.NO_TRACE, Text("the processes of the run have not written anything yet"), str(folder), hint)
+
+
+def _newest(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.Run, tuple[runs.Process, ...]]:
+    """Return the newest run that has a driver, else the newest, and its processes.
+
+    Notes in `result` if there are several.
+    """
+    driven = [
+        (run, processes)
+        for run, processes in surveyed.runs
+        if any("driver" in process.roles or process.marks for process in processes)
+    ]
+    newest = (driven or surveyed.runs)[-1]
+    if len(surveyed.runs) > 1:
+        result.note(Text("run {number} of {count}, the newest", newest[0].number, len(surveyed.runs)))
+    return newest
 
 
 def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[model.Run, tuple[runs.Process, ...]]:
@@ -172,27 +235,27 @@ def _chosen(folder: Path, surveyed: runs.Surveyed, number: int | None) -> tuple[
     if number is None and len(runs_by_number) == 1:
         return surveyed.runs[0]
     cause = (
-        Text("there are {count} runs in it", len(runs_by_number))
+        Text("the folder contains {count} runs; choose one with --run", len(runs_by_number))
         if number is None
-        else Text("--run {number}: there are {count} runs", number, len(runs_by_number))
+        else Text("--run {number} does not exist: the folder contains {count} runs", number, len(runs_by_number))
     )
     rows = tuple(_row(run) for run, _ in surveyed.runs)
-    newest = rows if len(rows) <= LISTED else (Text("… {count} older ones", len(rows) - LISTED), *rows[-LISTED:])
+    newest = rows if len(rows) <= LISTED else (Text("… {count} older runs", len(rows) - LISTED), *rows[-LISTED:])
     hint = CommandLine("timeline", str(folder), "--run", str(max(runs_by_number)))
-    raise Problem(Kind.USAGE, cause, str(folder), Text("{hint} for the newest", hint), newest)
+    raise Problem(Kind.USAGE, cause, str(folder), Text("newest run: {hint}", hint), newest)
 
 
 def _row(run: model.Run) -> str:
     """Return a line on a run: option that chooses it, local start time, seconds, processes and packages."""
     start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(max(run.started, 0), 1 << 36)))
-    of = ", ".join(run.packages) or Text("unknown packages")
+    of = ", ".join(run.packages) or Text("packages unknown")
     values = run.number, start, run.seconds, run.processes, of
     if run.processes == 1:
         return Text("--run {number}: {start}, {seconds:,.0f} s, {count} process, {packages}", *values)
     return Text("--run {number}: {start}, {seconds:,.0f} s, {count} processes, {packages}", *values)
 
 
-def _only(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:
+def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:
     """Keep the steps in the half-open range `numbers` (None: all). Raises Problem (USAGE) if the run has none."""
     if numbers is None:
         return joined_run
@@ -201,11 +264,11 @@ def _only(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> mod
         has = (
             Text("{first} to {last}", joined_run.steps[0].step, joined_run.steps[-1].step)
             if joined_run.steps
-            else Text("none yet")
+            else Text("no steps yet")
         )
         raise Problem(
             Kind.USAGE,
-            Text("--steps {first}:{end}: no such step", numbers[0], numbers[1]),
-            hint=Text("it has steps {has}", has),
+            Text("--steps {first}:{end}: the run has no such step", numbers[0], numbers[1]),
+            hint=Text("steps of the run: {has}", has),
         )
     return dataclasses.replace(joined_run, steps=steps)

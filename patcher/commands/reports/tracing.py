@@ -53,7 +53,7 @@ def _recorded(folder: Path, display: Display) -> list[TraceGroup]:
     """Return the groups of traces below `folder`. Raises Problem (NO_TRACE) if it does not exist or has no trace."""
     if not folder.exists():
         hint = Text("the log of the run and `rlpatch status` name the folder of the traces")
-        raise Problem(Kind.NO_TRACE, Text("{folder} does not exist", folder), hint=hint)
+        raise Problem(Kind.NO_TRACE, Text("the folder {folder} does not exist", folder), hint=hint)
     groups = folders.trace_groups(folder.resolve(), display)
     if not groups:
         _refuse_lost(folder)
@@ -86,13 +86,15 @@ def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
         if trace.why:
             yield Detail("  {number}  {name}: {why}", number, trace.path.name, trace.why)
     if group.pieces > 1:
-        yield Text("  {number}  saved in {pieces} pieces, which reports read as one window", number, group.pieces)
+        yield Text("  {number}  saved in {pieces} parts; reports read them as one window", number, group.pieces)
     if group.closed not in ("", "complete"):
-        yield Text("  {number}  closed early: {closed}", number, group.closed)
+        yield Text("  {number}  the window ended early: {closed}", number, group.closed)
     if group.uncounted:
         yield Text("  {number}  {line}", number, uncounted_between(group.uncounted))
     nothing = (
-        group.first.why if group.state == states.FOREIGN else Text("record again: {state}", states.STATES[group.state])
+        group.first.why
+        if group.state == states.FOREIGN
+        else Text("record this window again: {state}", states.STATES[group.state])
     )
     if group.next_command:
         yield Text("  {number}  next: {command}", number, group.next_command)
@@ -108,7 +110,7 @@ class ParseOptions:
     """Choices for parsing; a parser that neither computes nor writes for `patience` seconds is ended."""
 
     python: str | None = option(
-        AnyText("EXE"), PARSED, "The interpreter with the torch_npu that recorded.", default=None
+        AnyText("EXE"), PARSED, "Interpreter with the torch_npu that recorded the traces.", default=None
     )
     export: tuple[str, ...] = option(
         ChoiceList(EXPORT_TYPES),
@@ -167,7 +169,9 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
     uncounted = trace.metadata.uncounted if trace.metadata else {}
     if contents:
         ranges = joined(COMMA, (Text("{name} {range}", name, spread(*ends)) for name, ends in contents.items()))
-        report.lines += wrapped(Text("{name} holds {window}: {contents}", trace.path.name, trace.requested, ranges))
+        report.lines += wrapped(
+            Text("{name}: requested {window}, contains {contents}", trace.path.name, trace.requested, ranges)
+        )
     if uncounted:
         report.lines.append(Text("  {line}", uncounted_between(uncounted)))
     asked = {"path": trace.path, "asked": trace.requested}
@@ -178,17 +182,17 @@ def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, .
     """Tell whether a trace needs parsing and can be parsed; if not, report the reason."""
     readable = trace.state in (states.WHOLE, states.FOREIGN)
     if trace.form == "torch":
-        report.note(Text("what torch.profiler recorded needs no parsing"), str(trace.path))
+        report.note(Text("traces of torch.profiler need no parsing"), str(trace.path))
     elif trace.form == "other":
-        report.note(Text("left alone: {why}", trace.why), str(trace.path))
+        report.note(Text("not parsed: {why}", trace.why), str(trace.path))
     elif readable and set(exports) <= set(trace.exports):
         report.lines.append(Text("already parsed  {name}: {exports}", trace.path.name, ", ".join(trace.exports)))
     elif trace.raw and (readable or trace.state in (states.NOT_PARSED, states.HALF_PARSED)):
         return True
     elif readable or trace.state == states.HALF_PARSED:
-        report.warn(Text("cannot be parsed again: the raw data is gone"), str(trace.path))
+        report.warn(Text("cannot be parsed again, because the raw data was deleted"), str(trace.path))
     else:
-        report.warn(Text("{state}, and not parsed: {why}", trace.state, trace.why), str(trace.path))
+        report.warn(Text("{state}, not parsed: {why}", trace.state, trace.why), str(trace.path))
     return False
 
 
@@ -201,8 +205,8 @@ def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
         return interpreters.executable(python) if python else ""
     interpreter = _with_torch_npu(python)
     if any(any(trace.path.glob("PROF_*")) for trace in todo) and not shutil.which("msprof"):
-        cause = Text("CANN's msprof is not on PATH, and torch_npu parses with it what the device recorded")
-        hint = Text("source /usr/local/Ascend/ascend-toolkit/set_env.sh, then the same command again")
+        cause = Text("CANN's msprof is not on PATH; torch_npu needs it to parse device data")
+        hint = Text("run `source /usr/local/Ascend/ascend-toolkit/set_env.sh`, then the same command again")
         raise Problem(Kind.ENVIRONMENT, cause, hint=hint)
     return interpreter
 
@@ -212,18 +216,18 @@ def _with_torch_npu(python: str | None) -> str:
     candidates: list[tuple[str, str]] = [(f"--python {python}", python)] if python else []
     searched = []
     for name, exe in candidates or [
-        (Text("the interpreter that runs rlpatch"), sys.executable),
+        (Text("rlpatch's own interpreter"), sys.executable),
         *interpreters.more_interpreters(),
     ]:
         try:
             if "torch_npu" in interpreters.ask(exe, ["torch_npu"], name).packages:
                 return interpreters.executable(exe)
-            searched.append(Text("{interpreter}: no torch_npu", name))
+            searched.append(Text("{interpreter} has no torch_npu", name))
         except Problem as problem:
             if candidates:
                 raise
             searched.append(Text("{interpreter}: {cause}", name, problem.cause))
-    hint = Text("name the Python of the environment in which it was recorded: rlpatch analyse DIR --python EXE")
+    hint = Text("type the Python of the environment that recorded the traces: rlpatch analyse DIR --python EXE")
     raise Problem(Kind.ENVIRONMENT, Text("torch_npu was not found"), hint=hint, notes=tuple(searched))
 
 
@@ -240,8 +244,10 @@ def _work(report: CommandResult, shown: Shown, what: str, total: int) -> Iterato
         try:
             yield display._replace(done=done)
         except KeyboardInterrupt:
-            cause = Text("stopped ({what}: {count} of {total} done)", what, len(report.lines) - before, total)
-            hint = Text("the same command continues: what is not done is untouched")
+            cause = Text(
+                "stopped ({what}), {count} of {total} traces are done", what, len(report.lines) - before, total
+            )
+            hint = Text("run the same command to continue; the other traces are unchanged")
             raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
 
 
@@ -271,32 +277,32 @@ def _parsed(parsed: ParseResult) -> Text:
 def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[str, ...]) -> None:
     """Report a failed parse as a problem; `exports` that torch_npu did not write are a warning or a problem."""
     lacking = joined(Text(" and no "), sorted(set(exports) - set(parsed.exports)))
-    logs = Text("what torch_npu wrote: {path}", parsed.path / "logs")
+    logs = Text("output of torch_npu: {path}", parsed.path / "logs")
     if parsed.ended != parsing.DONE:
         kind = Kind.ROLLED_BACK if parsed.ended == parsing.BACK else Kind.UNEXPECTED
         report.problems.append(Problem(kind, parsed.why, str(parsed.path), logs, parsed.output))
     elif lacking and parsed.output:
-        cause = Text("torch_npu left no {lacking}, and reports that a part of it failed", lacking)
-        hint = Text("look whether the disk is full, and at {logs}", logs)
+        cause = Text("torch_npu wrote no {lacking}, and reports that some of the parsing failed", lacking)
+        hint = Text("check whether the disk is full, and read {logs}", logs)
         report.problems.append(Problem(Kind.UNEXPECTED, cause, str(parsed.path), hint, parsed.output))
     elif lacking:
-        cause = Text("torch_npu left no {lacking}: its analyse() exports what was recorded for", lacking)
-        report.warn(cause, Text("record with `rlpatch apply … --export-type db,text`: {path}", parsed.path))
+        cause = Text("torch_npu wrote no {lacking}: it exports only the types that were chosen when recording", lacking)
+        report.warn(cause, Text("record again with `rlpatch apply … --export-type db,text`: {path}", parsed.path))
 
 
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:
     """Yield how to open traces in a viewer, what it lacks, and with -v which files are there."""
     if viewer.program == ANALYZE:
-        yield Text("{program} reads it, in an environment of its own:", viewer.program)
+        yield Text("{program} can read it (install it in a separate environment):", viewer.program)
         yield f"  {viewer.how}"
     else:
-        yield Text("opens in {program} ({how}):", viewer.program, viewer.how)
+        yield Text("open it in {program} ({how}):", viewer.program, viewer.how)
         yield f"  {viewer.where}"
     for reason in viewer.lacks:
-        yield from wrapped(Text("but {reason}", reason), "  ", "    ")
+        yield from wrapped(Text("note: {reason}", reason), "  ", "    ")
     for file in viewer.files:
         values = file.trace.name, file.name, file.shows
         if file.there:
-            yield Detail("  {trace}: {file} is there, for {shows}", *values)
+            yield Detail("  {trace}: has {file}, for {shows}", *values)
         else:
-            yield Detail("  {trace}: {file} is missing, for {shows}", *values)
+            yield Detail("  {trace}: {file} is missing, which {shows} needs", *values)

@@ -59,7 +59,7 @@ def _reported(result: CommandResult, path: Path, option: str) -> Iterator[None]:
     except OSError as error:
         missing = not path.parent.exists()
         hint = (
-            f"mkdir -p {shlex.quote(str(path.parent))}" if missing else Text("name a file elsewhere: {option}", option)
+            f"mkdir -p {shlex.quote(str(path.parent))}" if missing else Text("write to another place: {option}", option)
         )
         cause = Text("{file} cannot be written: {error}", path, error.strerror or error)
         result.problems.append(Problem(Kind.ENVIRONMENT, cause, str(path), hint))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,7 +124,9 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
         folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
     )
     if options.dry_run:
-        return CommandResult("trigger", step + StepResult((Text("next: the same without --dry-run"),)), data=data)
+        return CommandResult(
+            "trigger", step + StepResult((Text("next: run the same command without --dry-run"),)), data=data
+        )
     filed = _written(folder, stage, request)
     step += StepResult(done=(Text("wrote {file}", folder.file(stage)),))
     if wait is None:
@@ -141,18 +143,17 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
 
 
 def _check_window(options: TriggerOptions) -> None:
-    """Raise Problem (USAGE) for a window that no worker takes, such as several ranges.
+    """Raise Problem (USAGE) for a window that no worker takes.
 
     With a condition, decode step 0 exists: the first step after the condition holds.
     """
     window = options.window
     if options.conditions and options.training:
-        cause = Text("{conditions}: a training stage has neither requests nor context", options.conditions.strip())
+        cause = Text(
+            "{conditions} cannot be used with a training stage, which has no requests and no context",
+            options.conditions.strip(),
+        )
         raise usage(cause, f"--{window.unit} {window}")
-    if window.later:
-        unit, first = window.unit, replace(window, later=())
-        cause = Text("--{unit} {window}: a request asks for one window of a rollout or training step", unit, window)
-        raise usage(cause, Text("--{unit} {partition}, then the others", unit, first))
     if not options.conditions:
         window.check()
 
@@ -170,14 +171,22 @@ def _living(folder: StateFolder, collected: RunProgress, options: TriggerOptions
         return []
     if not collected.rows:
         turn, at = options.turns, int(options.training)
-        hint = Text("a worker writes from its first {turns} on; to leave a request for it, add --at {first}", turn, at)
+        hint = Text(
+            "workers write their state from their first {turns} on. To leave a request for them now, add --at {first}",
+            turn,
+            at,
+        )
         raise watching.nobody(folder, collected.skipped).replace(hint=hint)
     of_target, counting = _counting(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
         return living
-    waiting = Text("{stages} wait for it", joined(AND, stages)) if stages else Text("no live worker there waits for it")
+    waiting = (
+        Text("running workers accept requests for {stages}", joined(AND, stages))
+        if stages
+        else Text("no running worker accepts requests")
+    )
     cause = Text("{request}: {waiting}", f"{options.target} {options.words}".lstrip(), waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _choices(living, collected.rows))
@@ -195,7 +204,7 @@ def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -
     workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
     choices: list[str] = sorted({f"{worker.target} --stage {worker.stage} --{worker.unit} A:B" for worker in workers})
     if not living:
-        choices.append(Text("patch with --on-demand, and start the run again"))
+        choices.append(Text("patch with --on-demand, then restart the run"))
     return joined(OR, choices)
 
 
@@ -204,8 +213,8 @@ def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[W
     takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     if not takers:
         ranks = ",".join(map(str, options.ranks or ()))
-        cause = Text("--ranks {ranks}: no such rank waits for a request", ranks)
-        raise usage(cause, Text("--ranks all, or of those that wait: {ranks}", _ranks(living)))
+        cause = Text("--ranks {ranks}: no running worker with this rank accepts requests", ranks)
+        raise usage(cause, Text("use --ranks all, or ranks that accept requests: {ranks}", _ranks(living)))
     return takers
 
 
@@ -235,8 +244,8 @@ def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float
     at = following if options.at is None else options.at
     if at < following:
         turn, current = options.turns, following - 1
-        cause = Text("--at {at}: too late, a worker is already in {turns} {following}", at, turn, current)
-        raise usage(cause, Text("--at {following}, or leave it out", following))
+        cause = Text("--at {at} is too late: a worker is already in {turns} {following}", at, turn, current)
+        raise usage(cause, Text("use --at {following} or later, or leave --at out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
         id=secrets.token_hex(6), window=str(options.window), ranks=ranks, at=at, load=options.at_load,
@@ -253,15 +262,17 @@ def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
 def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
     """Yield warnings of ranks that will leave no trace and workers that may be dead; a note if steps differ."""
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
-        text = Text("rank {rank} does not wait for a request, and will leave no trace", rank)
-        yield Message("warning", text, Text("those that wait: {ranks}", _ranks(living)))
+        text = Text("rank {rank} accepts no requests and will write no trace", rank)
+        yield Message("warning", text, Text("ranks that accept requests: {ranks}", _ranks(living)))
     for row in living:
         if row.life.silent:
-            text = Text("{name} may be gone: {reason}", row.worker.name, row.life.words)
-            yield Message("warning", text, Text("its progress was not counted"))
+            text = Text("{name} may have ended: {reason}", row.worker.name, row.life.words)
+            yield Message("warning", text, Text("its progress was ignored"))
     turns = _turns(living)
     if turns and min(turns) < max(turns):
-        text = Text("the workers are at {turn}s {first} to {last}", options.turns, min(turns), max(turns))
+        text = Text(
+            "the workers have reached different {turn}s: {first} to {last}", options.turns, min(turns), max(turns)
+        )
         yield Message("note", text)
 
 
@@ -274,7 +285,7 @@ def _pending_notes(
     """
     file = folder.file(stage)
     for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
-        text = Text("the file in the place of the request is not one, and is removed")
+        text = Text("the file of the request is damaged and will be replaced")
         yield Message("warning", text, f"{file}: {skipped_file.why}")
     if stage not in collected.requests:
         return
@@ -282,16 +293,16 @@ def _pending_notes(
     of_stage = [row for row in collected.rows if row.worker.stage == stage]
     whose = _names([row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK])
     if not of_stage and request.expires > time.time():
-        whose = Text("later workers")
+        whose = Text("workers that start later")
     name = Text("{window} of {turn} {number}", request.window, options.turns, request.at)
     if whose and not options.replace:
-        cause = Text("request {id} ({name}) is still to be served by {whose}", request.id, name, whose)
-        hint = Text("wait for it with `rlpatch watch`, or replace it: the same command with --replace")
+        cause = Text("request {id} ({name}) is still waiting for {whose}", request.id, name, whose)
+        hint = Text("wait for this request with `rlpatch watch`, or replace it: add --replace")
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
     if whose:
-        yield Message("warning", Text("request {id} ({name}) goes unserved by {whose}", request.id, name, whose))
+        yield Message("warning", Text("request {id} ({name}) will not be served by {whose}", request.id, name, whose))
     elif all(row.outcome != progress.DONE for row in of_stage):
-        yield Message("note", Text("nobody served the previous request ({name})", name))
+        yield Message("note", Text("no worker served the previous request ({name})", name))
 
 
 def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
@@ -300,23 +311,23 @@ def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledR
         return folder.write(stage, request)
     except OSError as error:
         cause = Text("the request cannot be written: {strerror}", error.strerror or error)
-        hint = Text("make room there, or let your user write, then the same command again")
+        hint = Text("free some space, or give yourself write permission; then run the same command again")
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
 def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
     """Return three lines: what was requested, of which workers, and when the request expires."""
-    whose = Text("  no worker is there yet: the request waits for the first ones")
+    whose = Text("  no worker has written its state yet; the first workers will serve the request")
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
-        whose = Text("  of {workers}, {target}", _names(rows), target)
-    asked = Text("asked for {window} in {turn} {number}", options.words, options.turns, request.at)
+        whose = Text("  from {workers}, {target}", _names(rows), target)
+    asked = Text("requested {window} in {turn} {number}", options.words, options.turns, request.at)
     if options.dry_run:
-        asked = Text("would ask for {window} in {turn} {number}", *asked.values.values())
+        asked = Text("would request {window} in {turn} {number}", *asked.values.values())
     if options.at is None:
-        asked = Text("{asked}, one after the furthest worker", asked)
+        asked = Text("{asked}, the next one of the worker that is furthest ahead", asked)
     expiry = Text(
-        "  request {id}, which expires in {duration}; a worker looks for it when a {turn} begins",
+        "  request {id} expires in {duration}; workers look for requests when a {turn} begins",
         *(request.id, life.duration(options.expires), options.turns),
     )
     return asked, whose, expiry

@@ -120,11 +120,11 @@ def watched(
     `head` is shown above the table. Raises Problem (NO_TRACE) if the path is no folder.
     """
     if save_path.exists() and not save_path.is_dir():
-        hint = Text("rlpatch watch DIR: the folder of the traces")
+        hint = Text("type the folder of the traces: rlpatch watch DIR")
         raise Problem(Kind.NO_TRACE, Text("{save_path} is not a folder", save_path), hint=hint)
     folder = StateFolder(save_path.resolve())
     if not (save_path.exists() or options.once):
-        line = Text("waiting for the first worker that writes into {save_path}, which does not exist yet", save_path)
+        line = Text("waiting for a worker to create {save_path}", save_path)
         head = (*head, line)
     with shown(head) as show:
         data = _settled(folder, options, show, lambda: progress.collect(folder, time.time(), wanted, requested))
@@ -185,10 +185,10 @@ def _row(row: WorkerProgress) -> WorkerRow:
 
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
     """Return the table, the lines below it, warnings of skipped files, and a problem if not all saved."""
-    text = Text("a file there was not written by a probe, and is left out")
+    text = Text("skipped a file in the state folder that no worker wrote")
     notes = [Message("warning", text, Text("{file}: {why}", skipped.file, skipped.why)) for skipped in data.skipped]
     if data.earlier:
-        text = Text("{earlier} left out: they ended before others took their places", data.earlier)
+        text = Text("skipped {earlier} processes that ended before others replaced them", data.earlier)
         notes.append(Message("note", text))
     lines: list[str] = []
     if data.workers:
@@ -205,18 +205,22 @@ def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Pro
     None, too, after a single look (``--once``) at workers that are all there and were asked for nothing.
     """
     if data.ended == STOPPED:
-        return Problem(Kind.INTERRUPTED, Text("stopped by the keyboard; the run goes on"))
+        return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C; the run goes on"))
     if not data.workers:
         return nobody(folder, data.skipped, options.stages)
     idle = all(row.outcome == IDLE for row in data.workers) and not _absent(data, options)
     if data.ended == SAVED or (data.ended == NOW and idle):
         return None
     cause = Text("{cause}: {summary}", _CAUSES[data.ended], _summary(data, options))
-    hint = Text("the log of the run says more, and `rlpatch watch` continues from here")
+    hint = Text("look into the log of the run; `rlpatch watch` can be started again at any time")
     return Problem(Kind.NO_TRACE, cause, data.folder, hint)
 
 
-_CAUSES = {UNSAVED: Text("not all have saved"), NOW: Text("not all have saved yet"), TIMEOUT: Text("the time is up")}
+_CAUSES = {
+    UNSAVED: Text("some workers will not save a trace"),
+    NOW: Text("some workers have not saved their trace yet"),
+    TIMEOUT: Text("timeout"),
+}
 
 
 def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
@@ -227,9 +231,10 @@ def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence
     if not folder.save_path.exists():
         cause = Text("{save_path} does not exist", folder.save_path)
     hint = Text(
-        "a worker writes from its first rollout or training step on; its log and `rlpatch status` name the folder"
+        "workers write their state from their first rollout or training step on. Their log and `rlpatch status` name"
+        " the folder"
     )
-    left_out = tuple(Text("left out {name}: {why}", entry.file.name, entry.why) for entry in skipped[:MANY])
+    left_out = tuple(Text("skipped {name}: {why}", entry.file.name, entry.why) for entry in skipped[:MANY])
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=left_out)
 
 
@@ -238,14 +243,16 @@ def below(data: WatchData) -> list[str]:
     lines = list(_pending(data))
     for missing in data.missing:
         ranks = ", ".join(map(str, missing.ranks[:MANY])) + (" …" if len(missing.ranks) > MANY else "")
-        lines.append(Text("  {stage} rank {ranks} was asked for and has not written yet", missing.stage, ranks))
+        lines.append(
+            Text("  {stage} rank {ranks} was asked to record and has not written its state yet", missing.stage, ranks)
+        )
     for number, row in enumerate(data.workers, 1):
         if row.why and row.outcome != DONE:  # of a window that was saved it says what the traces say
             lines.append(Text("  {number}  {line}", number, row.why))
         for trace in row.traces:
             name = Path(trace.path).name
             if trace.size is None:
-                name = Text("{name}, which is no longer there", name)
+                name = Text("{name} (no longer exists)", name)
             lines.append(Text("  {number}  {line}", number, name))
     return lines
 
@@ -259,7 +266,7 @@ def _pending(data: WatchData) -> Iterator[str]:
             conditions = "".join(f" at {name} {value}" for name, value in values.items() if value)
             ranks = Text("all ranks") if request.ranks == "all" else Text("rank {rank}", request.ranks)
             turn = request.window, conditions, turns[stage], request.at
-            yield Text("  asked for {window}{conditions} in {turn} {at}, on {ranks}", *turn, ranks)
+            yield Text("  requested: {window}{conditions} in {turn} {at}, on {ranks}", *turn, ranks)
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
@@ -268,14 +275,14 @@ def _summary(data: WatchData, options: WatchOptions) -> str:
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)
     parts = [
         (count := counts[DONE, False], Text("{count} saved", count)),
-        (count := counts[AT_WORK, False], Text("{count} at work", count)),
+        (count := counts[AT_WORK, False], Text("{count} still recording", count)),
         (count := counts[LOST, False], Text("{count} without a trace", count)),
-        (count := counts[IDLE, False], Text("{count} not asked (rlpatch trigger)", count)),
-        (count := counts[AT_WORK, True], Text("{count} saved and at work on more", count)),
-        (count := counts[LOST, True], Text("{count} without all of its traces", count)),
-        (missing, Text("{count} not heard from", missing)),
+        (count := counts[IDLE, False], Text("{count} not asked to record (use rlpatch trigger)", count)),
+        (count := counts[AT_WORK, True], Text("{count} saved, and recording more", count)),
+        (count := counts[LOST, True], Text("{count} with some traces missing", count)),
+        (missing, Text("{count} have not reported", missing)),
     ]
-    absent = (Text("no worker of {stage}", stage) for stage in _absent(data, options))
+    absent = (Text("no worker of {stage} has reported", stage) for stage in _absent(data, options))
     return joined(COMMA, (*(text for count, text in parts if count), *absent))
 
 

@@ -100,9 +100,12 @@ def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, 
                 on_wait(Text("waiting for {owner}", owner))
         if time.monotonic() >= deadline:
             claim = folder / CLAIM
-            cause, hint = Text("{owner} holds the lock", owner or _SOMEBODY), Text("wait for it and try again")
+            cause, hint = (
+                Text("{owner} is using rlpatch on these files (it holds the lock)", owner or _SOMEBODY),
+                Text("wait until it ends, then try again"),
+            )
             if os.path.lexists(claim):
-                hint = Text("{wait}; if it is gone for good, remove {claim}", hint, claim)
+                hint = Text("{wait}; if that process no longer exists, delete {claim}", hint, claim)
             raise Problem(Kind.ENVIRONMENT, cause, str(folder / LOCK), hint)
         time.sleep(_PAUSE)
         interrupts.look()
@@ -142,8 +145,11 @@ def _own(path: Path, flags: int) -> int:
     With O_CREAT in a group-writable folder, make a file of this user group-writable. Raises Problem (ENVIRONMENT) for a
     link, a hard link or an irregular file, which somebody may have planted, and OSError.
     """
-    why = Text("is a symlink") if path.is_symlink() else Text("is not a file of its own")
-    cause, hint = Text("the lock {why}; rlpatch did not make it so", why), Text("remove {path}, and try again", path)
+    why = Text("is a symlink") if path.is_symlink() else Text("is not a separate file (it has hard links)")
+    cause, hint = (
+        Text("the lock file {why}, and rlpatch did not create it like this", why),
+        Text("delete {path}, then try again", path),
+    )
     trap = Problem(Kind.ENVIRONMENT, cause, str(path), hint)
     try:
         with opened(path.parent) as folder:
@@ -225,7 +231,7 @@ def _make(path: Path, ours: str) -> str:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP):
             raise
-        cause = Text("this file system cannot keep two hosts apart: it has no symlinks")
+        cause = Text("this file system has no symlinks, so rlpatch cannot lock files against other hosts")
         hint = Text("install the package on another file system")
         raise Problem(Kind.ENVIRONMENT, cause, str(path.parent), hint) from error
     return ""
@@ -240,8 +246,8 @@ def _read(path: Path) -> str:
         if error.errno != errno.EINVAL:
             raise
         cause, hint = (
-            Text("the claim is not a link; rlpatch did not make it so"),
-            Text("remove {path}, and try again", path),
+            Text("the lock's claim file is not a link, and rlpatch did not create it like this"),
+            Text("delete {path}, then try again", path),
         )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint) from None
 

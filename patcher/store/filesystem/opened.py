@@ -132,7 +132,7 @@ def resolved(path: Path) -> Path:
     try:
         return Path(os.path.realpath(path))
     except OSError as error:
-        cause = Text("somebody is changing it right now: {strerror}", error.strerror)
+        cause = Text("another program is changing the file right now: {strerror}", error.strerror)
         raise Problem(Kind.ENVIRONMENT, cause, str(path), Text("run the command again")) from error
 
 

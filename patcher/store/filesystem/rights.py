@@ -213,23 +213,26 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
     Rights that would be lost are owner, group, mode and attributes.
     """
     if not can_own(plain.uid):
-        return Text("the file belongs to {called}, and a replaced one would not", _called("user", plain.uid))
+        return Text("the file belongs to {called}; a patched file would not", _called("user", plain.uid))
     if plain.uid not in (os.geteuid(), file.uid) and not file.mode & 0o004:
         return Text(
-            "the file behind the link is user {uid}'s alone, and a replaced one would be user {plain_uid}'s",
+            "the file behind the link belongs to user {uid}; a patched file would belong to user {plain_uid}",
             file.uid,
             plain.uid,
         )
-    out = Text("the file is of {called}, and a replaced one would shut its members out", _called("group", plain.gid))
+    out = Text(
+        "the file belongs to {called}; a patched file would not, and members of that group could no longer read it",
+        _called("group", plain.gid),
+    )
     narrowed = _has_list(plain) or without_group(plain.mode) != plain.mode
     if narrowed and lost_group(plain.gid, path):
         return out
     if lost := next((name for name, _value in plain.attributes if not _can_set(name)), ""):
-        return Text("the file has the attribute {lost}, and a replaced one would not", lost)
+        return Text("the file has the attribute {lost}; a patched file would not", lost)
     try:
         probe = tried(path.parent, plain)
     except OSError as error:
-        return Text("a new file cannot have the rights of this one: {strerror}", error.strerror)
+        return Text("a patched file could not get the same permissions: {strerror}", error.strerror)
     return "" if probe is None or probe.mode == plain.mode else out
 
 
@@ -241,10 +244,12 @@ def lost_group(gid: int, path: Path) -> str:
 def _called(what: str, number: int) -> str:
     """Return the name of a user or group that this process cannot give a file to, for a message."""
     if what == "user":
-        return Text("user {uid}", number) if known(what, number) else Text("a user that this container does not know")
+        return (
+            Text("user {uid}", number) if known(what, number) else Text("a user who does not exist in this container")
+        )
     if not known(what, number):
-        return Text("a group that this container does not know")
-    return Text("group {gid}, which you are not in", number)
+        return Text("a group that does not exist in this container")
+    return Text("group {gid}, of which you are not a member", number)
 
 
 def _can_set(name: str) -> bool:
@@ -295,10 +300,10 @@ def believed(store: os.stat_result, root: os.stat_result) -> str:
     """Return why a store is not to be trusted; "" if only users who may change the root can have written it."""
     ours = shared(root) and store.st_gid == root.st_gid
     if store.st_mode & 0o002 or (store.st_mode & 0o020 and not ours):
-        return Text("can be written by others")
+        return Text("is writable for other users")
     if not ours and store.st_uid not in (0, os.geteuid(), root.st_uid):
         return Text(
-            "belongs to {called}, neither you nor root nor the owner of the folder around it",
+            "belongs to {called}, who is neither you, root, nor the owner of its parent folder",
             _called("user", store.st_uid),
         )
     return ""
@@ -313,11 +318,11 @@ def differences(expected: Node, present: Node) -> str:
     """Return a text on how mode, owner and attributes of a file have changed; "" if they have not."""
     changed = []
     if expected.mode & _MODE != present.mode & 0o7777:
-        changed.append(Text("its mode is {mode:04o}, it was {mode_before:04o}", present.mode, expected.mode))
+        changed.append(Text("its mode is {mode:04o} instead of {mode_before:04o}", present.mode, expected.mode))
     if expected.uid != present.uid or expected.gid not in (-1, present.gid):
         changed.append(
             Text(
-                "its owner is {uid}:{gid}, it was {uid_before}:{gid_before}",
+                "its owner is {uid}:{gid} instead of {uid_before}:{gid_before}",
                 present.uid,
                 present.gid,
                 expected.uid,
@@ -325,5 +330,5 @@ def differences(expected: Node, present: Node) -> str:
             )
         )
     if recorded(expected.attributes) != recorded(present.attributes):
-        changed.append(Text("its extended attributes are others"))
+        changed.append(Text("its extended attributes have changed"))
     return joined(COMMA, changed)

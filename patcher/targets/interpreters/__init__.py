@@ -16,7 +16,7 @@ from patcher.messages import Kind, Problem, Text
 from patcher.targets.interpreters import locate
 
 TIMEOUT_S = 30.0
-_HINT = Text("name a Python: --python /path/to/bin/python")
+_HINT = Text("choose a Python: --python /path/to/bin/python")
 
 
 class Package(NamedTuple):
@@ -43,7 +43,7 @@ def running(packages: Sequence[str]) -> Environment:
         # `python -m patcher` puts the working directory first, which is no environment.
         del path[0]
     return Environment(
-        name=Text("the interpreter that runs rlpatch ({executable})", sys.executable),
+        name=Text("the interpreter of rlpatch itself ({executable})", sys.executable),
         prefix=sys.prefix,
         path=tuple(str(Path(entry).absolute()) for entry in path),
         packages=_packages(locate.locate(list(packages), path)),
@@ -115,9 +115,9 @@ def executable(exe: str) -> str:
     cause = (
         Text("{exe} cannot be executed", exe)
         if program.exists()
-        else Text("there is no interpreter {program}", program)
+        else Text("the interpreter {program} does not exist", program)
     )
-    hint = Text("for a folder of packages it is --path {exe}", exe) if Path(exe).is_dir() else _HINT
+    hint = Text("for a folder with packages, use --path {exe}", exe) if Path(exe).is_dir() else _HINT
     raise Problem(Kind.USAGE, cause, str(program), hint)
 
 
@@ -147,7 +147,7 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
     except subprocess.TimeoutExpired:
         cause = Text("the interpreter did not answer in {timeout:g} s", timeout)
         raise Problem(
-            Kind.ENVIRONMENT, cause, program, Text("see whether this returns: {program} -c pass", program)
+            Kind.ENVIRONMENT, cause, program, Text("check whether this command ends: {program} -c pass", program)
         ) from None
     except OSError as error:
         raise _not_python(program, error.strerror or str(error)) from None
@@ -163,10 +163,12 @@ def _no_answer(program: str, code: int, text: str) -> Problem:
     last = text.splitlines()[-1].strip() if text else Text("it printed nothing")
     if last.startswith("SyntaxError"):
         cause = Text("the interpreter is older than Python 3.7")
-        return Problem(Kind.ENVIRONMENT, cause, program, Text("name the folder of its packages with --path"))
+        return Problem(Kind.ENVIRONMENT, cause, program, Text("type the folder of its packages instead: --path DIR"))
     if "Traceback" in text or text.startswith("Fatal Python error") or code < 0:
         cause = Text("the interpreter failed (exit {code}): {last}", code, last)
-        return Problem(Kind.ENVIRONMENT, cause, program, Text("see whether this works: {program} -c pass", program))
+        return Problem(
+            Kind.ENVIRONMENT, cause, program, Text("check whether this command works: {program} -c pass", program)
+        )
     return _not_python(program, last)
 
 

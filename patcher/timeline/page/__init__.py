@@ -99,6 +99,7 @@ def _body(timeline: RunTimeline, parts: int) -> Content:
     return (
         sections.head(timeline),
         sections.causes(timeline),
+        sections.trend(timeline),
         drawn and section(Text("The run"), drawn),
         sections.steps(timeline),
         sections.measured(timeline),

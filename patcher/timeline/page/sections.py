@@ -74,7 +74,7 @@ def _title(cause: RunCause) -> str:
 
 
 def causes(timeline: RunTimeline) -> Content:
-    """Return a section with the largest three causes and the advice on each."""
+    """Return a section with the largest causes and the advice on each."""
     cards = [
         tag(
             "article",
@@ -82,14 +82,35 @@ def causes(timeline: RunTimeline) -> Content:
             tag(
                 "p",
                 Text("{seconds}, {share} of the run", seconds(cause.seconds), share(cause.share)),
+                _saves(cause),
                 cause.steps and (" \N{MIDDLE DOT} ", _steps(cause.steps)),
             ),
             cause.advice and tag("p", cause.advice),
             class_="finding",
         )
-        for cause in timeline.causes[:3]
+        for cause in timeline.causes
     ]  # fmt: skip
     return cards and section(Text("What cost most, and what to do next"), tag("div", cards, class_="causes"))
+
+
+def _saves(cause: RunCause) -> Content:
+    """Return a text on what a fix saves, if that is less than what the cause takes."""
+    if cause.saves_seconds is None or seconds(cause.saves_seconds) == seconds(cause.seconds):
+        return ()
+    return (" \N{MIDDLE DOT} ", Text("a fix saves at most {seconds}", seconds(cause.saves_seconds)))
+
+
+def trend(timeline: RunTimeline) -> Content:
+    """Return a section on how the steps change over the run, and with what."""
+    if timeline.trend is None:
+        return ()
+    parts = [Text("{what} {seconds:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts]
+    return section(
+        Text("Trend"),
+        tag("p", tables.trend(timeline.trend)),
+        parts and tag("ul", [tag("li", part) for part in parts]),
+        tag("p", tables.drivers(timeline.trend)),
+    )
 
 
 def _steps(steps: Sequence[int]) -> Content:
@@ -116,15 +137,21 @@ def _limited(step: TrainingStep) -> Content:
     """Return the full text on what limited a step, faint if the step is typical, or why that is unknown."""
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
-        return tag("strong", Text("+{seconds} {cause}", seconds(by.excess_seconds), by.label))
+        also = [("; ", Text("+{seconds} {cause}", seconds(cause.excess_seconds), cause.label)) for cause in step.also]
+        return (tag("strong", Text("+{seconds} {cause}", seconds(by.excess_seconds), by.label)), also, _beside(step))
     if step.verdict == TYPICAL:
         most = step.mostly
         spent = most and Text("typical; most of it: {cause}, {seconds}", most.label, seconds(most.seconds))
-        return tag("span", spent or TYPICAL, class_="faint")
+        return (tag("span", spent or TYPICAL, class_="faint"), _beside(step))
     why = joined(SEMICOLON, (step.why, *step.missing))
     if step.verdict == SEVERAL:
         return tag("em", why or CAUSES)
     return tag("em", Text("not known: {why}", why) if why else NOT_KNOWN)
+
+
+def _beside(step: TrainingStep) -> Content:
+    """Return the long phases of a step that most steps lack."""
+    return [("; ", Text("with {phase}, {seconds}", phase.name, seconds(phase.seconds))) for phase in step.beside]
 
 
 def measured(timeline: RunTimeline) -> Iterator[Content]:

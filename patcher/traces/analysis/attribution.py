@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from patcher.traces.analysis.nested import host_thread
 from patcher.traces.analysis.rates import rated
 from patcher.traces.analysis.replays import CapturedSet, replayed
 from patcher.traces.analysis.segments import Segment, Split, split
+from patcher.traces.analysis.unit_classes import of_units
 from patcher.traces.messages import CollectiveMessage
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.sidecar import UnitMetadata
@@ -76,6 +77,8 @@ def attributed(trace: RankTrace, only: tuple[int, int] | None = None, sets: Sequ
     units = {
         number: _unit(cuts.segments[number], parts[number], hosts.times[number], contents[number]) for number in chosen
     }
+    classes = of_units(trace, cuts, units, threads)
+    units = {number: replace(unit, classes=classes[number]) for number, unit in units.items()}
     calls = {"calls": gaps.holds.calls, "Python": gaps.holds.functions}
     drawn = tuple(lanes(trace, units, cuts, calls))
     kernels, launches, prompt_share = _kernels(trace, cuts.owner, units)

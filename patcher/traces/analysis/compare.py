@@ -6,6 +6,7 @@ import dataclasses
 import math
 import operator
 import random
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -13,7 +14,7 @@ from itertools import chain
 from patcher.messages import AND, SEMICOLON, Text, joined
 from patcher.traces import model
 from patcher.traces.analysis.checks import mark_name
-from patcher.traces.analysis.loads import at_equal_load
+from patcher.traces.analysis.loads import at_equal_load, spread_of_captures
 from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import uncounted_between
 
@@ -32,6 +33,15 @@ LOADED = 0.10
 UNNAMED = ("GPU", "Ascend NPU")
 """Names of a device whose trace does not name it."""
 
+SWITCHES = {"true": "on", "1": "on", "false": "off", "0": "off"}
+"""Values of a setting that is on or off, as torch and torch_npu write them, in small letters."""
+
+LIKE_MODULES, LIKE_KERNELS = 1 / 2, 1 / 3
+"""Mean share of time in modules, or kernels, of the same name below which the sides ran other models (heuristic).
+
+Kernels change their names with the release and the shapes; those of a model's modules stay.
+"""
+
 CHANCE = 40
 """Ways to deal the steps to the sides: with fewer, chance puts the slower ones on one side in over 5 % of all cases."""
 
@@ -46,26 +56,29 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
 
     If the sides cannot be compared, ``refused`` has the reasons, and changes are left out unless ``force`` is True.
     """
-    clock = "device" if any(profile.total_ns for profile in (*before, *after)) else "host"
+    clock = "device" if all(any(profile.total_ns for profile in side) for side in (before, after)) else "host"
     time = operator.attrgetter(f"{clock}_ns")
     samples = [_captures(side, time) for side in (before, after)]
     flat = [[*chain.from_iterable(captures)] for captures in samples]
     first, second = (model.median_unit(units) for units in flat)
     comparison = model.Comparison(
-        _side(before, map(time, flat[0])), _side(after, map(time, flat[1])),
+        _side(before, samples[0], time), _side(after, samples[1], time),
         (time(first) if first else 0, time(second) if second else 0), None,
         refused=tuple(_reasons(before, after)), clock=clock, reports=(tuple(before), tuple(after)),
     )  # fmt: skip
     if comparison.refused and not force:
         return comparison
     parts = model.PARTS if first and second else ()
-    change, otherwise = _change(samples, time), tuple(_settings(before, after))
+    change, otherwise, unlike = _change(samples, time), tuple(_settings(before, after)), tuple(_models(before, after))
+    sizes = [[*map(len, captures)] for captures in samples]
     return dataclasses.replace(
-        comparison, change=change, verdict=_verdict(change, [*map(len, flat)], otherwise),
-        differs=(*otherwise, *_places(before, after)), equal_load=at_equal_load(flat, [*map(time, chain(*flat))]),
+        comparison, change=change, verdict=_undecided(before, after, unlike, otherwise) or _verdict(change, sizes),
+        differs=(*otherwise, *_places(before, after), *unlike),
+        equal_load=at_equal_load(flat, [*map(time, chain(*flat))], sizes),
         parts=tuple(model.PartChange(name, getattr(first, name), getattr(second, name)) for name in parts),
-        kernels=_changes(before, after, "kernels"), modules=_changes(before, after, "modules"),
-        notes=tuple(_notes(before, after, flat)),
+        kernels=_changes(before, after, "kernels"), modules=_changes(before, after, "modules", clock),
+        operators=_changes(before, after, "operators", clock) if clock == "host" else (),
+        notes=tuple(_notes(before, after, samples)),
     )  # fmt: skip
 
 
@@ -84,21 +97,103 @@ def _captures(profiles: Profiles, time: Time) -> Captures:
     return [[max(units, key=time) for units in steps.values()] for steps in windows.values()]
 
 
-def _verdict(change: tuple[int, int, int] | None, counts: Sequence[int], otherwise: Sequence[str]) -> str:
-    """Return the verdict: by where the interval lies to 0; `FEW` for few units, `OTHER` if settings differ."""
+def _undecided(before: Profiles, after: Profiles, unlike: Sequence[str], otherwise: Sequence[str]) -> str:
+    """Return the verdict on sides of other devices, ``unlike`` models, or settings ``otherwise``; "" for none of it."""
+    if _other_device(before, after):
+        return model.OTHER_DEVICE
+    if unlike:
+        return model.OTHER_MODEL
+    return model.OTHER if otherwise else ""
+
+
+def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]) -> str:
+    """Return the verdict by where the interval lies to 0, `FEW` for few units; ``sizes`` are the units of each capture.
+
+    With one capture on a side the verdict is on these captures alone: the next one of the same program may differ.
+    """
+    counts = [*map(sum, sizes)]
     if change is None or math.comb(sum(counts), counts[0]) < CHANCE:
         return model.FEW
-    if otherwise:
-        return model.OTHER
     low, _, high = change
-    return model.ALIKE if low <= 0 <= high else model.SLOWER if low > 0 else model.FASTER
+    if low <= 0 <= high:
+        return model.ALIKE
+    captures = [*map(len, sizes)]
+    if min(captures) > 1:
+        return model.SLOWER if low > 0 else model.FASTER
+    if max(captures) > 1:
+        return model.SLOWER_IN_THESE if low > 0 else model.FASTER_IN_THESE
+    return model.SLOWER_IN_TWO if low > 0 else model.FASTER_IN_TWO
 
 
 def _settings(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield each profiler setting that differs between the sides, in words; releases are left out."""
-    names = dict.fromkeys(name for call in (*before, *after) for name in call.settings if name not in RELEASES)
+    """Yield each profiler setting that differs between the sides, in words; releases are left out.
+
+    A profiler writes a switch only where it is on: one that a capture lacks is off, unless it came without settings.
+    """
+    every = [*before, *after]
+    names = dict.fromkeys(name for profile in every for name in profile.settings if name not in RELEASES)
+    one_profiler = len({model.PROFILERS[profile.form] for profile in every}) == 1
     for name in names:
-        yield from _unlike(name, *([profile.settings.get(name, "") for profile in side] for side in (before, after)))
+        values = [[_setting(profile, name) for profile in side] for side in (before, after)]
+        if one_profiler and {*chain(*values)} <= {"on", "off", ""}:
+            values = [
+                [value or ("off" if _tells_settings(profile) else "") for value, profile in zip(of, side, strict=True)]
+                for of, side in zip(values, (before, after), strict=True)
+            ]
+        yield from _unlike(name, *values)
+
+
+def _setting(profile: model.RankProfile, name: str) -> str:
+    """Return the value of a setting, ``on`` or ``off`` for a switch; "" if the capture lacks it."""
+    value = profile.setting(name)
+    return SWITCHES.get(value.lower(), value)
+
+
+def _tells_settings(profile: model.RankProfile) -> bool:
+    """Tell whether the capture came with its settings: a trace of torch has them, torch_npu writes them beside it."""
+    return profile.form == "torch" or any(name not in RELEASES for name in profile.settings)
+
+
+def _other_device(before: Profiles, after: Profiles) -> bool:
+    """Tell whether the sides ran on other devices, by name, or by kind where a trace does not name its device."""
+    first, second = ({profile.device for profile in side} for side in (before, after))
+    if not (first | second) & {*UNNAMED}:
+        return first != second
+    kinds = [{_kind(device) for device in side} for side in (first, second)]
+    return kinds[0] != kinds[1]
+
+
+def _kind(device: str) -> str:
+    """Return the kind of a device: CPU, Ascend NPU or GPU."""
+    return "Ascend NPU" if device.startswith("Ascend") else device if device == model.CPU else "GPU"
+
+
+def _models(before: Profiles, after: Profiles) -> Iterator[str]:
+    """Yield in words that little time is in modules of the same name; if a side has none, in kernels, or operators."""
+    for what, field, least in (
+        (Text("modules"), "modules", LIKE_MODULES),
+        (Text("kernels"), "kernels", LIKE_KERNELS),
+        (Text("operators"), "operators", LIKE_KERNELS),
+    ):
+        times = [_times_by_name(side, field) for side in (before, after)]
+        if not all(times):
+            continue
+        common = set(times[0]) & set(times[1])
+        share = statistics.mean(sum(side[name] for name in common) / sum(side.values()) for side in times)
+        if share < least:
+            yield Text("{share:.0f} % of the time is in {what} that both have", 100 * share, what)
+        return
+
+
+def _times_by_name(side: Profiles, field: str) -> dict[str, int]:
+    """Return name → ns of the computing kernels, modules or operators of a side; on the host if none on a device."""
+    rows = [row for profile in side for row in getattr(profile, field)]
+    computing = [row for row in rows if not isinstance(row, model.Kernel) or row.kind == model.COMPUTE]
+    on_device = any(row.ns for row in computing)
+    times = Counter[str]()
+    for row in computing:
+        times[row.name] += row.ns if on_device else row.host_ns
+    return dict(+times)
 
 
 def _release(profile: model.RankProfile) -> str:
@@ -109,12 +204,13 @@ def _release(profile: model.RankProfile) -> str:
 def _places(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield, in words, each difference in device, number of ranks, rank, and release of the target or a library."""
     columns: dict[str, Callable[[model.RankProfile], object]] = {
-        Text("device"): lambda profile: profile.device if profile.device not in UNNAMED else "",
         Text("ranks of the run"): operator.attrgetter("world"),
         Text("rank"): operator.attrgetter("rank"),
         Text("release"): _release,
         **{name: operator.methodcaller("setting", name) for name in RELEASES},
     }  # fmt: skip
+    if _other_device(before, after):
+        yield from _unlike(Text("device"), *([profile.device for profile in side] for side in (before, after)))
     for name, of in columns.items():
         yield from _unlike(name, *([of(profile) for profile in side] for side in (before, after)))
 
@@ -126,10 +222,12 @@ def _unlike(name: str, *sides: Sequence[object]) -> Iterator[str]:
         yield Text("{name} {before} before, {after} after", name, _joined(first), _joined(second))
 
 
-def _side(profiles: Profiles, times: Iterable[int]) -> model.Side:
+def _side(profiles: Profiles, captures: Captures, time: Time) -> model.Side:
+    """Describe a side, with the times of all its units."""
     forms = ", ".join(dict.fromkeys(profile.form for profile in profiles))
     devices = ", ".join(dict.fromkeys(profile.device for profile in profiles))
-    return model.Side(tuple(profile.source for profile in profiles), forms, devices, tuple(times))
+    sources = tuple(profile.source for profile in profiles)
+    return model.Side(sources, forms, devices, tuple(map(time, chain.from_iterable(captures))), len(captures))
 
 
 # ---------------------------------------------------------------- whether
@@ -137,8 +235,12 @@ def _side(profiles: Profiles, times: Iterable[int]) -> model.Side:
 
 def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield why the sides cannot be compared: failed checks, or another stage, family of marks or window."""
-    yield from _failed(Text("before"), before)
-    yield from _failed(Text("after"), after)
+    both = [*before, *after]
+    on_host = [profile for profile in both if profile.on_host]
+    if 0 < len(on_host) < len(both):
+        yield Text("{captures}: nothing ran on a device, and in the others something did", _names(on_host))
+    for name, side in ((Text("before"), before), (Text("after"), after)):
+        yield from _failed(name, side, _carries_none)
     stages = [{profile.stage for profile in side} - {""} for side in (before, after)]
     marks = [{mark_name(profile.marks) or "nothing" for profile in side} for side in (before, after)]
     windows = [{_window(profile) for profile in side} for side in (before, after)]
@@ -150,9 +252,25 @@ def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
         yield Text("other window: {before} before, {after} after", *map(_joined, windows))
 
 
-def _failed(side: str, profiles: Profiles) -> Iterator[str]:
-    failed = (check for profile in profiles for check in profile.failed)
-    return (Text("{side}: {evidence}", side, check.evidence) for check in failed if _carries_none(check))
+def _names(profiles: Profiles) -> str:
+    return ", ".join(profile.label or profile.source for profile in profiles)
+
+
+def _failed(name: str, side: Profiles, matters: Callable[[model.Check], bool]) -> Iterator[str]:
+    """Yield each failure of a check that ``matters`` once, with the captures of the side that have it, if not all.
+
+    That a run without a device launched no kernel is no failure.
+    """
+    failures: dict[str, list[model.RankProfile]] = {}
+    for profile in side:
+        for check in profile.failed:
+            if matters(check) and not (profile.on_host and check.id == "kernels"):
+                failures.setdefault(check.evidence, []).append(profile)
+    for evidence, profiles in failures.items():
+        if len(profiles) == len(side):
+            yield Text("{side}: {evidence}", name, evidence)
+        else:
+            yield Text("{side}, {profile}: {evidence}", name, _names(profiles), evidence)
 
 
 def _carries_none(check: model.Check) -> bool:
@@ -170,32 +288,29 @@ def _window(profile: model.RankProfile) -> str:
     return f"{min(numbers)}:{max(numbers) + 1}"
 
 
-def _notes(before: Profiles, after: Profiles, steps: Captures) -> Iterator[str]:
+def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> Iterator[str]:
     """Yield caveats: few units or captures a side, two profilers, unlike loads, uncounted iterations, failed checks."""
-    few = [name for name, side in zip((Text("Before"), Text("After")), steps, strict=True) if len(side) < 2]
+    names = Text("Before"), Text("After")
+    few = [name for name, captures in zip(names, samples, strict=True) if sum(map(len, captures)) < 2]
     if few:
         yield Text("{sides} there is one unit: a difference of two units has no interval.", joined(AND, few))
     # The ranks of one window are one sample.
-    if min(max(Counter(profile.rank for profile in side).values(), default=0) for side in (before, after)) == 1:
+    if min(map(len, samples)) == 1:
         yield Text(
             "One capture a side is one sample: two windows of one run differ by up to 15 % in public data."
-            " Compare several a side before you believe a small difference."
+            " Compare several a side before you believe a difference: `rlpatch compare A1 A2 -- B1 B2`."
         )
     profilers = sorted({model.PROFILERS[profile.form] for profile in (*before, *after)})
     if len(profilers) > 1:
-        names = joined(AND, profilers)
-        yield Text("The sides come from {names}: their kernels have other names, so compare parts, not kernels.", names)
+        both = joined(AND, profilers)
+        yield Text("The sides come from {names}: their kernels have other names, so compare parts, not kernels.", both)
     yield from _loads(before, after)
-    for side, profiles in ((Text("Before"), before), (Text("After"), after)):
+    for side, profiles in zip(names, (before, after), strict=True):
         for profile in profiles:
-            whose = Text("{side}, {profile}", side, profile.label or profile.source)
             if profile.uncounted:
+                whose = Text("{side}, {profile}", side, profile.label or profile.source)
                 yield Text("{side}: {sentence}.", whose, uncounted_between(profile.uncounted))
-            yield from (
-                Text("{side}: {sentence}.", whose, check.evidence)
-                for check in profile.failed
-                if not _carries_none(check)
-            )
+        yield from _failed(side, profiles, lambda check: not _carries_none(check))
 
 
 def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
@@ -218,8 +333,8 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
 def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | None:
     """Return (low, change, high) in ns: the change of the medians in its 95 % interval; None under two units a side.
 
-    A bootstrap with a fixed seed draws windows, then units within them, so that windows that differ among themselves
-    widen the interval.
+    A bootstrap with a fixed seed draws windows, then units within them. Few windows tell little of how windows differ:
+    with several a side the interval is at least as wide as Student's for the medians of the windows.
     """
     first, second = ([[*map(time, steps)] for steps in captures] for captures in samples)
     counts = [sum(map(len, side)) for side in (first, second)]
@@ -232,7 +347,8 @@ def _change(samples: Sequence[Captures], time: Time) -> tuple[int, int, int] | N
         for _ in range(max(200, min(RESAMPLES, 2_000_000 // sum(counts))))
     )
     low, high = times[int(len(times) * 0.025)], times[-int(len(times) * 0.025) - 1]
-    return min(low, estimate), estimate, max(high, estimate)
+    reach = round(spread_of_captures(*([model.lower_median(times) for times in side] for side in (first, second))))
+    return min(low, estimate - reach), estimate, max(high, estimate + reach)
 
 
 def _drawn(side: Sequence[Sequence[int]], draw: random.Random) -> list[list[int]]:
@@ -247,10 +363,17 @@ def _median(side: Sequence[Sequence[int]]) -> int:
 # ---------------------------------------------------------------- where from
 
 
-def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeChange, ...]:
-    """Return calls and ns per unit of each row of ``field`` (kernels, modules) on both sides, largest change first."""
+def _changes(before: Profiles, after: Profiles, field: str, clock: str = "device") -> tuple[model.TimeChange, ...]:
+    """Return calls and ns per unit of each row of ``field`` on both sides, largest change first.
+
+    ``field`` is kernels, operators or modules; with the ``clock`` "host" the time of the latter is that on the host.
+    """
     units = [max(sum(len(profile.units) for profile in side), 1) for side in (before, after)]
-    first, second = (_sums(row for profile in side for row in getattr(profile, field)) for side in (before, after))
+    kind, on_host = field.removesuffix("s"), clock == "host"
+    first, second = (
+        _sums((row for profile in side for row in getattr(profile, field)), kind, on_host=on_host)
+        for side in (before, after)
+    )
     rows = []
     for name, kind in {**first, **second}:
         (calls, ns), (now, then) = first.get((name, kind), (0, 0)), second.get((name, kind), (0, 0))
@@ -262,13 +385,20 @@ def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeC
     return tuple(sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind)))
 
 
-def _sums(rows: Iterable[model.Kernel | model.CallSums]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return (name, kind) → calls and ns, summed over all rows; the kind of a module is "module"."""
+def _sums(
+    rows: Iterable[model.Kernel | model.CallSums], kind: str, *, on_host: bool
+) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return (name, kind) → calls and ns, summed over all rows; a kernel has its own kind, others ``kind``."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:
-        key = row.name, row.kind if isinstance(row, model.Kernel) else "module"
+        calls_now, ns_now = row.calls, row.ns
+        key = row.name, kind
+        if isinstance(row, model.Kernel):
+            key = row.name, row.kind
+        elif on_host:
+            ns_now = row.host_ns
         calls, ns = sums.get(key, (0, 0))
-        sums[key] = calls + row.calls, ns + row.ns
+        sums[key] = calls + calls_now, ns + ns_now
     return sums
 
 

@@ -17,8 +17,11 @@ from patcher.traces.words import apart, cold_units, in_ms, listed, percent
 SLOW = 1.3
 """A unit that takes so many times the median is an outlier."""
 
-LOSS = 0.05
-"""The share of the time of all units that slow ones have to lose to be worth a verdict."""
+LOSS, HOST_LOSS = 0.05, 0.5
+"""The share of the time of all units that slow ones have to lose to be worth a verdict, and that without a device.
+
+There other processes on the cores make single units longer, too: a verdict takes most of the time.
+"""
 
 _EXACT = Text("exact; the saving is an upper bound")
 
@@ -93,7 +96,8 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     advice = Text("look at what this unit held: its requests, a copy, a garbage collection, another process")
     saving = sum(late) // len(profile.units)
     # A few slow units among many lose little: that is worth knowing, and no verdict.
-    severity = "warning" if sum(late) >= LOSS * sum(map(time, units)) else "note"
+    loss = HOST_LOSS if profile.on_host else LOSS
+    severity = "warning" if sum(late) >= loss * sum(map(time, units)) else "note"
     longer = {} if profile.on_host else {_longer_part(slowest, usual): saving}
     return model.Diagnosis("outlier", severity, evidence, saving, _EXACT, advice, profile.source, parts=longer)
 

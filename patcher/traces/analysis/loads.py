@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from patcher.traces.model import EqualLoad, RecordedUnit
 
@@ -16,44 +19,97 @@ FREEDOM = 5
 APART = 0.05
 """Share left unexplained: if the loads tell the side of a step but for less, side and load cannot be separated."""
 
+Z95, Z98 = 1.959964, 2.326348
+"""Half-widths of intervals of 95 and 98 % in standard errors, for many degrees of freedom."""
+
+EXACT98 = {2: 6.964557, 3: 4.540703, 4: 3.746947}
+"""Half-widths of an interval of 98 % for few degrees of freedom, where the expansion is off by over 3 %."""
+
 _LEAST = 1e-9
 _Column = list[float]
 
 
-def at_equal_load(sides: Sequence[Sequence[RecordedUnit]], times: Sequence[int]) -> EqualLoad | None:
-    """Estimate the change of a unit's time between the sides at equal load, with its 95 % interval, by regression.
+class Fit(NamedTuple):
+    """Change of a value between two sides at equal loads, with its standard error, by least squares.
 
-    ``times`` are in ns, one for each unit of both sides. None if no load is known, no load differs, the load differs
-    with the side alone, or there are too few units.
+    ``free`` is the number of degrees of freedom, ``share`` that of the variance which loads and side explain, 0 to 1.
+    ``by`` names the loads that count, ``unexplained`` is what is left of each value.
     """
-    units = [unit for side in sides for unit in side]
-    base = [_scaled([1.0] * len(units))]
+
+    change: float
+    error: float
+    free: int
+    share: float
+    by: tuple[str, ...]
+    unexplained: Sequence[float]
+
+
+def fitted(loads: Mapping[str, Sequence[float | None]], after: Sequence[bool], values: Sequence[float]) -> Fit | None:
+    """Fit ``values`` to ``loads`` (by name) and to the side, which is ``after`` or before.
+
+    None if no load is known or differs, the load differs with the side alone, or there are too few values.
+    """
+    base = [_scaled([1.0] * len(values))] if values else []
     used = []
-    for name in BY:
-        values = [getattr(unit, name) for unit in units]
-        if None in values:
+    for name, load in loads.items():
+        numbers = [number for number in load if number is not None]
+        if len(numbers) < len(load) or not numbers:
             continue
-        own_side = _beyond(values, base[:1])
-        residual = _beyond(values, base)
-        if _square(residual) > _LEAST * max(_square(own_side), 1.0):  # each request that decodes has one token
+        from_mean, residual = _beyond(numbers, base[:1]), _beyond(numbers, base)
+        if _square(residual) > _LEAST * max(_square(from_mean), 1.0):  # each request that decodes has one token
             base.append(_scaled(residual))
             used.append(name)
-    free = len(units) - len(base) - 1
-    which = [float(at >= len(sides[0])) for at in range(len(units))]
-    side, ns = _beyond(which, base), _beyond(times, base)
+    free = len(values) - len(base) - 1
+    which = [*map(float, after)]
+    side, beyond = _beyond(which, base), _beyond(values, base)
     if not used or free < FREEDOM or _square(side) <= APART * _square(_beyond(which, base[:1])):
         return None
-    slope = _dot(ns, side) / _square(side)
-    unexplained = _square([time - slope * other for time, other in zip(ns, side, strict=True)])
-    reach = _student(free) * math.sqrt(unexplained / free / _square(side))
-    whole = _square(_beyond(times, base[:1]))
-    change = round(slope - reach), round(slope), round(slope + reach)
-    return EqualLoad(change, 1 - unexplained / whole if whole else 1.0, tuple(used))
+    slope = _dot(beyond, side) / _square(side)
+    unexplained = [value - slope * other for value, other in zip(beyond, side, strict=True)]
+    squares, whole = _square(unexplained), _square(_beyond(values, base[:1]))
+    error = math.sqrt(squares / free / _square(side))
+    return Fit(slope, error, free, 1 - squares / whole if whole else 1.0, tuple(used), unexplained)
 
 
-def _student(free: int) -> float:
-    """Return the half-width of a 95 % interval in standard errors: Student's t with ``free`` degrees of freedom."""
-    z = 1.959964
+def at_equal_load(
+    sides: Sequence[Sequence[RecordedUnit]], times: Sequence[int], sizes: Sequence[Sequence[int]] = ()
+) -> EqualLoad | None:
+    """Estimate the change of a unit's time between the sides at equal load, with its 95 % interval, by regression.
+
+    ``times`` are in ns, one for each unit of both sides; ``sizes`` has the number of units of each capture of a side.
+    None if no load is known, no load differs, the load differs with the side alone, or there are too few units.
+    """
+    units = [unit for side in sides for unit in side]
+    loads = {name: [getattr(unit, name) for unit in units] for name in BY}
+    fit = fitted(loads, [at >= len(sides[0]) for at in range(len(units))], times)
+    if fit is None:
+        return None
+    unexplained = iter(fit.unexplained)
+    captures = [[statistics.fmean(itertools.islice(unexplained, size)) for size in of_side] for of_side in sizes]
+    reach = max(student(fit.free, Z95) * fit.error, spread_of_captures(*captures))
+    change = round(fit.change - reach), round(fit.change), round(fit.change + reach)
+    return EqualLoad(change, fit.share, fit.by)
+
+
+def spread_of_captures(first: Sequence[float] = (), second: Sequence[float] = ()) -> float:
+    """Return the half-width of a 98 % interval of the difference of two means, one value for each capture of a side.
+
+    Student's t with the pooled variance of the sides; 0 with less than two captures on one. Not 95 %: a busy machine
+    slows captures by turns, and at most one comparison in twenty of a program with itself shall see a difference.
+    """
+    if min(len(first), len(second)) < 2:
+        return 0.0
+    free = len(first) + len(second) - 2
+    squares = sum((len(side) - 1) * statistics.variance(side) for side in (first, second))
+    errors = EXACT98.get(free) or student(free, Z98)
+    return errors * math.sqrt(squares / free * (1 / len(first) + 1 / len(second)))
+
+
+def student(free: float, z: float) -> float:
+    """Return the half-width of an interval in standard errors: Student's t with ``free`` degrees of freedom.
+
+    ``z`` is the half-width for many.
+    """
     return z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
 
 

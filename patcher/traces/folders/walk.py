@@ -118,7 +118,7 @@ def readable(path: Path) -> list[Path]:
         return [packed]
     if not path.exists():
         raise Problem(
-            Kind.NO_TRACE, Text("{path} does not exist", path), hint=Text("rlpatch traces shows what was recorded")
+            Kind.NO_TRACE, Text("{path} does not exist", path), hint=Text("`rlpatch traces` shows what was recorded")
         )
     if not path.is_dir():
         trace = sidecar.trace_of(path)

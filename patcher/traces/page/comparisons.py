@@ -8,7 +8,7 @@ from patcher.messages import AND, Text, joined
 from patcher.page.markup import Content, alert, faint, tag
 from patcher.page.table import table_section
 from patcher.traces import tables
-from patcher.traces.model import ALIKE, FEW, OTHER, Comparison
+from patcher.traces.model import ALIKE, DECIDED, FEW, OTHER, Comparison
 from patcher.traces.page.drawings import waterfall
 from patcher.traces.page.limits import PageLimits, tiled
 from patcher.traces.page.profiles import described, origin
@@ -74,6 +74,8 @@ def _verdict(comparison: Comparison) -> str:
         OTHER: Text("The profiler recorded differently: {change}", change),
         ALIKE: Text("No certain difference: {change}", change),
     }  # fmt: skip
+    if comparison.verdict not in (*DECIDED, *verdicts):
+        return Text("{change}: {verdict}", change, comparison.verdict)
     changed = duration(abs(estimate))
     certain = Text("Slower by {time} per unit", changed) if estimate > 0 else Text("Faster by {time} per unit", changed)
     return verdicts.get(comparison.verdict, certain)

@@ -27,25 +27,25 @@ def modules(pyz: Path) -> dict[str, bytes]:
         return {name: content.read(name) for name in content.namelist() if name.endswith(".py")}
 
 
-def test_it_is_the_same_whenever_it_is_made(bundle: Bundle, pyz: Path) -> None:
+def test_two_builds_of_a_bundle_are_the_same_bytes(bundle: Bundle, pyz: Path) -> None:
     assert archive.build(bundle) == archive.build(bundle) == pyz.read_bytes()
     assert pyz.read_bytes().startswith(b"#!/usr/bin/env python3\n")
     assert pyz.stat().st_mode & 0o777 == 0o755
     assert len(pyz.read_bytes()) < 110_000
 
 
-def test_its_modules_are_those_of_rlpatch(modules: dict[str, bytes]) -> None:
+def test_modules_in_a_bundle_are_the_same_bytes_as_in_rlpatch(modules: dict[str, bytes]) -> None:
     for name, content in modules.items():
         path = "patcher/bundle/start.py" if name == "__main__.py" else name
         assert content == (REPOSITORY / path).read_bytes()
 
 
-def test_what_only_rlpatch_itself_needs_is_not_in_it(modules: dict[str, bytes]) -> None:
+def test_a_bundle_leaves_out_modules_that_only_rlpatch_needs(modules: dict[str, bytes]) -> None:
     assert not {f"patcher/bundle/{name}.py" for name in ("start", "archive")} & modules.keys()
     assert "patcher/targets/originals.py" not in modules
 
 
-def test_nothing_is_imported_that_is_not_in_it(modules: dict[str, bytes]) -> None:
+def test_modules_in_a_bundle_import_only_each_other(modules: dict[str, bytes]) -> None:
     names = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in modules}
     for name, content in modules.items():
         tree = ast.parse(content, name, feature_version=(3, 8))
@@ -73,7 +73,7 @@ def test_nothing_is_imported_that_is_not_in_it(modules: dict[str, bytes]) -> Non
         ("missing/patch.pyz", Kind.ENVIRONMENT, "No such file"),
     ],
 )
-def test_it_takes_the_place_of_nothing_else(tmp_path: Path, there: str, kind: Kind, why: str) -> None:
+def test_a_bundle_overwrites_no_file_that_is_not_a_bundle(tmp_path: Path, there: str, kind: Kind, why: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "script").write_text("#!/bin/bash\n")
     os.mkfifo(tmp_path / "pipe")

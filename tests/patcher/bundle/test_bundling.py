@@ -67,7 +67,7 @@ def test_the_document_says_what_is_in_it(site: Path) -> None:
     assert document["result"]["output"] == "patch.pyz"
     assert document["result"]["bytes"] == Path("patch.pyz").stat().st_size
     assert [one["version"] for one in document["result"]["targets"]] == ["0.11.0rc1"]
-    assert "note: on each machine the traces go to the folder named above" in document["messages"]
+    assert "note: on every machine, traces go to the folder named above" in document["messages"]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,17 @@ def test_the_document_says_what_is_in_it(site: Path) -> None:
         (("vllm-ascend==0.12.0", *WINDOW, "--path", "site"), 3, "vllm-ascend is 0.11.0rc1 here, not 0.12.0"),
         (("vllm-ascend==0.12.0", *WINDOW, "--path", "site", "--path", "old"), 3, "here, not 0.12.0"),
         (("vllm-ascend", "verl", *WINDOW, "--path", "site", "--path", "old"), 3, "verl"),
-        (("vllm-ascend", *WINDOW, "--path", "site", "--path", "empty"), 3, "(the package vllm_ascend) is not there"),
-        (("vllm-ascend", *WINDOW, "--path", "site", "--path", "forked"), 4, "no recipe fits its structure"),
-        (("vllm-ascend", *WINDOW, "--micro-batch", "0:1", "--path", "site"), 2, "--micro-batch 0:1: no target counts"),
+        (
+            ("vllm-ascend", *WINDOW, "--path", "site", "--path", "empty"),
+            3,
+            "(package vllm_ascend) is not installed here",
+        ),
+        (("vllm-ascend", *WINDOW, "--path", "site", "--path", "forked"), 4, "is not a release that rlpatch knows"),
+        (
+            ("vllm-ascend", *WINDOW, "--micro-batch", "0:1", "--path", "site"),
+            2,
+            "--micro-batch 0:1: none of the targets has this window",
+        ),
         (("vllm-ascend", *WINDOW, "--path", "no.whl"), 2, "is an archive"),
         (("vllm-ascend", *WINDOW, "--path", "site", "-o", "site"), 2, "site is a folder\n"),
         (("vllm-ascend", *WINDOW, "--path", "site", "-o", "run.sh"), 2, "run.sh is a file that is not a bundle\n"),
@@ -86,7 +94,7 @@ def test_the_document_says_what_is_in_it(site: Path) -> None:
         (("vllm-ascend", *WINDOW, "--path", "damaged.whl"), 5, "the wheel is damaged: "),
         (("vllm-ascend", *WINDOW, "--path", "site", "-o", "no/x"), 5, "cannot be written: No such file or directory"),
         (("vllm-ascend", "--path", "site"), 2, "--decode"),
-        (("vllm-ascend", "--builtin", "--level", "level1", "--path", "site"), 2, "already has everything you ask for"),
+        (("vllm-ascend", "--builtin", "--level", "level1", "--path", "site"), 2, "already has all of these settings"),
     ],
 )
 def test_what_cannot_be_made_is_said_and_nothing_is_written(

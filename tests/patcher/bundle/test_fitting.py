@@ -1,4 +1,4 @@
-"""Which plan of a bundle a target gets: all its files decide, or none of them is touched."""
+"""Choice of a bundle's plan for a target: all its files decide, or none of them is touched."""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ def typed(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
     return run
 
 
-def test_it_tells_by_which_rlpatch_it_was_made(typed: Typed, bundle: Bundle, capfd: pytest.CaptureFixture[str]) -> None:
+def test_version_of_a_bundle_is_that_of_the_rlpatch_that_made_it(
+    typed: Typed, bundle: Bundle, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         typed("-V")
     assert (ended.value.code, capfd.readouterr().out) == (0, f"rlpatch {bundle.tool}\n")
@@ -59,10 +61,14 @@ def test_it_tells_by_which_rlpatch_it_was_made(typed: Typed, bundle: Bundle, cap
         (("nonsense",), 2, "invalid choice: 'nonsense'"),
         (("apply", "--nonsense"), 2, "unrecognized arguments: --nonsense\n  next: python3 patch.pyz --help"),
         (("prepare", "job"), 2, "invalid choice: 'prepare'"),
-        (("status", "--path", "site", "--python", "python3"), 2, "--path and --python both say where to look"),
-        (("status", "--path", "nowhere"), 3, "there is no folder nowhere"),
-        (("status", "--python", "nowhere"), 2, "there is no interpreter nowhere"),
-        (("apply", "--path", "."), 3, "vllm-ascend (the package vllm_ascend) is not there\n  at --path ."),
+        (
+            ("status", "--path", "site", "--python", "python3"),
+            2,
+            "--path and --python cannot be combined: both say where to look",
+        ),
+        (("status", "--path", "nowhere"), 3, "the folder nowhere does not exist"),
+        (("status", "--python", "nowhere"), 2, "the interpreter nowhere does not exist"),
+        (("apply", "--path", "."), 3, "vllm-ascend (package vllm_ascend) is not installed here\n  at --path ."),
     ],
 )
 def test_what_cannot_be_done_is_said_with_the_code_of_rlpatch(
@@ -87,7 +93,10 @@ def test_each_host_prints_one_line_of_json(typed: Typed, site: Path) -> None:
 def test_commands_of_rlpatch_are_said_as_they_can_be_typed_here(typed: Typed, site: Path) -> None:
     assert typed("apply", "--path", site).code == 0
     (site / WORKER).write_text(SOURCE)
-    assert "no line of this patch: python3 patch.pyz revert forgets it" in typed("status", "--path", site).out
+    assert (
+        "the file was replaced and no longer has this patch: python3 patch.pyz revert removes the record"
+        in typed("status", "--path", site).out
+    )
     assert f"`python3 patch.pyz diff --path {site}` shows every line" in typed("apply", "--path", site).out
 
 
@@ -101,13 +110,17 @@ def test_a_diff_is_bytes_and_quiet_is_quiet(typed: Typed, site: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (KeyboardInterrupt(), 130, "stopped by the keyboard"),
+        (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
         (PermissionError(13, "no", "/x/y"), 5, "y cannot be read: permission denied"),
         (OSError(28, "No space left on device", b"/x"), 5, "No space left on device\n  at /x"),
-        (RuntimeError("odd"), 1, "RuntimeError: odd\n  next: the same command with -v shows where"),
+        (
+            RuntimeError("odd"),
+            1,
+            "RuntimeError: odd\n  next: please report this; add -v to the command to see the traceback",
+        ),
     ],
 )
-def test_no_failure_is_a_traceback(
+def test_a_failure_prints_no_traceback_without_verbose(
     typed: Typed, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
     def fail(_machine: steps.Machine) -> CommandResult:
@@ -171,7 +184,7 @@ def test_every_python_runs_it(pyz: Path, site: Path, tmp_path: Path, python: tup
 
 
 @pytest.mark.engine
-def test_it_looks_in_the_environment_of_the_python_that_runs_it(pyz: Path, tmp_path: Path) -> None:
+def test_a_bundle_searches_the_environment_of_its_interpreter(pyz: Path, tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     (site,) = (tmp_path / "venv").glob("lib/python3*/site-packages")
@@ -190,6 +203,6 @@ def test_a_python_that_is_too_old_says_so(pyz: Path, tmp_path: Path, python: tup
     done = ran(python[1], pyz, "apply", cwd=tmp_path)
     assert done.returncode == 5
     assert done.stderr == (
-        f"Error: the environment refuses: this is Python {python[0]}, and a bundle needs 3.8 or newer\n"
+        f"Error: the environment does not allow it: this is Python {python[0]}, and a bundle needs 3.8 or newer\n"
         "  next: run it with a newer Python, and name the folder of this one's packages: --path DIR\n"
     )

@@ -1,4 +1,4 @@
-"""What a bundle does on a machine, and that rlpatch and a bundle know of each other all that there is to know."""
+"""Commands of a bundle on a machine, beside those of rlpatch: each knows what the other has done."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_bundle_takes_out_what_rlpatch_has_applied(machine: Machine, site: Pat
     assert picture(site) == applied
     patches = json.loads(rlpatch("status", "--path", site, "--json").stdout)["result"]["patches"]
     assert result(steps.status(machine))["patches"] == patches
-    assert f"  reverted {WORKER}: none of our lines is left" in revert(machine).lines
+    assert f"  reverted {WORKER}: no rlpatch lines left" in revert(machine).lines
     assert picture(site) == before
 
 
@@ -101,12 +101,12 @@ def test_nothing_is_written_by_those_who_only_ask(machine: Machine, site: Path) 
     assert "nothing of this bundle is applied" in revert(machine).lines[0]
     assert state(machine) == "as released"
     assert not [line for line in well(steps.status(machine)).lines if "no target of this bundle" in line]
-    assert "nothing to recover" in well(steps.recover(machine)).lines[0]
+    assert "no interrupted command to recover in" in well(steps.recover(machine)).lines[0]
     assert picture(site) == before
     apply(machine)
     applied = picture(site)
     assert well(steps.diff(machine, planned=False)).raw == planned
-    assert f"  would revert {WORKER}: none of our lines is left" in well(steps.revert(machine, dry_run=True)).lines
+    assert f"  would revert {WORKER}: no rlpatch lines left" in well(steps.revert(machine, dry_run=True)).lines
     assert picture(site) == applied
 
 
@@ -195,9 +195,9 @@ CASES = {
         "rlpatch bundle vllm-ascend==0.12.0rc1",
     ),
     "no release": (no_release, Kind.VERSION, "an unknown release here", "==VERSION"),
-    "our lines edited": (tampered, Kind.FOREIGN_EDIT, "not as rlpatch wrote them", "undo the edit"),
-    "compiled": (compiled, Kind.ENVIRONMENT, "cannot be patched", "Python sources"),
-    "not there": (lambda site: shutil.rmtree(site / "vllm_ascend"), Kind.NO_TARGET, "is not there", "--path"),
+    "our lines edited": (tampered, Kind.FOREIGN_EDIT, "somebody changed the lines of the patch “", "undo the edit"),
+    "compiled": (compiled, Kind.ENVIRONMENT, "cannot be patched", "its .py files"),
+    "not there": (lambda site: shutil.rmtree(site / "vllm_ascend"), Kind.NO_TARGET, "is not installed here", "--path"),
 }  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def test_a_line_has_one_mark() -> None:
 def test_a_line_that_would_come_back_otherwise_is_refused(edit) -> None:
     after = replacing(BODY, b"        return 1  # \xe9\n")
     assert edit(after) != after
-    with pytest.raises(Problem, match="not as rlpatch wrote them"):
+    with pytest.raises(Problem, match="somebody changed the lines of the patch “"):
         markers.strip(edit(after))
 
 
@@ -110,7 +110,7 @@ def test_the_order_of_lines_that_come_back_counts() -> None:
     block = f"{markers.begin(ONE, '0.1.0')}\n{markers.end(ONE)}\n".encode()
     after = markers.seal(b"".join(lines) + block, ONE)
     assert markers.strip(after) == b"    f(0,\n    f(1,\n"
-    with pytest.raises(Problem, match="not as rlpatch wrote them"):
+    with pytest.raises(Problem, match="somebody changed the lines of the patch “"):
         markers.strip(after.replace(b"".join(lines), b"".join(lines[::-1])))
 
 
@@ -138,16 +138,20 @@ def test_a_file_without_a_newline_at_its_end_gets_it_neither_lost_nor_added() ->
 @pytest.mark.parametrize(
     ("edit", "cause", "line"),
     [
-        ((b"y = 2", b"y = 3"), "not as rlpatch wrote them", 5),
-        ((b"    y = 2\n", b""), "not as rlpatch wrote them", 5),
-        ((b"        g()  # rlpatch: vllm-ascend rollout\n", b""), "not as rlpatch wrote them", 4),
-        ((b"    # <<< rlpatch vllm-ascend rollout\n", b""), "begins and never ends", 5),
-        ((b"    y = 2\n", b"    # >>> rlpatch verl x 0.1 0123456789abcdef\n"), "begins inside another", 6),
-        ((b"X = 1", b"# <<< rlpatch vllm-ascend rollout"), "ends a block that does not begin", 10),
-        ((b"X = 1", b"self._rlpatch_x()  # rlpatch: verl x"), "calls a block that is not there", 10),
-        ((b"X = 1", b"# was: X = 1  # rlpatch: verl x"), "calls a block that is not there", 10),
-        ((b"X = 1", b"class _RlpatchX:\n    # <<< rlpatch verl x"), "ends a block that does not begin", 11),
-        ((b"\n", b"\r"), "within a line: were the line ends converted", 1),
+        ((b"y = 2", b"y = 3"), "somebody changed the lines of the patch “", 5),
+        ((b"    y = 2\n", b""), "somebody changed the lines of the patch “", 5),
+        ((b"        g()  # rlpatch: vllm-ascend rollout\n", b""), "somebody changed the lines of the patch “", 4),
+        ((b"    # <<< rlpatch vllm-ascend rollout\n", b""), "begins a block that never ends", 5),
+        (
+            (b"    y = 2\n", b"    # >>> rlpatch verl x 0.1 0123456789abcdef\n"),
+            "begins a block inside another block, or a second time",
+            6,
+        ),
+        ((b"X = 1", b"# <<< rlpatch vllm-ascend rollout"), "ends a block that never began", 10),
+        ((b"X = 1", b"self._rlpatch_x()  # rlpatch: verl x"), "calls a block that does not exist", 10),
+        ((b"X = 1", b"# was: X = 1  # rlpatch: verl x"), "calls a block that does not exist", 10),
+        ((b"X = 1", b"class _RlpatchX:\n    # <<< rlpatch verl x"), "ends a block that never began", 11),
+        ((b"\n", b"\r"), "is in the middle of a line: were the line ends converted?", 1),
     ],
 )
 def test_edits_of_our_own_lines_are_refused_with_the_line(edit: tuple[bytes, bytes], cause: str, line: int) -> None:

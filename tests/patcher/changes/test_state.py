@@ -1,4 +1,4 @@
-"""What `rlpatch status` says of a file."""
+"""States of a file in `rlpatch status`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,52 @@ PRISTINE = BODY.encode()
     [
         (marked(BODY), PRISTINE, True, "intact", ""),
         (marked(BODY), None, True, "intact", ""),
-        (marked(BODY), None, None, "intact", "as far as the marks show"),
-        (marked(BODY), PRISTINE, False, "tampered", "not where rlpatch put them"),
-        (marked(BODY), None, False, "edited", "not as rlpatch left it"),
+        (
+            marked(BODY),
+            None,
+            None,
+            "intact",
+            "judging by the marks only",
+        ),
+        (marked(BODY), PRISTINE, False, "tampered", "removes them, then apply inserts them again"),
+        (
+            marked(BODY),
+            None,
+            False,
+            "edited",
+            "changed after rlpatch wrote it",
+        ),
         (marked(marked(BODY).decode(), TWO), PRISTINE, True, "intact", ""),
-        (b"import os\n" + marked(BODY), PRISTINE, False, "edited", "a revert leaves them"),
-        (marked(BODY).replace(b"y = 2", b"y = 3"), PRISTINE, False, "tampered", "line 5: our lines were edited"),
-        (marked(BODY).replace(b"# <<<", b"# <<"), PRISTINE, False, "tampered", "line 5: a mark of rlpatch begins"),
-        (BODY.replace("X = 1", f"g()  # rlpatch: {ONE}").encode(), PRISTINE, False, "tampered", "line 6: a mark of"),
-        (marked(BODY, TWO), PRISTINE, True, "lost", "rlpatch revert forgets it"),
+        (b"import os\n" + marked(BODY), PRISTINE, False, "edited", "revert keeps these edits"),
+        (marked(BODY).replace(b"y = 2", b"y = 3"), PRISTINE, False, "tampered", "line 5: rlpatch's lines were edited"),
+        (
+            marked(BODY).replace(b"# <<<", b"# <<"),
+            PRISTINE,
+            False,
+            "tampered",
+            "line 5: a comment that marks rlpatch's lines begins",
+        ),
+        (
+            BODY.replace("X = 1", f"g()  # rlpatch: {ONE}").encode(),
+            PRISTINE,
+            False,
+            "tampered",
+            "line 6: a comment that marks",
+        ),
+        (
+            marked(BODY, TWO),
+            PRISTINE,
+            True,
+            "lost",
+            "rlpatch revert removes the record",
+        ),
         (PRISTINE, PRISTINE, False, "lost", "was replaced"),
         (None, None, None, "missing", "was the package uninstalled?"),
     ],
 )
-def test_states(data: bytes | None, pristine: bytes | None, left: bool | None, state: str, detail: str) -> None:
+def test_each_edit_of_a_patched_file_has_its_state(
+    data: bytes | None, pristine: bytes | None, left: bool | None, state: str, detail: str
+) -> None:
     found = file_state(data, pristine, ONE, "worker.py", "", left)
     assert (found.path, found.state) == ("worker.py", state)
     assert detail in found.detail

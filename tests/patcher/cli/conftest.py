@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable
@@ -64,15 +65,28 @@ def site(tmp_path: Path) -> Path:
     return release(tmp_path / "site")
 
 
+@functools.cache
+def programs(folder: Path) -> Path:
+    """A folder with the programs of this machine but no Python, which every command without a place would start."""
+    folder.mkdir()
+    for program in (*Path("/usr/bin").iterdir(), *Path("/bin").iterdir()):
+        link = folder / program.name
+        if not program.name.startswith("python") and not link.is_symlink():
+            link.symlink_to(program)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def _quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _quiet_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """No other environment is found, no profiler is on, and the traces' default folder is in the scratch folder."""
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "NO_COLOR", "PROFILING_MODE", "PROFILER_SAMPLECONFIG"):
         monkeypatch.delenv(name, raising=False)
     for name in list(os.environ):
         if name.startswith(("VLLM_", "MSMONITOR", "KINETO", "PROF_", "RLPATCH")):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("PATH", str(programs(tmp_path_factory.getbasetemp() / "programs")))
     monkeypatch.chdir(tmp_path)
 
 

@@ -24,14 +24,14 @@ def test_each_setting_is_named_and_how_the_profiler_is_switched_on(run, site: Pa
     pristine = picture(site)
     said = run("apply", "vllm-ascend", *LEVEL, "--contents", "npu,cpu", "--path", site).stdout
     for line in (
-        "  patched vllm_ascend/worker/worker_v1.py, 4 of 7 arguments differ from what the release has",
+        "  patched vllm_ascend/worker/worker_v1.py, changes 4 of 7 arguments of the release",
         "    aic_metrics: torch_npu.profiler.AiCMetrics.AiCoreNone → torch_npu.profiler.AiCMetrics.Memory",
         ".ProfilerLevel.Level1 → torch_npu.profiler.ProfilerLevel.Level2 (vllm_ascend/worker/worker_v1.py:23)\n",
-        "    activities: not given → [torch_npu.profiler.ProfilerActivity.CPU, torch_npu.profiler.ProfilerActivity.NPU]",
+        "    activities: not set → [torch_npu.profiler.ProfilerActivity.CPU, torch_npu.profiler.ProfilerActivity.NPU]",
         "    with_stack: envs.STACK → False (vllm_ascend/worker/worker_v1.py:30)",
-        "    profile_memory: False already",
+        "    profile_memory: already False",
         "  Sets --level level2 --contents npu,cpu --aic-metrics memory of the framework's own profiler",
-        "  this alone records nothing: switch the engine's own profiler on as before, by VLLM_TORCH_PROFILER_DIR",
+        "  this setting alone records nothing: switch the engine's own profiler on as usual, with VLLM_TORCH_PROFILER_DIR",
     ):
         assert line in said
     assert "traces of" not in said
@@ -60,13 +60,13 @@ def test_other_settings_replace_those_before_and_the_released_ones_take_them_out
     assert b"Level2" not in (site / WORKER).read_bytes()
     assert b"            msprof_tx=True,  # rlpatch: vllm-ascend builtin\n" in (site / WORKER).read_bytes()
     back = run("apply", "vllm-ascend", "--builtin", "--level", "level1", "--path", site)
-    assert "  patched vllm_ascend/worker/worker_v1.py, without our lines, 0 of 1 arguments differ" in back.stdout
+    assert "  patched vllm_ascend/worker/worker_v1.py, without rlpatch lines, changes 0 of 1 arguments" in back.stdout
     assert "rlpatch revert" not in back.stdout
     assert picture(site) == pristine
-    assert "nothing is patched" in run("status", "--path", site).stdout
+    assert "no patch was found" in run("status", "--path", site).stdout
     none = run("apply", "vllm-ascend", "--builtin", "--level", "level1", "--path", site)
     assert "  unchanged vllm_ascend" in none.stdout
-    assert "    profiler_level: torch_npu.profiler.ProfilerLevel.Level1 already" in none.stdout
+    assert "    profiler_level: already torch_npu.profiler.ProfilerLevel.Level1" in none.stdout
     assert picture(site) == pristine
 
 
@@ -125,17 +125,29 @@ def test_the_profiler_may_be_on_and_others_are_a_warning(run, site: Path, words,
 @pytest.mark.parametrize(
     ("words", "said", "hint"),
     [
-        (("--builtin",), "--builtin without a setting", "one of --level"),
+        (("--builtin",), "--builtin needs at least one setting to change", "one of --level"),
         (
             ("--builtin", "--decode", "1:2"),
-            "--decode: the framework's own profiler has no such option",
+            "--decode cannot be combined with --builtin: the framework's own profiler has no such setting",
             "leave out",
         ),
-        ((*LEVEL, "--ranks", "0"), "--ranks: the framework's own profiler", "leave out"),
-        ((*LEVEL, "--markers", "--save-path", "x"), "--markers and --save-path: the framework's own", "leave out"),
-        ((*LEVEL, "--stage", "rollout"), "--builtin and --stage rollout", "leave out"),
-        (("--builtin", "--level", "level0", *LEVEL[3:]), "collects them from level1 on", "--level level1"),
-        (("--builtin", "--level", "level_none"), "records nothing but marks", "--mstx"),
+        ((*LEVEL, "--ranks", "0"), "--ranks cannot be combined with --builtin", "leave out"),
+        (
+            (*LEVEL, "--markers", "--save-path", "x"),
+            "--markers and --save-path cannot be combined with --builtin",
+            "leave out",
+        ),
+        (
+            (*LEVEL, "--stage", "rollout"),
+            "--builtin cannot be combined with --stage rollout: it configures the framework's own profiler",
+            "leave out",
+        ),
+        (("--builtin", "--level", "level0", *LEVEL[3:]), "has no effect below --level level1", "--level level1"),
+        (
+            ("--builtin", "--level", "level_none"),
+            "records only marks",
+            "--mstx",
+        ),
     ],
 )
 def test_what_is_no_setting_of_it_is_refused(run, site: Path, words, said: str, hint: str) -> None:
@@ -151,7 +163,7 @@ def test_what_is_no_setting_of_it_is_refused(run, site: Path, words, said: str, 
         ("Level0", ("--aic-metrics", "memory"), 2, "Level0"),
         ("Level0", ("--aic-metrics", "memory", "--level", "level1"), 0, ""),
         ("AiCoreNone", ("--level", "level2"), 0, "PipeUtilization"),
-        ("Memory", ("--level", "level0"), 0, "aic_metrics stays Memory"),
+        ("Memory", ("--level", "level0"), 0, "torch_npu ignores the unchanged setting aic_metrics=Memory at"),
         ("Memory", ("--level", "level0", "--aic-metrics", "none"), 0, ""),
         ("", ("--export-type", "db,text"), 0, "--export-type"),
         ("", ("--analysis",), 0, "--analysis"),
@@ -170,8 +182,8 @@ def test_what_stays_is_held_against_what_is_asked_for(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--builtin", "--contents", "cpu"), "no --builtin for vllm"),
-        (("--stage", "nonsense"), "no stage nonsense in vllm"),
+        (("--builtin", "--contents", "cpu"), "--builtin does not support vllm"),
+        (("--stage", "nonsense"), "vllm has no stage nonsense"),
     ],
 )
 @pytest.mark.parametrize("targets", [("vllm",), ("vllm-ascend", "vllm")])
@@ -190,7 +202,7 @@ def test_a_structure_that_is_not_there_is_named_and_nothing_is_written(run, tmp_
     site = release(tmp_path / "own", source=SOURCE.replace("torch_npu.profiler.profile(", "make("))
     pristine = picture(site)
     done = run("apply", "vllm-ascend", *LEVEL, "--path", site, code=4)
-    assert "looked for NPUWorker._init_profiler as in" in done.stderr
+    assert "expected NPUWorker._init_profiler as in" in done.stderr
     assert "0 calls of torch_npu.profiler.profile in _init_profiler" in done.stderr
     assert f"at {site / WORKER}:20" in done.stderr
     assert picture(site) == pristine

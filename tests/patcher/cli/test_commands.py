@@ -38,13 +38,13 @@ def test_the_four_lines_of_the_readme(run, site: Path, monkeypatch: pytest.Monke
     assert "Records decode steps 30..59 of rollout 0 on rank 0." in applied.stdout
     assert f"traces of torch_npu.profiler go to {Path.cwd()}/rlpatch_traces" in applied.stdout
     assert "next: restart the engine" in applied.stdout
-    assert "not the one that was released as 0.11.0rc1" in applied.stderr
+    assert "differs from the one that was released as 0.11.0rc1" in applied.stderr
     assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
     status = run("status", "--path", "site").stdout
     assert "vllm-ascend rollout on 0.11.0rc1 in " in status
     assert f"  intact {WORKER}" in status
     reverted = run("revert", "--path", "site").stdout
-    assert f"reverted {WORKER}: none of our lines is left" in reverted
+    assert f"reverted {WORKER}: no rlpatch lines left" in reverted
     assert picture(site) == before
     assert not re.search("^(note|warning|details): ", applied.stdout + status + reverted, re.MULTILINE)
 
@@ -83,7 +83,7 @@ def test_traces_never_go_into_the_package_where_one_stands(run, site: Path, monk
         monkeypatch.chdir(site / folder)
         said = run(*words, code=2).stderr
         assert f"at {site}/vllm_ascend\n" in said
-        assert f"or start from a folder outside of {site}/vllm_ascend" in said
+        assert f"or run the command from a folder outside of {site}/vllm_ascend" in said
     assert picture(site) == before
     monkeypatch.chdir(site)
     run(*words)
@@ -127,43 +127,43 @@ def test_quiet_prints_only_errors(run, site: Path) -> None:
 
 
 ERRORS = {
-    "no window": (("apply", "vllm-ascend", "--path", "site"), 2, "no window is given", "--decode 30:60"),
-    "two windows": (("apply", "vllm-ascend", "--decode", "1:2", "--prefill", "0:1", "--path", "site"), 2, "--decode and --prefill: a stage has one window", "leave all but one out"),
+    "no window": (("apply", "vllm-ascend", "--path", "site"), 2, "the request has no window", "--decode 30:60"),
+    "two windows": (("apply", "vllm-ascend", "--decode", "1:2", "--prefill", "0:1", "--path", "site"), 2, "--decode and --prefill: a stage can have only one window", "keep one of these options"),
     "an empty window": (("apply", "vllm-ascend", "--decode", "60:30", "--path", "site"), 2, "is empty", "60:61"),
-    "decode step 0": (("apply", "vllm-ascend", "--decode", "0:3", "--path", "site"), 2, "there is no decode step 0", "--decode 1:3"),
-    "unknown contents": (("apply", "vllm-ascend", "--decode", "1:2", "--contents", "npu,gpu", "--path", "site"), 2, "gpu is not known", "of npu, cpu"),
-    "bad ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "0,x", "--path", "site"), 2, "--ranks x: not a whole number", "--ranks 1"),
-    "negative ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "-1", "--path", "site"), 2, "--ranks -1: not a whole number", "--ranks 1"),
+    "decode steps start at 1": (("apply", "vllm-ascend", "--decode", "0:3", "--path", "site"), 2, "decode steps start at 1", "--decode 1:3"),
+    "unknown contents": (("apply", "vllm-ascend", "--decode", "1:2", "--contents", "npu,gpu", "--path", "site"), 2, "gpu is not a valid value", "of npu, cpu"),
+    "bad ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "0,x", "--path", "site"), 2, "--ranks x is not a whole number from", "--ranks 1"),
+    "negative ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "-1", "--path", "site"), 2, "--ranks -1 is not a whole number from", "--ranks 1"),
     "metrics of later releases": (("apply", "vllm-ascend", "--decode", "1:2", "--aic-metrics", "memory_access", "--path", "site"), 2, "which torch_npu 2.1 does not have", "one of none"),
-    "metrics at level 0": (("apply", "vllm-ascend", "--decode", "1:2", "--level", "level0", "--aic-metrics", "memory", "--path", "site"), 2, "from level1 on", "--level level1"),
+    "metrics at level 0": (("apply", "vllm-ascend", "--decode", "1:2", "--level", "level0", "--aic-metrics", "memory", "--path", "site"), 2, "has no effect below --level level1", "--level level1"),
     "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--tool", "torch", "--mstx", "--path", "site"), 2, "does not exist in torch.profiler", "--tool npu"),
-    "an odd save path": (("apply", "vllm-ascend", "--decode", "1:2", "--save-path", 'x"; import os', "--path", "site"), 2, "torch_npu refuses this path", "--save-path /tmp"),
-    "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "no stage update-policy in vllm-ascend; it is one of areal, mindspeed-rl, openrlhf, slime, trl, verl", "one of: rollout, graph-capture, builtin"),
-    "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "no stage rolout in vllm-ascend: no target has this stage", "--stage rollout"),
-    "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "vllm-ascend has no --mini-batch", "--decode A:B"),
-    "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch 0:1: no target counts this unit", "rlpatch list"),
-    "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role belongs to training stages", "leave --role out"),
+    "an odd save path": (("apply", "vllm-ascend", "--decode", "1:2", "--save-path", 'x"; import os', "--path", "site"), 2, "torch_npu does not accept this path", "--save-path /tmp"),
+    "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "vllm-ascend has no stage update-policy; targets with this stage: areal, mindspeed-rl, openrlhf, slime, trl, verl", "choose one of rollout, graph-capture, builtin"),
+    "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "vllm-ascend has no stage rolout, and no other target has", "--stage rollout"),
+    "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "vllm-ascend has no window --mini-batch", "--decode A:B"),
+    "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch 0:1: none of the targets has this window", "rlpatch list"),
+    "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role is an option of training stages", "leave --role out"),
     "training step 0": (("apply", "vllm-ascend", "--decode", "1:2", "--training-steps", "0", "--path", "site"), 2, "whole number from 1", "--training-steps 2"),
     "another version": (("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site"), 3, "is 0.11.0rc1 here, not 0.12.0rc1", "vllm-ascend==0.11.0rc1"),
-    "an unknown project": (("apply", "vllm-ascent", "--decode", "1:2", "--path", "site"), 3, "is unknown; the targets are", "vllm-ascend"),
+    "an unknown project": (("apply", "vllm-ascent", "--decode", "1:2", "--path", "site"), 3, "is not a target; targets", "vllm-ascend"),
     "no such folder": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "nowhere"), 3, "nowhere", "--path"),
-    "nothing there": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "/usr/bin"), 3, "is not there", "--path"),
-    "not installed": (("apply", "vllm-ascend", "--decode", "1:2"), 3, "vllm-ascend (the package vllm_ascend) is not there", "--path DIR"),
+    "nothing there": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "/usr/bin"), 3, "is not installed here", "--path"),
+    "not installed": (("apply", "vllm-ascend", "--decode", "1:2"), 3, "vllm-ascend (package vllm_ascend) is not installed here", "--path DIR"),
     "traces in the package": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend/worker/traces"), 2, "inside the package vllm_ascend", "--save-path /tmp/rlpatch_traces"),
-    "traces in the store": (("diff", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/.rlpatch/traces"), 2, "inside the store of rlpatch", "--save-path /tmp/rlpatch_traces"),
-    "traces in a file": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend-0.11.0rc1.dist-info/METADATA/x"), 2, "METADATA cannot hold folders", "--save-path DIR"),
-    "traces in /proc": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "/proc/x"), 2, "/proc cannot hold folders", "--save-path DIR"),
-    "a check of nothing": (("check", "verl", "--path", "nowhere"), 3, "there is no folder nowhere", "--path .../site-packages"),
-    "a check of nothing at all": (("check", "--path", "nowhere"), 3, "there is no folder nowhere", "--path .../site-packages"),
-    "a check of what is not there": (("check", "verl", "--path", "site"), 3, "verl (the package verl) is not there", "--path"),
+    "traces in the store": (("diff", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/.rlpatch/traces"), 2, "inside rlpatch's store", "--save-path /tmp/rlpatch_traces"),
+    "traces in a file": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend-0.11.0rc1.dist-info/METADATA/x"), 2, "METADATA cannot contain folders", "--save-path DIR"),
+    "traces in /proc": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "/proc/x"), 2, "/proc cannot contain folders", "--save-path DIR"),
+    "a check of nothing": (("check", "verl", "--path", "nowhere"), 3, "the folder nowhere does not exist", "--path .../site-packages"),
+    "a check of nothing at all": (("check", "--path", "nowhere"), 3, "the folder nowhere does not exist", "--path .../site-packages"),
+    "a check of what is not there": (("check", "verl", "--path", "site"), 3, "verl (package verl) is not installed here", "--path"),
     "a window without a target": (("diff", "--decode", "1:2"), 2, "no target", "rlpatch diff vllm-ascend"),
-    "path and python": (("status", "--path", "site", "--python", "python3"), 2, "both say where to look", "give one"),
+    "path and python": (("status", "--path", "site", "--python", "python3"), 2, "both say where to look", "use only one"),
 }  # fmt: skip
 
 
 def test_the_command_of_the_run_stands_behind_apply_and_check_only(run, site: Path) -> None:
     run(*APPLY)
-    assert "is unknown; the targets are" in run("revert", "--path", "site", "--", "nonsense", code=3).stderr
+    assert "is not a target; targets" in run("revert", "--path", "site", "--", "nonsense", code=3).stderr
     assert "# >>> rlpatch" in (site / WORKER).read_text()
     run("revert", "--path", "site", "--", "vllm-ascend")
     assert (site / WORKER).read_text() == SOURCE
@@ -178,10 +178,10 @@ def test_a_target_that_is_named_twice_is_patched_once(run, site: Path) -> None:
 def test_of_several_targets_all_are_patched_or_none(run, site: Path) -> None:
     before = picture(site)
     several = run("apply", "vllm-ascend", "sglang", "--decode", "1:2", "--path", "site", code=3).stderr
-    assert several.startswith("note: nothing was written, because not every target can be patched\n")
+    assert several.startswith("note: nothing was written, because some targets cannot be patched\n")
     assert picture(site) == before
     twice = run("diff", "vllm-ascend", "VLLM_Ascend", "sglang", "--decode", "1:2", "--path", "site", code=3).stderr
-    assert "sglang (the package sglang) is not there" in twice
+    assert "sglang (package sglang) is not installed here" in twice
     assert "nothing was written" not in run("apply", "sglang", "--decode", "1:2", "--path", "site", code=3).stderr
 
 
@@ -200,14 +200,17 @@ def test_what_is_applied_has_no_version_and_only_its_stages(run, site: Path) -> 
         for word in ("vllm-ascend==0.9.1", "VLLM_Ascend==0.9.1"):
             said = run(command, word, "--path", "site", code=2).stderr
             assert f"next: rlpatch {command} vllm-ascend --path site" in said
-    assert "next: one of: vllm-ascend rollout" in run("revert", "--stage", "bogus", "--path", "site", code=2).stderr
+    assert (
+        "next: applied patches: vllm-ascend rollout"
+        in run("revert", "--stage", "bogus", "--path", "site", code=2).stderr
+    )
     assert "# >>> rlpatch" in (site / WORKER).read_text()
 
 
 @pytest.mark.parametrize("words", ["--ranks all", "--save-path /x", "--level level1", "--l2-cache", "--analysis"])
 def test_options_of_a_window_need_one(run, site: Path, words: str) -> None:
     option = words.split()[0]
-    assert f"{option} without a window" in run("diff", "--path", "site", *words.split(), code=2).stderr
+    assert f"{option} needs a window" in run("diff", "--path", "site", *words.split(), code=2).stderr
 
 
 def test_a_dry_run_finds_what_the_real_one_would_stumble_over(run, site: Path) -> None:
@@ -218,7 +221,7 @@ def test_a_dry_run_finds_what_the_real_one_would_stumble_over(run, site: Path) -
 def test_a_lost_registry_is_written_again(run, site: Path) -> None:
     run(*APPLY)
     shutil.rmtree(site / ".rlpatch")
-    assert f"registered again, unchanged {WORKER}" in run(*APPLY).stdout
+    assert f"recorded in .rlpatch again, file unchanged {WORKER}" in run(*APPLY).stdout
     assert "since" in run("status", "--path", "site").stdout
 
 
@@ -268,7 +271,7 @@ def test_ctrl_c_before_the_commit_undoes_all_and_leaves_nothing(
         return function(*words)
 
     monkeypatch.setattr(journal, place, pressed)
-    assert "everything as before" in run(*APPLY, code=130).stderr
+    assert "interrupted, nothing was changed" in run(*APPLY, code=130).stderr
     assert picture(site) == before
 
 
@@ -286,8 +289,8 @@ def test_errors_name_cause_and_next_command(run, site: Path, name: str) -> None:
 def test_a_structure_that_is_not_there_is_exit_4_and_names_what_was_looked_for(run, site: Path) -> None:
     (site / WORKER).write_text(SOURCE.replace("output =", "result ="))
     said = run(*APPLY, code=4).stderr
-    assert "looked for NPUWorker.execute_model" in said
-    assert "found 0 statements like “output = self.model_runner.execute_model(...)”" in said
+    assert "expected NPUWorker.execute_model" in said
+    assert "found 0 top-level statements “output = self.model_runner.execute_model(...)”" in said
     assert f"{site / WORKER}:8\n" in said
     (site / WORKER).unlink()
     assert "install the project again" in run(*APPLY, code=4).stderr
@@ -297,15 +300,15 @@ def test_a_structure_that_is_not_there_is_exit_4_and_names_what_was_looked_for(r
 def test_an_unpublished_release_goes_by_structure_with_a_warning(run, tmp_path: Path, version: str) -> None:
     release(tmp_path / "dev", version)
     applied = run("apply", "vllm-ascend", "--decode", "1:2", "--path", "dev")
-    assert re.search(rf"warning: .*\b{re.escape(version)} ", applied.stderr)
+    assert re.search(rf"warning: .*\b{re.escape(version)}\b", applied.stderr)
     assert "V1 worker" in applied.stdout
 
 
 def test_an_unpublished_release_of_another_structure_is_exit_4_with_every_failure(run, tmp_path: Path) -> None:
     root = release(tmp_path / "dev", "0.31.0", SOURCE.replace("output =", "result ="))
     said = run("apply", "vllm-ascend", "--decode", "1:2", "--path", "dev", code=4).stderr
-    assert "no recipe fits its structure" in said
-    assert "0 statements like" in said
+    assert "is not a release that rlpatch knows" in said
+    assert "0 top-level statements" in said
     assert (root / WORKER).read_text().startswith('"""Our own')
 
 
@@ -344,7 +347,7 @@ class TestStatus:
         (patch,) = json.loads(run("status", "--path", "site", "--json", code=code).stdout)["result"]["patches"]
         return {"since": patch["since"], **{key: patch["files"][0][key] for key in ("state", "detail")}}
 
-    def test_edited_elsewhere(self, run, site: Path) -> None:
+    def test_edits_outside_of_inserted_lines_survive_the_revert(self, run, site: Path) -> None:
         run(*APPLY)
         worker = site / WORKER
         worker.write_text("import os\n" + worker.read_text())
@@ -352,7 +355,7 @@ class TestStatus:
         run("revert", "--path", "site")
         assert worker.read_text() == "import os\n" + SOURCE
 
-    def test_our_lines_edited(self, run, site: Path) -> None:
+    def test_edited_inserted_lines_are_not_reverted_without_restore(self, run, site: Path) -> None:
         run(*APPLY)
         worker = site / WORKER
         worker.write_text(worker.read_text().replace('RANKS = "0"', 'RANKS = "1"'))
@@ -366,7 +369,7 @@ class TestStatus:
     @pytest.mark.parametrize(
         ("edit", "lost"),
         [
-            (("WINDOW =", "window ="), "nobody else had changed it"),
+            (("WINDOW =", "window ="), "no other edits are lost"),
             (("class NPUWorker(WorkerBase):", "class NPUWorker:"), "    -class NPUWorker:"),
             (("# <<< rlpatch", "# <<<"), "    -    # >>> rlpatch"),
         ],
@@ -388,7 +391,7 @@ class TestStatus:
         assert worker.read_text() == patched
         assert "vllm-ascend graph-capture in" in run(*words).stdout, "no patch is in the backup"
         assert picture(site) == before
-        assert "nothing is patched" in run("status", "--path", "site").stdout
+        assert "no patch was found" in run("status", "--path", "site").stdout
 
     def test_without_a_backup_the_package_has_to_be_installed_again(self, run, site: Path) -> None:
         run(*APPLY)
@@ -399,7 +402,7 @@ class TestStatus:
         assert "pip install --force-reinstall" in said
 
     @pytest.mark.parametrize("move", [out_of_its_class, call_lines_swapped, further_down], ids=lambda one: one.__name__)
-    def test_our_lines_moved(self, run, site: Path, move: Callable[[str], str]) -> None:
+    def test_moved_inserted_lines_are_told_and_reverted(self, run, site: Path, move: Callable[[str], str]) -> None:
         worker = site / WORKER
         worker.chmod(0o640)
         before = picture(site)
@@ -411,7 +414,7 @@ class TestStatus:
         worker.write_text(moved)
         told = self.state(run, 4)
         assert f"next: rlpatch revert --path {site}\n" in run("status", "--path", "site", code=4).stderr
-        assert (told["state"], "not where rlpatch put them" in told["detail"]) == ("tampered", True)
+        assert (told["state"], "removes them, then apply inserts them again" in told["detail"]) == ("tampered", True)
         assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
         assert f"patched {WORKER}" in run(*APPLY).stdout
         assert (worker.read_text(), self.state(run)["state"]) == (patched, "intact")
@@ -438,11 +441,11 @@ class TestStatus:
         newer = SOURCE + "\n# a newer release\n"
         (site / WORKER).write_text(newer)
         assert self.state(run)["state"] == "lost"
-        assert "was replaced in the meantime" in run("revert", "--path", "site").stdout
+        assert "it was replaced since and no longer has the patch" in run("revert", "--path", "site").stdout
         assert (site / WORKER).read_text() == newer
         assert not (site / ".rlpatch").exists()
 
-    def test_upgraded(self, run, site: Path) -> None:
+    def test_status_warns_of_a_package_that_was_upgraded_in_place(self, run, site: Path) -> None:
         run(*APPLY)
         (site / "vllm_ascend-0.11.0rc1.dist-info").rename(site / "vllm_ascend-0.12.0rc1.dist-info")
         metadata = site / "vllm_ascend-0.12.0rc1.dist-info" / "METADATA"
@@ -465,7 +468,7 @@ class TestStatus:
             said = run(command, "--path", "site", code=5).stderr
             assert f"\n  at {site / WORKER}\n" in said
 
-    def test_uninstalled(self, run, site: Path) -> None:
+    def test_revert_clears_the_store_of_a_package_that_was_uninstalled(self, run, site: Path) -> None:
         run(*APPLY)
         shutil.rmtree(site / "vllm_ascend")
         assert self.state(run)["state"] == "missing"
@@ -477,16 +480,16 @@ class TestStatus:
         shutil.rmtree(site / ".rlpatch")
         told = self.state(run)
         assert (told["since"], told["state"]) == ("", "intact")
-        assert "as far as the marks show" in told["detail"]
+        assert "judging by the marks only" in told["detail"]
         assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
         run("revert", "--path", "site")
         assert (site / WORKER).read_text() == SOURCE
 
-    def test_nothing_is_patched(self, run, site: Path) -> None:
-        assert "nothing is patched; looked in: --path site" in run("status", "--path", "site").stdout
-        assert "no patch of vllm-ascend" in run("revert", "vllm-ascend", "--path", "site").stdout
+    def test_every_command_says_where_it_looked_if_nothing_is_patched(self, run, site: Path) -> None:
+        assert "no patch was found; looked in: --path site" in run("status", "--path", "site").stdout
+        assert "no patch of vllm-ascend was found" in run("revert", "vllm-ascend", "--path", "site").stdout
         assert run("diff", "--path", "site").stdout == ""
-        assert run("diff", "--path", "site").stderr.startswith("note: nothing is patched")
+        assert run("diff", "--path", "site").stderr.startswith("note: no patch was found")
         assert json.loads(run("recover", "--path", "site", "--json").stdout)["result"] == {"roots": []}
         run(*APPLY)
         assert run("diff", "--path", "site").stderr == ""
@@ -528,9 +531,9 @@ def test_check_says_where_and_how_to_switch_it_off(run) -> None:
     assert "armed the engine's own profiler (run.sh:2)" in said.stdout
     assert "    to switch it off: remove it at run.sh:2, or unset VLLM_TORCH_PROFILER_DIR after it\n" in said.stdout
     assert "why: " not in said.stdout
-    assert "details: -v\n" in said.stderr
+    assert "add -v for details\n" in said.stderr
     assert "    why: " in run("check", "-v", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh").stdout
-    assert "note: not found here: vllm-ascend==0.11.0rc1\n" in said.stderr
+    assert "note: not installed here: vllm-ascend==0.11.0rc1\n" in said.stderr
     assert run("check", "vllm-ascend", code=8, PROFILING_MODE="true").stderr.count("Error:") == 1
 
 
@@ -547,7 +550,7 @@ def test_what_depends_on_files_that_are_not_here_is_unknown_and_not_off(run) -> 
     everything = run("check")
     assert "  unknown verl's own profiler, " in everything.stdout
     assert everything.stderr.startswith(
-        "note: not found here: areal, mindspeed-rl, openrlhf, sglang, slime, trl, verl, vllm, vllm-ascend\n"
+        "note: not installed here: areal, mindspeed-rl, openrlhf, sglang, slime, trl, verl, vllm, vllm-ascend\n"
     )
     assert len(everything.stderr.splitlines()) == 2
 
@@ -569,7 +572,10 @@ def test_what_is_unknown_for_one_reason_is_told_once(run) -> None:
 
 def test_in_a_place_that_is_named_only_what_is_there_is_checked(run, site: Path) -> None:
     absent = run("check", "verl", "sglang", "--path", "site", code=3).stderr
-    assert ("(the package verl) is not there" in absent, "(the package sglang) is not there" in absent) == (True, True)
+    assert ("(package verl) is not installed here" in absent, "(package sglang) is not installed here" in absent) == (
+        True,
+        True,
+    )
     said = run("check", "--path", "site")
     assert [line for line in said.stdout.splitlines() if not line.startswith(" ")] == ["vllm-ascend 0.11.0rc1"]
     assert said.stderr == ""
@@ -583,7 +589,7 @@ def test_the_notes_of_a_plain_apply_are_one_line_each(run, site: Path, monkeypat
     for command in ("apply", "diff"):
         lines = run(command, *words, "--export-type", "db,text", "--path", "site").stderr.splitlines()
         *notes, hint = lines
-        assert hint == "details: -v"
+        assert hint == "add -v for details"
         assert len(notes) > 5
         assert all(re.match(r"(note|warning): \S", line) and len(line) <= 100 for line in notes)
         assert "  " in run(command, *words, "--path", "site", "-v").stderr
@@ -591,15 +597,21 @@ def test_the_notes_of_a_plain_apply_are_one_line_each(run, site: Path, monkeypat
 
 def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
     said = run("explain", "vllm-ascend", "--stage", "graph-capture", "--path", "site").stdout
-    assert "  note: with enforce_eager nothing is captured, and there is no trace\n    V0 captures nothing" in said
+    assert (
+        "  note: with enforce_eager no graph is captured, so there is no trace\n    the V0 engine captures no graphs: choose V1 with VLLM_USE_V1=1"
+        in said
+    )
     gaps = run("explain", "areal", "--stage", "update-policy").stdout
     for strategy, why in (
-        ("megatron", "schedule has the micro-batches\n  --mini"),
-        ("archon", "runner has the micro-batches\n"),
+        ("megatron", "Megatron's schedule runs the micro-batches"),
+        ("archon", "its runner runs the micro-batches"),
     ):
-        assert f"--strategy {strategy} --micro-batch is not available: its {why}" in gaps
+        assert f"--strategy {strategy} has no window --micro-batch: {why}" in gaps
     verl = run("explain", "verl==0.9.1", "--stage", "update-policy").stdout
-    assert "micro-batches: take --call\n    with pipeline_model_parallel_size above 1" in verl
+    assert (
+        "with a Megatron or MindSpeed pipeline --micro-batch fails: use --call\n    with pipeline_model_parallel_size above 1"
+        in verl
+    )
 
 
 def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site: Path) -> None:
@@ -608,7 +620,7 @@ def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site
     assert f'here: {WORKER}:{line} self._rlpatch_rollout("step", scheduler_output)' in said
     assert "RLPATCH_WINDOW" in said
     newer = run("explain", "vllm-ascend==0.30.0rc2").stdout
-    assert "not found here: from the recipes" in newer
+    assert "not installed here; shown from the recipes" in newer
     assert "records [29, 59) for delay 30" in newer
     for version, notes in (("0.30.0rc2", 0), ("0.77.0", 1)):
         assert len(json.loads(run("explain", f"vllm-ascend=={version}", "--json").stdout)["notes"]) == notes
@@ -636,7 +648,7 @@ def test_explain_names_the_variables_that_a_stage_looks_at(
 def test_explain_a_stage_without_a_window(run, site: Path) -> None:
     said = run("explain", "vllm-ascend", "--stage", "graph-capture", "--path", "site").stdout
     assert "graph-capture: V1 worker, capture, no window" in said
-    assert "around `self.model_runner.capture_model()`" in said
+    assert "around the call `self.model_runner.capture_model()`" in said
     assert '_rlpatch_graph_capture("enter", "capture_model"); self._rlpatch_graph_capture("leave")' in said
     call = SOURCE.splitlines().index("            self.model_runner.capture_model()") + 1
     assert f'here: {WORKER}:{call} self._rlpatch_graph_capture("enter", "capture_model")' in said
@@ -648,7 +660,7 @@ def test_explain_a_stage_without_a_window(run, site: Path) -> None:
 def test_explain_says_why_the_place_cannot_be_looked_at(run, site: Path) -> None:
     (site / WORKER).with_suffix(".so").write_bytes(b"")
     said = run("explain", "vllm-ascend", "--stage", "rollout", "--path", "site")
-    assert "worker_v1.py cannot be patched: Python loads worker_v1.so in its place" in " ".join(said.stderr.split())
+    assert "Python loads worker_v1.so instead" in " ".join(said.stderr.split())
     assert " here: " not in said.stdout
 
 
@@ -679,7 +691,9 @@ def test_explain_shows_the_places_of_the_other_stages(
     said = run("explain", "vllm-ascend", "--path", "other")
     assert f"here: {WORKER}:" in said.stdout
     assert "_rlpatch_graph_capture" not in "".join(line for line in said.stdout.splitlines() if " here: " in line)
-    assert ("0 statements of “self.model_runner.capture_model()” alone" in " ".join(said.stderr.split())) == warned
+    assert (
+        "0 statements that only call “self.model_runner.capture_model()”" in " ".join(said.stderr.split())
+    ) == warned
 
 
 def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
@@ -689,9 +703,14 @@ def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
         "the first 2 captures of graphs of a worker on every rank"
         in run(*stage, "--repeat", "2", "--ranks", "all").stdout
     )
-    assert "--stage graph-capture to a stage of another kind" in run(*stage, "--warmup", "2", code=2).stderr
-    assert "with enforce_eager nothing is captured" in run(*stage, "--repeat", "3").stderr
-    assert "leave the window out" in run(*stage, "--decode", "30:60", code=2).stderr
+    assert (
+        "stages, but --stage graph-capture selects another kind of stage" in run(*stage, "--warmup", "2", code=2).stderr
+    )
+    assert "with enforce_eager no graph is captured, so there is no trace" in run(*stage, "--repeat", "3").stderr
+    assert (
+        "leave out the window: this stage is always recorded as a whole"
+        in run(*stage, "--decode", "30:60", code=2).stderr
+    )
 
 
 def test_list_is_the_recipes(run) -> None:
@@ -723,7 +742,7 @@ def test_help_lists_every_command(run) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(run, shell: str) -> None:
+def test_completion_prints_a_script_for_each_shell(run, shell: str) -> None:
     assert "_RLPATCH_COMPLETE" in run("completion", shell).stdout
 
 
@@ -765,7 +784,7 @@ def test_an_interrupt_is_exit_130(run, site: Path, monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     monkeypatch.setattr("patcher.editing.insert", stop)
-    assert "interrupted, everything as before" in run(*APPLY, code=130).stderr
+    assert "interrupted, nothing was changed" in run(*APPLY, code=130).stderr
 
 
 def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -778,8 +797,8 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
         ),
     )
     done = run(*APPLY)
-    assert "still have the old code:\n  17 python -m vllm\n" in done.stdout
-    first = "warning: engines of alice may run from here: what they start then records, too"
+    assert "next: restart these processes, which may still run the old code:\n  17 python -m vllm\n" in done.stdout
+    first = "warning: engines of alice may also use this installation"
     assert re.sub(r"\s+", " ", done.stderr).startswith(first)
     search = SearchOptions()
     patched = [(search, projects.upstream("vllm-ascend"), site)]
@@ -827,9 +846,9 @@ def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
     ("words", "said"),
     [
         ((), None),
-        (("--markers",), "  marks the stage and its units\n"),
+        (("--markers",), "  marks the stage and its steps\n"),
         (("--module-ranges",), "  marks every call of a module\n"),
-        (("--markers", "--module-ranges"), "  marks the stage and its units and every call of a module\n"),
+        (("--markers", "--module-ranges"), "  marks the stage and its steps and every call of a module\n"),
     ],
 )
 def test_what_is_marked_is_said(run, site: Path, words: tuple[str, ...], said: str | None) -> None:

@@ -62,7 +62,9 @@ def options(run: Run, *words: str) -> dict[str, str]:
     ],
     ids=" ".join,
 )
-def test_what_is_typed_wins(words: tuple[str, ...], expected: dict[str, str], team: Path, run: Run) -> None:
+def test_an_option_on_the_command_line_overrides_the_configuration(
+    words: tuple[str, ...], expected: dict[str, str], team: Path, run: Run
+) -> None:
     found = options(run, *words)
     assert {name: value for name, value in found.items() if name in {*expected, "--decode"}} == expected
     assert found["--save-path"] == str(team / "traces")
@@ -70,19 +72,19 @@ def test_what_is_typed_wins(words: tuple[str, ...], expected: dict[str, str], te
 
 def test_all_that_was_added_is_said_and_the_commands_that_search_take_the_place(team: Path, run: Run) -> None:
     said = run("apply", "-v").stderr
-    assert "note: rlpatch.toml adds: vllm-ascend --decode 30:60 --ranks 0,8" in said
+    assert "note: from rlpatch.toml: vllm-ascend --decode 30:60 --ranks 0,8" in said
     assert str(team / "rlpatch.toml") in said
     (patch,) = json.loads(run("status", "--json").stdout)["result"]["patches"]
     assert patch["root"] == str(team / "site")
     assert "WINDOW = " in run("diff").stdout
     run("revert")
-    assert "nothing is patched" in run("status").stdout
+    assert "no patch was found" in run("status").stdout
     planned = run("diff", "--preset", "tail").stdout
     assert 'WINDOW = "0:32"' in planned
-    assert "adds" not in run("status", "--path", team / "below").stderr
+    assert "from rlpatch.toml" not in run("status", "--path", team / "below").stderr
 
 
-def test_config_shows_it(team: Path, run: Run) -> None:
+def test_config_shows_every_setting_and_its_file(team: Path, run: Run) -> None:
     said = run("config", RLPATCH_RANKS="all").stdout.splitlines()
     assert said == [
         str(team / "rlpatch.toml"),
@@ -93,7 +95,7 @@ def test_config_shows_it(team: Path, run: Run) -> None:
         f"  --path {team}/site",
         "  --preset tail: --at-tail 8 --decode 0:32",
         "  --preset training: --mini-batch 0:1",
-        "RLPATCH_RANKS=all  in this shell: it overrides what was patched",
+        "RLPATCH_RANKS=all is set in this shell and overrides the patch's option",
     ]
     found = json.loads(run("config", "--json").stdout)["result"]
     assert found["presets"]["training"] == {"--mini-batch": ["--mini-batch", "0:1"]}
@@ -104,18 +106,25 @@ def test_config_shows_it(team: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "cause", "hint"),
     [
-        ("rlpatch.toml", 'decod = "1:2"', "no option decod in a configuration", "did you mean decode?"),
-        ("rlpatch.toml", "force = true", "no option force in a configuration", "rlpatch apply --help"),
-        ("rlpatch.toml", 'decode = "60:30"', "--decode 60:30: the window is empty", "--decode 60:61"),
-        ("rlpatch.toml", "at-tail = -1", "--at-tail -1: not a whole number", "--at-tail 2"),
-        ("rlpatch.toml", "ranks = {}", "ranks is neither a string nor a number", 'ranks = "…"'),
-        ("rlpatch.toml", "presets = 3", "presets is not a table of options", "rlpatch config -h"),
+        ("rlpatch.toml", 'decod = "1:2"', "decod in the configuration is not an option", "did you mean decode?"),
+        ("rlpatch.toml", "force = true", "force in the configuration is not an option", "rlpatch apply --help"),
+        ("rlpatch.toml", 'decode = "60:30"', "--decode 60:30 is empty", "--decode 60:61"),
+        ("rlpatch.toml", "at-tail = -1", "--at-tail -1 is not a whole number from", "--at-tail 2"),
+        ("rlpatch.toml", "ranks = {}", "ranks in the configuration must be a string, a number", 'ranks = "…"'),
+        (
+            "rlpatch.toml",
+            "presets = 3",
+            "[presets] in the configuration is not a table of options",
+            "rlpatch config -h",
+        ),
         ("rlpatch.toml", "decode = 30:60", "the configuration cannot be read", "fix that line"),
         ("rlpatch.toml", "decode = '\\xff'", "--decode", ""),
-        ("pyproject.toml", '[tool.rlpatch]\ndecod = "1:2"', "no option decod", "did you mean decode?"),
+        ("pyproject.toml", '[tool.rlpatch]\ndecod = "1:2"', "decod in the configuration", "did you mean decode?"),
     ],
 )
-def test_a_wrong_one_is_named(name: str, content: str, cause: str, hint: str, site: Path, run: Run) -> None:
+def test_a_wrong_configuration_is_refused_with_its_file(
+    name: str, content: str, cause: str, hint: str, site: Path, run: Run
+) -> None:
     (site.parent / name).write_text(content)
     for words in (("config",), ("apply", "vllm-ascend", "--path", site)):
         said = run(*words, code=2).stderr
@@ -128,16 +137,18 @@ def test_a_wrong_one_is_named(name: str, content: str, cause: str, hint: str, si
 @pytest.mark.parametrize("words", [("--decode", "60:30"), ("--decode=60:30",)], ids=" ".join)
 def test_what_is_typed_wrongly_is_not_laid_upon_the_file(words: tuple[str, ...], team: Path, run: Run) -> None:
     said = run("apply", *words, code=2).stderr
-    assert "--decode 60:30: the window is empty" in said
+    assert "--decode 60:30 is empty" in said
     assert "rlpatch.toml" not in said
 
 
 def test_a_preset_that_is_not_there_is_refused(team: Path, run: Run) -> None:
     said = run("apply", "--preset", "tial", code=2).stderr
-    assert "no preset 'tial' in the configuration: it has tail, training" in said
+    assert "no preset 'tial' in the configuration; presets: tail, training" in said
     assert "did you mean --preset tail?" in said
     os.chdir("/")
-    assert "--preset tail: there is no configuration in this folder" in run("apply", "--preset", "tail", code=2).stderr
+    assert (
+        "--preset tail: no configuration in this folder or above it" in run("apply", "--preset", "tail", code=2).stderr
+    )
 
 
 def test_the_nearest_one_holds_and_a_pyproject_without_a_table_is_passed(team: Path, run: Run) -> None:
@@ -152,11 +163,11 @@ def test_the_nearest_one_holds_and_a_pyproject_without_a_table_is_passed(team: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_that_of_another_user_is_not_read(team: Path, run: Run) -> None:
+def test_a_configuration_of_another_user_is_not_read(team: Path, run: Run) -> None:
     os.chown(team / "rlpatch.toml", 65534, 65534)
-    assert "belongs to another user" in run("config", code=2).stderr
+    assert "another user owns the file" in run("config", code=2).stderr
     said = run("apply", "vllm-ascend", "--decode", "1:2", "--path", team / "site", "-n").stderr
-    assert "warning: rlpatch.toml is not read: it belongs to another user" in said
+    assert "warning: rlpatch does not read rlpatch.toml: another user owns the file" in said
 
 
 @pytest.mark.parametrize(
@@ -180,25 +191,41 @@ def test_a_value_is_typed(table: str, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("table", "cause", "line"),
     [
-        ("targets = [{}]", "targets is neither a string nor a number", 1),
-        ("targets = ['vllm', '--force', '-q']", "--force is an option, not a target", 1),
-        ("targets = [\n 'vllm',\n '--python=/evil',\n]", "--python=/evil is an option, not a target", 3),
-        ("targets = '-q'", "-q is an option, not a target", 1),
-        ("\nforce = true", "no option force in a configuration", 2),
-        ("ray = 'auto'", "no option ray in a configuration", 1),
-        ("[presets.tail]\njson = true", "no option json in a configuration", 2),
-        (f"{'k' * 5000} = 1", f"no option {'k' * 40}… in a configuration", 1),
-        ('"\\u001b[31m" = 1', r"no option '\x1b[31m' in a configuration", None),
-        ("decode = true", "decode needs a value", 1),  # the next word would be its value
-        ("python = true", "python needs a value", 1),
-        ("facts = '--force'", "facts is true or false", 1),  # a word of its own
-        ('path = "a\\u0000b"', r"path has a character that cannot be shown: 'a\x00b'", 1),
-        ('targets = "\\u001b[31m"', r"targets has a character that cannot be shown: '\x1b[31m'", 1),
-        ('[presets."\\u001b"]', "presets has a character that cannot be shown", None),
-        (f"ranks = 0x{'f' * 5000}", "ranks: the number is too large", 1),
-        (f"save-path = '{'x' * 5000}'", "save-path has a text of more than 4096 characters", 1),
-        ("path = '~nobody-has-this-name/x'", "path: there is no such user", 1),
-        ("python = '~nobody-has-this-name'", "python: there is no such user", 1),
+        ("targets = [{}]", "targets in the configuration must be a string, a number", 1),
+        (
+            "targets = ['vllm', '--force', '-q']",
+            "--force is an option, and `targets` in the configuration takes only targets",
+            1,
+        ),
+        (
+            "targets = [\n 'vllm',\n '--python=/evil',\n]",
+            "--python=/evil is an option, and `targets` in the configuration takes only targets",
+            3,
+        ),
+        ("targets = '-q'", "-q is an option, and `targets` in the configuration takes only targets", 1),
+        ("\nforce = true", "force in the configuration is not an option", 2),
+        ("ray = 'auto'", "ray in the configuration is not an option", 1),
+        ("[presets.tail]\njson = true", "json in the configuration is not an option", 2),
+        (f"{'k' * 5000} = 1", f"{'k' * 40}… in the configuration", 1),
+        ('"\\u001b[31m" = 1', "'\\x1b[31m' in the configuration is not an option", None),
+        ("decode = true", "decode in the configuration needs a value", 1),  # the next word would be its value
+        ("python = true", "python in the configuration needs a value", 1),
+        ("facts = '--force'", "facts in the configuration must be true or false", 1),  # a word of its own
+        ('path = "a\\u0000b"', "path in the configuration has an unprintable character: 'a\\x00b'", 1),
+        ('targets = "\\u001b[31m"', "targets in the configuration has an unprintable character: '\\x1b[31m'", 1),
+        ('[presets."\\u001b"]', "presets in the configuration has an unprintable character", None),
+        (f"ranks = 0x{'f' * 5000}", "ranks in the configuration: the number is too large", 1),
+        (f"save-path = '{'x' * 5000}'", "save-path in the configuration has a text of more than 4096 characters", 1),
+        (
+            "path = '~nobody-has-this-name/x'",
+            "path in the configuration starts with ~ and a user who does not exist",
+            1,
+        ),
+        (
+            "python = '~nobody-has-this-name'",
+            "python in the configuration starts with ~ and a user who does not exist",
+            1,
+        ),
     ],
 )
 def test_what_cannot_be_typed_is_named_with_its_line(table: str, cause: str, line: int | None) -> None:
@@ -216,9 +243,9 @@ def test_a_file_that_cannot_be_used_keeps_nobody_from_a_revert(table: str, team:
     for command in ("status", "diff", "revert", "recover"):
         said = run(command, "-q", *where).stderr
         assert "warning: " in said
-        assert "the command goes on without this file" in said
+        assert "rlpatch goes on without this configuration file" in said
         assert f"at {team}/rlpatch.toml:1" in said
-    assert "nothing is patched" in run("status", *where).stdout
+    assert "no patch was found" in run("status", *where).stdout
     for words in (("check",), ("apply", "vllm-ascend", "--decode", "1:2")):
         assert f"at {team}/rlpatch.toml:1" in run(*words, *where, code=2).stderr
 

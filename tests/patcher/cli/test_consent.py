@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 Run = Callable[..., Result]
-ASKS = "rlpatch.toml names an interpreter that runs only once you trust it"
+ASKS = "rlpatch.toml names an interpreter that you have not trusted yet"
 
 
 class Clone:
@@ -79,7 +79,7 @@ def test_without_consent_nothing_of_a_clone_is_started(words: tuple[str, ...], c
         ('[presets.x]\npython = "./evilpy"', "evilpy", ("diff", "--preset", "x"), "/usr/bin:/bin"),
     ],
 )
-def test_however_it_is_named(
+def test_an_interpreter_needs_consent_however_the_configuration_names_it(
     content: str, made: str, words: tuple[str, ...], path: str, clone: Clone, run: Run
 ) -> None:
     (clone.folder / "evilpy").unlink()
@@ -92,9 +92,9 @@ def test_however_it_is_named(
     assert clone.started()
 
 
-def test_the_rest_of_the_file_applies(clone: Clone, run: Run, site: Path) -> None:
+def test_other_settings_of_a_file_apply_without_consent(clone: Clone, run: Run, site: Path) -> None:
     clone.file.write_text('python = "./evilpy"\npath = "../site"\n')
-    assert f"adds: --path {clone.folder}/../site" in run("status", "--json").stdout
+    assert f"from rlpatch.toml: --path {clone.folder}/../site" in run("status", "--json").stdout
 
 
 def test_what_is_typed_needs_no_consent(clone: Clone, run: Run) -> None:
@@ -141,20 +141,20 @@ def test_the_folder_of_a_linked_interpreter_is_part_of_it(clone: Clone, run: Run
     env = clone.folder / "env"
     env.symlink_to("good")
     clone.file.write_text('python = "./env"\n')
-    assert f"which is {os.path.realpath(sys.executable)}" in run("trust").stdout
+    assert f"a link to {os.path.realpath(sys.executable)}" in run("trust").stdout
     assert ASKS not in run("status").stderr
     env.unlink()
     env.symlink_to("evil")
     assert ASKS in run("status").stderr
 
 
-def test_one_on_the_nodes_of_a_cluster_is_not_started_here(clone: Clone, run: Run) -> None:
+def test_an_interpreter_on_the_nodes_of_a_cluster_is_not_started_here(clone: Clone, run: Run) -> None:
     clone.file.write_text('python = "/nodes/bin/python"\n')
     assert "/nodes/bin/python" in run("trust").stdout
     assert "/nodes/bin/python" in run("status", code=2).stderr
 
 
-def test_config_says_it(clone: Clone, run: Run) -> None:
+def test_config_names_interpreters_that_are_not_trusted(clone: Clone, run: Run) -> None:
     said = run("config").stdout
     assert f"not trusted yet: {clone.folder}/evilpy\nnext: rlpatch trust {clone.file}\n" in said
     assert json.loads(run("config", "--json").stdout)["result"]["untrusted"] == [f"{clone.folder}/evilpy"]
@@ -174,7 +174,7 @@ def _piped(record: Path) -> None:
 
 SPOILT: dict[str, Callable[[Path], object]] = {
     "a link": _linked,
-    "others may write it": lambda record: record.chmod(0o666),
+    "other users may write the file": lambda record: record.chmod(0o666),
     "others may write the folder": lambda record: record.parent.chmod(0o777),
     "a pipe": _piped,
     "empty": lambda record: record.write_text(""),
@@ -196,4 +196,4 @@ def test_what_others_may_have_written_is_no_consent(spoil: str, clone: Clone, ru
     assert ASKS in run("status").stderr
     assert not clone.started()
     code = 5 if "folder" in spoil else 0
-    assert ("others may write where it is kept" in run("trust", code=code).stderr) == bool(code)
+    assert ("other users may write the folder that keeps it" in run("trust", code=code).stderr) == bool(code)

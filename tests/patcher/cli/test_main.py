@@ -18,7 +18,7 @@ from click.testing import Result
 
 from patcher import __main__ as entry
 from patcher.store.filesystem import lock
-from tests.matrix import thinned
+from tests.matrix import every, thinned
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.store.tree import picture
 
@@ -94,20 +94,20 @@ def test_status_says_that_a_run_was_interrupted(run, killed: Path) -> None:
     assert "rlpatch recover --path site" in said
 
 
-def test_recover_undoes_it(run, killed: Path) -> None:
-    assert "was undone" in run("recover", "--path", "site").stdout
+def test_recover_undoes_an_interrupted_run(run, killed: Path) -> None:
+    assert "undid a command" in run("recover", "--path", "site").stdout
     assert (killed / WORKER).read_text() == SOURCE
-    assert "nothing to recover" in run("recover", "--path", "site").stdout
+    assert "no interrupted command to recover in" in run("recover", "--path", "site").stdout
 
 
-def test_so_does_the_next_command(run, killed: Path) -> None:
-    assert "was undone" in run("revert", "--path", "site").stdout
+def test_the_next_command_undoes_an_interrupted_run(run, killed: Path) -> None:
+    assert "undid a command" in run("revert", "--path", "site").stdout
     assert (killed / WORKER).read_text() == SOURCE
 
 
-def test_and_the_next_apply_goes_through(run, killed: Path) -> None:
+def test_the_next_apply_undoes_an_interrupted_run_and_goes_through(run, killed: Path) -> None:
     said = run(*APPLY).stdout
-    assert "was undone" in said
+    assert "undid a command" in said
     assert f"patched {WORKER}" in said
     run("revert", "--path", "site")
     assert (killed / WORKER).read_text() == SOURCE
@@ -162,7 +162,9 @@ def test_ctrl_c_while_a_module_loads_is_exit_130(site: Path, module: str) -> Non
     assert picture(site) == before
 
 
-@pytest.mark.parametrize("words", [APPLY[:-2], ("status",), ("revert",)], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", thinned([APPLY[:-2], ("status",), ("revert",)], [("status",)]), ids=lambda words: words[0]
+)
 def test_ctrl_c_while_another_interpreter_is_asked_is_exit_130(site: Path, tmp_path: Path, words) -> None:
     """What the interpreter has started goes with it, and nothing stays behind."""
     children, exe = tmp_path / "children", tmp_path / "python"
@@ -212,11 +214,15 @@ module.{name} = press
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("transaction", "_transact"), ("transaction", "_sweep"), ("filesystem.lock", "_release")]
+    ("module", "name"),
+    every(3, [("transaction", "_transact"), ("transaction", "_sweep"), ("filesystem.lock", "_release")]),
 )
 def test_ctrl_c_after_the_commit_is_not_called_a_rollback(site: Path, module: str, name: str) -> None:
     done = rlpatch(*APPLY, code=AFTER.format(module=module, name=name), stdout=subprocess.PIPE)
-    assert (done.returncode, "nothing was changed" in done.stderr) == (0, False), done.stderr
+    assert (done.returncode, "nothing was changed" in done.stderr) == (
+        0,
+        False,
+    ), done.stderr
     assert f"patched {WORKER}" in done.stdout
     assert "_rlpatch_rollout" in (site / WORKER).read_text()
 
@@ -230,14 +236,14 @@ def test_ctrl_c_while_the_report_is_made_stops_nothing(site: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
-    [
-        (APPLY, 0, "the report could not be written: No space left on device, but: patched "),
+    every(3, [
+        (APPLY, 0, "the output could not be written: No space left on device, but these changes were made: patched "),
         (("diff", "vllm-ascend", "--decode", "1:2", "--path", "site"), 5, "could not be written: No space left"),
         (("status", "--path", "site", "--json"), 5, "could not be written: No space left on device"),
         (("--help",), 5, "No space left on device"),
         (("apply", "-h"), 5, "No space left on device"),
-    ],
-)
+    ]),
+)  # fmt: skip
 def test_a_full_device_is_told_in_one_line(site: Path, words: tuple[str, ...], code: int, said: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = rlpatch(*words, stdout=full)
@@ -294,7 +300,7 @@ os.setresuid(65534, 65534, 65534)
 
 @pytest.mark.parametrize("closed", thinned(("site", "site/vllm_ascend", "site/vllm_ascend/worker"), ("site",)))
 @pytest.mark.parametrize("mode", thinned([0o700, 0o744], [0o744]))
-@pytest.mark.parametrize("command", ["apply", "check", "status"])
+@pytest.mark.parametrize("command", thinned(["apply", "check", "status"], ["apply"]))
 def test_a_folder_that_may_not_be_searched_is_named(
     site: Path, stranger: Callable[..., subprocess.CompletedProcess[str]], closed: str, mode: int, command: str
 ) -> None:
@@ -306,7 +312,7 @@ def test_a_folder_that_may_not_be_searched_is_named(
     assert "unexpected" not in done.stderr
     assert "a leftover" not in done.stderr
     if (command, closed) != ("check", "site/vllm_ascend/worker"):  # which looks at the version alone
-        assert f"the folder {Path(closed).name} may not be searched" in done.stderr
+        assert f"to enter the folder {Path(closed).name}" in done.stderr
     if command == "apply" or closed == "site":
         assert done.returncode == 5
         assert f"at {Path(closed).resolve()}\n" in done.stderr
@@ -326,7 +332,7 @@ WAYS = (("--decode", "30:60"), ("--builtin", "--level", "level2"))
 
 
 @pytest.mark.parametrize("words", thinned(WAYS, WAYS[:1]), ids=" ".join)
-@pytest.mark.parametrize("nested", thinned([*DEEP], ("brackets", "lambdas", "elif")))
+@pytest.mark.parametrize("nested", thinned([*DEEP], ("brackets",)))
 def test_code_that_is_nested_too_deeply_is_patched_or_exit_4(
     tmp_path: Path, words: tuple[str, ...], nested: str
 ) -> None:
@@ -343,7 +349,9 @@ def test_code_that_is_nested_too_deeply_is_patched_or_exit_4(
         assert (site / WORKER).read_bytes() == before
 
 
-@pytest.mark.parametrize("words", [("list",), ("completion", "bash"), ("status", "--path", "FOLDER")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", thinned([("list",), ("completion", "bash"), ("status", "--path", "FOLDER")], [("list",)]), ids=" ".join
+)
 def test_a_full_device_is_the_environment_and_a_closed_stream_is_nothing(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -372,9 +380,10 @@ def test_a_working_directory_that_was_deleted_is_the_environment(tmp_path: Path)
     assert "unexpected" not in said.stderr
 
 
-@pytest.mark.parametrize(
-    "comment", ["x = 1  # rlpatch: todo", "x = 1  # rlpatch: two words", "# <<< rlpatch two words"]
-)
+COMMENTS = ("x = 1  # rlpatch: todo", "x = 1  # rlpatch: two words", "# <<< rlpatch two words")
+
+
+@pytest.mark.parametrize("comment", thinned(COMMENTS, COMMENTS[1:2]))
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_comment_of_somebody_that_looks_like_a_mark_stops_no_command(
     tmp_path: Path, run: Callable[..., Result], comment: str, when: str

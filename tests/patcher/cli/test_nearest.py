@@ -1,4 +1,4 @@
-"""Which configuration is read, and of whom: never through a link, never what others may have written, of bounded size."""
+"""Choice of the configuration file: never through a link, never one that others may have written, of bounded size."""
 
 from __future__ import annotations
 
@@ -70,25 +70,29 @@ def _listed(file: Path) -> None:
 
 
 REFUSED = {
-    "a link": (_linked, "it is a link", "put the file itself in its place"),
-    "a link to nothing": (_replaced(lambda file: file.symlink_to("nowhere")), "it is a link", "put the file itself"),
-    "a link to /dev/zero": (_replaced(lambda file: file.symlink_to("/dev/zero")), "it is a link", "put the file itself"),
+    "a link": (_linked, "the file is a link", "replace the link by the file itself"),
+    "a link to nothing": (_replaced(lambda file: file.symlink_to("nowhere")), "the file is a link", "replace the link by the file itself"),
+    "a link to /dev/zero": (_replaced(lambda file: file.symlink_to("/dev/zero")), "the file is a link", "replace the link by the file itself"),
     "a folder": (_replaced(Path.mkdir), "it is not a regular file", "remove it"),
     "a pipe": (_replaced(os.mkfifo), "it is not a regular file", "remove it"),
-    "all may write": (_open("file", 0o646), "others may write it", "chmod g-w,o-w {file}"),
-    "all may write the folder": (_open("folder", 0o757), "others may write its folder", "chmod g-w,o-w {folder}"),
-    "sticky": (_open("folder", 0o1777), "others may write its folder", "move it to a folder of yours"),
-    "large": (lambda file: os.truncate(file, nearest.MOST_BYTES + 1), "it is larger than 256 KiB", "make it smaller"),
-    "300 MB": (lambda file: os.truncate(file, 300 << 20), "it is larger than 256 KiB", "make it smaller"),
+    "all may write": (_open("file", 0o646), "other users may write the file", "chmod g-w,o-w {file}"),
+    "all may write the folder": (_open("folder", 0o757), "other users may write its folder", "chmod g-w,o-w {folder}"),
+    "sticky": (_open("folder", 0o1777), "other users may write its folder", "move the file to a folder that only you may write"),
+    "large": (lambda file: os.truncate(file, nearest.MOST_BYTES + 1), "the file is larger than 256 KiB", "make the file smaller"),
+    "300 MB": (lambda file: os.truncate(file, 300 << 20), "the file is larger than 256 KiB", "make the file smaller"),
 }  # fmt: skip
 REFUSED_AS_ROOT = {
-    "a group may write": (_open("file", 0o664, NOBODY), "others may write it", "chmod g-w,o-w {file}"),
-    "a group may write the folder": (_open("folder", 0o775, NOBODY), "others may write its folder", "chmod g-w,o-w"),
-    "a listed user may write": (_listed, "others may write it", "chmod g-w,o-w {file}"),
+    "a group may write": (_open("file", 0o664, NOBODY), "other users may write the file", "chmod g-w,o-w {file}"),
+    "a group may write the folder": (
+        _open("folder", 0o775, NOBODY),
+        "other users may write its folder",
+        "chmod g-w,o-w",
+    ),
+    "a listed user may write": (_listed, "other users may write the file", "chmod g-w,o-w {file}"),
 }
 FOREIGN = {
-    "file": (_given("file"), "it belongs to another user", "name --path or --python"),
-    "folder": (_given("folder"), "its folder belongs to another user", "name --path or --python"),
+    "file": (_given("file"), "another user owns the file", "type --path or --python"),
+    "folder": (_given("folder"), "another user owns its folder", "type --path or --python"),
 }
 SHORT = ("a pipe", "all may write", "300 MB", "a group may write", "file")
 ALL = {
@@ -121,11 +125,11 @@ def test_a_file_that_is_not_read_is_told_of(
         (("config",), 2),
     ):
         said = run(*words, code=code)
-        assert f"rlpatch.toml is not read: {why}" in said.stderr
+        assert f"rlpatch does not read rlpatch.toml: {why}" in said.stderr
         assert f"at {file}\n" in said.stderr
         assert f"next: {hint}" in said.stderr
-        assert ("warning: rlpatch.toml is not read" in said.stderr) == (code in (0, 3))
-        assert "adds" not in said.stderr
+        assert ("warning: rlpatch does not read rlpatch.toml" in said.stderr) == (code in (0, 3))
+        assert "from rlpatch.toml" not in said.stderr
     assert time.monotonic() - begun < 60
 
 
@@ -159,9 +163,9 @@ def test_a_group_may_write_where_it_is_the_owners_alone(
     for path, mode in ((file, 0o664), (file.parent, 0o775)):
         os.chown(path, 0, 4001)
         path.chmod(mode)
-    assert ("adds: --path" in run("status").stderr) == read
+    assert ("from rlpatch.toml: --path" in run("status").stderr) == read
     os.chown(file, 0, 4002)  # another than the first group of its owner
-    assert "others may write it" in run("status").stderr
+    assert "other users may write the file" in run("status").stderr
 
 
 @AS_ROOT
@@ -178,7 +182,7 @@ def test_beside_a_link_of_another_user_nothing_of_roots_file_applies(file: Path,
         os.lchown(link, NOBODY, NOBODY)
         os.chown(shared, NOBODY, NOBODY)
         os.chdir(shared)
-        assert f"{name} is not read: it is a link" in run("status").stderr
+        assert f"rlpatch does not read {name}: the file is a link" in run("status").stderr
         link.unlink()
     assert not (shared / "ran").exists()
 
@@ -198,8 +202,8 @@ def test_a_file_that_becomes_a_link_while_it_is_read(
 
     monkeypatch.setattr(opened.Opened, "status", changing)
     said = run("status").stderr
-    assert "rlpatch.toml is not read: " in said
-    assert "adds" not in said
+    assert "rlpatch does not read rlpatch.toml" in said
+    assert "from rlpatch.toml" not in said
 
 
 def test_a_pyproject_is_refused_only_if_it_has_a_table(file: Path, run: Run) -> None:
@@ -208,7 +212,9 @@ def test_a_pyproject_is_refused_only_if_it_has_a_table(file: Path, run: Run) -> 
     for content, refused in (("[project]\n", False), ('[tool.rlpatch]\npath = "empty"\n', True)):
         shared.write_text(content)
         shared.chmod(0o666)
-        assert ("pyproject.toml is not read: others may write it" in run("status").stderr) == refused
+        assert (
+            "rlpatch does not read pyproject.toml: other users may write the file" in run("status").stderr
+        ) == refused
     for make in (Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
         shared.rmdir() if shared.is_dir() else shared.unlink()
         make(shared)
@@ -216,13 +222,13 @@ def test_a_pyproject_is_refused_only_if_it_has_a_table(file: Path, run: Run) -> 
 
 
 UNREAD = {
-    "brackets": (b"a = " + b"[" * 5000, "its values are nested too deeply", None),
-    "tables": (b"a = " + b"{a=" * 5000, "its values are nested too deeply", None),
-    "digits": (b"\nranks = " + b"9" * 5000, "a number is too long", 2),
-    "dots": (b".".join([b"a"] * 30_000) + b" = 1", "more than 100 dots outside of quotes", 1),
-    "head": (b"\n\n[" + b".".join([b'"a"'] * 30_000) + b"]", "more than 100 dots outside of quotes", 3),
+    "brackets": (b"a = " + b"[" * 5000, "values in it are nested too deeply", None),
+    "tables": (b"a = " + b"{a=" * 5000, "values in it are nested too deeply", None),
+    "digits": (b"\nranks = " + b"9" * 5000, "a number in it is too long", 2),
+    "dots": (b".".join([b"a"] * 30_000) + b" = 1", "a line has more than 100 dots outside of quotes", 1),
+    "head": (b"\n\n[" + b".".join([b'"a"'] * 30_000) + b"]", "a line has more than 100 dots outside of quotes", 3),
     "NUL": (b"decode = '1:2'\nranks = '\x00'", "invalid character", 2),
-    "latin": (b"decode = '1:2'\n\nranks = '\xff'", "the text is not UTF-8", 3),
+    "latin": (b"decode = '1:2'\n\nranks = '\xff'", "the file is not UTF-8", 3),
     "syntax": (b"decode = 30:60", "Expected newline", 1),
     "unclosed": (b"decode = [", "Invalid value", None),
 }

@@ -48,8 +48,12 @@ SHOWN = ["--made-up 7|9 Nobody needs it. [default: 7]"]
 
 def answers(folder: Path, file: str, before: str, field: str, program: str) -> list[Any]:
     """What ``program`` prints with the ``field`` in ``file``, in front of the line that begins with ``before``."""
-    shutil.copytree(REPOSITORY / "patcher", folder / "patcher", ignore=shutil.ignore_patterns("*.pyc.*"))
+    # Links to the sources and their bytecode: only the file that is changed needs a copy, and new bytecode.
+    shutil.copytree(
+        REPOSITORY / "patcher", folder / "patcher", ignore=shutil.ignore_patterns("*.pyc.*"), copy_function=os.symlink
+    )
     source = (folder / file).read_text()
+    (folder / file).unlink()
     assert before in source
     future = "from __future__ import annotations\n"
     source = source.replace(future, f"{future}from patcher.options import notations\n", 1)
@@ -95,7 +99,7 @@ def test_an_older_name_of_an_option_is_read_and_neither_shown_nor_printed() -> N
     ("module", "before", "heading"),
     [("commands/finding", "    python: str", "PLACE"), ("cli/launch", "    config: Path", "PROFILERS")],
 )
-def test_so_is_a_field_of_what_says_where_to_look_or_how_the_run_starts(
+def test_a_field_of_place_or_launch_is_shown_read_and_printed_again(
     tmp_path: Path, module: str, before: str, heading: str
 ) -> None:
     shown, values = answers(tmp_path, f"patcher/{module}.py", before, FIELD.format(heading), PLACE)

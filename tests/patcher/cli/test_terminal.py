@@ -1,4 +1,4 @@
-"""What a terminal shows while a command works, and that nothing else ever gets it."""
+"""Progress on a terminal while a command works; nothing else ever gets it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 READ = {
     "report": {"reading": 4},
-    "compare": {"reading before": 4, "reading after": 4},
+    "compare": {"reading side “before”": 4, "reading side “after”": 4},
     "traces": {"looking": 3},  # of a database nothing has to be read
     "analyse": {"looking": 3},
 }

@@ -89,7 +89,7 @@ def test_odd_names_stay_as_they_are(run, site, name: str) -> None:
 
 def test_the_language_is_no_variable_of_the_run(run) -> None:
     shown = run("config", RLPATCH_LANG="zh", RLPATCH_RANKS="all")
-    assert "RLPATCH_RANKS=all  已在当前 shell 中设置" in shown.stdout
+    assert "当前 shell 设置了 RLPATCH_RANKS=all" in shown.stdout
     assert "RLPATCH_LANG" not in shown.stdout
 
 

@@ -1,4 +1,4 @@
-"""What is said of a command line that cannot be read, and the help that says how it could."""
+"""Errors of a command line that cannot be read, and the help that says how to write it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPOSITORY = Path(cli.__file__).parents[2]
         (("apply",), "apply", "Missing argument", "rlpatch apply --help"),
         (("apply", "verl", "--color", "blue"), "apply", "'blue' is not one of", "rlpatch apply --help"),
         (("apply", "verl", "--force=1"), "apply", "does not take a value", "rlpatch apply --help"),
-        (("apply", "verl", "--level", "five"), "apply", "--level five is not available", "one of level_none"),
+        (("apply", "verl", "--level", "five"), "apply", "--level has no value five", "one of level_none"),
         (("apply", "verl", "--decode", "10-20"), "apply", "not a window", "--decode 10:20"),
         (("status", "--bogus"), "status", "--bogus", "rlpatch status --help"),
         (("explain",), "explain", "Missing argument", "rlpatch explain --help"),
@@ -86,7 +86,7 @@ def test_a_command_without_the_two_hyphens_before_it_is_shown_with_them(run, wor
 @pytest.mark.parametrize(
     "words", ["check verll", "check vllm-ascend==1", "apply verl --path /usr/bin --mini-batch 0:1"]
 )
-def test_and_what_is_no_command_is_not_taken_for_one(run, words: str) -> None:
+def test_words_that_are_no_command_get_no_hint_about_two_hyphens(run, words: str) -> None:
     from click.testing import CliRunner
 
     assert "`--`" not in CliRunner().invoke(cli.rlpatch, words.split()).output
@@ -107,7 +107,7 @@ def test_what_was_probably_meant_can_be_typed(run, site: Path, words: str, code:
     assert f"  next: {command}" in run(*words.split(), code=code).stderr
 
 
-def test_a_window_in_two_words(run, site: Path) -> None:
+def test_a_window_in_two_words_is_answered_with_its_notation(run, site: Path) -> None:
     said = run("apply", "vllm-ascend", "--decode", "10", "20", "--path", "site", code=2).stderr
     assert "next: --decode 10:20\n" in said
 
@@ -145,8 +145,11 @@ def test_a_stage_that_a_development_build_lacks_is_said_once_and_first(run, tmp_
     (root / WORKER).with_name("worker.py").write_text(source.replace("def compile_or", "def _compile_or"))
     said = run("apply", "vllm-ascend", "--stage", "graph-capture", "--path", root, code=4).stderr
     first, *_ = said.splitlines()
-    assert "(graph-capture: 0.8.4rc2 to 0.30.0rc2), and no recipe fits its structure" in first
-    assert said.count("looked for NPUWorker.compile_or_warm_up_model") == 1
+    assert (
+        "is not a release that rlpatch knows (graph-capture: 0.8.4rc2 to 0.30.0rc2), and its code matches no recipe"
+        in first
+    )
+    assert said.count("expected NPUWorker.compile_or_warm_up_model") == 1
     assert f"{root / WORKER}:" in said
     assert len(said) < 1000
 
@@ -249,7 +252,7 @@ def test_the_tables_of_targets_fit_the_terminal(words: tuple[str, ...], run: Cal
     assert max(len(line) for line in run(*words).stdout.splitlines()) > 100
 
 
-def test_a_list_of_some_targets(run: Callable[..., Any]) -> None:
+def test_list_takes_names_of_targets(run: Callable[..., Any]) -> None:
     rows = json.loads(run("list", "vllm==0.11.0", "verl", "--json").stdout)["result"]["targets"]
     assert {row["target"] for row in rows} == {"vllm", "verl"}
     assert all("0.11.0" in row["releases"] for row in rows if row["target"] == "vllm")

@@ -1,4 +1,4 @@
-"""Which cluster and which nodes are meant, without a cluster but where Ray itself asks for a token."""
+"""Choice of the cluster and of its nodes, without a cluster but where Ray itself asks for a token."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_a_word_that_means_no_node_is_an_error_with_those_that_there_are(word: s
     with pytest.raises(Problem) as caught:
         choose([word], NODES)
     assert caught.value.kind is Kind.USAGE
-    assert caught.value.hint == "one of head, worker1, worker2; or of the resources CPU>0, NPU>0; or has-target"
+    assert (
+        caught.value.hint == "choose from the nodes head, worker1, worker2, the resources CPU>0, NPU>0, or has-target"
+    )
 
 
 class FakeRay(SimpleNamespace):
@@ -93,9 +95,9 @@ This process on node 10.0.0.1 was started with:
 @pytest.mark.parametrize(
     ("address", "error", "kind", "said", "next_"),
     [
-        ("ray://head:10001", None, Kind.USAGE, "not the HOST:PORT of a Ray cluster", "Ray Client (ray://) loses"),
-        ("verl", None, Kind.USAGE, "not the HOST:PORT", "--ray HOST:6379 after the targets"),
-        ("auto", RuntimeError(MISMATCH), Kind.ENVIRONMENT, "another Ray or Python", "the cluster's own environment"),
+        ("ray://head:10001", None, Kind.USAGE, "is not an address of a Ray cluster (HOST:PORT", "Ray Client (ray://) loses"),
+        ("verl", None, Kind.USAGE, "is not an address of a Ray cluster (HOST:PORT", "--ray HOST:6379 after the targets"),
+        ("auto", RuntimeError(MISMATCH), Kind.ENVIRONMENT, "the cluster's Ray or Python differs from rlpatch's environment", "in the cluster's environment"),
         ("auto", RuntimeError("Authentication failed: InvalidToken"), Kind.ENVIRONMENT, "authentication", "RAY_AUTH_MODE"),
         ("auto", ConnectionError("Could not find any running Ray instance."), Kind.ENVIRONMENT, "no Ray cluster", "ray start"),
         ("10.0.0.1:6379", ConnectionError("timed out"), Kind.ENVIRONMENT, "cannot be reached: timed out", "ray status"),
@@ -154,10 +156,9 @@ def test_a_cluster_that_asks_for_a_token(
     assert done.returncode == code, done.stderr
     if code:
         assert done.stderr.splitlines() == [
-            "Error: the environment refuses: the cluster expects another authentication than this process offers: "
-            + said,
+            "Error: the environment does not allow it: the cluster refused rlpatch's authentication: " + said,
             f"  at {made.address}",
-            "  next: set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) as on the head",
+            "  next: set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) to the same values as on the head node",
         ]
 
 
@@ -172,7 +173,7 @@ def test_what_only_the_libraries_of_ray_say_is_told_and_not_printed(
     ray(FakeRay(ConnectionError("Failed to connect to Ray cluster"), WRONG_TOKEN * 20))
     with pytest.raises(Problem) as caught:
         connect("10.0.0.1:6379", None, SearchOptions())
-    assert caught.value.cause.endswith(" offers: InvalidAuthToken: Authentication token is missing")
+    assert caught.value.cause.endswith(" authentication: InvalidAuthToken: Authentication token is missing")
     assert "RAY_AUTH_TOKEN" in caught.value.hint
     os.write(2, b"and now")
     assert capfd.readouterr().err == "and now"
@@ -225,7 +226,7 @@ def test_an_address_in_the_environment_is_refused_by_its_name(
 ) -> None:
     ray(FakeRay(ConnectionError("asked all the same")))
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(Problem, match=f"RAY_ADDRESS={address} is not the HOST:PORT") as caught:
+    with pytest.raises(Problem, match=f"RAY_ADDRESS={address} is not an address") as caught:
         connect("auto", None, SearchOptions())
     assert caught.value.kind is Kind.USAGE
     assert "env -u RAY_ADDRESS rlpatch" in caught.value.hint
@@ -274,8 +275,8 @@ class Closed(SimpleNamespace):
     [
         (None, []),
         ("has-target", []),
-        ("worker*, has-target", ["left out 1 of 3 nodes by --nodes: head"]),
-        ("head", ["left out 2 of 3 nodes by --nodes: worker1, worker2"]),
+        ("worker*, has-target", ["--nodes excludes 1 of 3 nodes: head"]),
+        ("head", ["--nodes excludes 2 of 3 nodes: worker1, worker2"]),
     ],
 )
 def test_who_is_left_out_is_said_and_ray_is_let_go_of(

@@ -128,7 +128,7 @@ def test_two_at_once_end_on_one_side(machines: lab.Lab) -> None:
 
 def test_one_tree_on_two_machines_is_patched_once(machines: lab.Lab) -> None:
     said = machines.rlpatch("n1", *APPLY, "--path", machines.common)
-    assert "2 trees on 3 nodes" in said.stdout
+    assert "2 folders on 3 nodes" in said.stdout
     assert len({(tree / WORKER).read_bytes() for name, tree in machines.trees.items() if name in NAMES}) == 1
     machines.rlpatch("n3", "revert", "--ray", "--path", machines.common)
     assert {(tree / WORKER).read_bytes() for tree in machines.trees.values()} == {SOURCE.encode()}
@@ -144,7 +144,7 @@ def test_another_release_and_a_read_only_machine_stop_all(machines: lab.Lab) -> 
     machines.shell("n3", f"mount -o remount,rw {machines.site}")
     assert not patched(machines)
     left = machines.rlpatch("n1", *APPLY, "--nodes", "n1,n3")
-    assert "left out 1 of 3 nodes by --nodes: n2" in left.stderr
+    assert "--nodes excludes 1 of 3 nodes: n2" in left.stderr
 
 
 def test_a_machine_that_joins_late(machines: lab.Lab) -> None:

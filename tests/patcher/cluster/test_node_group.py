@@ -1,4 +1,4 @@
-"""How the names of nodes are listed."""
+"""Lists of the names of nodes."""
 
 from __future__ import annotations
 

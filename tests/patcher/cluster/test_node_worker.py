@@ -1,4 +1,4 @@
-"""What one node does when it is called, in this process."""
+"""Calls of a node, in this process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_another_interpreter_is_asked_once_for_all_words_and_questions(tmp_path:
     survey = worker.survey(["vllm-ascend", "verl"], "apply", {})
     found = survey.found["vllm-ascend"].target
     assert (found.root, found.found_by) == (site, f"the Python of Ray's workers, {python}")
-    assert worker.status([], ENGINES).lines == ["nothing is patched; looked in: --ray"]
+    assert worker.status([], ENGINES).lines == ["no patch was found; looked in: --ray"]
     assert worker.check(["vllm-ascend"]).lines[0] == "vllm-ascend 0.11.0rc1"
     assert asked.read_text() == "\n"
 
@@ -38,7 +38,7 @@ STATES = {
     "one of two edited": (("intact", "edited"), "edited"),
     "each in its own way": (("edited", "lost"), "edited, lost"),
     "nothing patched": ((), "as released"),
-    "nothing there": ((), "no target"),
+    "nothing there": ((), "no target installed"),
     "patched, and the target is gone": (("missing",), "missing"),
     "a run was interrupted": (("intact",), "interrupted"),
 }

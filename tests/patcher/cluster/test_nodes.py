@@ -122,7 +122,7 @@ def pending(site: Path) -> None:
 HINDRANCES = {
     "another release": (another_release, "vllm-ascend==0.11.0rc1", 3, "vllm-ascend is 0.12.0rc1 here"),
     "another release, none asked": (another_release, "vllm-ascend", 3, "0.11.0rc1 on n1, n3; 0.12.0rc1 on n2"),
-    "no target": (no_target, "vllm-ascend", 3, "--nodes has-target leaves such nodes out"),
+    "no target": (no_target, "vllm-ascend", 3, "exclude such nodes with --nodes has-target, or"),
     "another structure": (edited, "vllm-ascend", 4, "n2"),
     "a damaged store": (damaged, "vllm-ascend", 5, "n2"),
 }
@@ -149,7 +149,7 @@ def test_all_nodes_with_a_problem_are_named_together(ray: Ray, sites: Sites) -> 
 def test_nodes_without_the_target_can_be_left_out_and_are_counted(ray: Ray, sites: Sites) -> None:
     no_target(sites["n3"])
     result = ray(*APPLY, "--nodes", "has-target,n1,n2,n3")
-    assert "left out 1 of 3 nodes, without a target: n3" in result.stderr
+    assert "skipped 1 of 3 nodes, which have no target: n3" in result.stderr
     assert "on 2 nodes (n1, n2):" in result.stdout
 
 
@@ -204,8 +204,8 @@ def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeyp
 def test_two_nodes_that_see_one_tree_patch_it_once(ray: Ray, group: Processes, sites: Sites, tmp_path: Path) -> None:
     group.sites = {"n1": sites["n1"], "n2": sites["n2"], "n3": sites["n2"], "n4": sites["n2"]}
     said = ray(*APPLY).stdout
-    assert "2 trees on 4 nodes" in said
-    assert said.count("sees the same folder as") == 2
+    assert "2 folders on 4 nodes" in said
+    assert said.count("so the files were written only once") == 2
     assert len(workers(group.sites)) == 1
     assert not [path for site in sites.values() for path in site.rglob("tree-*")]
     ray("revert")
@@ -216,7 +216,7 @@ def test_two_nodes_that_see_one_tree_patch_it_once(ray: Ray, group: Processes, s
 def test_a_working_directory_with_the_package_is_told(ray: Ray, tmp_path: Path) -> None:
     release(tmp_path, version="0.11.0rc1")
     result = ray(*APPLY, "-v")
-    assert "a job with --working-dir . would import vllm_ascend from here" in result.stderr
+    assert "a Ray job imports this vllm_ascend" in result.stderr
     assert "--path ." in result.stderr
 
 

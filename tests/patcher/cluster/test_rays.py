@@ -43,7 +43,7 @@ def test_all_but_a_commit_is_called_once_more(method: str, ok: bool) -> None:
     assert group.called.count((method, "n3")) == 1 + ok
 
 
-def test_who_is_late_is_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_answers_late_is_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Shaky("n1", "n2")
     asked = group._call_once
     monkeypatch.setattr(group, "_call_once", lambda *given: {k: v for k, v in asked(*given).items() if k != "n1"})
@@ -139,7 +139,7 @@ def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
 def test_where_no_node_answers_nothing_is_said_to_be_in_order() -> None:
     report = Nodes(Shaky("n3"), SearchOptions()).recover()
     (problem,) = report.problems
-    assert (problem.kind, problem.cause, problem.place) == (Kind.ENVIRONMENT, "no node answers", "n3")
+    assert (problem.kind, problem.cause, problem.place) == (Kind.ENVIRONMENT, "no node of the cluster answers", "n3")
     assert report.lines == []
 
 
@@ -147,4 +147,4 @@ def test_only_nodes_that_answer_have_nothing_to_recover() -> None:
     report = Nodes(Shaky("n1", "n3"), SearchOptions()).recover()
     assert report.problems == []
     assert "nothing to recover on n1" in report.lines
-    assert [said[:2] for said in report.notes] == [("warning", "not reached: n3")]
+    assert [said[:2] for said in report.notes] == [("warning", "cannot reach n3")]

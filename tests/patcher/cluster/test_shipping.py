@@ -1,4 +1,4 @@
-"""What a node runs comes out of an archive, in an environment that has neither rlpatch nor what it depends on."""
+"""Archive that a node runs, in an environment that has neither rlpatch nor what it depends on."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_node_needs_nothing_but_the_archive(tmp_path: Path, packed: bytes, suf
     assert version == "0.11.0rc1"
     assert packages == ["vllm_ascend"]
     assert str(site / WORKER) in files
-    assert "nothing is patched" in status[0]
+    assert "no patch was found" in status[0]
     assert check == "vllm-ascend 0.11.0rc1"
     assert {Path(file).suffix for file in modules.values()} == {suffix}
     assert all(file.startswith("/proc/self/fd/") for file in modules.values())

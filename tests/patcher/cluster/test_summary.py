@@ -41,7 +41,7 @@ def test_the_entry_of_a_node_has_its_name() -> None:
     ("answer", "problem", "cause"),
     [
         (Answer(problem=Problem(Kind.ENVIRONMENT, "damaged")), "damaged", "damaged"),
-        (Answer(lost="it died"), "it died", "no answer: it died"),
+        (Answer(lost="it died"), "it died", "no answer from the node: it died"),
     ],
 )
 def test_a_node_without_an_answer_has_an_entry(answer: Answer, problem: str, cause: str) -> None:
@@ -68,7 +68,7 @@ def test_engines_that_run_beside_a_patch_are_counted(
     assert all(said in note[1] for note in report.notes if said)
 
 
-def test_who_is_alike_stands_together() -> None:
+def test_nodes_with_equal_results_are_grouped() -> None:
     answers = {"n1": reported("intact"), "n2": reported("edited"), "n3": reported("intact"), "n4": reported()}
     assert list(map(str, summary.status(answers).lines[-4:])) == [
         "on n1, n3:", "  vllm-ascend rollout intact", "on n2:", "  vllm-ascend rollout edited"

@@ -1,4 +1,4 @@
-"""What is shown and taken out of roots; the commands and a bundle have tests of the whole."""
+"""Status and revert of roots; the commands and a bundle have tests of the whole."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def removal(pristine: bytes, after: bytes) -> Removal:
 @pytest.mark.parametrize(
     ("after", "dry_run", "line"),
     [
-        (b"pristine", False, "  reverted a.py: none of our lines is left"),
-        (b"pristine", True, "  would revert a.py: none of our lines is left"),
-        (b"other lines", False, "  reverted a.py: the lines of another patch stay"),
+        (b"pristine", False, "  reverted a.py: no rlpatch lines left"),
+        (b"pristine", True, "  would revert a.py: no rlpatch lines left"),
+        (b"other lines", False, "  reverted a.py: lines of another patch stay"),
     ],
 )
 def test_what_becomes_of_each_file_of_a_patch(after: bytes, dry_run: bool, line: str) -> None:
     found = removal(b"pristine", after)
-    forgotten = "  forgotten: b.py was replaced in the meantime and has no line of the patch"
+    forgotten = "  nothing to revert in b.py: it was replaced since and no longer has the patch"
     assert list(found.lines(dry_run=dry_run)) == ["vllm rollout in /site", line, forgotten]
     assert list(found.payload(("n1",))) == [
         RevertedFile("/site", "a.py", True, ("n1",)),

@@ -1,4 +1,4 @@
-"""What a user has patched where no search looks: remembered, mentioned, and nothing that anything depends on."""
+"""Patches where no search looks: remembered, mentioned, and nothing that anything depends on."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_patched_elsewhere_is_not_called_clean(run, site: Path, state: Path) -> None:  # noqa: F811
     run(*APPLY)
     said = run("status").stdout
-    assert said.startswith("nothing is patched here; looked in: ")
-    assert said.endswith(f"patched elsewhere: vllm-ascend rollout in {site}\nnext: rlpatch status --everywhere\n")
+    assert said.startswith("no patch was found here; looked in: ")
+    assert said.endswith(f"also patched: vllm-ascend rollout in {site}\nnext: rlpatch status --everywhere\n")
     assert json.loads(run("status", "--json").stdout)["result"] == {"patches": [], "elsewhere": [str(site)]}
     listed = run("status", "--everywhere").stdout
     assert listed.startswith(f"vllm-ascend rollout on 0.11.0rc1 in {site}, since ")
-    assert "patched elsewhere" not in listed
+    assert "also patched" not in listed
     assert f"next: rlpatch revert vllm-ascend --path {site}\n" in run("revert", "vllm-ascend", code=3).stderr
-    assert "nothing is patched here" in run("revert", code=3).stderr
+    assert "no patch was found here" in run("revert", code=3).stderr
     assert f" in {site}, since " in run("status", "--everywhere", "--path", ".").stdout
     assert f" in {site}, since " in run("status", "--everywhere", "--python", sys.executable).stdout
     assert "next: rlpatch status --everywhere" in run("status", "--everywhere", "--ray", code=2).stderr
     assert "elsewhere" not in run("status", "--path", ".").stdout + run("status", "verl").stdout
-    assert run("revert", "verl").stdout.startswith("no patch of verl; ")
+    assert run("revert", "verl").stdout.startswith("no patch of verl was found; looked in")
 
     run("revert", "--path", "site")
     assert "elsewhere" not in run("status").stdout + run("revert").stdout
@@ -60,7 +60,7 @@ def test_it_is_a_note_where_something_was_reverted(
     monkeypatch.syspath_prepend(str(site))
     done = run("revert", "-v")
     assert "reverted" in done.stdout
-    assert "note: still patched elsewhere: rlpatch status --everywhere\n" in done.stderr
+    assert "note: other places still have patches: rlpatch status --everywhere\n" in done.stderr
     assert f"{tmp_path / 'second'}\n" in done.stderr
 
 
@@ -139,7 +139,7 @@ def test_an_odd_entry_fails_alone_and_is_named(
         listed = run("status", "--everywhere", "-v")
     assert outside.read_bytes() == b"mine"
     assert f" in {site}, since " in listed.stdout or odd is folder
-    assert f"left out: {1 + (odd is folder)} entries of what you have patched cannot be read" in listed.stderr
+    assert f"skipped {1 + (odd is folder)} unreadable entries" in listed.stderr
     assert "/rlpatch/roots/0 [2J" in " ".join(listed.stderr.split())
     assert "\x1b" not in listed.stderr
 
@@ -154,7 +154,7 @@ def test_a_folder_that_is_a_link_is_neither_written_nor_read(run, site: Path, st
     run(*APPLY)
     assert list(outside.iterdir()) == []
     listed = run("status", "--everywhere")
-    assert "left out" in listed.stderr or level
+    assert "unreadable entries" in listed.stderr or level
     assert "since" not in listed.stdout
 
 

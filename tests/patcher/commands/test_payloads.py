@@ -1,4 +1,4 @@
-"""What `--json` has of each command is what its reference says."""
+"""Documents that `--json` prints for each command, against their reference."""
 
 from __future__ import annotations
 

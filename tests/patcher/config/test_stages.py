@@ -1,4 +1,4 @@
-"""What each kind of stage takes, and what it refuses."""
+"""Options that each kind of stage takes, and those that it refuses."""
 
 from __future__ import annotations
 
@@ -43,28 +43,52 @@ def test_a_stage_without_a_window(words: str) -> None:
 @pytest.mark.parametrize(
     ("words", "cause"),
     [
-        ("--stage graph-capture --rollout 1", "--rollout belongs to rollout stages, and --stage graph-capture"),
+        (
+            "--stage graph-capture --rollout 1",
+            "--rollout is an option of rollout stages, but --stage graph-capture selects another kind of stage",
+        ),
         (
             "--stage graph-capture --warmup 0",
-            "--warmup belongs to rollout and training stages, and --stage graph-capture",
+            "--warmup is an option of rollout and training stages, but --stage graph-capture selects another kind of stage",
         ),
         (
             "--stage graph-capture --markers",
-            "--markers belongs to rollout and training stages, and --stage graph-capture",
+            "--markers is an option of rollout and training stages, but --stage graph-capture selects another kind of stage",
         ),
         (
             "--stage graph-capture --module-ranges",
-            "--module-ranges belongs to rollout and training stages, and --stage graph-capture",
+            "--module-ranges is an option of rollout and training stages, but --stage graph-capture selects another kind of stage",
         ),
-        ("--stage graph-capture --sync 1", "--sync belongs to weight-sync stages, and --stage graph-capture"),
-        ("--stage weight-sync --replicas decode", "--replicas decode: all servers of a replica take the weights alike"),
-        ("--decode 1:2 --replicas encode", "--replicas encode: not a whole number from 0"),
-        ("--stage weight-sync --rollout 1", "--rollout belongs to rollout stages, and --stage weight-sync"),
-        ("--decode 1:2 --sync 1", "--sync belongs to weight-sync stages, and --decode"),
-        ("--stage graph-capture --role ref", "--role belongs to training stages, and --stage graph-capture"),
-        ("--builtin", "nothing would change"),
-        ("--mini-batch 0:1 --rollout 1", "--rollout belongs to rollout stages, and --mini-batch"),
-        ("--decode 1:2 --training-steps 2", "--training-steps belongs to training stages, and --decode"),
+        (
+            "--stage graph-capture --sync 1",
+            "--sync is an option of weight-sync stages, but --stage graph-capture selects another kind of stage",
+        ),
+        (
+            "--stage weight-sync --replicas decode",
+            "--replicas decode: all servers of a replica receive the same weights",
+        ),
+        ("--decode 1:2 --replicas encode", "--replicas encode is not a whole number from 0 to"),
+        (
+            "--stage weight-sync --rollout 1",
+            "--rollout is an option of rollout stages, but --stage weight-sync selects another kind of stage",
+        ),
+        (
+            "--decode 1:2 --sync 1",
+            "--sync is an option of weight-sync stages, but --decode selects another kind of stage",
+        ),
+        (
+            "--stage graph-capture --role ref",
+            "--role is an option of training stages, but --stage graph-capture selects another kind of stage",
+        ),
+        ("--builtin", "--builtin needs at least one setting to change"),
+        (
+            "--mini-batch 0:1 --rollout 1",
+            "--rollout is an option of rollout stages, but --mini-batch selects another kind of stage",
+        ),
+        (
+            "--decode 1:2 --training-steps 2",
+            "--training-steps is an option of training stages, but --decode selects another kind of stage",
+        ),
     ],
 )
 def test_what_a_stage_of_another_kind_does_not_take(words: str, cause: str) -> None:
@@ -85,6 +109,6 @@ def test_what_a_stage_of_another_kind_does_not_take(words: str, cause: str) -> N
         lambda: ProfileConfig(stage=BuiltinStage(named=("contents",)), profiler=TorchSettings()),
     ],
 )
-def test_what_cannot_be_is_no_value(build: Callable[[], object]) -> None:
+def test_impossible_values_are_refused(build: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"is not a unit of|are no settings"):
         build()

@@ -18,7 +18,7 @@ from patcher.messages.errors import Kind, Problem
         ("decode", "30:", Window("decode", 30, OPEN_END)),
     ],
 )
-def test_windows(unit: str, text: str, window: Window) -> None:
+def test_a_window_is_parsed_into_its_units(unit: str, text: str, window: Window) -> None:
     assert Window.parse(unit, text) == window
     assert len(window) == window.end - window.first
 
@@ -34,9 +34,14 @@ def test_windows(unit: str, text: str, window: Window) -> None:
         ("prefill", "\N{ARABIC-INDIC DIGIT THREE}:5", "not a window", "--prefill A:B"),
         ("decode", "60:30", "is empty", "--decode 60:61 records one unit"),
         ("prefill", "4:4", "is empty", "--prefill 4:5 records one unit"),
-        ("decode", "0:30", "prefill produces token 0", "--decode 1:30"),
-        ("decode", "0:1", "prefill produces token 0", "--decode 1:2"),
-        ("decode", "0:", "prefill produces token 0", "--decode 1:, or --iterations 0:"),
+        ("decode", "0:30", "decode steps start at 1", "--decode 1:30"),
+        ("decode", "0:1", "decode steps start at 1", "--decode 1:2"),
+        (
+            "decode",
+            "0:",
+            "decode steps start at 1",
+            "--decode 1:, or --iterations 0:",
+        ),
         ("decode", "10-20", "not a window", "--decode 10:20"),
         ("decode", "10,20", "not a window", "--decode 10:20"),
         ("decode", "10..20", "not a window", "--decode 10:20"),
@@ -47,23 +52,43 @@ def test_windows(unit: str, text: str, window: Window) -> None:
         ("mini-batch", "20-10", "not a window", "--mini-batch 20:21"),
         ("decode", "0-10", "not a window", "--decode 1:10"),
         ("decode", "100", "not a window", "--decode 100:130"),
-        ("decode", "30:60,50:70", "windows in order", "--decode 30:70"),
-        ("decode", "30:60,60:70", "with a unit between them", "--decode 30:70"),
-        ("decode", "90:99,30:60", "windows in order", "--decode 30:60,90:99"),
-        ("decode", "30:,60:70", "windows in order", "--decode 30:"),
+        (
+            "decode",
+            "30:60,50:70",
+            "windows must be in order",
+            "--decode 30:70",
+        ),
+        (
+            "decode",
+            "30:60,60:70",
+            "windows must be in order",
+            "--decode 30:70",
+        ),
+        (
+            "decode",
+            "90:99,30:60",
+            "windows must be in order",
+            "--decode 30:60,90:99",
+        ),
+        (
+            "decode",
+            "30:,60:70",
+            "windows must be in order",
+            "--decode 30:",
+        ),
         ("decode", "30:60,9:9", "is empty", "--decode 9:10 records one unit"),
         ("decode", "30:60,", "not a window", "--decode 30:60"),
         ("micro-batch", "0:2,x", "not a window", "--micro-batch"),
         ("micro-batch", "5", "not a window", "--micro-batch 5:35"),
-        ("decode", f"30:{10**24}", "no loop has that many units", "--decode 30:"),
-        ("decode", f"{10**24}:30", "no loop has that many units", "--decode 1:"),
-        ("decode", "30:1000000000", "no loop has that many units", "below 1000000000"),
-        ("decode", f"30:{'9' * 5000}", "no loop has that many units", "--decode 30:"),
+        ("decode", f"30:{10**24}", "the number is too large", "--decode 30:"),
+        ("decode", f"{10**24}:30", "the number is too large", "--decode 1:"),
+        ("decode", "30:1000000000", "the number is too large", "below 1000000000"),
+        ("decode", f"30:{'9' * 5000}", "the number is too large", "--decode 30:"),
         ("decode", "9" * 5000, "not a window", "--decode 30:60"),
         ("decode", "10-" + "9" * 5000, "not a window", "--decode 10:40"),
     ],
 )
-def test_windows_that_are_none(unit: str, text: str, cause: str, hint: str) -> None:
+def test_a_wrong_window_is_refused_with_the_one_probably_meant(unit: str, text: str, cause: str, hint: str) -> None:
     with pytest.raises(Problem, match=cause) as caught:
         Window.parse(unit, text).check()
     assert caught.value.kind is Kind.USAGE

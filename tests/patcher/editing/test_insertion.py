@@ -80,7 +80,7 @@ def insert(source: str | bytes, recipe: Recipe = RECIPE) -> bytes:
     return editing.insert(data, recipe, [(PATCH, MEMBERS)], "0.1.0", units=("decode",), where="/x/worker.py")
 
 
-def test_before_and_after() -> None:
+def test_inserting_adds_exactly_the_lines_of_the_example() -> None:
     after = insert(SOURCE)
     digest = markers.marked(after)[0].digest
     assert after.decode() == PATCHED.replace("DIGEST", digest)
@@ -162,16 +162,16 @@ def test_a_line_for_another_class_that_must_be_there_is_looked_for() -> None:
             "0 methods run; the class has: walk, sleep",
         ),
         (("    def sleep", "    def run(self, batch): pass\n    def sleep"), "2 methods run"),
-        (("self, batch)", "self, request)"), "run takes no parameter batch"),
-        (("output = self", "result = self"), "0 statements like “output = self.runner.run(...)”"),
-        (("self.runner.run", "self.runners.run"), "0 statements like"),
-        (("        return output", "        output = self.runner.run(1)"), "2 statements like"),
-        (("        output = ", "        if batch: output = "), "0 statements like"),
+        (("self, batch)", "self, request)"), "run has no parameter batch"),
+        (("output = self", "result = self"), "0 top-level statements “output = self.runner.run(...)”"),
+        (("self.runner.run", "self.runners.run"), "0 top-level statements"),
+        (("        return output", "        output = self.runner.run(1)"), "2 top-level statements"),
+        (("        output = ", "        if batch: output = "), "0 top-level statements"),
         (
             (':\n        """Sleeps."""\n        allocator.sleep()', ": allocator.sleep()"),
-            "0 statements on lines of their own at the head in sleep",
+            "0 separate statements at its start in sleep",
         ),
-        (("    def sleep", "    def _probe(self): pass\n\n    def sleep"), "_probe in the class already"),
+        (("    def sleep", "    def _probe(self): pass\n\n    def sleep"), "the class already has _probe"),
         (("after = 1", "after = = 1"), "not valid Python"),
         (("after = 1", "after = 1\r\ra = 2"), "a carriage return without a line feed"),
     ],
@@ -325,12 +325,12 @@ def test_a_line_goes_in_front_of_a_call_at_any_depth_and_one_behind_it(edit: tup
 @pytest.mark.parametrize(
     ("edit", "cause"),
     [
-        (("capture()", "record()"), "0 statements of “self.runner.capture(...)” alone in start"),
-        (("used = self.runner.capture()", "return self.runner.capture()"), "0 statements of"),
-        (("capture()", "capture().bytes"), "0 statements of"),
-        (("used = self.runner.capture()", "used = 1 + self.runner.capture()"), "0 statements of"),
-        (("used = self.runner.capture()", "used = 1; self.runner.capture()"), "0 statements of"),
-        (("used = self.runner.capture()", "used += self.runner.capture()"), "0 statements of"),
+        (("capture()", "record()"), "0 statements that only call “self.runner.capture(...)” in start"),
+        (("used = self.runner.capture()", "return self.runner.capture()"), "0 statements that only call"),
+        (("capture()", "capture().bytes"), "0 statements that only call"),
+        (("used = self.runner.capture()", "used = 1 + self.runner.capture()"), "0 statements that only call"),
+        (("used = self.runner.capture()", "used = 1; self.runner.capture()"), "0 statements that only call"),
+        (("used = self.runner.capture()", "used += self.runner.capture()"), "0 statements that only call"),
         (
             (
                 "        if not self.eager:\n            # the graphs\n            used",
@@ -338,7 +338,7 @@ def test_a_line_goes_in_front_of_a_call_at_any_depth_and_one_behind_it(edit: tup
             ),
             "0 stat",
         ),
-        (("self.runner.dummy(size)", "self.runner.capture(size)"), "2 statements of"),
+        (("self.runner.dummy(size)", "self.runner.capture(size)"), "2 statements that only call"),
     ],
 )
 def test_any_other_number_of_calls_is_refused(edit: tuple[str, str], cause: str) -> None:
@@ -360,7 +360,7 @@ def test_a_line_may_go_behind_a_statement_of_the_top_level_too() -> None:
         "enter()  # rlpatch: vllm-ascend rollout\n        self.runner.dummy(size)\n        leave()  # rlpatch" in after
     )
     assert markers.strip(after.encode()).decode() == top
-    with pytest.raises(Problem, match=r"0 statements of “.*” alone at the top level in start"):
+    with pytest.raises(Problem, match=r"0 top-level statements that only call “.*” in start"):
         started(START, site)  # it is nested there
 
 
@@ -408,7 +408,7 @@ def test_a_site_may_be_for_some_windows_only() -> None:
 
 @pytest.mark.parametrize(
     ("edit", "cause"),
-    [(("return metrics", "pass"), "0 statements like"), (("    @timed", "    @timed"), "")],
+    [(("return metrics", "pass"), "0 top-level statements"), (("    @timed", "    @timed"), "")],
 )
 def test_any_return_is_one_only_if_it_is_the_only_one(edit: tuple[str, str], cause: str) -> None:
     leave = Insertion("update", where=Before("return ..."), line="leave()", why="ends")
@@ -484,7 +484,7 @@ def test_what_would_not_stand_in_the_class_is_not_written(monkeypatch: pytest.Mo
         return written(file, (), other, block)
 
     monkeypatch.setattr(SourceFile, "written", elsewhere)
-    with pytest.raises(Problem, match="is not valid Python with _probe in Worker") as caught:
+    with pytest.raises(Problem, match="with _probe in Worker, the file would not be valid Python") as caught:
         insert(SOURCE.replace("return 0", "\n        return 0").encode())
     assert caught.value.kind is Kind.STRUCTURE
 

@@ -74,7 +74,7 @@ def calls(source: bytes) -> dict[str, dict[str, str]]:
     return found
 
 
-def test_before_and_after() -> None:
+def test_replacing_changes_exactly_the_arguments_of_the_example() -> None:
     done = replaced(SOURCE)
     assert done.after.decode() == PATCHED.replace("DIGEST", markers.marked(done.after)[0].digest)
     assert [tuple(one) for one in done.settings] == [
@@ -124,7 +124,7 @@ def test_before_and_after() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_whatever_the_layout(edit, layout: str) -> None:
+def test_arguments_are_replaced_and_restored_in_any_layout(edit, layout: str) -> None:
     text = edit(SOURCE)
     before = text.encode("gbk" if layout == "gbk" else "utf-8")
     done = replaced(before)
@@ -165,12 +165,15 @@ def test_what_is_there_already_changes_nothing(arguments, same: list[str]) -> No
         (("    def run", "    def build(self): pass\n    def run"), "2 methods build"),
         (("prof.Config(", "prof.Settings("), "0 calls of prof.Config in build"),
         (("metrics=None", "metrics=prof.Config()"), "2 calls of prof.Config in build"),
-        (("metrics=None", "**more"), "prof.Config with arguments that only the run knows"),
-        (("folder))", "*folder))"), "prof.handler with arguments that only the run knows"),
-        (("level=prof.Level.One", "prof.Level.One, level=1"), "prof.Config with 1 arguments by position"),
+        (("metrics=None", "**more"), "prof.Config with arguments that are only known while the program runs"),
+        (("folder))", "*folder))"), "prof.handler with arguments that are only known while the program runs"),
+        (("level=prof.Level.One", "prof.Level.One, level=1"), "prof.Config with 1 positional arguments"),
         (("metrics=None,", "metrics='''\n''', x='''\n''',"), ""),
-        (("level=prof.Level.One", "x='''\n''', level=prof.Level.One"), "cannot become a comment"),
-        (("# enough", "# rlpatch: vllm-ascend rollout"), "carries the mark of another patch"),
+        (
+            ("level=prof.Level.One", "x='''\n''', level=prof.Level.One"),
+            "cannot be turned into a comment",
+        ),
+        (("# enough", "# rlpatch: vllm-ascend rollout"), "a line to replace has the mark of another patch"),
         (("after = 1", "after = = 1"), "not valid Python"),
         (("after = 1", "after = 1\r\ra = 2"), "a carriage return without a line feed"),
         (("after = 1", "after = 1\0"), "null bytes"),

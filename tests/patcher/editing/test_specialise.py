@@ -55,7 +55,7 @@ def method(text: str) -> list[str]:
         ("with a() as b, c():\n    d(\n        1,\n        2,\n    )",) * 2,
     ],
 )
-def test_statements(source: str, expected: str) -> None:
+def test_constants_in_statements_become_literals(source: str, expected: str) -> None:
     assert specialised(source) == expected
 
 
@@ -70,7 +70,7 @@ def test_statements(source: str, expected: str) -> None:
         ("@w(self.ONE)\ndef f(self):\n    a()", "@w(1)\ndef f(self):\n    a()"),
     ],
 )
-def test_functions(source: str, expected: str) -> None:
+def test_constants_in_methods_become_literals(source: str, expected: str) -> None:
     text = "class C:\n" + "\n".join(f"    {line}" for line in source.split("\n"))
     assert "\n".join(method(text)) == expected
 
@@ -87,6 +87,6 @@ def test_functions(source: str, expected: str) -> None:
         (None, "None"),
     ],
 )
-def test_literals(value: object, code: str) -> None:
+def test_a_literal_evaluates_to_its_value(value: object, code: str) -> None:
     assert literal(value) == code
     assert ast.literal_eval(code) == value

@@ -17,7 +17,7 @@ from fixtures import releases
 from patcher.guards.result import GuardResult
 from patcher.messages.errors import Kind, Problem
 from patcher.switches import Release, State
-from patches.shared_switches import MSMONITOR
+from patches.shared_switches import MSMONITOR, NSYS
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
 from patches.verl.verl_switches import SWITCHES as VARIABLES
 from tests.matrix import ends, every, examples, thinned, thinned_rows
@@ -114,11 +114,13 @@ TORCH = "global_profiler.tool=torch "
 
 SCRIPTS: dict[str, dict[str, dict[str, State]]] = {
     PPO: {},
-    PPO + OLD_STEPS: {"0.4.1": {VERL: ARMED}, "0.5.0": {VERL: ARMED}},
-    MCORE + OLD_STEPS: {"0.4.1": {VERL: ARMED}, "0.5.0": {VERL: ARMED}},
-    PPO + OLD_STEPS + RANKS: {"0.4.1": {VERL: ON}, "0.5.0": {VERL: ARMED}},
-    MCORE + OLD_STEPS + "actor_rollout_ref.profiler.ranks=[0] ": {"0.4.1": {VERL: ARMED}, "0.5.0": {VERL: ON}},
-    PPO + "trainer.profile_steps=[]": {},
+    PPO + OLD_STEPS: {"0.4.1": {VERL: ARMED, NSYS: ON}, "0.5.0": {VERL: ARMED, NSYS: ON}},
+    MCORE + OLD_STEPS: {"0.4.1": {VERL: ARMED, NSYS: ON}, "0.5.0": {VERL: ARMED, NSYS: ON}},
+    PPO + OLD_STEPS + RANKS: {"0.4.1": {VERL: ON, NSYS: ON}, "0.5.0": {VERL: ARMED, NSYS: ON}},
+    MCORE + OLD_STEPS + "actor_rollout_ref.profiler.ranks=[0] ": {
+        "0.4.1": {VERL: ARMED, NSYS: ON}, "0.5.0": {VERL: ON, NSYS: ON},
+    },
+    PPO + "trainer.profile_steps=[]": {"0.4.1": {NSYS: ON}, "0.5.0": {NSYS: ON}},  # none is needed for Ray's nsight
     MCORE + OLD_MEGATRON: {"0.4.0": {MEGATRON: ON}, "0.4.1": {MEGATRON: ON}, "0.5.0": {MEGATRON: ON}},
     MCORE + "actor_rollout_ref.ref.profile.use_profile=True": {
         "0.4.0": {MEGATRON: ARMED}, "0.4.1": {MEGATRON: ARMED}, "0.5.0": {MEGATRON: ARMED},
@@ -133,7 +135,9 @@ SCRIPTS: dict[str, dict[str, dict[str, State]]] = {
         **{version: {VERL: ON, SERVER: ARMED} for version in ("0.7.1", "0.9.0")},
         "0.9.1": {VERL: ON},
     },
-    PPO + STEPS + "global_profiler.tool=nsys ": {version: {VERL: ARMED} for version in BORDERS[3:]},
+    PPO + STEPS + "global_profiler.tool=nsys ": {version: {VERL: ARMED, NSYS: ON} for version in BORDERS[3:]},
+    PPO + "global_profiler.tool=nsys ": {},
+    PPO + "+ray_kwargs.ray_init.runtime_env.nsight=default": {version: {NSYS: ON} for version in BORDERS[3:]},
     PPO + STEPS + CRITIC: {version: {VERL: ON} for version in BORDERS[3:]},
     PPO + STEPS + CRITIC + GRPO: {version: {VERL: ARMED} for version in BORDERS[3:]},
     PPO + STEPS + CRITIC + GRPO + "critic.enable=True": {version: {VERL: ON} for version in BORDERS[3:]},
@@ -155,8 +159,9 @@ SCRIPTS: dict[str, dict[str, dict[str, State]]] = {
     },
     PPO + "global_profiler.tool=torch_memory": {version: {MEMORY: ON} for version in BORDERS[3:]},
     PPO + STEPS + "global_profiler.tool=$TOOL": {
-        **{version: {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN} for version in ("0.6.0", "0.7.0")},
-        **{version: {VERL: UNKNOWN, SERVER: UNKNOWN, MEMORY: UNKNOWN} for version in ("0.7.1", "0.9.0", "0.9.1")},
+        **{version: {VERL: ARMED, MEMORY: UNKNOWN, NSYS: UNKNOWN} for version in ("0.6.0", "0.7.0")},
+        **{version: {VERL: ARMED, SERVER: UNKNOWN, MEMORY: UNKNOWN, NSYS: UNKNOWN} for version in ("0.7.1", "0.9.0")},
+        "0.9.1": {VERL: ARMED, MEMORY: UNKNOWN, NSYS: UNKNOWN},
     },
     PPO + "+ray_kwargs.ray_init.runtime_env.env_vars.MSMONITOR_USE_DAEMON=1": {
         version: {MSMONITOR: UNKNOWN} for version in BORDERS
@@ -207,7 +212,7 @@ def test_a_development_tree_is_judged_by_its_code_whatever_its_version_says(vers
 
 
 ADVISED = [text for text in SCRIPTS if "$" not in text and SCRIPTS[text]]
-ADVISED_FIRST = [text for text in ADVISED[::3] if [*SCRIPTS[text]][-1] in SHORT]
+ADVISED_FIRST = [text for text in ADVISED[::6] if [*SCRIPTS[text]][-1] in SHORT]
 
 
 # Each of them composes several times; these have every profiler, and what is advised for several of its keys.
@@ -224,7 +229,7 @@ def test_what_is_said_to_switch_it_off_switches_it_off(text: str) -> None:
 
 ON_061 = STEPS + NPU + ENABLED + RANKS
 ROLES = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref", "critic", "reward_model")
-UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
+UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN, NSYS: UNKNOWN}
 
 
 @pytest.mark.parametrize(
@@ -250,8 +255,9 @@ UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
         (PPO + ON_061 + "trainer.nnodes=$N data.train_files=\"['$H/a']\" trainer.default_local_dir=$(pwd)/x", {VERL: ON}),
         (PPO + NPU + ENABLED + RANKS + "global_profiler.steps=$S", {VERL: UNKNOWN}),
         (PPO + NPU + ENABLED + RANKS + "global_profiler.steps=[$S]", {VERL: UNKNOWN}),
-        (PPO + STEPS + NPU + RANKS + "actor_rollout_ref.actor.profiler.enable=$E", {VERL: UNKNOWN, MEGATRON: UNKNOWN}),
-        (PPO + "actor_rollout_ref.actor.profiler.enable=$E", {VERL: UNKNOWN, MEGATRON: UNKNOWN}),
+        (PPO + STEPS + NPU + RANKS + "actor_rollout_ref.actor.profiler.enable=$E", {VERL: UNKNOWN}),
+        (PPO + "actor_rollout_ref.actor.profiler.enable=$E", {}),
+        (PPO + TORCH + "actor_rollout_ref.actor.profiler.enable=$E actor_rollout_ref.actor.strategy=megatron", {MEGATRON: UNKNOWN}),
         (PPO + "trainer.nnodes=$(x) $EXTRA", UNSET),
         (PPO + "trainer.nnodes=$(x) $@", {}),
         (PPO + "--config-path=$(pwd)/config --config-name=mine", UNSET),
@@ -320,14 +326,14 @@ actor_rollout_ref:
 @pytest.mark.parametrize("path", thinned(PATHS, PATHS[:1]))
 @pytest.mark.parametrize(
     ("command", "expected"),
-    [
+    every(2, [
         ("", ON),
         ("bash {run}", ON),
         (PPO + "global_profiler.steps=null", OFF),
         (PPO + "actor_rollout_ref.actor.profiler.enable=False", ARMED),
         ("bash {run} global_profiler.steps=null", UNKNOWN),
-    ],
-)
+    ]),
+)  # fmt: skip
 def test_a_configuration_of_the_user(tmp_path: Path, path: str, command: str, expected: State) -> None:
     config = tmp_path / "my_trainer.yaml"
     config.write_text(MINE.format(path=path))

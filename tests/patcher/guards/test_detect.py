@@ -261,7 +261,7 @@ def test_a_script_that_is_a_pipe_is_refused(tmp_path: Path, words: tuple[str, ..
 def test_vllm_itself() -> None:
     environ = {"VLLM_TORCH_PROFILER_DIR": "/t", "PROFILING_MODE": "true", "KINETO_USE_DAEMON": "1"}
     states = {one.profiler: one.state for one in detect(VLLM, version="0.12.0", environ=environ)}
-    assert states == {ENGINE: ARMED, MSMONITOR: ARMED}
+    assert {name: state for name, state in states.items() if state is not OFF} == {ENGINE: ARMED, MSMONITOR: ARMED}
 
 
 def test_the_severest_comes_first() -> None:

@@ -1,7 +1,8 @@
-"""What a command and its scripts say of the places where processes begin without the hook."""
+"""Places in a command and its scripts where processes begin without the hook."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -93,3 +94,51 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_script_that_is_not_there() -> None:
     with pytest.raises(Problem, match="cannot read"):
         gaps({}, Path("/none/run.sh"), ())
+
+
+# Scripts that start `program`, and whether it gets what was in PYTHONPATH before: bash itself tells.
+PATHS = {
+    "in front": "export PYTHONPATH=/x:$PYTHONPATH\nprogram",
+    "if it is not empty": "export PYTHONPATH=/x${PYTHONPATH:+:$PYTHONPATH}\nprogram",
+    "in braces in quotes": 'export PYTHONPATH="/x${PYTHONPATH:+:${PYTHONPATH}}"\nprogram',
+    "behind, for one": 'PYTHONPATH="$PYTHONPATH:/x" program',
+    "by env": "env PYTHONPATH=/x:$PYTHONPATH program",
+    "exported later": "PYTHONPATH=/x:$PYTHONPATH\nexport PYTHONPATH\nprogram",
+    "appended": "export PYTHONPATH+=:/x\nprogram",
+    "a default": "export PYTHONPATH=${PYTHONPATH:-/y}:/x\nprogram",
+    "by another name": "OLD=$PYTHONPATH\nexport PYTHONPATH=/x:$OLD\nprogram",
+    "by one of two": "if [ $A ]; then P=/x:$PYTHONPATH; else P=$PYTHONPATH; fi\nexport PYTHONPATH=$P\nprogram",
+    "in a function": "f() { export PYTHONPATH=/x:$PYTHONPATH; }\nf\nprogram",
+    "with a command": "export PYTHONPATH=$(pwd):$PYTHONPATH\nprogram",
+    "in single quotes": "export PYTHONPATH='$PYTHONPATH:/x'\nprogram",
+    "a name that contains it": "export PYTHONPATH=/opt/PYTHONPATH:$PYTHONPATH_2\nprogram",
+    "replaced if it is not empty": "export PYTHONPATH=${PYTHONPATH:+/y}\nprogram",
+    "anew": "export PYTHONPATH=/x\nprogram",
+    "anew, exported later": "PYTHONPATH=/x\nexport PYTHONPATH\nprogram",
+    "anew by another name": "P=/x\nexport PYTHONPATH=$P\nprogram",
+    "anew, then kept": "export PYTHONPATH=/x\nexport PYTHONPATH=/y:$PYTHONPATH\nprogram",
+    "anew by env": "env PYTHONPATH=/x program",
+    "emptied": "export PYTHONPATH=\nprogram",
+    "unset": "unset PYTHONPATH\nprogram",
+}
+
+
+@pytest.mark.parametrize("case", PATHS)
+@pytest.mark.parametrize("program", ["python", "./start"])
+def test_the_verdict_on_pythonpath_is_that_of_bash(
+    case: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = PATHS[case].replace("program", program)
+    for name in ("python", "start"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$PYTHONPATH"\n')
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "inner.sh").write_text(f"{text}\n")
+    (tmp_path / "outer.sh").write_text("bash inner.sh\n")
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": "/before"}
+    ran = subprocess.run(["bash", "inner.sh"], env=environ, capture_output=True, text=True, check=True)
+    is_kept = "/before" in ran.stdout
+    for command in (["bash", "inner.sh"], ["bash", "outer.sh"], ["bash", "-c", text]):
+        losses = gaps(environ, None, command)
+        assert bool(losses) is not is_kept, command
+        assert program == "python" or not any(loss.sure for loss in losses), "nothing known to be Python starts"

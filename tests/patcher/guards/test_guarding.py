@@ -1,4 +1,4 @@
-"""How the answers of the guards reach a report: an error for what is on, a warning for what may be."""
+"""Answers of the guards in a report: an error for what is on, a warning for what may be."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def report(root: Path, words: str = "", *, application: Application | None = APP
 def test_what_is_on_is_an_error_unless_it_is_forced(root: Path) -> None:
     (problem,) = report(root, "mode=record").problems
     assert (problem.kind, problem.where) == (Kind.PROFILER_ON, "command after --")
-    assert problem.hint.startswith("mode=null at the command after --; or --force")
+    assert problem.hint.startswith("mode=null at the command after --; or add --force")
     forced = report(root, "mode=record", force=True)
     assert (forced.problems, len(forced.messages)) == ([], 1)
 

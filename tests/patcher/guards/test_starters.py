@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.matrix import thinned
 from tests.patcher.guards.detecting import detect
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
-STARTERS = REPOSITORY.parent / "shared" / "guard-starters"
+STARTERS = Path(os.environ.get("RLPATCH_TEST_SHARED") or REPOSITORY.parent / "shared") / "guard-starters"
 VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
 SET = "export PROFILING_MODE=dynamic"
 ARGS = "global_profiler.tool=torch_memory"
@@ -75,6 +76,10 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"{VERL} {{global_profiler.steps=[1],global_profiler.tool=npu}}": ({UNKNOWN}, {}),
     f"{VERL} $EXTRA": ({UNKNOWN}, {}),
     f"mapfile -t A < args\n{VERL} \"${{A[@]}}\"": ({UNKNOWN}, {}),
+    f"bash -c \"echo 'a'\n{SET}\n{VERL}\"": ({ON, UNKNOWN}, {}),
+    f"bash -c 'S=[1]\n{VERL} {STEPS}'": ({ON, UNKNOWN}, {}),
+    f"S=[1]\nbash -c '{VERL} {STEPS}'": ({OFF, UNKNOWN}, {}),
+    f"bash -c '{VERL} \"$@\"' _ {ARGS}": ({UNKNOWN}, {}),
     "$STARTER": ({UNKNOWN}, {}),
     "make train": ({UNKNOWN}, {}),
     f"trap '{SET}' DEBUG\n{VERL}": ({UNKNOWN}, {}),

@@ -85,7 +85,7 @@ QUIET = {"DD_TRACE_ENABLED": "false", "OTEL_TRACES_EXPORTER": "none", "OTEL_METR
 
 
 @pytest.mark.parametrize("name", INSIDE)
-def test_a_tool_in_the_run(name: str, filled: Hooked, python: Path) -> None:
+def test_the_hook_works_with_a_tool_started_within_the_run(name: str, filled: Hooked, python: Path) -> None:
     words, expected = INSIDE[name]
     run = filled.plan()
     given = filled.environ(PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=str(filled.folder), **QUIET)
@@ -98,7 +98,7 @@ def test_a_tool_in_the_run(name: str, filled: Hooked, python: Path) -> None:
 
 
 @pytest.mark.parametrize("name", IN_FRONT)
-def test_a_tool_that_starts_the_run(name: str, filled: Hooked, python: Path) -> None:
+def test_the_hook_works_with_a_tool_that_starts_the_run(name: str, filled: Hooked, python: Path) -> None:
     """What it has put into the environment stays behind ours, and its own hook runs as it did."""
     run = filled.plan()
     filled.write(

@@ -21,7 +21,7 @@ from patcher.store.filesystem.opened import Opened
 from tests.patcher.hook.conftest import AFTER, BEFORE, Hooked
 
 
-def test_it_is_for_its_owner_and_holds_both_bytes(hooked: Hooked) -> None:
+def test_a_run_folder_is_private_and_holds_the_bytes_before_and_after(hooked: Hooked) -> None:
     run = hooked.plan()
     assert oct(run.path.stat().st_mode & 0o777) == "0o700"
     assert (run.package / "0.before").read_bytes() == BEFORE
@@ -45,14 +45,16 @@ def test_a_file_that_does_not_change_is_not_handed_out(hooked: Hooked) -> None:
     run.leave()
 
 
-def test_one_that_somebody_has_removed_says_nothing(hooked: Hooked) -> None:
+def test_a_run_folder_that_was_removed_is_told_without_an_error(hooked: Hooked) -> None:
     run = hooked.plan()
     shutil.rmtree(run.path)
     assert (run.receipts(), run.prefixes(), run.went_to_ray, run.leave()) == ((), (), False, ())
     hooked.run = None
 
 
-def test_its_maker_removes_it_with_bytecode_elsewhere(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_a_run_removes_its_bytecode_below_the_prefix_too(
+    hooked: Hooked, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = hooked.folder / "cache"
     monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(cache))
     run = hooked.plan()
@@ -120,7 +122,7 @@ sys.stdin.read()
 """
 
 
-def test_of_a_run_that_was_killed_the_next_one_removes_it(hooked: Hooked) -> None:
+def test_the_folder_of_a_killed_run_is_swept_by_the_next_run(hooked: Hooked) -> None:
     words = [sys.executable, "-c", KILLED, tempfile.gettempdir()]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout
@@ -164,7 +166,7 @@ def test_what_is_no_folder_of_ours_stays(hooked: Hooked) -> None:
 
 
 @pytest.mark.parametrize("names", [(), ("alive.new",)])
-def test_one_that_was_begun_is_removed_a_minute_later(hooked: Hooked, names: tuple[str, ...]) -> None:
+def test_an_unfinished_run_folder_is_swept_a_minute_later(hooked: Hooked, names: tuple[str, ...]) -> None:
     begun = Path(tempfile.mkdtemp(prefix=folder.PREFIX))
     for name in names:
         (begun / name).write_text("")
@@ -198,7 +200,7 @@ def test_of_a_folder_of_ours_only_what_a_run_makes_is_removed(hooked: Hooked) ->
     assert sweep() == ()
 
 
-def test_what_proves_that_it_is_ours_goes_last(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proof_of_ownership_is_removed_last(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a run that is killed as it removes its folder leaves one that the next run takes for what it is."""
     removed: list[str] = []
     remove = Opened.remove
@@ -216,7 +218,7 @@ def test_what_proves_that_it_is_ours_goes_last(hooked: Hooked, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("name", ["note", "1-0-patched", "x-y-patched", "1-0-odd"])
-def test_what_is_no_receipt_is_passed_over(hooked: Hooked, name: str) -> None:
+def test_files_that_are_no_receipts_are_ignored(hooked: Hooked, name: str) -> None:
     run = hooked.plan()
     os.mkfifo(run.path / "receipts" / name)
     os.mkfifo(run.path / "started")
@@ -234,7 +236,7 @@ def test_a_name_that_pythonpath_cannot_hold_is_refused(hooked: Hooked, monkeypat
     assert list(scratch.iterdir()) == []
 
 
-def test_one_that_cannot_be_made_leaves_nothing(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_folder_that_cannot_be_made_leaves_nothing(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "_locked", lambda _name: (_ for _ in ()).throw(OSError("no space")))
     with pytest.raises(OSError, match="no space"):
         hooked.plan()

@@ -1,4 +1,4 @@
-"""What processes of a run import, however they are started, on every Python that a target may run on."""
+"""Imports of a run's processes, however they are started, on every Python that a target may run on."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ CASES = (
 
 @pytest.mark.parametrize("version", thinned(NEW, [HERE if HERE in NEW else NEW[-1]]))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_each_way_to_start_a_process(case: Case, version: str, hooked: Hooked) -> None:
+def test_the_planned_file_is_imported_however_a_process_starts(case: Case, version: str, hooked: Hooked) -> None:
     if tuple(map(int, version.split("."))) < tuple(map(int, case.since.split("."))):
         pytest.skip(f"since {case.since}")
     start(case, str(interpreter(version)), hooked)
 
 
 @pytest.mark.parametrize("version", OLD)
-def test_older_pythons(version: str, hooked: Hooked) -> None:
+def test_the_planned_file_is_imported_on_older_pythons(version: str, hooked: Hooked) -> None:
     names = ("script", "spawn", "loader of others", "-I")
     for case in (case for case in CASES if case.name in names):
         start(case, str(interpreter(version)), hooked)
@@ -298,7 +298,7 @@ def test_a_sitecustomize_that_runs_others_may_stand_on_either_side(hooked: Hooke
         assert done.stderr == ""
 
 
-def test_one_in_front_that_runs_no_other_hides_ours_which_no_receipt_tells(hooked: Hooked) -> None:
+def test_a_sitecustomize_in_front_hides_the_hook_and_leaves_no_receipt(hooked: Hooked) -> None:
     run = hooked.plan()
     hooked.write("front/sitecustomize.py", "")
     environ = {**hooked.environ(), "PYTHONPATH": f"{hooked.folder}/front:{run.path}:{hooked.site}"}

@@ -1,4 +1,4 @@
-"""What is printed is in the language of the reader; what programs read never is."""
+"""Language of the output: the reader's in what is printed, never in what programs read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )
-def test_which_language_that_is(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], chinese: bool) -> None:
+def test_the_locale_and_rlpatch_lang_choose_the_language(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], chinese: bool
+) -> None:
     for name in SHELL:
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -127,9 +129,9 @@ def test_lines_end_between_characters_and_never_before_a_comma() -> None:
 @pytest.mark.usefixtures("in_chinese")
 def test_what_a_report_prints_is_chinese_and_its_json_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     report = CommandResult(
-        "apply", problems=[Problem(Kind.USAGE, Text("no window is given"), "/a/b", "rlpatch apply --help")]
+        "apply", problems=[Problem(Kind.USAGE, Text("the request has no window"), "/a/b", "rlpatch apply --help")]
     )
-    report.note(Text("details: -v"), NEXT)
+    report.note(Text("add -v for details"), NEXT)
     report.lines += [Text("  {line}", NEXT), Detail("  {line}", NEXT)]
     report.show(as_json=False, quiet=False, color=None, verbose=True)
     out, err = capsys.readouterr()

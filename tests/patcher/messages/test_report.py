@@ -1,4 +1,4 @@
-"""What a report prints, where, and what happens if nobody takes it."""
+"""Output of a report: on which stream, and what happens if nobody takes it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_note_is_one_line_and_its_detail_is_asked_for(capsys: pytest.CaptureFi
     report.note("short", "first\nsecond")
     report.warn("alone")
     report.lines += ["result", Detail("    what is behind it")]
-    assert shown(report, capsys) == (["note: short", "warning: alone", "details: -v"], ["result"])
+    assert shown(report, capsys) == (["note: short", "warning: alone", "add -v for details"], ["result"])
     said, lines = shown(report, capsys, verbose=True)
     assert said == ["note: short", "  first", "  second", "warning: alone"]
     assert lines == ["result", "    what is behind it"]
@@ -66,7 +66,7 @@ def test_no_note_is_wider_than_a_line_and_nothing_is_lost(capsys: pytest.Capture
     report.warn(LONG, "more")
     (line, hint), _ = shown(report, capsys)
     assert line == "warning: a text with the path …"
-    assert hint == "details: -v"
+    assert hint == "add -v for details"
     said, _ = shown(report, capsys, verbose=True)
     assert LONG in " ".join(part.strip() for part in said)
     assert said[-1] == "  more"
@@ -95,13 +95,13 @@ def test_json_has_the_notes_in_short_and_in_full(capsys: pytest.CaptureFixture[s
     assert document["schema"] == 1
     assert document["messages"] == [f"note: {LONG}"]
     assert document["notes"] == [{"level": "note", "text": LONG, "detail": "more"}]
-    assert "details: -v" not in said
+    assert "add -v for details" not in said
 
 
 def test_a_problem_that_does_not_stop_the_command_is_a_note() -> None:
     problem = Problem(Kind.ENVIRONMENT, "the cause", "/a/b", "do that", ("seen there",))
-    assert problem.note == Note("the environment refuses: the cause", "at /a/b\nseen there\nnext: do that")
-    assert str(problem) == "the environment refuses: the cause\n  at /a/b\n  seen there\n  next: do that"
+    assert problem.note == Note("the environment does not allow it: the cause", "at /a/b\nseen there\nnext: do that")
+    assert str(problem) == "the environment does not allow it: the cause\n  at /a/b\n  seen there\n  next: do that"
 
 
 def test_steps_are_put_together_in_their_order() -> None:
@@ -126,8 +126,20 @@ def test_payloads_are_objects_of_their_fields_and_some_are_left_out_where_nothin
 @pytest.mark.parametrize(
     ("done", "problems", "failure", "code", "said"),
     [
-        ([], [], errno.ENOSPC, 5, "the report could not be written: No space left on device\n  next: send it where"),
-        (["patched a.py"], [], errno.ENOSPC, 0, "No space left on device, but: patched a.py\n  next: send"),
+        (
+            [],
+            [],
+            errno.ENOSPC,
+            5,
+            "the output could not be written: No space left on device\n  next: redirect the output to a disk with free space (> FILE), or into a pipe",
+        ),
+        (
+            ["patched a.py"],
+            [],
+            errno.ENOSPC,
+            0,
+            "No space left on device, but these changes were made: patched a.py\n  next: redirect",
+        ),
         ([], [Problem(Kind.USAGE, "x")], errno.ENOSPC, 2, "No space left"),
         ([], [], errno.EPIPE, 0, ""),
         (["patched a.py"], [], errno.EPIPE, 0, ""),

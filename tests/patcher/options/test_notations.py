@@ -1,4 +1,4 @@
-"""What the value of an option may be, and what is refused with what it could be."""
+"""Values of options: those that are taken, and those that are refused with what they could be."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.choices import options
 @pytest.mark.parametrize(
     ("words", "cause", "hint"),
     [
-        ("--repeat 0", "--repeat 0: not a whole number from 1", "--repeat 2"),
-        ("--repeat x", "--repeat x: not a whole number", "--repeat 2"),
-        ("--rollout -1", "--rollout -1: not a whole number from 0", "--rollout 1"),
-        ("--warmup 1.5", "--warmup 1.5: not a whole number", "--warmup 1"),
+        ("--repeat 0", "--repeat 0 is not a whole number from 1 to", "--repeat 2"),
+        ("--repeat x", "--repeat x is not a whole number from", "--repeat 2"),
+        ("--rollout -1", "--rollout -1 is not a whole number from 0 to", "--rollout 1"),
+        ("--warmup 1.5", "--warmup 1.5 is not a whole number from", "--warmup 1"),
         (f"--rollout {10**40}", "--rollout 1000", "--rollout 1"),
-        (f"--ranks {'9' * 5000}", "(5000 characters): not a whole number from 0", "--ranks 1"),
+        (f"--ranks {'9' * 5000}", "(5000 characters) is not a whole number from 0 to", "--ranks 1"),
         (f"--training-steps 1,{10**20}", "not a whole number from 1", "--training-steps 2"),
-        ("--level level3", "--level level3 is not available", "one of level_none, level0"),
-        ("--role boss", "--role boss is not available", "one of actor, ref, critic, all"),
-        ("--tool cpu", "--tool cpu is not available", "one of npu, torch"),
-        ("--strategy ''", "--strategy  is not available", "--strategy NAME"),
-        ("--contents gpu", "gpu is not known", "of npu, cpu"),
+        ("--level level3", "--level has no value level3", "one of level_none, level0"),
+        ("--role boss", "--role has no value boss", "one of actor, ref, critic, all"),
+        ("--tool cpu", "--tool has no value cpu", "one of npu, torch"),
+        ("--strategy ''", "--strategy has no value ", "--strategy NAME"),
+        ("--contents gpu", "gpu is not a valid value", "of npu, cpu"),
         ("--aic-metrics memory_access", "which torch_npu 2.1 does not have", "one of none"),
     ],
 )

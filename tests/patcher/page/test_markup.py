@@ -16,7 +16,7 @@ from patcher.page import markup
         (7, "7"),
     ],
 )
-def test_text(value, shown):
+def test_text_and_attributes_are_escaped(value, shown):
     assert markup.text(value) == shown
     assert markup.tag("p", value, title=value, hidden=None) == f'<p title="{shown}">{shown}</p>'
 

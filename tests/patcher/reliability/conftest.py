@@ -1,4 +1,4 @@
-"""How much to try: a few hundred cases that stand for all, or with ``--thorough`` every one."""
+"""Number of cases to try: a few hundred that stand for all, or with ``--thorough`` every one."""
 
 from __future__ import annotations
 

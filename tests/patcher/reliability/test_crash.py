@@ -26,7 +26,7 @@ DEFAULT = [
     *(("re-apply" if "lasting" in fault else "revert", fault, 20, "") for fault in ERRORS),
     *(("revert", fault, 100, "") for fault in TWICE),
 ]
-SHORT = (("apply", "kill, recover", 30), ("revert", "kill, recover", 30))
+SHORT = (("apply", "kill, recover", 30),)
 THOROUGH = [
     *((scene, fault, 1, "") for scene in SCENES for fault in (*KILLS, *ERRORS)),
     *((scene, fault, 1, "0.9.2rc1") for scene in SCENES for fault in KILLS),

@@ -108,7 +108,9 @@ INSTALLS = (
     thinned_rows(INSTALLS, INSTALLS[3:]),
     ids=["reinstall", "downgrade", "upgrade", "uninstall"],
 )
-def test_another_install(tmp_path: Path, install, then: str, expected: set[str]) -> None:
+def test_status_and_revert_survive_an_install_of_another_version(
+    tmp_path: Path, install, then: str, expected: set[str]
+) -> None:
     site = install("install", str(wheel(tmp_path, "0.9.1")))
     assert package.rlpatch(site, *APPLY).exit_code == 0
     second(site)
@@ -190,7 +192,9 @@ MOVES: list[tuple[list[str], set[str], str]] = [
     thinned_rows(MOVES, [MOVES[at] for at in (0, 2, 6, 11, 14)]),
     ids=lambda value: ", ".join(value) if isinstance(value, list) else "",
 )
-def test_git_moves_the_files(checkout: Path, commands: list[str], expected: set[str], like: str) -> None:
+def test_status_and_revert_survive_git_commands_on_the_files(
+    checkout: Path, commands: list[str], expected: set[str], like: str
+) -> None:
     for words in commands:
         git(checkout, *words.split())
     assert states(checkout) == expected

@@ -49,7 +49,7 @@ def applied(_folder: Path) -> None:
 
 def page(folder: Path) -> None:
     steps().torch(folder / "t.json")
-    (folder / "r.html").write_text("as it was")
+    (folder / "r.html").write_text("all files were restored")
 
 
 def on_demand(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a user or an environment variable passes is data: in the inserted code, in the store, on the disk."""
+"""Values from a user or an environment variable are data: in the inserted code, in the store, on the disk."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_no_folder_name_becomes_code(plain: bytes, tmp_path: Path, monkeypatch: 
         assert shape((site / V1).read_bytes()) == shape(plain)
         assert str(folder / "rlpatch_traces") in literals((site / V1).read_bytes())
     else:
-        assert (said.exit_code, "torch_npu refuses this path" in said.output + said.stderr) == (2, True)
+        assert (said.exit_code, "torch_npu does not accept this path" in said.output + said.stderr) == (2, True)
         assert not (site / ".rlpatch").exists()
 
 

@@ -171,7 +171,7 @@ def test_without_a_first_root_that_was_deleted_the_message_names_a_way_on(
     for name in taken:
         (roots[1] / name).mkdir()
     stuck = _rlpatch(["rlpatch", "revert", *where], tmp_path)
-    said = f"; if {roots[0]} was deleted, go on without it, by the marks alone: "
+    said = f"; if {roots[0]} was deleted, recover without it, by the marks in the files: "
     assert stuck.returncode == 7
     way = stuck.stderr.partition(said)[2].partition("\n")[0]
     done = _rlpatch(["sh", "-ec", way], tmp_path)
@@ -181,7 +181,7 @@ def test_without_a_first_root_that_was_deleted_the_message_names_a_way_on(
     aside = roots[1] / f".rlpatch-old{len(taken) or ''}"
     assert {path.name for path in roots[1].iterdir() if path.name.startswith(".rlpatch")} == {*taken, aside.name}
     assert digest(original) in {path.name for path in aside.iterdir()}
-    assert "nothing is patched" in _rlpatch(["rlpatch", "status", *where], tmp_path).stdout
+    assert "no patch was found" in _rlpatch(["rlpatch", "status", *where], tmp_path).stdout
 
 
 def _applied(root: Path) -> Edit:
@@ -237,7 +237,7 @@ def test_the_next_commit_recovers_first(two: list[Path], leave, marks: int) -> N
         with pytest.raises(Problem) as caught:
             store.commit([edit])
         assert caught.value.kind is Kind.FOREIGN_EDIT
-        assert "plan again" in str(caught.value)
+        assert "run the same command again" in str(caught.value)
         assert bytes_of([root]) == [PRISTINE]
 
 
@@ -325,7 +325,7 @@ def test_a_folder_that_became_a_link_out_of_the_root_is_refused(two: list[Path],
     (root / "pkg").rename(outside)
     (root / "pkg").symlink_to(outside)
     before = picture(outside)
-    with pytest.raises(Problem, match="leads out of the root"):
+    with pytest.raises(Problem, match="is outside of the root folder"):
         store.recover([root])
     assert picture(outside) == before
 
@@ -365,7 +365,7 @@ def test_a_damaged_journal_is_refused_and_stays(two: list[Path], leave, change: 
     root = two[0]
     leave([applying(root)], 0)
     doctor(root, "journal.json", lambda top: top.update(change))
-    with pytest.raises(Problem, match=r"journal\.json cannot be read") as caught:
+    with pytest.raises(Problem, match="journal\\.json cannot be read") as caught:
         store.recover([root])
     assert caught.value.kind is Kind.ENVIRONMENT
     assert StoreFolder(root).unfinished()
@@ -381,7 +381,7 @@ def test_a_damaged_registry_is_refused(two: list[Path], text: bytes) -> None:
         backup,
         lambda root: store.commit([reverting(root)]),
     ):
-        with pytest.raises(Problem, match=r"state\.json cannot be read") as caught:
+        with pytest.raises(Problem, match="state\\.json cannot be read") as caught:
             call(two[0])
         assert caught.value.kind is Kind.ENVIRONMENT
     assert bytes_of(two[:1]) == [patched()]
@@ -433,7 +433,13 @@ def test_a_commit_that_fails_says_whether_it_has_ended_another_run(
         store.commit([edit])
     assert caught.value.kind is kind
     assert bytes_of(two) == [PRISTINE] * 2
-    assert any("an interrupted run was completed" in note for note in caught.value.notes) is ended
+    assert (
+        any(
+            "an interrupted command was completed first: run the same command again" in note
+            for note in caught.value.notes
+        )
+        is ended
+    )
 
 
 @pytest.mark.parametrize(("marks", "end"), [(0, PRISTINE), (1, patched())])

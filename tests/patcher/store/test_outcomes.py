@@ -1,4 +1,4 @@
-"""What the store has done, in the words of a report."""
+"""Outcomes of the store, in the words of a report."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from patcher.store import outcomes, transaction
 from patcher.store.transaction import Outcome, Recovered
 
 RUNS = (Recovered(Path("/a"), forward=True), Recovered(Path("/b"), forward=False, left=("x.py",)))
-LINES = ["an interrupted run in /a was finished", "an interrupted run in /b was undone"]
+LINES = ["finished a command that was interrupted in /a", "undid a command that was interrupted in /b"]
 
 
 @pytest.mark.parametrize(
     ("node", "lines", "where"),
     [
-        ("", LINES, "it is in /b"),
-        ("n1", [f"n1: {line}" for line in LINES], "it is in /b on n1"),
+        ("", LINES, "root folder: /b"),
+        ("n1", [f"n1: {line}" for line in LINES], "root folder: /b on n1"),
     ],
 )
-def test_runs_that_were_ended(node: str, lines: list[str], where: str) -> None:
+def test_a_report_names_the_runs_that_were_ended(node: str, lines: list[str], where: str) -> None:
     step = outcomes.ended(RUNS, node)
     assert (list(step.lines), list(step.done)) == (lines, lines)
-    assert step.notes == (("warning", "x.py was changed by someone else since: left alone", where),)
+    assert step.notes == (("warning", "x.py was not touched, because somebody changed it in the meantime", where),)
 
 
 def test_a_commit_tells_all_that_it_did(monkeypatch: pytest.MonkeyPatch) -> None:

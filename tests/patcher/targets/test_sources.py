@@ -19,12 +19,12 @@ def refusal(file: Path) -> Problem:
 @pytest.mark.parametrize(
     ("beside", "source", "says"),
     [
-        ("m.cpython-311-x86_64-linux-gnu.so", True, "Python loads m.cpython-311-x86_64-linux-gnu.so in its place"),
-        ("m.abi3.so", True, "Python loads m.abi3.so in its place"),
-        ("m.pyd", True, "Python loads m.pyd in its place"),
-        ("m.so", False, "only m.so is there"),
-        ("m.pyc", False, "only m.pyc is there"),
-        ("m/__init__.py", True, "Python loads m in its place"),
+        ("m.cpython-311-x86_64-linux-gnu.so", True, "Python loads m.cpython-311-x86_64-linux-gnu.so instead"),
+        ("m.abi3.so", True, "Python loads m.abi3.so instead"),
+        ("m.pyd", True, "Python loads m.pyd instead"),
+        ("m.so", False, "only m.so exists"),
+        ("m.pyc", False, "only m.pyc exists"),
+        ("m/__init__.py", True, "Python loads m instead"),
     ],
 )
 def test_what_python_loads_in_place_of_the_source(tmp_path: Path, beside: str, source: bool, says: str) -> None:
@@ -61,7 +61,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
         problem = refusal(tmp_path / name)
         assert (problem.kind, problem.cause) == (
             Kind.ENVIRONMENT,
-            f"{name} is neither a regular file nor a link to one",
+            f"{name} is neither a regular file nor a link to a regular file",
         )
         assert problem.where == str(tmp_path / name)
 

@@ -32,17 +32,17 @@ NAMES = ("vllm-ascend",)
         ("", "0.11.0", False),
     ],
 )
-def test_the_assertion(present: str, wanted: str, holds: bool) -> None:
+def test_a_version_assertion_holds_only_for_that_version(present: str, wanted: str, holds: bool) -> None:
     assert versions.holds(present, wanted) is holds
 
 
 @pytest.mark.parametrize("version", ["dev", "", "0.0.0", "0+unknown", "0.1.dev1+gabc", "0.11.0+empty", "0.0.0+cpu"])
-def test_lies(version: str) -> None:
+def test_placeholder_versions_are_not_believed(version: str) -> None:
     assert versions.lies(version)
 
 
 @pytest.mark.parametrize("version", ["0.11.0rc1", "0.1", "0.0.1", "0.19.1rc2.dev1908+g67dd255", "0.7.0.dev"])
-def test_odd_but_no_lies(version: str) -> None:
+def test_odd_but_real_versions_are_believed(version: str) -> None:
     assert not versions.lies(version)
 
 
@@ -98,8 +98,8 @@ def test_of_two_dist_infos(
     best, notes = versions.choose(versions.distributions(tmp_path, NAMES, "vllm_ascend"), literal)
     assert best is not None
     assert best.folder == right
-    assert [note.detail for note in notes] == [f"took {right.name}, not {wrong.name}"]
-    assert notes[0].text == "several distributions claim this package: took 0.9.0"
+    assert [note.detail for note in notes] == [f"using {right.name}, not {wrong.name}"]
+    assert notes[0].text == "several distributions have this package; using version 0.9.0"
 
 
 def test_one_or_no_dist_info(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_dist_info_without_metadata_has_its_name(tmp_path: Path) -> None:
         ("{", None),
     ],
 )
-def test_direct_url(tmp_path: Path, direct_url: str, folder: Path | None) -> None:
+def test_direct_url_json_tells_the_checkout(tmp_path: Path, direct_url: str, folder: Path | None) -> None:
     info = dist_info(tmp_path, "1")
     write(info / "direct_url.json", direct_url)
     assert versions.distributions(tmp_path, NAMES, "")[0].checkout == folder
@@ -147,7 +147,7 @@ def test_direct_url(tmp_path: Path, direct_url: str, folder: Path | None) -> Non
         ("other.egg-info/PKG-INFO", "vllm-ascend", False),
     ],
 )
-def test_pkg_info(tmp_path: Path, place: str, name: str, said: bool) -> None:
+def test_pkg_info_tells_the_version_of_its_own_package(tmp_path: Path, place: str, name: str, said: bool) -> None:
     write(tmp_path / place, f"Metadata-Version: 2.4\nName: {name}\nVersion: 0.7.1rc1\n")
     assert versions.from_pkg_info(tmp_path, NAMES) == (Source("0.7.1rc1", place) if said else None)
 
@@ -210,7 +210,9 @@ def at(tag: str = "", near: str = "", version: str = "") -> Checkout:
         ([], at("", "v0.7.1", "0.7.2.dev9+g1"), "0.7.2.dev9+g1", 0),
     ],
 )
-def test_whom_to_believe(recorded: list[str], git: Checkout | None, version: str, doubts: int) -> None:
+def test_the_best_of_several_versions_is_taken_and_doubts_are_told(
+    recorded: list[str], git: Checkout | None, version: str, doubts: int
+) -> None:
     said = [Source(text, f"place {number}") for number, text in enumerate(recorded)]
     best, notes = versions.decide([None, *said], git)
     assert (best.version, len(notes)) == (version, doubts)

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from patcher.timeline.causes import Spent, What, Who, advice, verdicts
-from patcher.timeline.model import TYPICAL, Cause
+from patcher.timeline import causes
+from patcher.timeline.causes import Spent, What, Who, spent, verdicts
+from patcher.timeline.intervals import TimeRange
+from patcher.timeline.model import TYPICAL
+from patcher.timeline.path import PathPiece
+from patcher.timeline.shares import Amounts
 
 S = 1_000_000
 UPDATE, DECODE, SEND = (
@@ -58,7 +63,7 @@ CASES = {
     "not recorded": (step(more={LOST: 3}), ("not known", None)),
     "ranks that recorded nothing": (step(update=5, unsafe="1 of 2"), ("not known", None)),
     "slower in many parts": (
-        step(update=4, decode=7, more={SEND: 2, LOST: 2.5, What("driver", "phase", "adv", "adv"): 2}),
+        step(update=4, decode=7, more={What("engine", "gap", "no iteration", "gen"): 2, LOST: 2.5}),
         ("several", None),
     ),
     "less than a twentieth": (step(decode=5.2), ("typical", None)),
@@ -98,17 +103,228 @@ def test_few_steps_are_not_compared(count: int) -> None:
     assert [(one.verdict, one.limited_by) for one in verdicts([step()] * count, WHO)] == [(TYPICAL, None)] * count
 
 
+def judged(*steps: Spent) -> tuple[object, ...]:
+    """Return the verdict on the last step: who, its excess in seconds, further causes, phases beside."""
+    found = verdicts(steps, WHO)[-1]
+    cause = found.limited_by
+    return (
+        found.verdict,
+        cause and (cause.what, cause.rank, cause.excess_seconds),
+        [(other.what, other.excess_seconds) for other in found.also],
+        [(phase.name, phase.seconds) for phase in found.beside],
+    )
+
+
+ADV = What("driver", "phase", "adv", "adv")
+TEST, SAVE = What("reward", "reward", "score", "testing"), What("trainer", "work", "save", "save")
+
+
+def test_causes_of_most_steps_do_not_hide_each_other() -> None:
+    """Each step has one, of another kind: the median of whole steps is that of a slow step."""
+    usual = [step(update=2 + at / 100, more={ADV: 1}) for at in range(3)]
+    slow = [(4.0, 5, 1), (2, 8, 1), (2, 5, 4), (5, 5, 1), (2, 7, 1), (2, 5, 3)]
+    steps = [*usual, *(step(update=update, decode=decode, more={ADV: adv}) for update, decode, adv in slow)]
+    assert judged(*steps, step(more={ADV: 4})) == ("limited", ("adv", None, 3.0), [], [])
+    assert judged(*steps, step(decode=7, more={ADV: 1})) == ("limited", ("decode", None, 2.0), [], [])
+
+
+def test_the_second_cause_of_a_step_is_kept() -> None:
+    assert judged(*USUAL, step(update=5.02, decode=7)) == (
+        "limited", ("micro-batch", None, 3.0), [("decode", 2.02)], []
+    )  # fmt: skip
+
+
+def test_an_excess_within_the_variation_of_whole_steps_is_none() -> None:
+    """The update varies by seconds, so that two more in the advantage say nothing."""
+    usual = [step(update=2 + at * 7 % 5, more={ADV: 1}) for at in range(20)]
+    assert judged(*usual, step(update=4, more={ADV: 3}))[:2] == ("typical", None)
+    assert judged(*usual, step(update=4, more={ADV: 9}))[:2] == ("limited", ("adv", None, 8.0))
+
+
+def test_validation_is_no_cause_but_is_said() -> None:
+    usual = [step(more={TEST: 1} if at % 2 else {}) for at in range(12)]
+    assert judged(*usual, step(more={TEST: 9})) == ("typical", None, [], [("testing", 9.0)])
+    assert judged(*usual, step(update=5, more={TEST: 9})) == (
+        "limited", ("micro-batch", None, 3.0), [], [("testing", 9.0)]
+    )  # fmt: skip
+    assert judged(*usual, step(more={TEST: 0.1}))[3] == []
+
+
+def test_a_phase_that_most_steps_lack_is_compared_with_those_that_have_it() -> None:
+    def usual(saves: int) -> list[Spent]:
+        return [step(), *[step(more={SAVE: 1})] * saves, *[step()] * 12]
+
+    assert judged(*usual(2), step(more={SAVE: 1})) == ("typical", None, [], [])
+    assert judged(*usual(2), step(more={SAVE: 4})) == ("limited", ("save", None, 3.0), [], [])
+    assert judged(*usual(1), step(more={SAVE: 4})) == ("typical", None, [], [("save", 4.0)])
+
+
+def test_a_step_is_compared_with_what_is_usual_at_its_place() -> None:
+    def run(at: int, more: float) -> tuple[object, ...]:
+        steps = [step(decode=5 + number / 5 + (more if number == at else 0)) for number in range(40)]
+        found = verdicts(steps, WHO)[at]
+        return found.verdict, found.limited_by and round(found.limited_by.excess_seconds, 1)
+
+    for at in (1, 20, 39):
+        assert run(at, 0) == ("typical", None)
+        assert run(at, 2) == ("limited", 2.0)
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(400, "limited"), (110, "typical")])
+def test_more_decode_steps_count_where_times_vary(count: int, verdict: str) -> None:
+    usual = [
+        replace(step(update=2 + (at % 7) / 4, decode=1 + (at % 3) / 100), amounts=Amounts(100 + at % 2, 1_000))
+        for at in range(20)
+    ]
+    found = verdicts([*usual, replace(step(update=2, decode=2.5), amounts=Amounts(count, 1_000))], WHO)[-1]
+    assert found.verdict == verdict
+    assert ("400 decode steps" in str(found.why)) == (verdict == "limited")
+
+
 @pytest.mark.parametrize(
-    ("cause", "expected"),
+    ("stalled", "rank"), [({1: 2.9}, 0), ({2: 1.6}, 1), ({2: 1.4}, None), ({1: 2.9, 2: 2.9}, None), ({1: 2.9, 2: 0.1}, None)]
+)  # fmt: skip
+def test_the_only_rank_that_stood_still_is_named(stalled: Mapping[int, float], rank: int | None) -> None:
+    odd = replace(step(update=5.02), stalled={UPDATE: {at: round(value * S) for at, value in stalled.items()}})
+    assert named(*USUAL, odd)[-1] == ("limited", ("micro-batch", None, rank, 3.0))
+
+
+@pytest.mark.parametrize(("stopped", "verdict"), [(2.0, "not known"), (1.0, "limited")])
+def test_nobody_is_blamed_for_a_machine_that_stands_still(stopped: float, verdict: str) -> None:
+    found = verdicts([*USUAL, replace(step(update=5.02), stopped={UPDATE: round(stopped * S)})], WHO)[-1]
+    assert found.verdict == verdict
+    assert (f"{stopped:.2f} s" in str(found.why)) == (verdict == "not known")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "usual", "expected"),
     [
-        (Cause("driver", None, None, "sample", "gen", 1, 0, "poll"), "poll"),
-        (Cause("driver", None, None, "adv", "adv", 1, 0, "phase"), "driver"),
-        (Cause("trainer", None, 1, "micro-batch", "", 1, 0, "unit"), "rank"),
-        (Cause("trainer", None, None, "micro-batch", "", 1, 0, "unit"), "trainer"),
-        (Cause("trainer", None, 1, "start of update", "", 1, 0, "work"), "queue"),
-        (Cause("engine", 1, None, "no iteration", "", 1, 0, "gap"), "replica"),
-        (Cause("reward", None, None, "compute_score", "", 1, 0, "reward"), "reward"),
+        ({0: 4, 1: 4, 2: 1}, {}, (None, 0)), ({0: 4, 3: 4, 1: 3.9, 2: 1}, {}, (None, 0)),
+        ({1: 4, 2: 1}, {1: 4, 2: 1}, (None, None)), ({1: 3, 2: 2}, {}, (None, None)), ({1: 4}, {}, (None, None)),
     ],
-)
-def test_what_to_do_next(cause: Cause, expected: str) -> None:
-    assert advice(cause) == expected
+    ids=["the driver only waits", "other roles count by themselves", "it is always so", "less than half", "alone"],
+)  # fmt: skip
+def test_the_rank_that_leads_in_a_weight_sync_is_named(
+    lengths: Mapping[int, float], usual: Mapping[int, float], expected: tuple[int | None, int | None]
+) -> None:
+    def synced(seconds: float, by_process: Mapping[int, float]) -> Spent:
+        return replace(step(more={SEND: seconds}), sync={"send": {at: round(us * S) for at, us in by_process.items()}})
+
+    found = verdicts([*(synced(1, usual) for _ in range(4)), synced(4, lengths)], WHO)[-1].limited_by
+    assert found is not None
+    assert (found.replica, found.rank) == expected
+
+
+def test_what_a_fix_saves_is_what_is_not_hidden() -> None:
+    reward = What("reward", "reward", "score", "gen")
+    usual = [step(more={reward: 1}) for _ in range(4)]
+    for odd, saves in (
+        (replace(step(more={reward: 4}), rewards_delay=2 * S), 2.0),
+        (replace(step(more={reward: 4}), rewards_delay=9 * S), 3.0),
+        (step(more={reward: 1}, decode=8, replica=(0, 2)), 2.0),
+        (step(more={reward: 1}, update=5), 3.0),
+    ):
+        found = verdicts([*usual, odd], WHO)[-1].limited_by
+        assert found is not None
+        assert found.saves_seconds == saves
+
+
+def test_a_path_is_summed_by_activity_and_process_with_the_stalls_during_it() -> None:
+    def piece(start: float, end: float, what: str, process: int | None, late: float = 0) -> PathPiece:
+        times = (round(start * S), round(end * S))
+        return PathPiece(*times, "trainer", "unit", what, "update", process, round(late * S))
+
+    path = [piece(0, 2, "a", 1, 0.5), piece(2, 3, "b", None, 9), piece(3, 7, "a", 2, 1), piece(7, 8, "a", 1, 0.25)]
+    stalls = {1: [TimeRange(S, 4 * S)], 2: [TimeRange(20 * S, 30 * S)]}
+    found = spent(path, (1, 7), {"send": {0: 3}}, "why", stalls, [TimeRange(6 * S, 9 * S)])
+    first, second = (What("trainer", "unit", what, "update") for what in "ab")
+    assert (found.total, found.us) == (8 * S, {first: 7 * S, second: S})
+    assert found.late == {first: {1: 3 * S // 4, 2: S}}
+    assert found.by_process == {first: {1: 3 * S, 2: 4 * S}, second: {None: S}}
+    assert found.stalled == {first: {1: 2 * S}, second: {1: S}}
+    assert found.stopped == {first: 2 * S}
+    assert (found.replica_late, found.sync, found.unsafe) == ((1, 7), {"send": {0: 3}}, "why")
+    assert spent(path, (None, 0), {}, "").stalled == {}
+
+
+@pytest.mark.parametrize(
+    ("who", "by_process", "rank"),
+    [
+        ([Who(None, None), Who(None, 0), Who(0, None)], {1: 5}, 0), ([Who(None, None), Who(None, 0), Who(0, 1)], {1: 5}, 0),
+        ([Who(None, None), Who(None, 0), Who(None, 1)], {1: 5}, None), ([Who(None, None), Who(None, 0)], {None: 5}, None),
+    ],
+    ids=["the only trainer", "an engine is none", "one of two", "nobody is known to have done it"],
+)  # fmt: skip
+def test_the_only_trainer_is_named(who: list[Who], by_process: dict[int | None, int], rank: int | None) -> None:
+    def alone(update: float) -> Spent:
+        return replace(step(update=update), by_process={UPDATE: by_process, DECODE: {None: 1}})
+
+    found = verdicts([*[alone(2)] * 4, alone(5)], who)[-1].limited_by
+    assert found is not None
+    assert found.rank == rank
+
+
+def test_a_replica_is_named_by_its_unusual_delay_or_as_the_only_one() -> None:
+    for usual, replica in (((0, 1.6), None), ((0, 1.4), 0), ((1, 9), 0), ((None, 0), 0)):
+        steps = [*[step(replica=usual) for _ in range(4)], step(decode=8, replica=(0, 3))]
+        found = verdicts(steps, WHO)[-1].limited_by
+        assert found is not None
+        assert found.replica == replica
+    found = verdicts([*[step()] * 4, step(decode=8)], [*WHO[:4], Who(0, None)])[-1].limited_by
+    assert found is not None
+    assert (found.replica, found.saves_seconds) == (0, 3.0)
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(3.9 * 1.4826, "typical"), (4.1 * 1.4826, "limited")])
+def test_four_usual_spreads_of_an_activity_stand_out(more: float, verdict: str) -> None:
+    usual = [step(more={ADV: 4 + (at % 3 - 1) * (at % 2 * 2 - 1)}) for at in range(31)]
+    usual = [replace(one, total=7 * S) for one in usual]
+    deviations = sorted(abs(one.us[ADV] / S - 4) for one in usual[1:])
+    assert deviations[len(deviations) // 2] == 1
+    assert judged(*usual, replace(step(more={ADV: 4 + more}), total=round((11 + more) * S)))[0] == verdict
+
+
+def test_a_phase_of_half_of_the_steps_is_not_rare() -> None:
+    usual = [step(), *[step(more={SAVE: 1}), step()] * 4]
+    assert judged(*usual, step(more={SAVE: 4})) == ("limited", ("save", None, 3.5), [], [])
+    assert judged(*usual, step(), step(more={SAVE: 4})) == ("limited", ("save", None, 3.0), [], [])
+
+
+def test_steps_are_compared_with_forty_on_each_side() -> None:
+    steps = [*[step(decode=20)] * 60, step(decode=8), *[step()] * 39, step(decode=20)]
+    found = verdicts(steps, WHO)
+    assert [one.verdict for one in found[:19]] == ["typical"] * 19
+    assert causes._neighbours(200, 100) == [*range(60, 100), *range(101, 141)]
+    assert causes._neighbours(10, 0) == [*range(1, 10)]
+    assert causes._neighbours(10, 9) == [*range(1, 9)]
+    assert causes._neighbours(4, 3) == [1, 2]
+    assert causes._neighbours(3, 2) == [0, 1]
+
+
+def test_what_left_no_record_is_no_second_cause() -> None:
+    found = judged(*USUAL, step(update=7, more={LOST: 2}))
+    assert found[:3] == ("limited", ("micro-batch", None, pytest.approx(4.98)), [])
+
+
+def test_the_largest_activity_is_kept() -> None:
+    mostly = verdicts([step(), step(update=9), Spent(0, {}, {}, {})], WHO)
+    assert [one.mostly and one.mostly.what for one in mostly] == ["decode", "micro-batch", None]
+
+
+def test_a_trend_needs_twelve_values() -> None:
+    def growing(count: int) -> tuple[float, float]:
+        return causes.usual([(at, 10.0 + at) for at in range(-count, 0)])
+
+    assert growing(12) == (10.0, 0.0)
+    middle, spread = growing(11)
+    assert middle == 4.0
+    assert spread == pytest.approx(3 * 1.4826)
+    assert causes.usual([(at, -5.0) for at in range(3)]) == (0.0, 0.0)
+    assert causes.usual([]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("decode", "hides"), [(5.0, False), (3.5, False), (3.4, True), (2.6, True)])
+def test_what_hides_an_excess_is_said(decode: float, hides: bool) -> None:
+    found = verdicts([*[step()] * 5, step(update=5, decode=decode)], WHO)[-1]
+    assert (found.verdict, bool(found.why)) == ("limited", hides)
+    assert verdicts([*[step()] * 5, step(update=5, decode=2.4)], WHO)[-1].verdict == "typical"

@@ -64,6 +64,52 @@ def test_a_call_that_gives_a_future_bounds_one_side(tmp_path: Path) -> None:
     assert found.clocks[1].error_seconds is None
 
 
+SERVERS = {"b": 3_000_000, "c": -5_000_000}
+"""Machines of servers, and how far their clocks are ahead in microseconds."""
+
+
+def rollouts(folder: Path, *, lost: int = 0, uneven: bool = False) -> clocks.Alignment:
+    """Four rollouts of requests of one length to two servers, each 200 µs on its way; the last `lost` were not written.
+
+    If they are `uneven`, the second rollout goes to one server alone.
+    """
+    agent = Writer(folder, "a", boot="a", pid=1, run="r")
+    servers = {
+        host: Writer(folder, host, boot=host, pid=2, run="r", environ={"VERL_REPLICA_RANK": "0"}) for host in SERVERS
+    }
+    for rollout in range(4):
+        for number in range(10):
+            begin = 10_000_000 + rollout * 1_000_000 + number * 1_000 + rollout**2 * 20_000
+            end = begin + 300_000 + number * 3_000
+            host = "b" if number % 2 or (uneven and rollout == 1) else "c"
+            ahead = SERVERS[host]
+            servers[host].add("serve", "generate", begin + ahead + 200, end + ahead - 200, amount=20)
+            if rollout < 3 or number < 10 - lost:
+                agent.add("request", "generate", begin, end, amount=20)
+    for host, writer in {"a": agent, **servers}.items():
+        writer.close((20_000_000 + SERVERS.get(host, 0), writer.wall()))
+    ((_, processes),) = runs.survey(files.paths(folder)).runs
+    return clocks.align(processes, next(at for at, one in enumerate(processes) if one.head.host == "a"))
+
+
+@pytest.mark.parametrize(
+    ("lost", "uneven", "error_us"), [(0, False, 4_200), (5, False, 4_200), (0, True, 4_200), (5, True, None)]
+)
+def test_requests_that_servers_rename_bound_their_clocks(
+    lost: int, uneven: bool, error_us: int | None, tmp_path: Path
+) -> None:
+    found = rollouts(tmp_path, lost=lost, uneven=uneven)
+    for clock in found.clocks:
+        (host,) = clock.hosts
+        if host == "a":
+            continue
+        assert clock.source == ("wall clock" if error_us is None else "causality")
+        assert not clock.contradicts
+        if error_us is not None:
+            assert (clock.error_seconds or 1) * 1e6 < error_us
+            assert found.offsets[host] == pytest.approx(-SERVERS[host], abs=(clock.error_seconds or 0) * 1e6 + 1)
+
+
 def test_one_machine_has_one_clock(tmp_path: Path) -> None:
     small(tmp_path)
     ((_, processes),) = runs.survey(files.paths(tmp_path)).runs

@@ -1,4 +1,4 @@
-"""Whatever stands in a file of a timeline: what is whole is read, and nothing else harms."""
+"""Files of a timeline, whole, cut and doctored: what is whole is read, and nothing else harms."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import files, runs
 from patcher.timeline.files import Reader
+from patcher.timeline.intervals import TimeRange
 from patcher.timeline.join import join
 from patcher.timeline.model import RunTimeline
 from tests.alarms import at_most
@@ -63,6 +64,18 @@ def test_a_file_that_was_cut_anywhere_has_the_steps_before(tmp_path: Path) -> No
         counts.append(len(only(tmp_path).steps))
     assert counts == sorted(counts)
     assert 0 < counts[2] < counts[4] < 40
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.9])
+def test_a_damaged_file_is_read_up_to_the_damage(part: float, tmp_path: Path) -> None:
+    small(tmp_path, steps=40)
+    (driver,) = (tmp_path / "timeline").glob("node0_10_*")
+    whole = driver.read_bytes()
+    at = round(len(whole) * part)
+    driver.write_bytes(whole[:at] + b"\xff" * 64 + whole[at + 64 :])
+    found = only(tmp_path)
+    assert abs(len(found.steps) - 40 * part) < 4
+    assert f"{driver.name} is damaged: the rest of it is left out" in found.notes
 
 
 def test_an_older_part_of_a_file_comes_before_the_newer_one(tmp_path: Path) -> None:
@@ -201,7 +214,7 @@ def test_a_file_that_unpacks_to_too_much_is_read_in_part_and_named(name: str, tm
     assert unpacked <= MB + 50 * path.stat().st_size
     assert len(joined.steps) == 5
     named = f"{path.name} unpacks to more than rlpatch packs: the rest of it is left out" in joined.notes
-    assert named != (surveyed.unread == (path,))
+    assert named != (surveyed.unread == (runs.Unread(path),))
 
 
 @pytest.mark.crash
@@ -256,3 +269,24 @@ def test_doctored_files_never_raise(seed: int, tmp_path: Path) -> None:
         found = join(run, processes)
         for step in found.steps:
             assert sum(one.seconds for one in step.critical_path) == pytest.approx(step.seconds, rel=0.01, abs=1e-3)
+
+
+def test_a_process_stands_still_where_a_block_is_late_but_not_if_most_are(tmp_path: Path) -> None:
+    """A stop of two seconds, while a span and an engine's iterations wait to be written."""
+    for late_blocks, stalls in ((1, 1), (2, 0)):
+        writer = Writer(tmp_path, pid=late_blocks, ahead_us=0)
+        at = 10_000_000
+        for number in range(10):
+            late = number >= 10 - late_blocks
+            start, at = at, at + (2_500_000 if late else 500_000)
+            writer.add("work", "x", start, start + 100_000)
+            writer.iterate(start + 50_000, start + 90_000, 1, 1)
+            writer.flush((at, 0))
+        reader = files.Reader((writer.path,), 0)
+        while reader.step():
+            pass
+        assert reader.stalls == [TimeRange(at - 2_400_000 + 520_000, at)][:stalls]
+        reader.forget(at - 1)
+        assert len(reader.stalls) == stalls
+        reader.forget(at)
+        assert reader.stalls == []

@@ -1,17 +1,24 @@
-"""What a join keeps of a run that is long."""
+"""Join of a long run, and what it keeps in memory."""
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fixtures.timeline.small import small
+from fixtures.timeline.scene import Scene
+from fixtures.timeline.small import MS, STEP, WALL, ZERO, small
+from fixtures.timeline.writer import Writer
+from patcher.timeline import costs, runs
 from patcher.timeline import join as joining
-from patcher.timeline import runs
-from patcher.timeline.files import paths
-from patcher.timeline.model import RunTimeline
-from patcher.timeline.path import PathPiece
+from patcher.timeline.files import IterationColumns, paths
+from patcher.timeline.intervals import TimeRange
+from patcher.timeline.model import OVERLAP, Imbalance, RunTimeline
+from patcher.timeline.path import PathPiece, StepRecords
+from patcher.timeline.windows import Collector
 
 
 def piece(start: int, end: int) -> PathPiece:
@@ -64,3 +71,189 @@ def test_a_step_that_the_driver_marks_twice_is_one(tmp_path: Path) -> None:
     steps = joining.join(run, processes).steps
     assert [step.step for step in steps] == [1, 2, 3, 4]
     assert [step.seconds for step in steps] == pytest.approx([1.0] * 4)
+
+
+def append(folder: Path, pid: int, *spans: tuple[str, str, int, int]) -> None:
+    """Add spans to the last line of a process's file, each with kind, name, start and end in microseconds."""
+    (path,) = (path for path in paths(folder) if f"_{pid}_" in path.name)
+    *lines, last = gzip.decompress(path.read_bytes()).splitlines()
+    block = json.loads(last)
+    rows = [
+        [9_000 + at, 0, kind, name, start - block["at"][0], end - start]
+        for at, (kind, name, start, end) in enumerate(spans)
+    ]
+    block["spans"] = [*block.get("spans", ()), *rows]
+    path.write_bytes(gzip.compress(b"\n".join([*lines, json.dumps(block).encode(), b""])))
+
+
+@pytest.mark.parametrize("held_back", [False, True])
+def test_what_rlpatch_does_for_a_window_is_nobodys_fault(held_back: bool, tmp_path: Path) -> None:
+    """In step 4 rank 1 saves a window for the 500 ms that it is late, and the engine does so within a decode step."""
+    small(tmp_path, slow={4: 500})
+    if held_back:
+        start = ZERO + 3 * STEP
+        append(tmp_path, 21, ("pause", "window saved", start + 700 * MS, start + 1_200 * MS))
+        append(tmp_path, 31, ("pause", "window saved", start + 104 * MS, start + 112 * MS))
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    found = joining.join(run, processes)
+    step = found.steps[3]
+    assert (step.verdict == "typical") is held_back
+    assert step.pause_seconds == pytest.approx(0.508 if held_back else 0)
+    assert ("slow micro-batch" in [window.what for window in found.windows]) is not held_back
+    assert bool(found.notes) is held_back
+
+
+def test_a_decode_step_is_as_long_as_without_what_rlpatch_does_within(tmp_path: Path) -> None:
+    columns = IterationColumns()
+    for at in range(6):
+        columns.extend([at * 1_000 * MS], [(at * 1_000 + (500 if at == 3 else 10)) * MS], [1], [1])
+    for pauses, slowest in (([], 4), ([TimeRange(3_005 * MS, 3_497 * MS)], 2)):
+        collector = Collector([])
+        collector.feed(
+            StepRecords(0, 9_000 * MS, 0, [], {1: columns}, ("driver", "engine"), (None, None), pauses={1: pauses}),
+            1,
+            0,
+        )
+        assert collector.rollouts[0].slowest.first == slowest
+
+
+def asynchronous(folder: Path, release: str = "0.9.1") -> RunTimeline:
+    """A run as verl's separate_async: two updates of four micro-batches in a step, beside a rollout.
+
+    The last but one micro-batch of step 4 takes 100 ms more. The weights of each step go to a worker of the rollout.
+    """
+    common: dict[str, Any] = {"run": "r", "started_ms": WALL // 1000}
+    driver = Writer(folder, pid=10, **common)
+    trainer = Writer(folder, pid=20, environ={"RANK": "0", "WORLD_SIZE": "1", "WG_PREFIX": "a1B2c3"}, **common)
+    receiver = Writer(
+        folder, pid=21, environ={"RANK": "0", "WORLD_SIZE": "1", "WG_PREFIX": "rollout_standalone_3"}, **common
+    )
+    server = Writer(folder, pid=30, environ={"VERL_REPLICA_RANK": "3"}, **common)
+    engine = Writer(folder, pid=31, package="vllm", environ={"VERL_REPLICA_RANK": "3"}, **common)
+    writers = (driver, trainer, receiver, server, engine)
+
+    def sync(begin: int) -> None:
+        for writer in (trainer, receiver):
+            writer.add("work", "update_weights", begin, begin + 10 * MS)
+
+    sync(ZERO - 20 * MS)
+    for step in range(1, 7):
+        begin = ZERO + (step - 1) * STEP
+        whole = driver.begin()
+        for call in range(2):
+            start = begin + call * 450 * MS
+            work = trainer.begin()
+            for unit in range(4):
+                more = 100 * MS if (step, call, unit) == (4, 1, 2) else 0
+                at = start + unit * 20 * MS + (100 * MS if (step, call, unit) == (4, 1, 3) else 0)
+                trainer.add("unit", "micro-batch", at, at + 20 * MS + more, parent=work)
+            trainer.add("work", "update_actor", start, start + 440 * MS, identity=work)
+            driver.add("call", "actor_update_actor", start, start + 445 * MS, parent=whole)
+        sync(begin + 950 * MS)
+        driver.add("phase", "step", begin, begin + STEP, identity=whole)
+        driver.add("step", "", begin + STEP, begin + STEP, amount=step)
+        server.add("serve", "generate", begin + MS, begin + 940 * MS, amount=9)
+        for at in range(2, 930, 10):
+            engine.iterate(begin + at * MS, begin + (at + 8) * MS, 1, 1)
+        for writer in writers:
+            writer.flush((begin + STEP + MS, WALL + step * STEP))
+    for writer in writers:
+        writer.close((ZERO + 7 * STEP, WALL + 7 * STEP))
+    for path in paths(folder):
+        text = gzip.decompress(path.read_bytes()).replace(b'"release":"0.9.1"', b'"release":"%s"' % release.encode())
+        path.write_bytes(gzip.compress(text))
+    run, processes = runs.survey(paths(folder)).runs[0]
+    return joining.join(run, processes)
+
+
+def test_who_receives_weights_for_a_rollout_is_no_trainer(tmp_path: Path) -> None:
+    found = asynchronous(tmp_path)
+    lanes = [(lane.role, lane.replica, lane.pid) for lane in found.lanes]
+    assert lanes == [
+        ("driver", None, 10),
+        ("trainer", None, 20),
+        ("engine", 3, 31),
+        ("server", 3, 21),
+        ("server", 3, 30),
+    ]
+    shares = {use.role: use.busy_share for use in found.steps[2].roles}
+    assert shares["trainer"] == pytest.approx(0.89, abs=0.01)
+    assert found.missing == ("no agent loop left a file: what a trajectory did between its requests is unknown",)
+
+
+@pytest.mark.parametrize(
+    ("release", "words"),
+    [
+        ("0.9.1", "--micro-batch 6:7 --ranks 0 --training-steps 4"),
+        ("0.7.1", "--micro-batch 2:3 --ranks 0 --training-steps 8"),
+    ],
+)
+def test_several_calls_between_two_versions_of_the_weights_are_one_training_step(
+    release: str, words: str, tmp_path: Path
+) -> None:
+    """From verl 0.8.0 on its probe counts so; before that it counts calls."""
+    (slow,) = (window for window in asynchronous(tmp_path, release).windows if window.what == "slow micro-batch")
+    assert slow.command.endswith(words)
+
+
+def test_what_an_asynchronous_trainer_has_is_not_offered_to_it(tmp_path: Path) -> None:
+    small(tmp_path / "beside")
+    run, processes = runs.survey(paths(tmp_path / "beside")).runs[0]
+    offered = [bound.name for step in joining.join(run, processes).steps for bound in step.what_if]
+    assert OVERLAP in offered
+    assert OVERLAP not in [bound.name for step in asynchronous(tmp_path).steps for bound in step.what_if]
+
+
+def test_no_advice_names_a_window_that_is_not_proposed_or_compares_a_single_rank(tmp_path: Path) -> None:
+    """TRL's GRPO on one rank, whose third step takes longer before its first loss, then in its second micro-batch."""
+    writer = Writer(tmp_path, pid=20, run="r", package="trl", started_ms=1)
+    begin = ZERO
+    for step in range(1, 9):
+        work, at = writer.begin(), begin
+        for unit in range(2):
+            phase, more = writer.begin(), 400 * MS if (step, unit) == (6, 1) else 0
+            generates = 300 * MS if unit == 0 else 0
+            writer.add("phase", "compute_loss", at + generates, at + generates + 20 * MS + more, parent=phase)
+            at += generates + 40 * MS + more
+            writer.add("phase", "training_step", at - generates - 40 * MS - more, at, identity=phase, parent=work)
+        writer.add("work", "train", begin, at + 10 * MS, identity=work, amount=step)
+        begin = at + 10 * MS
+        writer.add("step", "", begin, begin, amount=step)
+        writer.flush((begin + MS, WALL + begin - ZERO))
+    writer.close((begin + 2 * MS, WALL + begin - ZERO))
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    found = joining.join(run, processes)
+    (window,) = found.windows
+    assert window.command == "rlpatch apply trl --micro-batch 1:2 --training-steps 6"
+    assert {lane.role for lane in found.lanes} == {"trainer"}
+    assert {use.role for step in found.steps for use in step.roles} == {"trainer"}
+    advice = {cause.advice for cause in found.causes}
+    assert costs.ADVICE["rank"] not in advice
+    assert costs.ADVICE["trainer"] in advice
+    none = {cause.advice for cause in costs.applicable(found.causes, (), 1)}
+    assert costs.ADVICE["unit"] in none
+    assert costs.ADVICE["trainer"] not in none
+
+
+def test_of_two_replicas_the_delay_of_the_last_one_counts() -> None:
+    replicas = Imbalance("replicas", ((0, 1.5), (1, 4.25), (2, 3.0)), 1.3)
+    assert joining._last_replica([Imbalance("ranks", ((0, 1.0), (1, 9.0)), 4.0), replicas]) == (1, 1_250_000)
+    assert joining._last_replica([]) == (None, 0)
+
+
+def test_stalls_of_three_roles_on_one_machine_are_those_of_the_machine(tmp_path: Path) -> None:
+    Scene(tmp_path, steps=3).write()
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    state = joining._Join(run, processes, lambda _count: None)
+    first_host = [at for at, process in enumerate(processes) if process.head.host == "host0"]
+    second_host = [at for at, process in enumerate(processes) if process.head.host == "host1"]
+    for at in [*first_host, *second_host[:1]]:
+        state.readers[at].stalls.append(TimeRange(10 + at, 100 + at))
+    assert {*state._stalls()} == {*first_host, second_host[0]}
+    assert len({processes[at].role for at in first_host}) > 3
+    (stopped,) = state._machine_stalls()
+    assert 10 < stopped.start < stopped.end < 100 + max(first_host)
+    state.readers[first_host[0]].stalls.clear()
+    for at in first_host[3:]:
+        state.readers[at].stalls.clear()
+    assert state._machine_stalls() == []

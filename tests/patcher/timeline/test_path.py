@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.path import PathPiece, StepRecords, critical_path, walk_back
+from patcher.timeline.intervals import TimeRange
+from patcher.timeline.path import PAUSE, PathPiece, StepRecords, critical_path, walk_back
 
 MS = 1_000
 DRIVER, FIRST, SECOND, SERVER, ENGINE, AGENT, REWARD = range(7)
@@ -82,7 +83,7 @@ def test_phases_calls_works_and_units() -> None:
         (12, 14, "trainer", "start of update_actor", FIRST), (14, 20, "trainer", "update_actor", FIRST),
         (20, 80, "trainer", "micro-batch", FIRST), (80, 86, "trainer", "update_actor", FIRST),
         (86, 88, "driver", "call group_update_actor", DRIVER), (88, 90, "driver", "update_actor", DRIVER),
-        (90, 105, "driver", "between phases", DRIVER),
+        (90, 100, "driver", "between phases", DRIVER), (100, 105, "driver", "after the last phase", DRIVER),
     ]  # fmt: skip
 
 
@@ -142,6 +143,21 @@ def test_ranks_without_a_driver_are_compared_by_the_number_of_their_work() -> No
     assert (157, 205, "generate", FIRST) in [(one.start / MS, one.end / MS, one.what, one.process) for one in path]
     assert {one.process for one in path if one.what != "generate" and one.kind != "gap"} == {None}
     assert {one.phase for one in path} == {""}
+
+
+def test_what_a_trainer_does_behind_its_micro_batches_has_a_name() -> None:
+    rows = Rows()
+    work = rows.add(FIRST, "work", "train", 0, 100, 0, 1)
+    for begin in (5, 30):
+        rows.add(FIRST, "phase", "training_step", begin, begin + 20, work)
+    rows.add(FIRST, "phase", "log", 80, 85, work)
+    roles = ("trainer", "trainer", *ROLES[2:])
+    records = StepRecords(0, 100 * MS, FIRST, rows.spans, {}, roles, REPLICAS)
+    found = [(one.role, one.what) for one in critical_path(records)]
+    assert found == [
+        ("trainer", "train"), ("trainer", "training_step"), ("trainer", "train"), ("trainer", "training_step"),
+        ("trainer", "optimizer step and callbacks"), ("trainer", "log"), ("trainer", "callbacks and loading"),
+    ]  # fmt: skip
 
 
 def test_ranks_are_not_compared_with_works_of_another_number_or_name() -> None:
@@ -236,10 +252,43 @@ def rollout(*, kept: float = 0, frozen: float = 0, others: bool = True) -> Rows:
 
 def test_a_rollout_goes_to_its_last_trajectory_its_request_and_the_iterations() -> None:
     assert short(rollout().path(100)) == [
-        (0, 1, "driver", "gen", DRIVER), (1, 2, "agent", "trajectory", AGENT), (2, 3, "agent", "request", AGENT),
+        (0, 1, "driver", "gen", DRIVER), (1, 2, "agent", "trajectory", AGENT), (2, 3, "server", "start of generate", SERVER),
         (3, 10, "server", "generate", SERVER), (10, 30, "engine", "prefill", ENGINE), (30, 90, "engine", "decode", ENGINE),
         (90, 91, "server", "generate", SERVER), (91, 92, "agent", "request", AGENT),
         (92, 95, "reward", "compute_score", AGENT), (95, 100, "driver", "gen", DRIVER),
+    ]  # fmt: skip
+
+
+def test_the_log_of_a_step_and_what_comes_before_and_behind_its_phases_have_names_of_their_own() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "phase", "log", 0, 10)
+    rows.add(DRIVER, "phase", "gen", 30, 60)
+    rows.add(DRIVER, "phase", "adv", 70, 80)
+    assert [what for _, _, _, what, _ in short(rows.path(100))] == [
+        "log", "before the first phase", "gen", "between phases", "adv", "after the last phase"
+    ]  # fmt: skip
+
+
+def test_a_server_that_stops_its_requests_waits_for_the_iteration_that_goes_on() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "phase", "update_weights", 0, 400)
+    rows.add(SERVER, "sync", "abort_all_requests", 10, 310)
+    rows.iterate(5, 305, 1)
+    assert short(rows.path(400))[1:3] == [
+        (10, 305, "engine", "decode", ENGINE), (305, 310, "server", "abort_all_requests", SERVER)
+    ]  # fmt: skip
+
+
+def test_of_a_weight_sync_the_engine_has_what_it_does_with_the_weights_and_the_trainer_the_remainder() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "call", "update_weights", 0, 100)
+    work = rows.add(FIRST, "work", "update_weights", 2, 98)
+    rows.add(FIRST, "sync", "update_weights", 3, 97, work)
+    receives = rows.add(ENGINE, "sync", "update_weights_from_ipc", 5, 96)
+    rows.add(ENGINE, "sync", "_update_weights", 30, 90, receives)
+    assert short(rows.path(100))[2:6] == [
+        (3, 30, "trainer", "update_weights", FIRST), (30, 90, "engine", "_update_weights", ENGINE),
+        (90, 96, "engine", "update_weights_from_ipc", ENGINE), (96, 97, "trainer", "update_weights", FIRST),
     ]  # fmt: skip
 
 
@@ -264,7 +313,7 @@ def test_who_polls_waits_for_trajectories_and_then_for_itself(kind: str, name: s
     rows.add(AGENT, "trajectory", "", 5, 60)
     rows.add(AGENT, "trajectory", "", 70, 200)  # of a later step
     assert short(rows.path(100)) == [
-        (0, 10, "driver", "between phases", DRIVER), (10, 60, "agent", "trajectory", AGENT), (60, 100, "driver", name, DRIVER)
+        (0, 10, "driver", "before the first phase", DRIVER), (10, 60, "agent", "trajectory", AGENT), (60, 100, "driver", name, DRIVER)
     ]  # fmt: skip
 
 
@@ -298,6 +347,70 @@ def test_a_reward_of_another_trajectory_that_blocks_the_loop_is_what_was_waited_
     assert (20, 70, "reward", "compute_score", AGENT) in short(rows.path(100))
 
 
+def sent(kind: str, begin: float, end: float, *, agent: Sequence[float] = (), receiver: Sequence[float] = ()) -> Rows:
+    """A request or a reward from 2 to 98 ms, which its receiver works on from `begin` to `end`.
+
+    At the moments of `agent` and `receiver` these do something else.
+    """
+    rows = Rows()
+    rows.add(DRIVER, "phase", "gen", 0, 100)
+    trajectory = rows.add(AGENT, "trajectory", "", 1, 99)
+    process = SERVER if kind == "request" else REWARD
+    if kind == "request":
+        rows.add(AGENT, "request", "generate", 2, 98, trajectory, 50)
+        rows.add(SERVER, "serve", "generate", begin, end, amount=50)
+        rows.iterate(begin, end, 1)
+    else:
+        reward = rows.add(AGENT, "reward", "compute_score", 2, 98, trajectory)
+        rows.add(AGENT, "phase", "compute_score", 2, 98, reward)
+        rows.add(REWARD, "reward", "compute_score", begin, end)
+    for at in agent:
+        rows.add(AGENT, "sleep", "tool", at, at + 1)
+    for at in receiver:
+        rows.add(process, "sleep", "other", at, at + 1)
+    return rows
+
+
+BUSY = range(5, 90, 5)
+SENT = {
+    "a frozen server": ("request", 80, 97, {}, ("server", "start of generate", SERVER)),
+    "a frozen server, while the agent loop goes on": ("request", 80, 97, {"agent": BUSY}, ("server", "start of generate", SERVER)),
+    "a frozen agent loop before it sends": ("request", 80, 97, {"receiver": BUSY}, ("agent", "request", AGENT)),
+    "a frozen agent loop before it receives": ("request", 4, 20, {}, ("agent", "request", AGENT)),
+    "a slow reward": ("reward", 4, 97, {}, ("reward", "compute_score", REWARD)),
+    "a frozen reward worker": ("reward", 80, 97, {}, ("reward", "start of compute_score", REWARD)),
+    "an agent loop frozen behind a reward": ("reward", 4, 20, {}, ("agent", "compute_score", AGENT)),
+    "an agent loop frozen before a reward": ("reward", 80, 97, {"receiver": BUSY}, ("agent", "compute_score", AGENT)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_who_sends_and_who_receives_are_told_apart_by_what_they_did(name: str) -> None:
+    kind, begin, end, moments, expected = SENT[name]
+    path = sent(kind, begin, end, **moments).path(100)
+    longest = max(path, key=lambda piece: piece.end - piece.start)
+    assert (longest.role, longest.what, longest.process) == expected
+    assert longest.end - longest.start > 70 * MS
+
+
+def test_a_process_that_certainly_ran_nothing_is_who_stood_still() -> None:
+    for process, role in ((AGENT, "agent"), (SERVER, "server")):
+        path = sent("request", 80, 97).path(100, stalls={process: [TimeRange(20 * MS, 75 * MS)]})
+        assert max(path, key=lambda piece: piece.end - piece.start).role == role
+
+
+@pytest.mark.parametrize("kind", ["request", "reward"])
+def test_what_no_receiver_recorded_is_not_the_agent_loops(kind: str) -> None:
+    path = sent(kind, -90, -80).path(100)
+    assert max(path, key=lambda piece: piece.end - piece.start).role == "unrecorded"
+
+
+def test_a_reward_that_waits_blocks_no_other_trajectory() -> None:
+    rows = sent("reward", 4, 90)
+    rows.add(AGENT, "trajectory", "", 0, 99.5)
+    assert (0.0, 99.5, "agent", "trajectory", AGENT) in short(rows.path(100))
+
+
 def test_spans_that_go_on_beside_others_that_began_with_them() -> None:
     rows = ranks([unit(0, 50), unit(50, 60)], [unit(0, 50), unit(50, 90)], 100)
     for process in (FIRST, SECOND):
@@ -314,3 +427,31 @@ def test_spans_that_are_their_own_parents_end() -> None:
     rows.add(DRIVER, "phase", "b", 10, 40, 3)
     rows.add(DRIVER, "phase", "c", 12, 38, 2)
     assert rows.path(60)
+
+
+def paused(rows: Rows, end: float, *pauses: tuple[int, float, float]) -> list[tuple[object, ...]]:
+    ranges: dict[int, list[TimeRange]] = {}
+    for process, begin, stop in pauses:
+        ranges.setdefault(process, []).append(TimeRange(round(begin * MS), round(stop * MS)))
+    return [
+        (start, stop, role, what, at)
+        for start, stop, role, what, at in short(rows.path(end, pauses=ranges))
+        if role != "driver"
+    ]
+
+
+def test_what_rlpatch_holds_back_is_its_own() -> None:
+    """Rank 1 saves a window for 140 ms, and rank 0 waits for it in a collective."""
+    rows = ranks(
+        [unit(0, 50), gather(50, 200), unit(200, 300)], [unit(0, 200), gather(200, 200.5), unit(200.5, 300)], 300
+    )
+    found = rows.path(300, pauses={SECOND: [TimeRange(40 * MS, 180 * MS)]})
+    assert (40, 180, "rlpatch", PAUSE, SECOND) in short(found)
+    assert sum(one.late for one in found) == pytest.approx(10 * MS, abs=2 * MS)
+    all_ranks = ranks([unit(0, 200)], [unit(0, 200)], 200)
+    assert paused(all_ranks, 200, (FIRST, 40, 180), (SECOND, 50, 190))[1] == (50, 180, "rlpatch", PAUSE, None)
+
+
+def test_a_server_waits_for_an_engine_that_rlpatch_holds_back() -> None:
+    assert (60, 350, "rlpatch", PAUSE, ENGINE) in paused(rollout(frozen=300), 400, (ENGINE, 60, 350))
+    assert (10, 300, "rlpatch", PAUSE, SERVER) in paused(rollout(kept=300, others=False), 400, (ENGINE, 10, 300))

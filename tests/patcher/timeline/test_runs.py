@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_roles_replicas_and_ranks(tmp_path: Path) -> None:
     assert (run.processes, run.packages) == (6, ("verl 0.9.1", "vllm 0.9.1"))
 
 
-def test_where_each_rank_runs_by_itself_all_are_trainers_and_the_one_that_marks_the_steps_is_the_driver_too(
+def test_where_each_rank_runs_by_itself_all_are_trainers_and_there_is_no_driver(
     tmp_path: Path,
 ) -> None:
     for rank in (0, 1):
@@ -37,11 +38,11 @@ def test_where_each_rank_runs_by_itself_all_are_trainers_and_the_one_that_marks_
                 writer.add("step", "", begin + 90_001, begin + 90_001, amount=number)
         writer.close((1_000_000, 1_000_000))
     ((run, processes),) = survey(tmp_path).runs
-    assert [(one.roles, one.rank) for one in processes] == [(("trainer", "driver"), 0), (("trainer",), 1)]
+    assert [(one.roles, one.rank) for one in processes] == [(("trainer",), 0), (("trainer",), 1)]
     found = join(run, processes)
     assert [(step.step, step.seconds) for step in found.steps] == [(7, 0.090001), (8, 0.1)]
     assert [(use.role, use.lanes, use.busy_share > 0.8) for use in found.steps[1].roles] == [
-        ("driver", 1, False), ("trainer", 2, True),
+        ("trainer", 2, True)
     ]  # fmt: skip
     assert (found.missing, found.notes) == ((), ())
 
@@ -108,3 +109,71 @@ def test_folders_of_several_machines_are_found(tmp_path: Path) -> None:
     small(tmp_path / "node0")
     small(tmp_path / "node1")
     assert len(files.paths(tmp_path)) == 12
+
+
+def block(folder: Path, pid: int, started_s: int, *, kind: str = "work", host: str = "a", parent: int = 7) -> None:
+    """A process of the run `r` that has written once, an open span, and goes on."""
+    writer = Writer(folder, host, boot=f"boot {host}", pid=pid, parent=parent, run="r", started_ms=started_s * 1000)
+    writer.add(kind, "init_model", started_s * 1_000_000 - 1, None)
+    writer.flush((started_s * 1_000_000, started_s * 1_000_000))
+
+
+STARTING: dict[str, tuple[tuple[dict[str, Any], ...], int]] = {
+    "below one raylet": (({"kind": "call"}, {}), 1),
+    "below raylets of two clusters": (({"kind": "call"}, {"parent": 8}), 2),
+    "adopted orphans": (({"kind": "call", "parent": 1}, {"parent": 1}), 2),
+    "a pid that was given anew": (({"kind": "call", "pid": 3}, {"pid": 3}), 2),
+    "the first worker on another machine": (({"kind": "call"}, {"host": "b"}), 1),
+    "two drivers on two machines": (({"kind": "call"}, {"kind": "call", "host": "b"}), 2),
+}
+
+
+@pytest.mark.parametrize("name", STARTING)
+def test_processes_of_a_run_that_starts_are_silent_for_minutes(name: str, tmp_path: Path) -> None:
+    groups, count = STARTING[name]
+    for at, words in enumerate(groups):
+        block(tmp_path, **{"pid": 20 + at, "started_s": 1_000 + 100 * at, **words})
+    assert len(survey(tmp_path).runs) == count
+
+
+def test_a_name_that_is_also_a_kind_makes_no_role(tmp_path: Path) -> None:
+    """verl's driver has phases that are called `reward` and `step`."""
+    writer = Writer(tmp_path, pid=1)
+    for at, name in enumerate(("reward", "step", 'a "work"', "\u00e9")):
+        writer.add("phase", name, at, at + 1)
+    writer.add("work", "\u00e9", 9, 10)
+    writer.close((20, 20))
+    ((_, (process,)),) = survey(tmp_path).runs
+    assert process.head.kinds == {"phase", "work"}
+
+
+@pytest.mark.parametrize(("worker", "roles"), [(True, ("agent",)), (False, ("agent", "reward"))])
+def test_an_agent_loop_that_waits_for_reward_workers_is_none(
+    worker: bool, roles: tuple[str, ...], tmp_path: Path
+) -> None:
+    agent = Writer(tmp_path, pid=1, run="r", started_ms=1)
+    agent.add("trajectory", "", 1, 9)
+    agent.add("reward", "compute_score", 2, 8)
+    reward = Writer(tmp_path, pid=2, run="r", started_ms=1)
+    reward.add("reward" if worker else "sleep", "compute_score", 3, 7)
+    for writer in (agent, reward):
+        writer.close((20, 20_000))
+    ((_, processes),) = survey(tmp_path).runs
+    assert [process.roles for process in processes if process.head.pid == 1] == [roles]
+
+
+def test_what_the_rights_hide_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(tmp_path / "node0")
+    hidden = tmp_path / "node1" / files.FOLDER
+    hidden.mkdir(parents=True)
+    listed = Path.iterdir
+
+    def iterdir(path: Path) -> object:
+        if path == hidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    found = survey(tmp_path)
+    assert found.unread == (runs.Unread(hidden, "Permission denied"),)
+    assert len(found.runs) == 1

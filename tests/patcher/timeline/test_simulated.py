@@ -15,6 +15,7 @@ from tests.matrix import thinned
 
 KINDS = [*simulation.KINDS]
 PAIRS = list(zip(KINDS, [*KINDS[8:], *KINDS[:8]], strict=True))
+"""The first nine have each kind; the others, in other company, run with --thorough."""
 
 
 @pytest.mark.matrix
@@ -29,7 +30,11 @@ def test_delays_in_every_second_step_that_polling_hides_in_part_are_named(tmp_pa
 
 
 @pytest.mark.parametrize("pair", thinned(PAIRS, ()), ids=" and ".join)
-def test_delays_are_named_with_their_seconds(pair: tuple[str, str], tmp_path: Path) -> None:
+def test_delays_are_named_with_their_seconds(
+    pair: tuple[str, str], tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    if pair not in PAIRS[:9] and not pytestconfig.getoption("--thorough"):
+        pytest.skip("--thorough: each kind of delay is simulated once without")
     found = simulation.play(tmp_path, simulation.scene(100 + PAIRS.index(pair), pair))
     if found is None:
         pytest.skip("the machine has no time: sleeps of milliseconds take much longer")

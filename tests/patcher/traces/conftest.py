@@ -1,4 +1,4 @@
-"""What real profilers left, recorded once for all tests of a run."""
+"""Traces of real profilers, recorded once for all tests of a run."""
 
 from __future__ import annotations
 

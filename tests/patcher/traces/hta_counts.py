@@ -1,4 +1,4 @@
-"""What HTA says of a trace, and of parts of it, as JSON: python hta_counts.py TRACE < SPANS
+"""Print what HTA says of a trace, and of parts of it, as JSON: python hta_counts.py TRACE < SPANS
 
 SPANS are pairs of microseconds on stdin. HTA looks at whole traces, so each span is the same trace with its kernels
 clipped to it: what HTA counts is as it is. It rounds the times of traces that have more than microseconds.

@@ -20,9 +20,10 @@ from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import RangeColumns
 
 SHARED = Path(os.environ.get("RLPATCH_TEST_SHARED") or Path(__file__).resolve().parents[4] / "shared") / "traces"
-"""Real traces of real devices, where they are there: no part of the repository."""
+"""Captures of real devices, which the repository does not have: ``traces`` in ``$RLPATCH_TEST_SHARED`` or ../shared."""
 
-shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the real traces of ../shared")
+NO_CAPTURES = "needs captures of real devices, in $RLPATCH_TEST_SHARED/traces (CONTRIBUTING.md, Test)"
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason=NO_CAPTURES)
 
 START = 1_736_408_883_000_000_000
 """When every run begins on the host's clock: since the epoch, for a float of it loses nanoseconds."""

@@ -1,4 +1,4 @@
-"""What `traces` says of folders: every state made for real, and of names, facts and doctored files what they tell."""
+"""Folders in `traces`: every state made for real, and names, facts and doctored files."""
 
 from __future__ import annotations
 
@@ -693,7 +693,7 @@ def test_the_command(recorded: Path, run) -> None:
     said = run("traces", recorded / "npu")
     assert "not parsed" in said.stdout
     assert "next: rlpatch analyse " in said.stdout
-    assert "record again: torch_npu left no profiler_info" in said.stdout
+    assert "record this window again: torch_npu left no profiler_info" in said.stdout
     assert "there is no profiler_info.json" not in said.stdout
     assert "there is no profiler_info.json" in run("traces", recorded / "npu", "-v").stdout
     document = json.loads(run("traces", recorded / "npu", "--json").stdout)
@@ -717,7 +717,7 @@ def test_nothing_there(tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> 
     for command in ("traces", "analyse", "report"):
         assert f"no traces found in {tmp_path.name}\n" in run(command, tmp_path, code=3).stderr
     monkeypatch.chdir(tmp_path)
-    assert "rlpatch_traces does not exist" in run("traces", code=3).stderr
+    assert "the folder rlpatch_traces does not exist" in run("traces", code=3).stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -177,7 +177,15 @@ def test_micro_batches_of_an_update(tmp_path: Path) -> None:
 @pytest.fixture
 def parsed(once: Once, npu_python: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[npu.Scenario], tuple[Any, Path]]:
     """What `analyse` says of the trace of a scenario, which it parses into text and db, and the trace."""
-    scenarios = [one for one in npu.COUNTING if one.name in ("in the middle", "arrivals in the window")]
+    scenarios = [
+        one
+        for one in npu.COUNTING
+        if one.name
+        in (
+            "in the middle",
+            "arrivals in the window",
+        )
+    ]
 
     def record(folder: Path) -> None:
         worker = npu.Worker("0.11.0rc1", "C", "npu")
@@ -194,7 +202,13 @@ def parsed(once: Once, npu_python: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     return found
 
 
-@pytest.mark.parametrize("name", ["in the middle", "arrivals in the window"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "in the middle",
+        "arrivals in the window",
+    ],
+)
 def test_text_and_db_of_torch_npu_tell_the_same(name: str, parsed: Callable[[npu.Scenario], tuple[Any, Path]]) -> None:
     (scenario,) = (one for one in npu.COUNTING if one.name == name)
     (recorded,) = scenario.recorded

@@ -76,7 +76,7 @@ def test_every_form_of_a_trace_finds_its_facts(saved: Saved) -> None:
 
 WINDOWS: dict[str, tuple[dict[str, Any], str, tuple[int, int | None] | None]] = {
     "a window": ({}, "30:60", (30, 60)),
-    "without an end": ({"window": "30:"}, "30:", (30, None)),
+    "or leave the end out: --": ({"window": "30:"}, "30:", (30, None)),
     "one of several": ({"window": "30:60,100:110", "units": [{"number": 100}]}, "100:110", (100, 110)),
     "behind a condition": ({"window": "0:10", "tail": 8}, "0:10 at tail 8", (0, 10)),
     "behind several": ({"window": "0:10", "load": 256, "context": 8192}, "0:10 at load 256, context 8192", (0, 10)),
@@ -135,7 +135,7 @@ def test_why_a_window_was_closed_early_is_said(saved: Saved) -> None:
     saved.trace(NAME, steps(30, 31), units=range(30, 32), why="all requests have finished, recorded 2 of 30 units")
     report, (row,) = told(saved)
     assert (row["closed"], row["got"]) == ("all requests have finished", "30:32 (2 of 30)")
-    assert "  1  closed early: all requests have finished" in report.lines
+    assert "  1  the window ended early: all requests have finished" in report.lines
     assert report.messages == ()
 
 

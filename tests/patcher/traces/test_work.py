@@ -1,4 +1,4 @@
-"""What operators have to do by the shapes of their inputs, and what those do not tell."""
+"""Work of operators by the shapes of their inputs, and what those do not tell."""
 
 from __future__ import annotations
 

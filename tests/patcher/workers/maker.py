@@ -1,4 +1,4 @@
-"""What probes leave in a save folder, without a run: states, requests, and facts beside traces. One place makes them."""
+"""Maker of what probes leave in a save folder, without a run: states, requests, and facts beside traces."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ def test_one_that_began_after_the_state_was_written_is_another_one(tmp_path: Pat
         (12, False, "12 s ago"),
         (150, False, "2 min ago"),
         (3599, False, "60 min ago"),
-        (3 * 3600, True, "silent 3 h"),
-        (3 * 86400, True, "silent 3 days"),
+        (3 * 3600, True, "silent for 3 h"),
+        (3 * 86400, True, "silent for 3 days"),
     ],
 )
 def test_of_another_host_only_the_age_is_known(tmp_path: Path, age: float, silent: bool, words: str) -> None:

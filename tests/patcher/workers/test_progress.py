@@ -1,4 +1,4 @@
-"""What comes of each worker: saved, without a trace, at work, or not asked at all."""
+"""Progress of each worker: saved, without a trace, at work, or not asked at all."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ STATES: dict[str, tuple[dict[str, Any], str, str]] = {
     "failed": ({"state": "failed", "why": "RuntimeError: full"}, LOST, "RuntimeError: full"),
     "failed without a word": ({"state": "failed"}, LOST, "failed"),
     "alive here": ({"state": "recording", **here()}, AT_WORK, ""),
-    "gone here": ({"state": "recording", **here(pid=GONE)}, LOST, f"process {GONE} has ended; its last state was recording"),
+    "gone here": ({"state": "recording", **here(pid=GONE)}, LOST, f"process {GONE} ended; its last state was recording"),
     "saved, then gone": ({"state": "saved", "traces": ["/t/a.json"], **here(pid=GONE)}, DONE, ""),
     "saving": ({"state": "saving", **here()}, AT_WORK, ""),
     "compressing": ({"state": "saving", "traces": ["/t/a.json"], **here()}, AT_WORK, ""),
     "compressing elsewhere": ({"state": "saving", "traces": ["/t/a.json"]}, DONE, ""),
     "saving elsewhere": ({"state": "saving"}, AT_WORK, ""),
     "compressing, then gone": ({"state": "saving", "traces": ["/t/a.json"], **here(pid=GONE)}, DONE, ""),
-    "saving, then gone": ({"state": "saving", **here(pid=GONE)}, LOST, f"process {GONE} has ended; its last state was saving"),
+    "saving, then gone": ({"state": "saving", **here(pid=GONE)}, LOST, f"process {GONE} ended; its last state was saving"),
     "a piece, then gone": (
         {"state": "saving", "done": False, "traces": ["/t/a.json"], **here(pid=GONE)}, LOST,
-        f"process {GONE} has ended before it had recorded all",
+        f"process {GONE} ended before it had recorded everything",
     ),
     "silent elsewhere": ({"state": "recording", "at": NOW - 10_000}, AT_WORK, ""),
     "one of two windows": ({"state": "saved", **TWO, "traces": ["/t/a.json"]}, AT_WORK, ""),
@@ -60,11 +60,11 @@ STATES: dict[str, tuple[dict[str, Any], str, str]] = {
     "not recorded in the last one": ({"state": "not recorded", "done": True, "why": "no disk"}, LOST, "no disk"),
     "not done, and gone": (
         {"state": "saved", "done": False, "traces": ["/t/a.json"], **here(pid=GONE)}, LOST,
-        f"process {GONE} has ended before it had recorded all",
+        f"process {GONE} ended before it had recorded everything",
     ),
     "one of two windows, then gone": (
         {"state": "saved", **TWO, "traces": ["/t/a.json"], **here(pid=GONE)}, LOST,
-        f"process {GONE} has ended before it had recorded all",
+        f"process {GONE} ended before it had recorded everything",
     ),
     "on demand, and not asked": ({"state": "waiting", **ON_DEMAND}, IDLE, ""),
     "on demand, not asked, and gone": ({"state": "waiting", **ON_DEMAND, **here(pid=GONE)}, IDLE, ""),
@@ -89,10 +89,10 @@ TOOK = {"request": "abc123"}
 ASKED: dict[str, tuple[dict[str, Any], str, str]] = {
     "not seen yet": ({"state": "waiting"}, AT_WORK, ""),
     "for a later rollout": ({"state": "waiting", "rollout": 1}, AT_WORK, ""),
-    "too late": ({"state": "waiting", "rollout": 3}, LOST, "rollout 2 was asked for, and it is at 3"),
+    "too late": ({"state": "waiting", "rollout": 3}, LOST, "the request was for rollout 2, and the worker is already at 3"),
     "gone before it was asked": ({"state": "waiting", "at": NOW - 9, **here(pid=GONE)}, IDLE, ""),
     "gone since": (
-        {"state": "waiting", "at": NOW + 9, **here(pid=GONE)}, LOST, f"process {GONE} has ended; its last state was waiting"
+        {"state": "waiting", "at": NOW + 9, **here(pid=GONE)}, LOST, f"process {GONE} ended; its last state was waiting"
     ),
     "taken, window ahead": ({"state": "waiting", **TOOK, "rollout": 2}, AT_WORK, ""),
     "taken, recording": ({"state": "recording", **TOOK, "rollout": 2}, AT_WORK, ""),
@@ -109,7 +109,7 @@ ASKED: dict[str, tuple[dict[str, Any], str, str]] = {
     "served, and waiting again": ({"state": "waiting", **TOOK, "rollout": 3, "traces": ["/t/old.json", "/t/new.json"]}, DONE, ""),
     "waiting again without a trace": (
         {"state": "waiting", **TOOK, "rollout": 3, "traces": ["/t/old.json"]}, LOST,
-        "rollout 2 has passed without a trace",
+        "rollout 2 ended without a trace",
     ),
     "served one before": ({"state": "saved", "request": "older", "traces": ["/t/old.json"], "rollout": 1}, AT_WORK, ""),
     "another rank": ({"state": "waiting", "rank": 5}, IDLE, ""),

@@ -38,7 +38,7 @@ def made() -> list[Profiler]:
         ({}, {"RLPATCH": "0"}, []),
     ],
 )
-def test_what_is_recorded(
+def test_the_chosen_capture_of_graphs_is_recorded(
     constants: dict[str, Any],
     environ: dict[str, str],
     recorded: list[list[str]],
@@ -73,7 +73,7 @@ def test_a_capture_that_raised_is_closed_by_the_next_one_of_the_process(
     with caplog.at_level(logging.WARNING):
         Worker(made).start("b")
     assert [profiler.recorded for profiler in made] == [{0: ["a", "before b"]}, {0: ["b"]}]
-    assert ["it did not return" in line for line in caplog.messages] == [True, False]
+    assert ["the function did not return" in line for line in caplog.messages] == [True, False]
 
 
 def test_a_capture_that_raised_is_saved_when_the_process_ends(

@@ -1,4 +1,4 @@
-"""What a recorder leaves beside its traces, held against what the scheduler handed out."""
+"""Metadata that a recorder leaves beside its traces, against what the scheduler handed out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(worker: Any, scheduler: standins.Scheduler, shape: Any) -> list[Known]:
     seen = []
     while scheduler.live or scheduler.finished:
         one = scheduler.schedule()
-        contexts = [(r.computed + one.counts[r.id]) for r in (*one.new, *one.known, *one.resumed)]
+        contexts = [(r.computed + one.counts[r.id]) for r in (*one.new, *one.running, *one.resumed)]
         seen.append(Known(one, contexts, sum(map(len, one.drafts.values()))))
         if isinstance(worker, V0Worker):
             worker.execute(shape(one).inputs, one.label, len(contexts))
@@ -97,7 +97,7 @@ def test_each_unit_holds_what_the_scheduler_handed_out(
     assert 0 <= found["saving_s"] < (time.time_ns() - times[-1]) / 1e9
 
 
-def test_v0(told: dict[str, Any], tmp_path: Path) -> None:
+def test_units_of_vllm_v0_hold_what_the_scheduler_handed_out(told: dict[str, Any], tmp_path: Path) -> None:
     worker = V0Worker(WINDOW="3:8", **told)
     scheduler = standins.Scheduler(48)
     for name, prompt, outputs in (("a", 9, 20), ("b", 30, 14)):
@@ -111,7 +111,7 @@ def test_v0(told: dict[str, Any], tmp_path: Path) -> None:
     ]
 
 
-def test_sglang(told: dict[str, Any], tmp_path: Path) -> None:
+def test_units_of_sglang_hold_what_the_scheduler_handed_out(told: dict[str, Any], tmp_path: Path) -> None:
     scheduler = Scheduler(WINDOW="2:4", **{key: value for key, value in told.items() if key != "parts"})
     scheduler._RlpatchStage = type("Recorder", (Traces, scheduler._RlpatchStage), {})
     for n in range(6):
@@ -338,7 +338,7 @@ def test_several_windows_and_a_sleep(first: bool, told: dict[str, Any]) -> None:
 
 def test_no_link_is_written_through(told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of the traces may be one that others can write to, but not where a file is written at first."""
-    (tmp_path / "theirs").write_text("as it was")
+    (tmp_path / "theirs").write_text("all files were restored")
     opened: list[int] = []
 
     def seen(file: Any, mode: str = "r", *more: Any, **options: Any) -> Any:
@@ -357,7 +357,7 @@ def test_no_link_is_written_through(told: dict[str, Any], tmp_path: Path, monkey
     monkeypatch.undo()
     assert set(opened) == {0o700}
     assert not state.is_symlink()
-    assert (tmp_path / "theirs").read_text() == "as it was"
+    assert (tmp_path / "theirs").read_text() == "all files were restored"
 
 
 @pytest.mark.parametrize("failing", ["open", "write", "replace"])
@@ -422,7 +422,7 @@ def lines(words: str) -> int:
 
 @pytest.mark.parametrize(
     ("words", "most"),
-    [("", 324), ("--no-facts", 270), ("--at-tail 8", 396), ("--decode 1:200", 419), ("--on-demand", 619)],
+    [("", 334), ("--no-facts", 280), ("--at-tail 8", 406), ("--decode 1:200", 429), ("--on-demand", 665)],
 )
 def test_what_is_asked_for_takes_few_lines(words: str, most: int) -> None:
     assert lines(words) <= most

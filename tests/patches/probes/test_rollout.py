@@ -552,13 +552,21 @@ def test_torch_tells_that_its_data_was_taken(
     assert recorder.is_taken() is taken
 
 
+@pytest.mark.parametrize("session", ["", "123"])
+def test_torch_records_nothing_under_nsys(monkeypatch: pytest.MonkeyPatch, session: str) -> None:
+    idle = SimpleNamespace(_profiler_enabled=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=SimpleNamespace(), autograd=idle))
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", session)
+    assert ("nsys" in object.__new__(TorchProfiler).conflict()) is bool(session)
+
+
 @pytest.mark.parametrize("recording", [True, False])
 def test_a_history_of_the_memory_is_a_profiler(monkeypatch: pytest.MonkeyPatch, recording: bool) -> None:
     """verl's torch_memory keeps one (of CUDA alone), which slows each allocation down."""
     native = SimpleNamespace(_cuda_isHistoryEnabled=lambda: recording)
     idle = SimpleNamespace(_profiler_enabled=lambda: False)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=native, autograd=idle))
-    assert ("history of its memory" in object.__new__(TorchProfiler).conflict()) is recording
+    assert ("memory history" in object.__new__(TorchProfiler).conflict()) is recording
 
 
 def test_ours_yields_to_another_profiler_that_starts_later(

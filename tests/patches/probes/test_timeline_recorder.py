@@ -55,7 +55,7 @@ CASES = {
         ),
         ["mini-batch"] * 4,
     ),
-    "the number of a step": ("step(7)", [""]),
+    "the number of a step, and its log": ('def f():\n    s = step(7)\n    span("work", "f")\nf()', ["", "f", "log"]),
 }
 
 
@@ -80,7 +80,7 @@ def test_a_step_keeps_how_old_its_weights_were_where_the_trainer_logs_it(
     tmp_path: Path, metrics: str, amount: object
 ) -> None:
     left = left_by(f"step(7, {metrics})", tmp_path)
-    assert (left.status, [row[7] for row in left.rows]) == (0, [amount])
+    assert (left.status, [row[7] for row in left.rows if row[2] == "step"]) == (0, [amount])
 
 
 TRAINER = """
@@ -112,6 +112,47 @@ def test_each_step_of_a_trainer_is_one_work_with_its_number(
     assert [row[1] for row in left.rows if row[2] == "unit"] == [work for work in works for _ in range(2)]
     logs = [work for work in works for _ in range(1)]
     assert [row[1] for row in left.rows if row[2] == "phase" and row[1]] == logs
+
+
+WINDOW = """
+from patches.probes.recorder import Recorder
+profiler = Some()
+sys.modules.update({"torch": Some(profiler=profiler), "torch.profiler": profiler})
+class Window(Recorder):
+    STAGE, SAVE_PATH, rank, first, end, name = "window", os.environ["RLPATCH_SAVE_PATH"], 0, 0, 1, "window"
+    def conflict(self): return ""
+    def measure(self, count): return ""
+    def open_window(self, at, first, end):
+        self.prof = self
+        time.sleep(0.02)
+    def synchronize(self): pass
+    def next_unit(self): pass
+    def close_window(self):
+        self.prof = None
+        time.sleep(0.05)
+        return ["trace"]
+def train():
+    s = span("work", "train")
+    window = Window(None)
+    window.open(0)
+    window.unit = 1
+    window.close("complete")
+%s
+train()
+"""
+
+
+def test_a_window_notes_how_long_it_holds_the_run_back(tmp_path: Path) -> None:
+    left = left_by(WINDOW % "", tmp_path)
+    assert left.status == 0
+    (work,) = (row for row in left.rows if row[2] == "work")
+    pauses = {row[3]: (row[1], row[5] >= least) for row, least in zip(left.rows, (20_000, 50_000), strict=False)}
+    assert pauses == {"window opened": (work[0], True), "window saved": (work[0], True)}
+
+
+def test_a_window_needs_no_timeline(tmp_path: Path) -> None:
+    left = left_by(WINDOW % "del sys._rlpatch_timeline_1; span = lambda *_: None", tmp_path)
+    assert (left.status, left.files) == (0, [])
 
 
 def test_a_trainer_of_another_form_ends_the_timeline(tmp_path: Path) -> None:

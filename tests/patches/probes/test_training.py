@@ -185,7 +185,7 @@ def test_the_trace_is_written_when_the_loop_raises(
     with pytest.raises(Failed):
         stage.update(fail=fail)
     assert stage.made[0].calls[-1] == "stop"
-    assert "the loop was left, recorded" in caplog.text
+    assert "the loop ended early, recorded" in caplog.text
     stage.update()
     assert stage.recorded[0] == expected
     assert len(stage.recorded) == 2, "and the next training step is recorded as asked"
@@ -389,7 +389,7 @@ def test_a_request_for_a_training_step_that_has_begun_is_refused_in_the_next(tmp
     worker.train({})
     assert not caplog.text
     worker.in_step(2)
-    assert "request refused: it was meant for 1, and this worker is at 2" in caplog.text
+    assert "request refused: it was for 1, and this worker is at 2" in caplog.text
     assert worker.made == []
 
 
@@ -523,13 +523,13 @@ class TestTwoOfOurs:
         assert "decode 1:9 of rollout 0: update-policy starts, recorded 1 of 8" in caplog.text
         assert stage.recorded == [{1: ["micro 1"]}]
 
-    def test_also_by_a_training_step_that_is_not_recorded(self) -> None:
+    def test_an_open_rollout_is_closed_by_a_training_step_that_is_not_recorded(self) -> None:
         rollout, stage = self.opened(), Stage(STEPS="2")
         stage.infer()
         assert rollout.made[0].calls[-1] == "stop"
         assert stage.recorded == []
 
-    def test_but_not_from_another_thread(self, caplog: Any) -> None:
+    def test_an_open_rollout_is_not_closed_from_another_thread(self, caplog: Any) -> None:
         rollout, stage = self.opened(), Stage(WINDOW="1:2")
         thread = threading.Thread(target=stage.infer)
         thread.start()
@@ -539,7 +539,7 @@ class TestTwoOfOurs:
         assert "_dp0_rank0_" in caplog.text
         assert "is recording" in caplog.text
 
-    def test_the_one_that_is_recording_wins(self, caplog: Any) -> None:
+    def test_a_stage_does_not_open_while_another_records(self, caplog: Any) -> None:
         outer, inner = Stage(UNIT="mini-batch", WINDOW="0:2"), Stage(WINDOW="0:1", STAGE="compute-values")
         outer._rlpatch_stage("enter")
         for _ in outer._rlpatch_stage_units("mini-batch", range(2), last=True):
@@ -637,7 +637,7 @@ def test_what_a_schedule_interleaves_has_no_micro_batches(run: Any, instead: str
     stage = Scheduled()
     stage.drive(**run)
     assert stage.recorded == []
-    said = f"not recorded: Megatron's schedule interleaves the micro-batches, {instead} can be had, after 0 units"
+    said = f"not recorded: Megatron's schedule interleaves the micro-batches, use {instead}, after 0 units"
     assert [record.message.endswith(said) for record in caplog.records] == [True]
     other = Scheduled(UNIT="mini-batch")  # with --markers the line is there, too
     other.drive(**run)

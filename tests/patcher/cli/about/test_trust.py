@@ -1,4 +1,4 @@
-"""What ``rlpatch trust`` agrees to, and where it does not."""
+"""Consent by ``rlpatch trust``, and where it is refused."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def trust(*words: object, code: int = 0) -> str:
     return result.output
 
 
-def test_it_says_what_it_agrees_to_and_takes_it_back(file: Path) -> None:
+def test_trust_names_the_interpreters_and_can_be_taken_back(file: Path) -> None:
     assert trust().startswith(f"trusted: {file}\n  may start {sys.executable}")
     assert json.loads(trust(file, "--json"))["result"] == {"file": str(file), "interpreters": [sys.executable]}
     assert trust("--remove", file.relative_to(Path.cwd())) == f"no longer trusted: {file}\n"
-    assert trust("--remove") == f"was not trusted: {file}\n"
+    assert trust("--remove") == f"{file} was not trusted before\n"
 
 
 def _many(file: Path) -> None:
@@ -53,7 +53,7 @@ def _many(file: Path) -> None:
         ((), lambda file: (file.parent / "state").write_text(""), 5, "state"),
     ],
 )
-def test_where_there_is_nothing_to_agree_to(
+def test_trust_refuses_a_file_without_an_interpreter_to_trust(
     words: tuple[str, ...], change: Callable[[Path], object], code: int, named: str, file: Path
 ) -> None:
     change(file)

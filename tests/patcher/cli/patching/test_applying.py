@@ -1,4 +1,4 @@
-"""What `apply` prints to type next leads to what was patched, from wherever it is typed."""
+"""Next commands that `apply` prints: they lead to what was patched, from wherever they are typed."""
 
 from __future__ import annotations
 

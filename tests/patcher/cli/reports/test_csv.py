@@ -53,7 +53,20 @@ def timeline(run: Run, place: Path) -> Path:
     return place / "csv"
 
 
-MADE = {"report": report_of_two_ranks, "compare": compared, "timeline": timeline}
+def compared_runs(run: Run, place: Path) -> Path:
+    small(place / "a", slow={4: 500})
+    small(place / "b")
+    run("compare", place / "a", place / "b", "--csv", place / "csv")
+    return place / "csv"
+
+
+MADE = {
+    "`report`": report_of_two_ranks,
+    "`compare`": compared,
+    "`compare` of timelines": compared_runs,
+    "`timeline`": timeline,
+}
+"""Heading of the reference → what makes the files."""
 
 
 @pytest.mark.parametrize("command", MADE)
@@ -61,7 +74,7 @@ def test_the_reference_has_every_file_and_column(run: Run, tmp_path: Path, comma
     """In this order: scripts rely on the names. Files without rows are there, too."""
     files = {file.stem: next(csv.reader(file.open())) for file in MADE[command](run, tmp_path).iterdir()}
     text = (REPOSITORY / "docs/reference/csv.md").read_text(encoding="utf-8")
-    section = text.partition(f"## `{command}")[2].partition("\n## ")[0]
+    section = text.partition(f"\n## {command}\n")[2].partition("\n## ")[0]
     promised = {
         name: re.findall(r"`([^`]+)`", columns)
         for name, columns in re.findall(r"\| `(\w+)\.csv` \|[^|]*\| (.*) \|", section)
@@ -177,9 +190,21 @@ def nothing(place: Path) -> None:
 
 REFUSED: dict[str, tuple[Callable[[Path], None], str, int, str, str]] = {
     "a file of that name": (a_file, "csv", 2, "is a file", ""),
-    "the name of one file": (nothing, "out.csv", 2, "it takes a folder", "next: --csv {place}/out\n"),
+    "the name of one file": (
+        nothing,
+        "out.csv",
+        2,
+        "is a file, but --csv takes a folder and writes one file per table into it",
+        "next: --csv {place}/out\n",
+    ),
     "a parent that is missing": (nothing, "a b/csv", 5, "cannot be written", "next: mkdir -p '{place}/a b'\n"),
-    "a name that is too long": (nothing, "x" * 300, 5, "cannot be written", "next: name a file elsewhere: --csv DIR\n"),
+    "a name that is too long": (
+        nothing,
+        "x" * 300,
+        5,
+        "cannot be written",
+        "next: write to another place: --csv DIR\n",
+    ),
     "a folder": (a_folder_in_the_place_of_a_table, "csv", 5, "kernels.csv is not a regular file", "--csv DIR\n"),
     "a pipe": (a_pipe_in_the_place_of_a_table, "csv", 5, "kernels.csv is not a regular file", "--csv DIR\n"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -32,8 +33,8 @@ def test_a_table_of_steps_says_what_limited_each(run: Run, tmp_path: Path) -> No
     assert "trainer, rank 1: micro-batch in update_actor +0.500 s" in rows["4"]
     assert "typical" in rows["3"]
     assert "0.100" in rows["3"]
-    assert "what costs most" in found.stdout
-    assert found.stderr == "details: -v\n"
+    assert "largest costs" in found.stdout
+    assert found.stderr == "add -v for details\n"
 
 
 def test_the_table_fits_the_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +67,7 @@ def test_json_has_the_fields_that_are_promised(run: Run, tmp_path: Path) -> None
     assert step["limited_by"] == {
         "role": "trainer", "replica": None, "rank": 1, "what": "micro-batch", "phase": "update_actor",
         "seconds": pytest.approx(0.799), "excess_seconds": pytest.approx(0.5), "kind": "unit",
+        "saves_seconds": pytest.approx(0.5),
     }  # fmt: skip
     assert found["steps"][1]["limited_by"] is None
     assert sum(one["seconds"] for one in step["critical_path"]) == pytest.approx(step["seconds"])
@@ -76,11 +78,13 @@ def test_json_has_the_fields_that_are_promised(run: Run, tmp_path: Path) -> None
 
 
 def test_how_old_the_weights_were_is_said_where_the_trainer_logs_it(run: Run, tmp_path: Path) -> None:
-    small(tmp_path, stale={2: 1.5, 3: 2.5, 4: 1e30, 5: -1})
+    small(tmp_path, steps=6, stale={2: 1.5, 3: 4.5, 4: 1e30, 5: -1, 6: 0})
     found = run("timeline", tmp_path)
-    assert "  trajectories began with weights 2.0 steps older than those trained, on average\n" in found.stdout
+    assert "on average, trajectories began with weights 2.0 steps older than those being trained" in found.stdout
+    ages = [line.split()[-1] for line in found.stdout.splitlines() if re.match(r" *\d+ +\d", line)]
+    assert ages == ["?", "1.5", "4.5", "?", "?", "0.0"]
     steps = result(run("timeline", tmp_path, "--json"))["steps"]
-    assert [one["stale_versions"] for one in steps] == [None, 1.5, 2.5, None, None]
+    assert [one["stale_versions"] for one in steps] == [None, 1.5, 4.5, None, None, 0]
 
 
 def test_proposed_windows_are_commands_that_are_understood(run: Run, tmp_path: Path, site: Path) -> None:
@@ -117,7 +121,7 @@ def test_steps_are_chosen_by_the_number_of_the_driver(run: Run, tmp_path: Path) 
     small(tmp_path)
     found = result(run("timeline", tmp_path, "--json", "--steps", "2:4"))
     assert [one["step"] for one in found["steps"]] == [2, 3]
-    assert "it has steps 1 to 5" in run("timeline", tmp_path, "--steps", "9:11", code=2).stderr
+    assert "steps of the run: 1 to 5" in run("timeline", tmp_path, "--steps", "9:11", code=2).stderr
 
 
 @pytest.mark.parametrize("words", ["4:2", "3", "a:b", "1:99999999999999999999"])
@@ -158,11 +162,11 @@ def test_of_several_runs_one_is_chosen(run: Run, tmp_path: Path) -> None:
     small(tmp_path)
     small(tmp_path, steps=3, run="other", after_ms=600_000)
     refused = run("timeline", tmp_path, code=2).stderr
-    assert "there are 2 runs in it" in refused
+    assert "the folder contains 2 runs; choose one with --run" in refused
     assert "--run 1: " in refused
     assert "6 processes, verl 0.9.1, vllm 0.9.1" in refused
     assert [len(result(run("timeline", tmp_path, "--json", "--run", number))["steps"]) for number in (1, 2)] == [5, 3]
-    assert "--run 7: there are 2 runs" in run("timeline", tmp_path, "--run", 7, code=2).stderr
+    assert "--run 7 does not exist: the folder contains 2 runs" in run("timeline", tmp_path, "--run", 7, code=2).stderr
 
 
 def test_ranks_without_a_file_are_said_and_none_of_the_others_is_named(run: Run, tmp_path: Path) -> None:
@@ -174,7 +178,16 @@ def test_ranks_without_a_file_are_said_and_none_of_the_others_is_named(run: Run,
     assert "rank 1" not in found.stdout
 
 
-@pytest.mark.parametrize(("pid", "text"), [(10, "no driver"), (31, "no engine"), (20, "no trainer")])
+@pytest.mark.parametrize(
+    ("pid", "text"),
+    [
+        (10, "no driver"),
+        (31, "no engine"),
+        (20, "no trainer"),
+        (30, "no server"),
+        (40, "no agent loop"),
+    ],
+)
 def test_a_role_without_a_file_is_said(pid: int, text: str, run: Run, tmp_path: Path) -> None:
     small(tmp_path, ranks=1, world=1)
     for path in (tmp_path / "timeline").glob(f"node0_{pid}_*"):
@@ -187,7 +200,7 @@ def test_a_newer_version_is_left_out_or_refused(run: Run, tmp_path: Path) -> Non
     Writer(tmp_path, version=2).close()
     assert "newer rlpatch" in run("timeline", tmp_path, code=4).stderr
     small(tmp_path)
-    assert "is of a newer rlpatch and is left out" in run("timeline", tmp_path).stderr
+    assert "a newer rlpatch wrote it" in run("timeline", tmp_path).stderr
 
 
 def test_a_file_that_is_no_timeline_is_refused_alone_and_left_out_beside_others(run: Run, tmp_path: Path) -> None:
@@ -200,7 +213,7 @@ def test_a_file_that_is_no_timeline_is_refused_alone_and_left_out_beside_others(
 
 def test_a_file_that_has_only_just_begun_is_waited_for(run: Run, tmp_path: Path) -> None:
     Writer(tmp_path)
-    assert "no process has written a record yet" in run("timeline", tmp_path, code=3).stderr
+    assert "the processes of the run have not written anything yet" in run("timeline", tmp_path, code=3).stderr
 
 
 def test_nothing_of_a_file_reaches_the_terminal_as_a_command(run: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What ``rlpatch timeline`` writes as it is told: the page, and the trace for Perfetto."""
+"""Files that ``rlpatch timeline`` writes: the page, and the trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_trace_for_perfetto_is_written(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "hint"), [("-o", "name a file elsewhere: -o"), ("--perfetto", "name a file elsewhere: --perfetto")]
+    ("option", "hint"), [("-o", "write to another place: -o"), ("--perfetto", "write to another place: --perfetto")]
 )
 def test_a_file_that_cannot_be_written_is_a_problem(run: Run, tmp_path: Path, option: str, hint: str) -> None:
     small(tmp_path)

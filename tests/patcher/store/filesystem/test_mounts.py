@@ -1,4 +1,4 @@
-"""What is known of mounts, against the kernel's own table and against tables of other machines."""
+"""Mounts, against the kernel's own table and against tables of other machines."""
 
 from __future__ import annotations
 

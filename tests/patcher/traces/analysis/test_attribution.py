@@ -1,4 +1,4 @@
-"""Which unit launched a task, and what each nanosecond of a unit was: against an oracle that counts them one by one."""
+"""Attribution of tasks and nanoseconds to units, against an oracle that counts them one by one."""
 
 from __future__ import annotations
 

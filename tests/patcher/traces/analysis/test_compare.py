@@ -12,7 +12,7 @@ import pytest
 from patcher.messages.report import json_of
 from patcher.messages.text import Text
 from patcher.traces import analysis
-from patcher.traces.analysis import compared
+from patcher.traces.analysis import compare, compared
 from patcher.traces.model import PARTS, SCHEMA, CallSums, Check, Kernel, RankProfile, RecordedUnit
 from patcher.traces.sidecar import parsed
 from tests.patcher.traces.recorded import MS, steps, timeline
@@ -165,8 +165,8 @@ def test_two_single_units_have_no_interval() -> None:
         ((5,), (7,), "not enough data"),
         ((5,) * 40, (7,), "not enough data"),
         ((5, 5, 5), (7, 7, 7), "not enough data"),
-        ((5, 5, 5, 5), (7, 7, 7, 7), "slower"),
-        ((5, 5, 5, 5), (3, 3, 3, 3), "faster"),
+        ((5, 5, 5, 5), (7, 7, 7, 7), "slower in these two captures"),
+        ((5, 5, 5, 5), (3, 3, 3, 3), "faster in these two captures"),
         ((5, 5, 6, 6), (5, 6, 5, 6), "no clear difference"),
     ],
 )
@@ -195,12 +195,132 @@ def test_settings_of_the_profiler_carry_no_verdict_where_they_differ() -> None:
     found = compared([level0], [level1])
     assert found.verdict == "recorded otherwise"
     assert found.differs == (
-        "level Level0 before, Level1 after", "ranks of the run 2 before, 8 after", "rank 0 before, 3 after",
-        "CANN 8.3 before, 8.5 after",
+        "level Level0 before, Level1 after", "stacks off before, on after", "ranks of the run 2 before, 8 after",
+        "rank 0 before, 3 after", "CANN 8.3 before, 8.5 after",
     )  # fmt: skip
     assert found.change is not None
-    same = compared([level0], [replace(level1, settings=settings)])
+    same = compared([level0, level0], [replace(level1, settings=settings)] * 2)
     assert (same.verdict, "level" in " ".join(same.differs)) == ("slower", False)
+
+
+@pytest.mark.parametrize(
+    ("form", "settings", "other", "verdict"),
+    [
+        ("torch", {}, {"stacks": "1"}, "recorded otherwise"),  # torch writes with_stack only where it is set
+        ("torch", {"stacks": "1"}, {"stacks": "True"}, "no clear difference"),
+        ("torch", {"stacks": "False"}, {}, "no clear difference"),
+        ("torch", {"CUDA": "12"}, {}, "no clear difference"),
+        ("ascend-db", {"level": "Level1"}, {"level": "Level1", "stacks": "True"}, "recorded otherwise"),
+        ("ascend-db", {"CANN": "8.5"}, {"stacks": "True"}, "no clear difference"),  # its settings are unknown
+    ],
+)
+def test_a_switch_that_a_side_lacks_is_off(
+    form: str, settings: dict[str, str], other: dict[str, str], verdict: str
+) -> None:
+    sides = [[replace(noisy(10_000, 1), form=form, settings=of)] * 2 for of in (settings, other)]
+    assert [compared(*order).verdict for order in (sides, sides[::-1])] == [verdict] * 2
+
+
+def test_settings_are_compared_between_profilers_only_where_both_write_them() -> None:
+    npu = replace(noisy(10_000, 1), form="ascend-db", device="Ascend910B", settings={"L2 cache": "True"})
+    assert not any("L2" in difference for difference in compared([noisy(10_000, 1)], [npu]).differs)
+
+
+def test_captures_of_one_program_are_called_different_in_one_comparison_of_twenty_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy machine slows whole captures: their medians differ by far more than their units do."""
+    monkeypatch.setattr(compare, "RESAMPLES", 200)
+    draw = Random(0)
+    repeats = [noisy(round(10_000 * draw.lognormvariate(0, 0.2)), seed, 6) for seed in range(240)]
+    verdicts = {
+        count: [
+            compared(repeats[at : at + count], repeats[at + count : at + 2 * count]).verdict
+            for at in range(0, len(repeats) - 2 * count + 1, 2 * count)
+        ]
+        for count in (1, 2)
+    }
+    assert verdicts[2].count("no clear difference") >= 57  # of 60
+    assert verdicts[1].count("no clear difference") < 40  # of 120: one capture a side tells nothing of the next
+    assert not {"slower", "faster"} & {*verdicts[1]}
+
+
+def test_several_captures_a_side_decide_where_they_agree() -> None:
+    assert compared([noisy(10_000, 1), noisy(10_050, 2)], [noisy(13_000, 3), noisy(13_100, 4)]).verdict == "slower"
+    three = [noisy(10_000, 1), noisy(10_050, 2), noisy(10_020, 5)]
+    assert compared(three, [noisy(13_000, 3)]).verdict == "slower in these captures"
+
+
+OPERATORS = tuple(CallSums(f"aten::{name}", 4, 4, 0, 1000) for name in "abcd")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ({}, {"device": "NVIDIA H200"}, "undecided: other devices"),
+        ({}, {"device": "GPU"}, "slower"),  # its trace does not name it
+        ({"device": "GPU"}, {"device": "Ascend NPU", "form": "ascend-text"}, "undecided: other devices"),
+        ({"kernels": "abcd"}, {"kernels": "efgd"}, "undecided: unlike models"),
+        ({"kernels": "abcd"}, {"kernels": "abgd"}, "slower"),
+        ({"kernels": "abcd", "modules": "mn"}, {"kernels": "efgh", "modules": "mn"}, "slower"),  # another release
+        ({"kernels": "abcd", "modules": "mn"}, {"kernels": "abcd", "modules": "op"}, "undecided: unlike models"),
+        ({"kernels": "abcd"}, {}, "slower"),  # the tables of a few units have no kernels
+    ],
+)
+def test_other_devices_and_models_are_undecided(before: Any, after: Any, verdict: str) -> None:
+    def side(median: int, kernels: str = "", modules: str = "", **more: Any) -> list[RankProfile]:
+        rows = tuple(Kernel(name, "compute", 1, 10) for name in kernels)
+        classes = tuple(CallSums(name, 1, 1, 10, 10) for name in modules)
+        return [replace(noisy(median, seed), kernels=rows, modules=classes, **more) for seed in (1, 2)]
+
+    found = compared(side(10_000, **before), side(20_000, **after))
+    assert found.verdict == verdict
+    assert len(found.differs) == (verdict != "slower"), "it says why"
+
+
+def on_cpu(*times: int, **more: Any) -> RankProfile:
+    units = tuple(RecordedUnit(number=30 + at, host_ns=ns, kernels=0) for at, ns in enumerate(times))
+    idle = Check(
+        "kernels", False, f"{len(times)} of {len(times)} units launched no kernel", ("communication", "dispatch")
+    )
+    return replace(capture(), units=units, device="CPU", operators=OPERATORS, checks=(idle,), rank=None, **more)
+
+
+def test_captures_without_a_device_are_compared_on_the_host() -> None:
+    before, after = ([on_cpu(ns, ns, ns, ns, source=f"/{ns}/{at}") for at in range(2)] for ns in (10 * MS, 20 * MS))
+    found = compared(before, after)
+    assert (found.refused, found.clock, found.verdict, found.median_ns) == ((), "host", "slower", (10 * MS, 20 * MS))
+    assert not any("kernel" in note for note in found.notes)
+    slower = replace(OPERATORS[0], host_ns=9000)
+    after = [
+        replace(profile, operators=(slower, *OPERATORS[1:]), modules=(CallSums("MLP", 4, 0, 0, 4000),))
+        for profile in after
+    ]
+    found = compared(before, after)
+    assert next((row.name, row.kind, row.state, row.change_ns) for row in found.operators) == (
+        slower.name, "operator", "slower", 2000
+    )  # fmt: skip
+    assert [(row.name, row.kind, row.after_ns) for row in found.modules] == [("MLP", "module", 1000)]
+    assert compared([capture(1, 2, operators=OPERATORS)], [capture(1, 2)]).operators == ()
+    unlike = [replace(profile, operators=(CallSums("other", 1, 1, 0, 9),)) for profile in after]
+    assert compared(before, unlike).verdict == "undecided: unlike models"
+
+
+def test_a_capture_that_lacks_a_device_is_named_once() -> None:
+    before = [on_cpu(10, 10, source="/a"), capture(10, 10, source="/b", rank=None)]
+    found = compared(before, [capture(20, 20, rank=None, source=source) for source in "cd"])
+    (reason,) = found.refused
+    assert isinstance(reason, Text)
+    assert [*reason.values.values()] == ["/a"]
+    forced = compared([on_cpu(10, 10)], [capture(20, 20)], force=True)
+    assert (forced.clock, forced.median_ns, forced.verdict) == ("host", (10, 20), "undecided: other devices")
+
+
+def test_a_failed_check_of_several_captures_is_said_once() -> None:
+    bad = [capture(1, 2, checks=(BAD,), source=source) for source in ("/a", "/b")]
+    assert compared(bad, [capture(1, 2)]).refused == (f"before: {BAD.evidence}",)
+    (reason,) = compared([*bad, capture(1, 2)], [capture(1, 2)]).refused
+    assert reason == f"before, /a, /b: {BAD.evidence}"
 
 
 def test_releases_and_devices_are_named() -> None:
@@ -219,13 +339,13 @@ def test_releases_and_devices_are_named() -> None:
 def test_the_json_of_a_comparison_is_what_is_promised() -> None:
     told = json_of(compared([capture(5, 6, kernels=(Kernel("k", "compute", 1, 1),))], [capture(7, 8)]))
     keys = ["schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock"]
-    assert list(told) == [*keys, "verdict", "differs", "equal_load"]
+    assert list(told) == [*keys, "verdict", "differs", "equal_load", "operators"]
     assert (told["verdict"], told["differs"], told["equal_load"]) == ("not enough data", [], None)
     assert told["clock"] == "device"
     assert told["schema"] == SCHEMA
     assert told["median_ns"] == [5, 7]
     assert [type(value) for value in told["change"]] == [int] * 3
-    assert list(told["before"]) == ["sources", "form", "device", "units"]
+    assert list(told["before"]) == ["sources", "form", "device", "units", "captures"]
     assert list(told["parts"][0]) == ["name", "before_ns", "after_ns", "change_ns"]
     assert list(told["kernels"][0]) == [
         "name", "kind", "state", "before_calls", "after_calls", "before_ns", "after_ns", "change_ns"

@@ -1,4 +1,4 @@
-"""What can be trusted, what there is to gain, what it comes to: with answers that are known."""
+"""Checks, upper bounds of savings and verdicts: with answers that are known."""
 
 from __future__ import annotations
 
@@ -487,6 +487,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         *PARTS,
         "lead_in_ns",
         "phases",
+        "classes",
         "requests",
         "tokens",
         "context",

@@ -1,4 +1,4 @@
-"""Where the device was free: delays at known places, of which the table has to name the right one first."""
+"""Gaps of the device: delays at known places, of which the table has to name the right one first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from patcher.traces import analysis, folders, formats
 from patcher.traces.analysis import gaps
 from patcher.traces.model import RankProfile
 from patcher.traces.places import behind, first_place, place_of, why
-from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, free_ns, shared
+from tests.patcher.traces.recorded import MS, NO_CAPTURES, SHARED, Range, Run, Task, free_ns, shared
 
 US = 1000
 LAYERS = ("embedding", "norm", "qkv", "attention", "out", "norm2", "up", "down", "logits", "argmax")
@@ -488,7 +488,7 @@ REAL: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize(("path", "known"), REAL.values(), ids=REAL)
 def test_what_real_traces_wait_for(path: str, known: dict[str, Any]) -> None:
     if not (SHARED / path).exists():
-        pytest.skip("this one is not there")
+        pytest.skip(NO_CAPTURES)
     found = real(path)
     first = found.gaps[0]
     for key, value in known.items():

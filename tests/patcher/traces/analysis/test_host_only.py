@@ -162,6 +162,17 @@ def test_the_cause_that_was_put_in_is_the_headline(
     assert first.saving_ns == (None if saving is None else pytest.approx(saving, rel=0.02))
 
 
+def test_a_slow_unit_is_no_headline_where_each_has_a_cause(tmp_path: Path) -> None:
+    """As on a machine that others use, too."""
+
+    def disturbed(loop: Loop, number: int) -> None:
+        loop.run("aten::_linalg_svd", 400 * MS if number == 5 else 200 * MS)
+
+    report = analysis.reported([profile(disturbed, tmp_path)])
+    assert headline(report).id == "host-operators"
+    assert {finding.id: finding.severity for finding in report.findings}["outlier"] == "note"
+
+
 def test_a_short_pause_is_no_headline(tmp_path: Path) -> None:
     report = analysis.reported([profile(lambda loop, _: loop.sleep(MS), tmp_path)])
     assert {finding.id: finding.severity for finding in report.findings} == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from random import Random
 
 import pytest
@@ -47,6 +48,19 @@ def test_the_interval_holds_the_change_as_often_as_it_says() -> None:
         assert found.change[0] <= found.change[1] <= found.change[2]
         held += found.change[0] <= 40_000 <= found.change[2]
     assert 52 <= held < 60  # 57 are expected
+
+
+def test_captures_of_a_side_that_differ_widen_the_interval() -> None:
+    sides = [drawn(1, 24, 64), drawn(2, 24, 64)]
+    times = [
+        time + 200_000 * (at // 12 % 2) for at, time in enumerate(chain.from_iterable(law(units, 0) for units in sides))
+    ]
+    wide, narrow = (at_equal_load(sides, times, sizes) for sizes in ([[12, 12]] * 2, [[24]] * 2))
+    assert wide is not None
+    assert narrow is not None
+    reach = wide.change[1] - wide.change[0]
+    assert reach == pytest.approx(6.9646 * 100_000 * 2**0.5, rel=0.1)  # Student's t of two degrees of freedom
+    assert reach > 5 * (narrow.change[1] - narrow.change[0])
 
 
 NONE: dict[str, list[list[RecordedUnit]]] = {

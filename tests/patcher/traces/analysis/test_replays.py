@@ -13,7 +13,7 @@ from patcher.commands.reports import reporting
 from patcher.messages.report import json_of
 from patcher.traces import analysis, formats, page
 from patcher.traces.model import RankProfile
-from tests.patcher.traces.recorded import SHARED
+from tests.patcher.traces.recorded import NO_CAPTURES, SHARED
 
 KERNELS = ("ampere_gemm", "rms_norm_kernel", "Memcpy DtoD (Device -> Device)", "ampere_gemm")
 """What a graph of the model below holds: a matmul, a norm that copies, and a matmul."""
@@ -202,7 +202,7 @@ TOLD: dict[str, dict[str, tuple[int, float]]] = {
 @pytest.mark.parametrize("name", TOLD)
 def test_the_operators_of_public_replays_are_those_that_tracelens_finds(name: str) -> None:
     if not (PUBLIC / name / "capture_traces").is_dir():
-        pytest.skip("needs the traces of captures that lie beside those of TraceLens' tests")
+        pytest.skip(NO_CAPTURES)
     result = reporting.report([PUBLIC / name], reporting.ReadOptions())
     (found,) = (one for one in result.data.captures if one.replays is not None)
     assert found.replays.joined == found.replays.count == (25 if "piecewise" in name else 1)

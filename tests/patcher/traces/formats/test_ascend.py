@@ -1,4 +1,4 @@
-"""What torch_npu writes beside its tasks: the vendor's own numbers, mstx ranges, other releases of the database."""
+"""Files of torch_npu beside its tasks: the vendor's own numbers, mstx ranges, other releases of the database."""
 
 from __future__ import annotations
 

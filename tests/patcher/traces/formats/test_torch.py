@@ -1,4 +1,4 @@
-"""What torch.profiler writes, and what others make of it: a file into which SGLang merged several ranks."""
+"""Traces of torch.profiler, also merged: a file into which SGLang put several ranks."""
 
 from __future__ import annotations
 

@@ -208,8 +208,8 @@ def test_a_part_that_failed_is_not_taken_for_a_release_that_cannot(analyse, trac
     path = not_parsed(traces)
     document = analyse(traces, "--export", "text,db", how="no db", code=1)
     (problem,) = document["problems"]
-    assert problem["cause"] == "torch_npu left no db, and reports that a part of it failed"
-    assert problem["next"] == f"look whether the disk is full, and at what torch_npu wrote: {path / 'logs'}"
+    assert problem["cause"] == "torch_npu wrote no db, and reports that some of the parsing failed"
+    assert problem["next"] == f"check whether the disk is full, and read output of torch_npu: {path / 'logs'}"
     assert "DbParser" in problem["notes"][0]
     assert npu_folders.exported(path) == ("text",)
 
@@ -242,7 +242,7 @@ def test_a_release_that_exports_what_was_recorded(analyse, traces: Path) -> None
     not_parsed(traces)
     document = analyse(traces, "--export", "text,db", exports=False)
     assert document["result"]["parsed"][0]["exports"] == ["text"]
-    assert any("left no db" in message for message in document["messages"])
+    assert any("wrote no db" in message for message in document["messages"])
 
 
 def _2_1(profiler_path, max_process_number=4): ...
@@ -415,7 +415,7 @@ def test_an_interrupt(started, traces: Path, number: signal.Signals, how: str) -
     process.send_signal(number)
     _, said = process.communicate()
     assert process.returncode == 130, said
-    assert "stopped (parsing: 0 of 1 done)" in said
+    assert "stopped (parsing), 0 of 1 traces are done" in said
     assert content(path) == before
     assert parsers(traces) == []
     assert not (path / BEFORE).exists()
@@ -518,7 +518,7 @@ def test_a_second_analyse_of_the_same_folder(started, analyse, traces: Path) -> 
     process = started()
     (traces / "begun").unlink()
     document = analyse(traces / NAME.format(0), code=0)
-    assert any("still written, and not parsed: it is being parsed" in message for message in document["messages"])
+    assert any("still written, not parsed: it is being parsed" in message for message in document["messages"])
     not_parsed(traces, 1)
     document = analyse(traces, code=5)
     assert document["problems"][0]["cause"] == "another `rlpatch analyse` works in this folder"
@@ -580,13 +580,13 @@ def test_traces_of_torch_need_nothing(recorded: Path, run) -> None:
     said = run("analyse", recorded / "torch", "--json")
     document = json.loads(said.stdout)
     assert document["result"]["parsed"] == []
-    assert "note: what torch.profiler recorded needs no parsing" in document["messages"]
+    assert "note: traces of torch.profiler need no parsing" in document["messages"]
     shown = {Path(one["where"]).name: one["lacks"] for one in document["result"]["opens"]}
     assert {one["program"] for one in document["result"]["opens"]} == {viewers.PERFETTO}
     assert sorted(map(bool, shown.values())) == [False, False, True]  # an empty one cannot be opened at all
     assert ["it is cut off: its JSON ends in the middle"] in shown.values()
     text = run("analyse", recorded / "torch").stdout
-    assert "opens in Perfetto (ui.perfetto.dev, Open trace file):\n  /" in text
+    assert "open it in Perfetto (ui.perfetto.dev, Open trace file):\n  /" in text
     assert "next: rlpatch report " in text
 
 
@@ -595,7 +595,7 @@ def test_a_trace_that_was_killed(recorded: Path, tmp_path: Path, run) -> None:
     (path,) = (recorded / "npu").glob("*update_policy*")
     shutil.copytree(path, tmp_path / "traces" / path.name)
     said = run("analyse", tmp_path / "traces")
-    assert "warning: killed, and not parsed: there is no profiler_info.json" in said.stderr
+    assert "warning: killed, not parsed: there is no profiler_info.json" in said.stderr
     assert path.name in "".join(run("analyse", tmp_path / "traces", "-v").stderr.split())
 
 
@@ -603,9 +603,9 @@ def test_a_trace_that_was_killed(recorded: Path, tmp_path: Path, run) -> None:
     ("words", "code", "said"),
     [
         ((), 5, "torch_npu was not found"),
-        (("--python", sys.executable), 5, f"--python {sys.executable}: no torch_npu"),
-        (("--python", "/nowhere/python"), 2, "there is no interpreter /nowhere/python"),
-        (("--export", "csv"), 2, "csv is not known"),
+        (("--python", sys.executable), 5, f"--python {sys.executable} has no torch_npu"),
+        (("--python", "/nowhere/python"), 2, "the interpreter /nowhere/python does not exist"),
+        (("--export", "csv"), 2, "csv is not a valid value"),
         (("--jobs", "0"), 2, "--jobs"),
         (("--timeout", "0"), 2, "--timeout"),
     ],
@@ -631,7 +631,7 @@ def test_what_was_recorded_is_gone(analyse, traces: Path) -> None:
     shutil.rmtree(path / "FRAMEWORK")
     document = analyse(traces, "--export", "db")
     assert document["result"]["parsed"] == []
-    assert any("the raw data is gone" in message for message in document["messages"])
+    assert any("the raw data was deleted" in message for message in document["messages"])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

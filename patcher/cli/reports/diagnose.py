@@ -1,0 +1,155 @@
+"""``rlpatch diagnose``."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from patcher.cli import options, terminal
+from patcher.cli.launch import LAUNCH
+from patcher.cli.options import Group, Option, switch
+from patcher.cli.patching.apply import FORCE
+from patcher.cli.reports.report import CSV
+from patcher.cli.search import SEARCH
+from patcher.commands.finding import SearchOptions
+from patcher.commands.patching import running
+from patcher.config import Window
+from patcher.guards.result import Launch
+from patcher.messages import CommandResult, Kind, Problem, Text, tables, usage
+from patcher.messages.language import translate
+from patcher.options.headings import OUTPUT, READ
+from patcher.request import ProfileRequest
+
+NEEDED = ("numpy",)
+"""Packages that the diagnosis computes with; they come with the extra ``diagnose``."""
+
+
+class DiagnoseOptions(NamedTuple):
+    """Choices for `diagnose`: the run's number, the most requests, whether to ask at all, and where files go."""
+
+    run: int | None
+    rounds: int
+    once: bool
+    save_path: Path
+    page: Path | None
+    csv: Path | None
+
+
+OPTIONS = Group(
+    "chosen",
+    lambda values: DiagnoseOptions(**values),
+    Option(["--run"], heading=READ, type=click.IntRange(1), metavar="N", help="Which run, where a folder has several."),
+    Option(
+        ["--rounds"],
+        heading=READ,
+        type=click.IntRange(1, 20),
+        default=3,
+        metavar="N",
+        help="Ask for windows at most N times. Default: 3.",
+    ),
+    switch(READ, "Read what is there, and ask running workers for nothing.", "--once"),
+    Option(
+        ["--save-path"],
+        heading=OUTPUT,
+        type=click.Path(path_type=Path),
+        default="rlpatch_traces",
+        metavar="DIR",
+        help="The folder for the timeline and the traces of the command. Default: rlpatch_traces.",
+    ),
+    Option(
+        ["-o", "--output", "page"],
+        heading=OUTPUT,
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.html",
+        help="Write a self-contained page.",
+    ),
+    CSV,
+)
+
+
+@options.command("diagnose", options.targets("[DIR | TARGET...]"), FORCE, groups=(OPTIONS, SEARCH, LAUNCH))
+def command(
+    targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, force: bool
+) -> CommandResult:
+    """Show where the time of whole rollouts went, down to classes of kernels, from a few recorded iterations.
+
+    The timeline gives the seconds of each iteration, and windows of a few iterations what they consist of. With a
+    command behind `--`, run it with patched TARGETs, choose the windows while it runs, and ask its workers for them.
+
+    Without one, read DIR, by default rlpatch_traces. If its run goes on, patched for a timeline and for windows on
+    demand, ask its workers for what is lacking. Ctrl-C then ends the diagnosis, not the run.
+
+    The diagnosis checks itself: shares that the windows do not support are withheld.
+
+    \b
+    Examples:
+      rlpatch diagnose vllm verl -- bash run_grpo.sh
+      rlpatch diagnose
+      rlpatch diagnose /data/rlpatch_traces --once --json
+    """
+    _require_packages()
+    if launch.command:
+        return _run(targets, chosen, search, launch, force=force)
+    if len(targets) > 1:
+        cause = Text("the command to run is missing: type it after `--`")
+        raise usage(cause, f"{search.again('', '')} -- bash run.sh")
+    folder = Path(targets[0]) if targets else chosen.save_path
+    from patcher.commands.diagnosis import following, reading
+
+    if not chosen.once and following.alive(folder):
+        follower = following.Follower(folder.resolve(), chosen.rounds, _say)
+        _say(Text("the run goes on: its workers are asked for windows; Ctrl-C ends the diagnosis, not the run"))
+        following.wait(follower)
+    return reading.diagnose(
+        folder, chosen.run, terminal.reading, tables.room(), reading.Output(chosen.page, chosen.csv)
+    )
+
+
+def _run(
+    targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, *, force: bool
+) -> CommandResult:
+    """Run the command with a timeline and windows on demand, and diagnose it meanwhile."""
+    from patcher.commands.diagnosis import following, reading
+
+    folder = chosen.save_path.resolve()
+    window = Window("iterations", 0, 0, none=True)
+    request = ProfileRequest((window,), {"timeline": True, "on_demand": True, "save_path": str(folder)})
+
+    def meanwhile() -> Callable[[Callable[[CommandResult], int]], int]:
+        """Follow the run; return what ends that, reads the folder, and shows the diagnosis."""
+        follower = following.Follower(folder, chosen.rounds, _say, time.time())
+        end = following.start(follower)
+
+        def afterwards(show: Callable[[CommandResult], int]) -> int:
+            end()
+            result = CommandResult("diagnose", aside=True, tells_all=True)
+            try:
+                reading.newest(folder, result, follower.started, reading.Output(chosen.page, chosen.csv))
+            except Problem as problem:
+                result.problems.append(problem)
+            return show(result)
+
+        return afterwards
+
+    return running.run(
+        targets, search, request.checked(), launch, dry_run=False, force=force, require=False, meanwhile=meanwhile
+    )
+
+
+def _say(text: str) -> None:
+    """Print a line on the progress of the diagnosis to stderr, unless `-q` is set."""
+    if not options.quiet():
+        click.echo(translate(Text("rlpatch diagnose: {text}", text)), err=True)
+
+
+def _require_packages() -> None:
+    """Raise Problem (ENVIRONMENT) unless the packages are installed that the diagnosis computes with."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        cause = Text("diagnose needs {packages}, which rlpatch's environment does not have", " and ".join(missing))
+        raise Problem(Kind.ENVIRONMENT, cause, hint=f"pip install {' '.join(missing)}")

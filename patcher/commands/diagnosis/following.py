@@ -1,0 +1,167 @@
+"""Following a run: its workers are asked for the windows that a diagnosis lacks, until it supports itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from patcher.commands.diagnosis import reading
+from patcher.diagnosis.engines import Engine, engines
+from patcher.diagnosis.model import RunDiagnosis
+from patcher.diagnosis.plan import as_option, choose_windows
+from patcher.messages import CommandResult, Problem, Text
+from patcher.progress import silent
+from patcher.timeline import files, runs
+from patcher.workers import progress
+from patcher.workers.folder import StateFolder
+from patcher.workers.progress import AT_WORK, DONE, WorkerProgress
+from patcher.workers.request import FiledRequest, TriggerRequest
+
+LOOK_S = 2.0
+"""Seconds between two looks at a run."""
+
+LEAST_PAUSE = 50.0
+"""A look is followed by a pause of so many times its own length, so that it takes 2 % of a core at most."""
+
+ROUNDS = 3
+"""Requests after which an unsupported diagnosis is given as it is."""
+
+STUDIED = 1
+"""The rollout in which windows are chosen first; the one before it is the warm-up."""
+
+EXPIRES_S = 86_400.0
+
+STAGE = "rollout"
+
+
+class Follower:
+    """Asks the workers of a run for windows, reads these, and asks again while the diagnosis is not supported.
+
+    `rounds` is the most requests, `say` gets a line for each. `finished` tells that nothing is asked for any more;
+    `started` is in seconds since 1970: runs that began before it are of no interest.
+    """
+
+    def __init__(self, folder: Path, rounds: int, say: Callable[[str], None], started: float = 0.0) -> None:
+        self.folder, self.rounds, self.say, self.started = folder, rounds, say, started
+        self.states = StateFolder(folder)
+        self.asked: FiledRequest | None = None
+        self.requests = 0
+        self.finished = False
+        self.diagnosis: RunDiagnosis | None = None
+
+    def look(self) -> None:
+        """Look at the run once: ask for windows if it is time to, or read those that have been saved."""
+        rows = [row for row in progress.collect(self.states, time.time(), requested=self.asked).rows if _takes(row)]
+        if self.asked is not None and any(row.outcome == AT_WORK and not row.life.gone for row in rows):
+            return
+        of_run = self._engines()
+        if not of_run or max(engine.rollouts for engine in of_run) <= STUDIED + 1:
+            return
+        if self.asked is not None and any(row.outcome == DONE for row in rows):
+            self._read()
+        if self.diagnosis is not None and (self.diagnosis.supported or self.requests >= self.rounds):
+            self.finished = True
+        elif living := [row for row in rows if not row.life.gone]:
+            if self.requests >= self.rounds:
+                self.finished = True
+            else:
+                self._ask(of_run, living)
+
+    def _engines(self) -> list[Engine]:
+        """Return the engines of the newest run that began after `started`."""
+        surveyed = runs.survey(files.paths(self.folder)).runs if self.folder.is_dir() else ()
+        newest = [processes for run, processes in surveyed if run.started >= self.started - 1]
+        return [engine for engine in engines(newest[-1] if newest else ()) if len(engine.iterations)]
+
+    def _read(self) -> None:
+        """Diagnose what has been recorded so far; what cannot be read now may be readable later."""
+        with contextlib.suppress(Problem):
+            _, self.diagnosis = reading.read(self.folder, None, silent, CommandResult("diagnose"))
+
+    def _ask(self, of_run: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
+        """Write a request for the rollout after the present one."""
+        units = {row.worker.unit for row in living}
+        window = planned(of_run, decode_only="iterations" not in units)
+        turns = [row.worker.turn for row in living if row.worker.turn is not None]
+        if not window or not turns:
+            return
+        request = TriggerRequest(
+            id=secrets.token_hex(6), window=window, ranks="0", at=max(turns) + 1, expires=time.time() + EXPIRES_S
+        )
+        self.asked = self.states.write(STAGE, request)
+        self.requests += 1
+        unit = "iterations" if "iterations" in units else "decode"
+        self.say(Text("asked for --{unit} {window} of rollout {number}", unit, window, request.at))
+
+
+def planned(of_run: Sequence[Engine], *, decode_only: bool = False) -> str:
+    """Return the windows to record, chosen in the newest whole rollout, as typed; "" if there is none.
+
+    With `decode_only` the numbers are those of decode steps, which count from 1; else of iterations, from 0.
+    """
+    for engine in of_run:
+        rollout = engine.newest_whole_rollout
+        if decode_only:
+            rollout = rollout.chosen(rollout.prefill == 0)
+        if len(rollout):
+            first = int(decode_only)
+            return as_option([(start + first, end + first) for start, end in choose_windows(rollout, first=1)])
+    return ""
+
+
+def _takes(row: WorkerProgress) -> bool:
+    """Tell whether a worker records a rollout's windows on demand, and its rank is asked."""
+    return row.worker.on_demand and row.worker.stage == STAGE and row.worker.rank == 0
+
+
+def follow(follower: Follower, ended: Callable[[float], bool]) -> None:
+    """Look again and again until the follower has finished; `ended` waits for seconds, and tells whether to stop."""
+    while not follower.finished:
+        before = time.monotonic()
+        with contextlib.suppress(OSError):  # a file that is being replaced
+            follower.look()
+        if ended(max(LOOK_S, LEAST_PAUSE * (time.monotonic() - before))):
+            return
+
+
+def start(follower: Follower) -> Callable[[], None]:
+    """Follow a run in a thread, which gets no signal; return what ends it."""
+    stop = threading.Event()
+    thread = threading.Thread(target=follow, args=(follower, stop.wait), name="rlpatch-diagnose", daemon=True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def end() -> None:
+        stop.set()
+        thread.join(timeout=10)
+
+    return end
+
+
+def wait(follower: Follower) -> None:
+    """Follow a run until the diagnosis is supported, the run ends, or Ctrl-C."""
+
+    def ended(seconds: float) -> bool:
+        """Wait, and tell whether no worker is left that takes a request."""
+        time.sleep(seconds)
+        return not alive(follower.folder)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        follow(follower, ended)
+
+
+def alive(folder: Path) -> bool:
+    """Tell whether a live worker in `folder` would take a request. Raises OSError for an unreadable folder."""
+    if not os.path.isdir(folder):  # noqa: PTH112
+        return False
+    rows = progress.collect(StateFolder(folder), time.time()).rows
+    return any(_takes(row) and row.life.alive for row in rows)

@@ -1,0 +1,92 @@
+"""The lines of ``diagnose`` in the terminal, some twenty of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patcher.diagnosis.loads import LOADS
+from patcher.diagnosis.model import CLASSES, Action, ClassShare, LoadPart, RunDiagnosis, StageDiagnosis
+from patcher.messages import COMMA, CommandLine, Detail, Text, joined
+from patcher.messages import tables as drawn
+from patcher.messages.notes import wrapped
+
+LARGEST = 2
+"""Classes that are named for a load."""
+
+LEAST_SHARE = 0.005
+"""Share of a class from which on it is named."""
+
+
+def report(diagnosis: RunDiagnosis, folder: str, width: int | None) -> list[str]:
+    """Return the lines on a diagnosis; `width` is the terminal's, None if stdout is no terminal."""
+    lines = [line for stage in diagnosis.stages for line in _stage(stage, len(diagnosis.windows), width)]
+    if diagnosis.actions:
+        lines.append(Text("at most to gain (these bounds overlap)"))
+        for number, action in enumerate(diagnosis.actions, 1):
+            lines += wrapped(_action(number, action), "  ", "     ")
+    return lines + list(_check(diagnosis, folder))
+
+
+def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
+    """Yield the head of a stage, its classes, and the table of its loads."""
+    rollouts = Text("1 rollout") if stage.turns == 1 else Text("{count} rollouts", stage.turns)
+    values = stage.stage, rollouts, stage.seconds, stage.iterations, stage.recorded, windows
+    yield from wrapped(
+        Text(
+            "{stage}: {rollouts}, {seconds:,.1f} s, {iterations:,} iterations; {recorded} recorded in {count} windows",
+            *values,
+        )
+    )
+    if stage.recording_seconds >= 0.05:
+        yield Text("  recording cost {seconds:.1f} s, left out below", stage.recording_seconds)
+    if stage.classes:
+        shares = (_share(part, with_interval=True) for part in stage.classes if part.share >= LEAST_SHARE)
+        yield from wrapped(Text("where it went: {shares}", joined(COMMA, shares)))
+    if stage.by_load:
+        titles = [Text("by load"), Text("share"), Text("ms each"), Text("most of it, in %"), Text("predicted")]
+        table = drawn.drawn(titles, [_row(part) for part in stage.by_load], width)
+        yield from filter(str.strip, table)
+
+
+def _row(part: LoadPart) -> tuple[str, ...]:
+    """Return the cells of a load."""
+    error = "" if part.error is None else f"{100 * part.error:+.0f} %"
+    most: str = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST]))
+    if part.error is not None and not part.supported:
+        most = Text("not supported")
+    return LOADS[part.load], f"{100 * part.share:.0f} %", f"{part.ms_each:,.1f}", most, error
+
+
+def _share(part: ClassShare, *, with_interval: bool) -> str:
+    """Return name and share of a class, such as "attention 26 % ± 2"."""
+    name, share = CLASSES.get(part.name, part.name), 100 * part.share
+    if with_interval:
+        return Text("{name} {share:.0f} % ± {interval:.0f}", name, share, 100 * part.interval)
+    return Text("{name} {share:.0f}", name, share)
+
+
+def _action(number: int, action: Action) -> Text:
+    """Return an action with its bound and the reason."""
+    return Text(
+        "{number}. {what}: {seconds:.1f} s. {because}", number, action.what, action.bound_seconds, action.because
+    )
+
+
+def _check(diagnosis: RunDiagnosis, folder: str) -> Iterator[str]:
+    """Yield whether the recorded iterations support the shares, and what to type next."""
+    for stage in diagnosis.stages:
+        if stage.supported:
+            error = 100 * max((abs(part.error or 0) * part.share for part in stage.by_load), default=0.0)
+            yield from wrapped(
+                Text("check: each load is predicted within {error:.1f} % of the rollout: shares are supported", error)
+            )
+        else:
+            yield from wrapped(Text("check: shares are not supported: {why}", stage.why))
+        for part in stage.by_load:
+            if part.why:
+                yield Detail("  {load}: {why}", LOADS[part.load], part.why)
+    if diagnosis.next_windows:
+        command = CommandLine("trigger", "--iterations", diagnosis.next_windows, "--save-path", folder)
+        yield Text("next: {command}", command)
+    for window in diagnosis.windows:
+        yield Detail("  {window}: {command}", window.window, window.report)

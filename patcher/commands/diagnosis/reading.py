@@ -1,0 +1,109 @@
+"""The diagnosis of what lies in a folder: a timeline, and windows recorded in the same run."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from patcher.commands.diagnosis import lines
+from patcher.commands.reports.csv_files import write_tables
+from patcher.commands.reports.reporting import ReadOptions, read_profiles
+from patcher.commands.reports.timelines import chosen_run
+from patcher.commands.reports.writing import write
+from patcher.diagnosis import page, tables
+from patcher.diagnosis.engines import Engine, engines
+from patcher.diagnosis.model import RunDiagnosis
+from patcher.diagnosis.run import diagnose as diagnosed
+from patcher.diagnosis.windows import traces
+from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text
+from patcher.progress import Display, silent
+from patcher.timeline import files, runs
+from patcher.timeline.runs import Process
+
+
+def read(
+    folder: Path, number: int | None, display: Display, result: CommandResult
+) -> tuple[list[Engine], RunDiagnosis]:
+    """Return the engines of a run in `folder` and its diagnosis; an unreadable trace is a problem of `result`.
+
+    `number` is that of the run, None for the only one. Raises Problem: NO_TRACE without a timeline or an engine in it,
+    TRACE if no file can be read, USAGE if no run is chosen out of several.
+    """
+    _, processes = chosen_run(folder, number, display, result)
+    return of_processes(folder, processes, display, result)
+
+
+def of_processes(
+    folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult
+) -> tuple[list[Engine], RunDiagnosis]:
+    """Return the engines among `processes` of a run, and the diagnosis. Raises Problem (NO_TRACE) without an engine."""
+    of_run = engines(processes)
+    if not any(len(engine.iterations) for engine in of_run):
+        raise _no_engine(folder)
+    paths = traces(folder, of_run)
+    profiles = read_profiles(result, paths, ReadOptions(), partial(display, Text("reading"))) if paths else []
+    return of_run, diagnosed(of_run, profiles)
+
+
+class Output(NamedTuple):
+    """Files to write: the HTML page and the folder of CSV files, None for none."""
+
+    page: Path | None = None
+    csv: Path | None = None
+
+
+NO_FILES = Output()
+
+
+def shown(
+    result: CommandResult, diagnosis: RunDiagnosis, folder: Path, width: int | None, output: Output
+) -> CommandResult:
+    """Put the diagnosis into `result`, as data and as lines, write the files of `output`, and return it."""
+    result.data = diagnosis
+    result.lines += lines.report(diagnosis, str(folder), width)
+    for note in diagnosis.notes:
+        result.note(note)
+    if output.csv is not None:
+        write_tables(result, output.csv, tables.of_diagnosis(diagnosis))
+    if output.page is not None:  # it may go into the new folder
+        write(result, output.page, [page.page(diagnosis, str(folder))], "-o FILE.html")
+    return result
+
+
+def diagnose(
+    folder: Path,
+    number: int | None,
+    display: Display = silent,
+    width: int | None = None,
+    output: Output = NO_FILES,
+) -> CommandResult:
+    """Diagnose the run in `folder`; raises Problem as `read`. `width` is the terminal's, None without a terminal."""
+    result = CommandResult("diagnose")
+    _, diagnosis = read(folder, number, display, result)
+    return shown(result, diagnosis, folder, width, output)
+
+
+def newest(folder: Path, result: CommandResult, started: float, output: Output = NO_FILES) -> CommandResult:
+    """Diagnose into `result` the newest run in `folder` that began after `started`, in seconds since 1970.
+
+    Raises Problem (NO_TRACE) if there is none.
+    """
+    surveyed = runs.survey(files.paths(folder)).runs if folder.is_dir() else ()
+    processes = [processes for run, processes in surveyed if run.started >= started - 1]
+    if not processes:
+        raise Problem(
+            Kind.NO_TRACE,
+            Text("the run left no timeline"),
+            str(folder),
+            Text("the log of the run may say why: look for rlpatch lines"),
+        )
+    _, diagnosis = of_processes(folder, processes[-1], silent, result)
+    return shown(result, diagnosis, folder, None, output)
+
+
+def _no_engine(folder: Path) -> Problem:
+    """Return the problem that no engine of the run left its iterations."""
+    cause = Text("no engine of this run recorded its iterations")
+    record = CommandLine("diagnose", "vllm", "--", "bash", "run.sh")
+    return Problem(Kind.NO_TRACE, cause, str(folder), Text("patch the engine, too: {command}", record))

@@ -1,0 +1,122 @@
+"""The lines of ``compare`` on two timelines in the terminal: how much a step changed, in which parts, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from patcher.commands.reports.table_lines import lines, titled
+from patcher.messages import Detail, Text
+from patcher.messages.notes import wrapped
+from patcher.timeline import comparison_tables as tables
+from patcher.timeline.comparison_tables import CHANGE, often
+from patcher.timeline.lengths import brief
+from patcher.timeline.run_comparison import (
+    LONGER,
+    NO_DIFFERENCE,
+    SHORTER,
+    UNCLEAR,
+    ChangeInterval,
+    RunComparison,
+    RunSide,
+)
+
+
+def report(comparison: RunComparison) -> list[str]:
+    """Return the lines on two runs: the step with its interval, tokens, caveats, parts and causes."""
+    sections = (
+        _head(comparison),
+        _parts(comparison),
+        titled(tables.beside(comparison)),
+        _causes(comparison),
+    )
+    texts = [line for section in map(list, sections) if section for line in ("", *section)]
+    return texts[1:]
+
+
+def sentences(comparison: RunComparison) -> list[str]:
+    """Return the change of the step, the two sides, the change at equal tokens, and the tokens, each as a sentence."""
+    step = comparison.step
+    first = Text(
+        "mean step: {before} s before, {after} s after, {change} s",
+        brief(step.before_seconds),
+        brief(step.after_seconds),
+        CHANGE.text(step.change_seconds),
+    )
+    verdict: str = comparison.verdict
+    if step.raw is not None:
+        verdict = Text("{interval}: {verdict}", _interval(step.raw, step.before_seconds), comparison.verdict)
+    texts: list[str] = [Text("{change} ({verdict})", first, verdict)]
+    texts += [_described(Text("before"), comparison.before), _described(Text("after"), comparison.after)]
+    if (equal := step.equal_tokens) is not None:
+        interval = _interval(equal, step.before_seconds)
+        words: dict[str, Text] = {LONGER: Text("slower"), SHORTER: Text("faster")}
+        about = words.get(step.changed_at_equal_tokens, NO_DIFFERENCE)
+        texts.append(
+            Text("at equal tokens: {change} s, {interval}: {verdict}", CHANGE.text(equal.change), interval, about)
+        )
+    speeds = [comparison.before.tokens_per_second, comparison.after.tokens_per_second]
+    if None not in speeds:
+        texts.append(Text("decode tokens per second: {before:,.0f} before, {after:,.0f} after", *speeds))
+    return texts
+
+
+def _described(name: str, side: RunSide) -> Text:
+    """Return a sentence on a side: folder, packages, steps and tokens of the mean step."""
+    first, *_, last = (*side.steps, side.steps[-1])
+    steps = Text("step {step}", first) if first == last else Text("steps {first} to {last}", first, last)
+    packages = ", ".join(side.packages) or Text("unknown packages")
+    median = brief(side.median_seconds)
+    text = Text("{side}: {source}, {packages}, {steps}, median {median} s", name, side.source, packages, steps, median)
+    if side.decode_tokens is None or side.prefill_tokens is None:
+        return text
+    return Text(
+        "{side}; {decode:,.0f} decode and {prefill:,.0f} prefill tokens per step",
+        text,
+        side.decode_tokens,
+        side.prefill_tokens,
+    )
+
+
+def _interval(interval: ChangeInterval, before: float) -> Text:
+    text = Text("95 % interval {low} to {high} s", CHANGE.text(interval.low), CHANGE.text(interval.high))
+    return Text("{interval}, {share:+.1f} %", text, 100 * interval.change / before) if before else text
+
+
+def _parts(comparison: RunComparison) -> Iterator[str]:
+    """Yield the table of the parts, and what its words mean."""
+    yield from lines(tables.parts(comparison))
+    if comparison.step.equal_tokens is not None:
+        legend = Text("at equal: at equal tokens, by a linear fit; raw only: that is unclear at equal tokens")
+        yield from wrapped(legend, "  ")
+
+
+def _causes(comparison: RunComparison) -> Iterator[str]:
+    """Yield the causes that came or went beyond chance; the others need -v."""
+    if not comparison.causes:
+        return
+    certain = [row for row in comparison.causes if row.changed != UNCLEAR]
+    yield Text("Causes that came or went") if certain else Text("Causes that came or went: none beyond chance")
+    sizes = len(comparison.before.steps), len(comparison.after.steps)
+    for row in comparison.causes:
+        text = Text(
+            "{changed}: {cause}: {before} of {before_steps} steps before, {after} of {after_steps} after;"
+            " {before_seconds} s and {after_seconds} s over the typical step",
+            often(row), row.label, row.before_steps, sizes[0], row.after_steps, sizes[1], brief(row.before_seconds),
+            brief(row.after_seconds),
+        )  # fmt: skip
+        entry = wrapped(text, "  ", "    ")
+        yield from entry if row in certain else map(Detail, entry)
+
+
+def _head(comparison: RunComparison) -> Iterator[str]:
+    """Yield the warnings, the sentences on the step, how the runs differ, and the notes."""
+    for reason in comparison.refused:
+        yield from wrapped(Text("warning: {reason}", reason))
+    first, *more = sentences(comparison)
+    yield from wrapped(first)
+    for text in more:
+        yield from wrapped(text, "  ")
+    for difference in comparison.differs:
+        yield from wrapped(Text("not the same: {difference}", difference))
+    for note in comparison.notes:
+        yield from wrapped(Text("note: {note}", note))

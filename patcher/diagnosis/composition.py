@@ -1,0 +1,157 @@
+"""The classes of a whole rollout, from a few iterations that were recorded with a profiler.
+
+For each class c the time of an iteration with features x is B_c · x with B_c ≥ 0, fitted to the recorded iterations.
+Only the shares of the classes come from that fit. The seconds that they share are those of the timeline, so the classes
+always add up to what was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patcher.diagnosis.iterations import Floats
+
+LEAST_HALF_WIDTH = 0.01
+"""Smallest half-width of an interval: two rollouts of the same requests differ by as much."""
+
+ONE_WINDOW_HALF_WIDTH = 0.02
+"""Smallest half-width where there is one window alone, so nothing tells how much windows differ."""
+
+RESAMPLES = 40
+"""Fits to resampled residuals, from which an interval is estimated."""
+
+_ROUNDS = 3
+_OUTLIER = 2.0
+"""Residual, in standard deviations, from which on an iteration weighs less."""
+
+
+@dataclass(frozen=True)
+class RecordedIterations:
+    """Iterations recorded with a profiler: features, seconds of each class, and the number of each one's window.
+
+    ``features`` has the shape (iterations, features), ``class_seconds`` (iterations, classes).
+    """
+
+    features: Floats
+    class_seconds: Floats
+    window: NDArray[np.int64]
+
+    def chosen(self, selection: NDArray[np.bool_]) -> RecordedIterations:
+        """Return the iterations where ``selection`` is True."""
+        return RecordedIterations(self.features[selection], self.class_seconds[selection], self.window[selection])
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Shares of the classes in each iteration, and in all of them.
+
+    ``coefficients`` has the shape (features, classes), ``by_iteration`` (iterations, classes) with rows that add up to
+    1. ``shares`` and their ``half_widths`` (of 95 % intervals) have one value for each class.
+    """
+
+    coefficients: Floats
+    by_iteration: Floats
+    shares: Floats
+    half_widths: Floats
+
+    def of(self, selection: NDArray[np.bool_], seconds: Floats) -> Floats:
+        """Return the share of each class in the iterations where ``selection`` is True."""
+        return weighted(self.by_iteration[selection], seconds[selection])
+
+
+def compose(recorded: RecordedIterations, features: Floats, seconds: Floats) -> Composition:
+    """Return the composition of iterations with these ``features`` and ``seconds``, by the ``recorded`` ones."""
+    coefficients = fit(recorded)
+    by_iteration = predicted_shares(coefficients, features)
+    half_widths = _half_widths(recorded, coefficients, features, seconds)
+    return Composition(coefficients, by_iteration, weighted(by_iteration, seconds), half_widths)
+
+
+def fit(recorded: RecordedIterations) -> Floats:
+    """Return coefficients ≥ 0 of shape (features, classes) that predict the seconds of each class.
+
+    Errors count in relation to an iteration's length. Iterations whose total is far from the prediction weigh less
+    (Huber), for they waited for something else.
+    """
+    totals = recorded.class_seconds.sum(axis=1)
+    weights = 1 / np.maximum(totals, 1e-9)
+    coefficients = np.zeros((recorded.features.shape[1], recorded.class_seconds.shape[1]))
+    for _ in range(_ROUNDS):
+        for place, seconds in enumerate(recorded.class_seconds.T):
+            coefficients[:, place] = nonnegative(recorded.features, seconds, weights)
+        predicted = np.maximum(recorded.features @ coefficients.sum(axis=1), 1e-9)
+        weights = huber_weights(totals / predicted - 1) / predicted
+    return coefficients
+
+
+def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
+    """Return the coefficients ≥ 0 with the least weighted squares of ``features`` @ coefficients - ``values``.
+
+    Each set of positive coefficients has a solution of its own; of those without a negative one, the best is taken.
+    """
+    weighted_features = features * weights[:, None]
+    sizes = np.sqrt((weighted_features**2).sum(axis=0))
+    sizes[sizes == 0] = 1.0
+    weighted_features = weighted_features / sizes
+    count = len(sizes)
+    # A little towards zero: features that move together in few iterations would else have no single answer.
+    gram = weighted_features.T @ weighted_features + 1e-6 * np.eye(count)
+    moments = weighted_features.T @ (values * weights)
+    positive = (np.arange(1 << count)[:, None] >> np.arange(count)) & 1 == 1
+    both = positive[:, :, None] & positive[:, None, :]
+    solutions = np.linalg.solve(
+        np.where(both, gram, np.eye(count)), np.where(positive, moments, 0.0)[:, :, None]
+    )[:, :, 0]  # fmt: skip
+    squares = np.einsum("si,ij,sj->s", solutions, gram, solutions) - 2 * solutions @ moments
+    squares[(solutions < 0).any(axis=1)] = np.inf
+    best: Floats = solutions[np.argmin(squares)] / sizes
+    return best
+
+
+def huber_weights(relative_residuals: Floats) -> Floats:
+    """Return 1 for residuals within `_OUTLIER` robust standard deviations, less for larger ones."""
+    deviation = max(1.4826 * float(np.median(np.abs(relative_residuals))), 0.01)
+    weights: Floats = np.minimum(1.0, _OUTLIER * deviation / np.maximum(np.abs(relative_residuals), 1e-12))
+    return weights
+
+
+def predicted_shares(coefficients: Floats, features: Floats) -> Floats:
+    """Return the share of each class in each iteration; rows of shape (iterations, classes) add up to 1."""
+    class_seconds = features @ coefficients
+    shares: Floats = class_seconds / np.maximum(class_seconds.sum(axis=1, keepdims=True), 1e-12)
+    return shares
+
+
+def weighted(by_iteration: Floats, seconds: Floats) -> Floats:
+    """Return the mean share of each class over iterations that take ``seconds``."""
+    shares: Floats = (by_iteration * seconds[:, None]).sum(axis=0) / max(float(seconds.sum()), 1e-12)
+    return shares
+
+
+def _half_widths(recorded: RecordedIterations, coefficients: Floats, features: Floats, seconds: Floats) -> Floats:
+    """Return the half-width of each share's 95 % interval: the residuals' part, and that of how much windows differ."""
+
+    def shares_by(sample: RecordedIterations) -> Floats:
+        return weighted(predicted_shares(fit(sample), features), seconds)
+
+    generator = np.random.default_rng(0)
+    fitted = recorded.features @ coefficients
+    totals = np.maximum(fitted.sum(axis=1, keepdims=True), 1e-12)
+    residuals = (recorded.class_seconds - fitted) / totals
+    resampled = []
+    for _ in range(RESAMPLES):
+        drawn = residuals[generator.integers(0, len(residuals), len(residuals))]
+        resampled.append(
+            shares_by(RecordedIterations(recorded.features, np.maximum(fitted + drawn * totals, 0), recorded.window))
+        )
+    variance = np.var(resampled, axis=0)
+    windows = np.unique(recorded.window)
+    if len(windows) == 1:
+        return np.asarray(np.maximum(2 * np.sqrt(variance), ONE_WINDOW_HALF_WIDTH))
+    without_one = np.stack([shares_by(recorded.chosen(recorded.window != window)) for window in windows])
+    deviations = without_one - without_one.mean(axis=0)
+    variance = variance + (len(windows) - 1) / len(windows) * (deviations**2).sum(axis=0)
+    return np.asarray(np.maximum(2 * np.sqrt(variance), LEAST_HALF_WIDTH))

@@ -1,0 +1,57 @@
+"""The engines of a run, and their iterations from the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from patcher.diagnosis.iterations import Iterations, iterations
+from patcher.progress import Progress, ignore
+from patcher.timeline.files import Reader
+from patcher.timeline.runs import Process
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine process: host, process id and replica (None if unknown), and all its iterations."""
+
+    host: str
+    pid: int
+    replica: int | None
+    iterations: Iterations
+
+    @property
+    def rollouts(self) -> int:
+        """Number of rollouts, with the one that may still go on."""
+        return int(self.iterations.rollout.max(initial=-1)) + 1
+
+    @property
+    def newest_whole_rollout(self) -> Iterations:
+        """Iterations of the last rollout but one, which has ended for sure; of the only one if there is no other."""
+        return self.iterations.chosen(self.iterations.rollout == max(self.rollouts - 2, 0))
+
+
+def engines(processes: Sequence[Process], progress: Progress = ignore) -> list[Engine]:
+    """Return the engines among the processes of a run; ``progress`` gets the bytes of each read."""
+    return [engine(process, progress) for process in processes if "engine" in process.roles]
+
+
+def engine(process: Process, progress: Progress = ignore) -> Engine:
+    """Read the iterations of an engine, by the wall clock of its host."""
+    monotonic, wall = process.head.clocks
+    reader = Reader(process.paths, 0, wall - monotonic, progress)
+    while reader.step():
+        reader.spans.clear()  # a long run has millions of them
+    columns = reader.iterations
+    start, end, requests, tokens, context = (
+        np.asarray(column, dtype=np.float64)
+        for column in (columns.start, columns.end, columns.requests, columns.tokens, columns.context)
+    )
+    in_order = np.argsort(start, kind="stable")
+    start, end, requests, tokens, context = (
+        column[in_order] for column in (start / 1e6, end / 1e6, requests, tokens, context)
+    )
+    head = process.head
+    return Engine(head.host, head.pid, process.replica, iterations(start, end - start, requests, tokens, context))

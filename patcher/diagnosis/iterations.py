@@ -1,0 +1,90 @@
+"""Engine iterations as arrays, and the features by which the time of one is predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+FEATURES = ("iteration", "requests", "prefill tokens", "context", "prefill tokens by mean context")
+"""Features of an iteration: its time grows with each of them, and none makes it shorter."""
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """Iterations of one engine in order, an array for each property.
+
+    ``start`` is in seconds since 1970. ``seconds`` reaches from an iteration's start to that of the next one in its
+    rollout; the last one of a rollout takes its own time. ``tokens`` are the scheduled ones without drafts, ``context``
+    is the sum over the requests, and ``rollout`` counts from 0.
+    """
+
+    start: Floats
+    seconds: Floats
+    requests: Floats
+    tokens: Floats
+    context: Floats
+    rollout: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def chosen(self, selection: NDArray[np.bool_]) -> Iterations:
+        """Return the iterations where ``selection`` is True."""
+        return Iterations(
+            self.start[selection],
+            self.seconds[selection],
+            self.requests[selection],
+            self.tokens[selection],
+            self.context[selection],
+            self.rollout[selection],
+        )
+
+    @property
+    def prefill(self) -> Floats:
+        """Prompt tokens of each iteration: a request that decodes has one token, the others are of prompts."""
+        return np.maximum(self.tokens - self.requests, 0.0)
+
+    @property
+    def features(self) -> Floats:
+        """`FEATURES` of each iteration: an array of shape (iterations, features)."""
+        mean_context = self.context / np.maximum(self.requests, 1)
+        columns = (np.ones(len(self)), self.requests, self.prefill, self.context, self.prefill * mean_context)
+        return np.stack(columns, axis=1)
+
+
+def iterations(start: Floats, length: Floats, requests: Floats, tokens: Floats, context: Floats) -> Iterations:
+    """Return the iterations of an engine, split into rollouts; ``start`` and ``length`` are in seconds.
+
+    A rollout begins where every scheduled token is the whole context: no request is older. With prefix caching a new
+    request has context already, so a rollout may include the next one.
+    """
+    begins = tokens >= context
+    if len(begins):
+        begins[0] = True
+    rollout = np.cumsum(begins) - 1
+    seconds = length.copy()
+    if len(start) > 1:
+        goes_on = rollout[1:] == rollout[:-1]
+        seconds[:-1][goes_on] = np.diff(start)[goes_on]
+    return Iterations(start, seconds, requests, tokens, context, rollout.astype(np.int64))
+
+
+def concatenated(parts: Sequence[Iterations]) -> Iterations:
+    """Return the iterations of several engines one after the other; their rollouts are counted on."""
+    if not parts:
+        empty = np.zeros(0)
+        return Iterations(empty, empty, empty, empty, empty, np.zeros(0, dtype=np.int64))
+    ends = np.cumsum([0, *(int(part.rollout.max(initial=-1)) + 1 for part in parts[:-1])])
+    return Iterations(
+        np.concatenate([part.start for part in parts]),
+        np.concatenate([part.seconds for part in parts]),
+        np.concatenate([part.requests for part in parts]),
+        np.concatenate([part.tokens for part in parts]),
+        np.concatenate([part.context for part in parts]),
+        np.concatenate([part.rollout + before for part, before in zip(parts, ends, strict=True)]),
+    )

@@ -1,0 +1,153 @@
+"""The diagnosis of a run: the values that the text, ``--json`` and the page are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from patcher.messages import Text
+from patcher.traces.families import (
+    ATTENTION,
+    COLLECTIVE,
+    COPIES,
+    ELEMENTWISE,
+    GEMM,
+    HOST_BOUND,
+    MOE,
+    OTHER,
+    OUTSIDE_FORWARD,
+    SAMPLING,
+)
+
+SCHEMA = 1
+"""Version of the JSON of a diagnosis; it changes when a key goes or changes its meaning."""
+
+CLASSES = {
+    GEMM: Text("matmul"),
+    ATTENTION: Text("attention"),
+    MOE: Text("experts"),
+    ELEMENTWISE: Text("elementwise"),
+    SAMPLING: Text("sampling"),
+    COPIES: Text("copies"),
+    COLLECTIVE: Text("communication"),
+    OTHER: Text("other"),
+    HOST_BOUND: Text("host-bound"),
+    OUTSIDE_FORWARD: Text("outside forward"),
+}
+"""Class of work, a family of kernels or a kind of idle time → its name in a narrow table."""
+
+
+class Payload:
+    """A value with ``as_json``: ``--json`` promises the attributes in ``KEYS``, in that order."""
+
+    __slots__ = ()
+    KEYS: ClassVar[tuple[str, ...]]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the promised keys with their values."""
+        return {key: getattr(self, key) for key in self.KEYS}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassShare(Payload):
+    """Share (0 to 1) and seconds of a class; ``interval`` is the half-width of the share's 95 % interval."""
+
+    KEYS = ("name", "share", "interval", "seconds")
+
+    name: str
+    share: float
+    interval: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPart(Payload):
+    """The iterations of one load: share of the stage's seconds, ms of each, and its classes, largest first.
+
+    ``error`` is the time that the recorded iterations predict over the measured one, less 1. ``classes`` is empty, and
+    ``why`` says why, where the recorded iterations do not support them.
+    """
+
+    KEYS = ("load", "share", "iterations", "ms_each", "classes", "error", "supported", "why")
+
+    load: str
+    share: float
+    iterations: int
+    ms_each: float
+    classes: tuple[ClassShare, ...]
+    error: float | None
+    supported: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageDiagnosis(Payload):
+    """One stage: its seconds by the timeline, and their classes if they are ``supported``; else ``why`` says why not.
+
+    ``turns`` is the number of its rollouts, ``recorded`` how many of its ``iterations`` were recorded.
+    ``recording_seconds`` were lost to the recording itself, and ``waiting_seconds`` lie in iterations that waited for
+    something; neither is in ``seconds``.
+    """
+
+    KEYS = (
+        "stage", "seconds", "supported", "why", "turns", "iterations", "recorded", "recording_seconds",
+        "waiting_seconds", "classes", "by_load",
+    )  # fmt: skip
+
+    stage: str
+    seconds: float
+    supported: bool
+    why: str
+    turns: int
+    iterations: int
+    recorded: int
+    recording_seconds: float
+    waiting_seconds: float
+    classes: tuple[ClassShare, ...] = ()
+    by_load: tuple[LoadPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Payload):
+    """Something to do, with the upper bound of what it saves, and the reason."""
+
+    KEYS = ("what", "bound_seconds", "because")
+
+    what: str
+    bound_seconds: float
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosedWindow(Payload):
+    """A recorded window: what it holds, how many iterations of it are in the timeline, and the command to read it."""
+
+    KEYS = ("window", "trace", "iterations", "joined", "report")
+
+    window: str
+    trace: str
+    iterations: int
+    joined: int
+    report: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunDiagnosis(Payload):
+    """The diagnosis of a run; ``next_windows`` is the option that records what is not supported yet, else "".
+
+    ``notes`` are what the reader has to know of the numbers.
+    """
+
+    KEYS = ("schema", "stages", "actions", "windows", "next_windows", "notes")
+
+    stages: tuple[StageDiagnosis, ...]
+    actions: tuple[Action, ...]
+    windows: tuple[DiagnosedWindow, ...]
+    next_windows: str = ""
+    notes: tuple[str, ...] = ()
+    schema: int = SCHEMA
+
+    @property
+    def supported(self) -> bool:
+        """Whether the classes of all stages are supported."""
+        return all(stage.supported for stage in self.stages)

@@ -1,0 +1,54 @@
+"""The page of a diagnosis: what the rollouts consist of, on one file that needs no network."""
+
+from __future__ import annotations
+
+from patcher.diagnosis import tables
+from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
+from patcher.messages import CommandLine, Text
+from patcher.page import document
+from patcher.page.markup import Content, alert, faint, tag
+from patcher.page.table import table_section
+
+
+def page(diagnosis: RunDiagnosis, folder: str) -> str:
+    """Return the page of a diagnosis of the run in ``folder``, as HTML."""
+    body = (
+        tag("header", tag("h1", "rlpatch diagnose"), faint(folder)),
+        [_stage(stage) for stage in diagnosis.stages],
+        table_section(tables.actions(diagnosis)),
+        table_section(tables.windows(diagnosis)),
+        _next(diagnosis, folder),
+        [faint(note) for note in diagnosis.notes],
+    )
+    return document(Text("rlpatch diagnose"), body)
+
+
+def _stage(stage: StageDiagnosis) -> Content:
+    """Return the verdict of a stage and its tables."""
+    measured = Text(
+        "{count} rollouts, {seconds:,.1f} s, {iterations:,} iterations, {recorded} of them recorded. Left out:"
+        " recording {cost:.1f} s, waits {waits:.1f} s.",
+        stage.turns,
+        stage.seconds,
+        stage.iterations,
+        stage.recorded,
+        stage.recording_seconds,
+        stage.waiting_seconds,
+    )
+    verdict = Text("What the rollouts consist of") if stage.supported else Text("Shares are not supported")
+    return (
+        tag("p", verdict, class_="verdict"),
+        tag("p", measured),
+        alert(Text("The recorded iterations are not enough:"), [stage.why] if stage.why else []),
+        table_section(tables.classes(stage)),
+        table_section(tables.loads(stage)),
+        table_section(tables.load_classes(stage)),
+    )
+
+
+def _next(diagnosis: RunDiagnosis, folder: str) -> Content:
+    """Return the command that records what is lacking; nothing if the shares are supported."""
+    if not diagnosis.next_windows:
+        return None
+    command = CommandLine("trigger", "--iterations", diagnosis.next_windows, "--save-path", folder)
+    return tag("p", Text("next: {command}", command))

@@ -1,0 +1,180 @@
+"""The diagnosis of the rollouts of a run, from its timeline and the iterations that were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patcher.diagnosis import loads
+from patcher.diagnosis.composition import Composition, RecordedIterations, compose
+from patcher.diagnosis.engines import Engine
+from patcher.diagnosis.iterations import Floats, Iterations, concatenated
+from patcher.diagnosis.loads import LOADS, LoadCheck
+from patcher.diagnosis.model import ClassShare, DiagnosedWindow, LoadPart, StageDiagnosis
+from patcher.diagnosis.windows import NAMES, Joined, join, near
+from patcher.messages import Text
+from patcher.traces.model import RankProfile
+
+STAGE = "rollout"
+
+FEWEST_RECORDED = 3
+"""Recorded iterations below which nothing can be fitted."""
+
+SLOWED = 1.5
+"""In or beside a window, an iteration of this many times its predicted time was slowed down by the recording."""
+
+
+@dataclass(frozen=True)
+class DiagnosedRollouts:
+    """The stage's diagnosis, its iterations without waits and recording cost, and the windows that were joined.
+
+    ``unsupported`` marks the iterations of loads that the recorded ones do not support.
+    """
+
+    stage: StageDiagnosis
+    iterations: Iterations
+    windows: tuple[DiagnosedWindow, ...]
+    unsupported: NDArray[np.bool_]
+
+
+def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> DiagnosedRollouts:
+    """Diagnose the rollouts of all ``engines`` together; the first rollout of each is a warm-up if there are more."""
+    profiles = tuple(profiles)
+    joined = [join(engine, profiles) for engine in engines]
+    every = concatenated([engine.iterations for engine in engines])
+    recorded, places = _recorded(engines, joined, every)
+    disturbed = near(places, len(every))
+    warm = np.concatenate([_warm(engine.iterations) for engine in engines]) if engines else np.zeros(0, dtype=bool)
+    windows = tuple(window for part in joined for window in part.windows)
+    mask = np.zeros(len(every), dtype=bool)
+    mask[places] = True
+    if len(places) < FEWEST_RECORDED:
+        stage = _unrecorded(every.chosen(warm), len(places))
+        return DiagnosedRollouts(stage, every.chosen(warm), windows, np.ones(int(warm.sum()), dtype=bool))
+    return _diagnosed(every, warm, recorded, mask, disturbed, windows)
+
+
+def _diagnosed(
+    every: Iterations,
+    counted: NDArray[np.bool_],
+    recorded: RecordedIterations,
+    is_recorded: NDArray[np.bool_],
+    disturbed: NDArray[np.bool_],
+    windows: tuple[DiagnosedWindow, ...],
+) -> DiagnosedRollouts:
+    """Compose the ``counted`` iterations, after the recording's own cost and waits are taken out of their seconds."""
+    composition = compose(recorded, every.features, every.seconds)
+    predicted = (every.features @ composition.coefficients).sum(axis=1)
+    free = counted & ~disturbed
+    predicted = predicted * loads.median_ratio(every.seconds[free], predicted[free])
+    cost = np.where(disturbed, loads.excess(every.seconds, predicted, SLOWED), 0.0)
+    waits = loads.excess(every.seconds - cost, predicted, loads.WAIT)
+    working = replace(every, seconds=every.seconds - cost - waits).chosen(counted)
+    composition = compose(recorded, working.features, working.seconds)
+    checks = loads.check(predicted[counted], working, recorded.features)
+    masks = loads.by_load(working)
+    unsupported = np.zeros(len(working), dtype=bool)
+    for load_check in checks:
+        if not load_check.supported:
+            unsupported |= masks[load_check.load]
+    supported, why = _supported(checks)
+    total = float(working.seconds.sum())
+    stage = StageDiagnosis(
+        stage=STAGE, seconds=total, supported=supported, why=why,
+        turns=len(np.unique(working.rollout)), iterations=len(working), recorded=int((is_recorded & counted).sum()),
+        recording_seconds=float(cost[counted].sum()), waiting_seconds=float(waits[counted].sum()),
+        classes=_classes(composition.shares, composition.half_widths, total) if supported else (),
+        by_load=tuple(_load_part(load_check, working, masks[load_check.load], composition) for load_check in checks),
+    )  # fmt: skip
+    return DiagnosedRollouts(stage, working, windows, unsupported)
+
+
+def _recorded(
+    engines: Sequence[Engine], joined: Sequence[Joined], every: Iterations
+) -> tuple[RecordedIterations, NDArray[np.int64]]:
+    """Return the recorded iterations of all engines, and their places among ``every`` iteration."""
+    features, before, windows = every.features, 0, 0
+    parts, places = list[RecordedIterations](), list[NDArray[np.int64]]()
+    for engine, part in zip(engines, joined, strict=True):
+        own = part.recorded(features[before : before + len(engine.iterations)])
+        parts.append(replace(own, window=own.window + windows))
+        places.append(part.places + before)
+        before += len(engine.iterations)
+        windows += int(own.window.max(initial=-1)) + 1
+    return (
+        RecordedIterations(
+            np.concatenate([part.features for part in parts]) if parts else features[:0],
+            np.concatenate([part.class_seconds for part in parts]) if parts else np.zeros((0, len(NAMES))),
+            np.concatenate([part.window for part in parts]) if parts else np.zeros(0, dtype=np.int64),
+        ),
+        np.concatenate(places) if places else np.zeros(0, dtype=np.int64),
+    )
+
+
+def _warm(iterations: Iterations) -> NDArray[np.bool_]:
+    """Return a mask of the iterations behind the first rollout; of all if there is one rollout."""
+    later: NDArray[np.bool_] = iterations.rollout > 0
+    return later if later.any() else np.ones(len(iterations), dtype=bool)
+
+
+def _unrecorded(iterations: Iterations, recorded: int) -> StageDiagnosis:
+    """Return the stage without classes, because too little of it was recorded."""
+    why = Text("only {count} of its iterations were recorded", recorded)
+    if not recorded:
+        why = Text("none of its iterations was recorded")
+    total = float(iterations.seconds.sum())
+    parts = []
+    for load, mask in loads.by_load(iterations).items():
+        seconds, count = float(iterations.seconds[mask].sum()), int(mask.sum())
+        parts.append(
+            LoadPart(load, seconds / max(total, 1e-12), count, 1e3 * seconds / count, (), None, supported=False)
+        )
+    return StageDiagnosis(
+        stage=STAGE, seconds=total, supported=False, why=why, turns=len(np.unique(iterations.rollout)),
+        iterations=len(iterations), recorded=recorded, recording_seconds=0.0, waiting_seconds=0.0,
+        by_load=tuple(parts),
+    )  # fmt: skip
+
+
+def _classes(shares: Floats, half_widths: Floats, seconds: float) -> tuple[ClassShare, ...]:
+    """Return the classes that take any time, largest first."""
+    rows = [
+        ClassShare(name, float(share), float(half_width), float(share) * seconds)
+        for name, share, half_width in zip(NAMES, shares, half_widths, strict=True)
+        if share > 0
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.share))
+
+
+def _load_part(
+    load_check: LoadCheck, working: Iterations, mask: NDArray[np.bool_], composition: Composition
+) -> LoadPart:
+    """Return the part of one load, with its classes if they are supported."""
+    seconds, count = float(working.seconds[mask].sum()), int(mask.sum())
+    classes: tuple[ClassShare, ...] = ()
+    if load_check.supported:
+        classes = _classes(composition.of(mask, working.seconds), composition.half_widths, seconds)
+    return LoadPart(
+        load=load_check.load, share=seconds / max(float(working.seconds.sum()), 1e-12), iterations=count,
+        ms_each=1e3 * seconds / count, classes=classes, error=load_check.relative, supported=load_check.supported,
+        why="" if load_check.supported else _reason(load_check),
+    )  # fmt: skip
+
+
+def _reason(load_check: LoadCheck) -> str:
+    """Return why the recorded iterations do not support a load."""
+    if load_check.unlike > loads.UNLIKE_SHARE:
+        return Text("no recorded iteration is like most of these")
+    return Text("the recorded iterations predict {error:+.0f} % of its time", 100 * load_check.relative)
+
+
+def _supported(checks: Sequence[LoadCheck]) -> tuple[bool, str]:
+    """Return whether all loads are supported, and if not, why not."""
+    failed = [load_check for load_check in checks if not load_check.supported]
+    if not failed:
+        return True, ""
+    worst = max(failed, key=lambda load_check: max(abs(load_check.of_whole), load_check.unlike))
+    return False, Text("{load}: {reason}", LOADS[worst.load], _reason(worst))

@@ -1,0 +1,64 @@
+"""The diagnosis of a run: its stages, what to do, and what to record next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from patcher.diagnosis.actions import actions
+from patcher.diagnosis.engines import Engine
+from patcher.diagnosis.model import RunDiagnosis
+from patcher.diagnosis.plan import as_option, choose_windows
+from patcher.diagnosis.rollout import DiagnosedRollouts, diagnose_rollouts
+from patcher.messages import Text
+from patcher.traces.model import RankProfile
+
+SETTLED = 1
+"""The first iteration of a rollout that a window may begin with: the one before it warms the profiler up."""
+
+
+def diagnose(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> RunDiagnosis:
+    """Diagnose a run from the iterations of its engines, and the profiles of the windows recorded in it."""
+    rollouts = diagnose_rollouts(engines, profiles)
+    stage = rollouts.stage
+    return RunDiagnosis(
+        stages=(stage,),
+        actions=actions(stage, rollouts.iterations),
+        windows=rollouts.windows,
+        next_windows="" if stage.supported else next_windows(engines),
+        notes=tuple(_notes(engines, rollouts)),
+    )
+
+
+def next_windows(engines: Sequence[Engine]) -> str:
+    """Return the windows to record in a later rollout, as the value of ``--iterations``; "" if there is no iteration.
+
+    They are chosen in the newest whole rollout of the first engine that has one.
+    """
+    for engine in engines:
+        if len(rollout := engine.newest_whole_rollout):
+            return as_option(choose_windows(rollout, first=SETTLED))
+    return ""
+
+
+def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
+    """Yield what the reader has to know of the numbers."""
+    stage = rollouts.stage
+    if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
+        yield Text("the run has one rollout, so its warm-up is included")
+    joined = sum(window.joined for window in rollouts.windows)
+    recorded = sum(window.iterations for window in rollouts.windows)
+    if joined < recorded:
+        yield Text(
+            "{count} of {recorded} recorded iterations were left out: the profiler's start, or not in the timeline",
+            recorded - joined,
+            recorded,
+        )
+    if stage.waiting_seconds > 0.05 * max(stage.seconds, 1e-9):
+        yield Text(
+            "{seconds:.1f} s lie in iterations that took over three times as long as recorded ones like them",
+            stage.waiting_seconds,
+        )
+    if not np.any([engine.iterations.context.any() for engine in engines]):
+        yield Text("the timeline has no contexts, so attention is predicted by requests alone")

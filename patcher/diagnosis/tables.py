@@ -1,0 +1,102 @@
+"""The tables of a diagnosis, which its page and CSV files show: seconds, and shares from 0 to 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from patcher.diagnosis.loads import LOADS
+from patcher.diagnosis.model import CLASSES, RunDiagnosis, StageDiagnosis
+from patcher.messages import Text
+from patcher.table import COUNT, Column, Shown, Table, Unit
+
+SECONDS = Unit(lambda seconds: f"{seconds:,.1f} s")
+SHARE = Unit(lambda share: f"{100 * share:.1f} %", whole=1)
+HALF_WIDTH = Unit(lambda half_width: f"± {100 * half_width:.1f} %")
+SIGNED = Unit(lambda share: f"{100 * share:+.0f} %", missing="-")
+MILLISECONDS = Unit(lambda milliseconds: f"{milliseconds:,.1f} ms")
+
+
+def of_diagnosis(diagnosis: RunDiagnosis) -> Iterator[tuple[Mapping[str, object], Table]]:
+    """Yield every table for CSV files, each with the stage that its rows are of."""
+    for stage in diagnosis.stages:
+        for table in (classes(stage), loads(stage), load_classes(stage)):
+            yield {"stage": stage.stage}, table
+    yield {}, actions(diagnosis)
+    yield {}, windows(diagnosis)
+
+
+def classes(stage: StageDiagnosis) -> Table:
+    """Return the table of a stage's classes, which is empty if they are not supported."""
+    columns = (
+        Column("", Text("class of work")),
+        Column("class", shown=Shown.CSV),
+        Column("share", Text("share"), SHARE, bar=True),
+        Column("interval", Text("95 % interval"), HALF_WIDTH),
+        Column("seconds", Text("seconds"), SECONDS),
+    )
+    rows = [(CLASSES[part.name], part.name, part.share, part.interval, part.seconds) for part in stage.classes]
+    return Table("diagnosed_classes", Text("Where the time went"), columns, rows)
+
+
+def loads(stage: StageDiagnosis) -> Table:
+    """Return the table of a stage's iterations by load."""
+    columns = (
+        Column("", Text("load")),
+        Column("load", shown=Shown.CSV),
+        Column("share", Text("share"), SHARE, bar=True),
+        Column("iterations", Text("iterations"), COUNT),
+        Column("ms_each", Text("each"), MILLISECONDS),
+        Column("error", Text("predicted"), SIGNED),
+        Column("supported", Text("supported"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
+        Column("why", Text("why not"), optional=True),
+    )
+    rows = [
+        (LOADS[part.load], part.load, part.share, part.iterations, part.ms_each, part.error, part.supported, part.why)
+        for part in stage.by_load
+    ]
+    about = Text("Predicted is how far the recorded iterations miss the measured time of a load.")
+    return Table("diagnosed_loads", Text("By load"), columns, rows, about)
+
+
+def load_classes(stage: StageDiagnosis) -> Table:
+    """Return the table of the classes of each load that is supported."""
+    columns = (
+        Column("", Text("load")),
+        Column("load", shown=Shown.CSV),
+        Column("", Text("class of work")),
+        Column("class", shown=Shown.CSV),
+        Column("share", Text("share of the load"), SHARE, bar=True),
+        Column("seconds", Text("seconds"), SECONDS),
+    )
+    rows = [
+        (LOADS[part.load], part.load, CLASSES[row.name], row.name, row.share, row.seconds)
+        for part in stage.by_load
+        for row in part.classes
+    ]
+    return Table("diagnosed_load_classes", Text("Classes by load"), columns, rows)
+
+
+def actions(diagnosis: RunDiagnosis) -> Table:
+    """Return the table of what to do."""
+    columns = (
+        Column("what", Text("what to do")),
+        Column("bound_seconds", Text("saves at most"), SECONDS, bar=True),
+        Column("because", Text("because")),
+    )
+    rows = [(action.what, action.bound_seconds, action.because) for action in diagnosis.actions]
+    return Table("diagnosed_actions", Text("At most to gain"), columns, rows, Text("These bounds overlap."))
+
+
+def windows(diagnosis: RunDiagnosis) -> Table:
+    """Return the table of the recorded windows, with the command to read each."""
+    columns = (
+        Column("window", Text("window")),
+        Column("iterations", Text("iterations"), COUNT),
+        Column("joined", Text("found in the timeline"), COUNT),
+        Column("report", Text("to read it")),
+        Column("trace", shown=Shown.CSV),
+    )
+    rows = [
+        (window.window, window.iterations, window.joined, window.report, window.trace) for window in diagnosis.windows
+    ]
+    return Table("diagnosed_windows", Text("Recorded windows"), columns, rows)

@@ -1,0 +1,143 @@
+"""The recorded iterations, found again in the timeline."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from patcher.diagnosis.composition import RecordedIterations
+from patcher.diagnosis.engines import Engine
+from patcher.diagnosis.model import CLASSES, DiagnosedWindow
+from patcher.messages import CommandLine
+from patcher.traces import sidecar
+from patcher.traces.model import RankProfile, RecordedUnit
+
+NAMES = tuple(CLASSES)
+"""Classes in the order of the columns of class seconds."""
+
+FARTHEST_S = 0.5
+"""Seconds between the begin of a recorded iteration by its metadata, and that of the same iteration in the timeline."""
+
+LONGEST_WINDOW = 25
+"""Iterations of a long window that count as one window: those further apart differ as much as windows do."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Recorded iterations of one engine: their places in its iterations, class seconds, and windows, in order.
+
+    ``class_seconds`` has the shape (iterations, classes) with the classes of `NAMES`. ``begun`` are the places where
+    the profiler started, whose own cost is in the iteration.
+    """
+
+    places: NDArray[np.int64]
+    class_seconds: NDArray[np.float64]
+    window: NDArray[np.int64]
+    windows: tuple[DiagnosedWindow, ...]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def recorded(self, features: NDArray[np.float64]) -> RecordedIterations:
+        """Return the recorded iterations with their ``features``, those of all iterations of the engine."""
+        return RecordedIterations(features[self.places], self.class_seconds, self.window)
+
+
+def traces(folder: Path, engines: Iterable[Engine]) -> list[Path]:
+    """Return the traces in ``folder`` that a rollout's window of one of ``engines`` left, by their metadata."""
+    processes = {(engine.pid, _plain(engine.host)) for engine in engines}
+    recorded = list[Path]()
+    for file in sorted(folder.glob(f"*{sidecar.SUFFIX}")):
+        with contextlib.suppress(ValueError):  # damaged, or of a newer rlpatch
+            metadata = sidecar.read(file)
+            if metadata.stage == "rollout" and (metadata.pid, _plain(metadata.host)) in processes:
+                recorded.append(sidecar.trace_of(file))
+    return recorded
+
+
+def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
+    """Find the units of ``profiles`` among the iterations of an engine.
+
+    A unit is the iteration with the same requests, tokens and context that began nearest to it by the clock of its
+    host. Units without metadata, and those that carry the start of the profiler, are left out.
+    """
+    places, class_seconds, window, windows = list[int](), list[list[float]](), list[int](), list[DiagnosedWindow]()
+    number = 0
+    for profile in profiles:
+        if not _of_engine(profile, engine):
+            continue
+        cold, begins = set(profile.cold), _begins(profile)
+        count = 0
+        for unit in profile.units:
+            place = _place(engine, unit, begins.get(unit.number))
+            if place is None or unit.number in cold or not unit.classes:
+                continue
+            places.append(place)
+            class_seconds.append([unit.classes.get(name, 0) / 1e9 for name in NAMES])
+            window.append(number + count // LONGEST_WINDOW)
+            count += 1
+        number += 1 + count // LONGEST_WINDOW
+        windows.append(_window(profile, count))
+    return Joined(
+        np.array(places, dtype=np.int64),
+        np.array(class_seconds, dtype=np.float64).reshape(len(places), len(NAMES)),
+        np.array(window, dtype=np.int64),
+        tuple(windows),
+    )
+
+
+def _of_engine(profile: RankProfile, engine: Engine) -> bool:
+    metadata = profile.metadata
+    return metadata is not None and metadata.pid == engine.pid and _plain(metadata.host) == _plain(engine.host)
+
+
+def _plain(host: str) -> str:
+    """Return a host's name as probes write it: _ for each character that is not alphanumeric."""
+    return "".join(letter if letter.isalnum() else "_" for letter in host)
+
+
+def _begins(profile: RankProfile) -> dict[int, float]:
+    """Return unit → its begin in seconds since 1970, from the metadata."""
+    return dict(_unit_begins(profile.facts.get("units") if profile.facts else None))
+
+
+def _unit_begins(units: object) -> Iterator[tuple[int, float]]:
+    for unit in units if isinstance(units, list) else []:
+        if isinstance(unit, dict) and type(unit.get("number")) is int and type(unit.get("begin")) is int:
+            yield unit["number"], unit["begin"] / 1e9
+
+
+def _place(engine: Engine, unit: RecordedUnit, begin: float | None) -> int | None:
+    """Return the place of the iteration that ``unit`` is; None if the timeline has none."""
+    iterations = engine.iterations
+    if begin is None or unit.requests is None or unit.tokens is None:
+        return None
+    first, end = np.searchsorted(iterations.start, (begin - FARTHEST_S, begin + FARTHEST_S))
+    near = slice(int(first), int(end))
+    same = (iterations.requests[near] == unit.requests) & (iterations.tokens[near] == unit.tokens - (unit.drafts or 0))
+    if unit.context is not None:
+        same &= iterations.context[near] == unit.context
+    candidates = np.flatnonzero(same) + int(first)
+    if not len(candidates):
+        return None
+    return int(candidates[np.argmin(np.abs(iterations.start[candidates] - begin))])
+
+
+def _window(profile: RankProfile, joined: int) -> DiagnosedWindow:
+    metadata = profile.metadata
+    window = f"--{metadata.unit} {metadata.window.text}" if metadata and metadata.window else ""
+    report = str(CommandLine("report", profile.source))
+    return DiagnosedWindow(window, profile.source, len(profile.units), joined, report)
+
+
+def near(joined: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    """Return a mask of the iterations that recording disturbs: each of ``joined``, two before it and two after it."""
+    mask = np.zeros(count, dtype=bool)
+    for place in joined:
+        mask[max(place - 2, 0) : place + 3] = True
+    return mask

@@ -1,0 +1,114 @@
+"""The tables of a comparison of two runs, with the numbers that the terminal, the page and CSV files show: seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from patcher.messages import Text
+from patcher.table import COUNT, LABEL, Column, Shown, Table, Unit
+from patcher.timeline.lengths import brief
+from patcher.timeline.run_comparison import (
+    BESIDE,
+    LONGER,
+    PARTS,
+    SHORTER,
+    UNCLEAR,
+    UNKNOWN,
+    CauseChange,
+    RunComparison,
+    SecondsChange,
+)
+
+CSV, TERMINAL = Shown.CSV, Shown.TERMINAL
+SECONDS = Unit(brief, missing="?")
+CHANGE = Unit(lambda seconds: f"{'-' if seconds <= -5e-4 else '+'}{brief(abs(seconds))}", missing="?")
+_NAMES: dict[str, Text] = {"step": Text("step"), **PARTS, **BESIDE}
+
+
+def of_comparison(comparison: RunComparison) -> Iterator[tuple[Mapping[str, object], Table]]:
+    """Yield every table of a comparison for CSV files; the mapping of common values is always empty."""
+    for table in (parts(comparison), beside(comparison), causes(comparison)):
+        yield {}, table
+
+
+def parts(comparison: RunComparison) -> Table:
+    """Return the table of the mean step and the parts of its critical path, which sum to it."""
+    about = Text(
+        "Means over the steps. The parts are the critical path, and sum to the step. A change is longer or shorter if"
+        " its interval leaves out 0; the intervals of all parts hold together in 95 % of all cases. At equal: at equal"
+        " tokens, by a linear fit. Raw only: that is unclear at equal tokens."
+    )
+    return _changes("run_parts", Text("Where the change comes from"), (comparison.step, *comparison.parts), about)
+
+
+def beside(comparison: RunComparison) -> Table:
+    """Return the table of tail, imbalance and idle roles, which are no part of the sum."""
+    about = Text("These lie within the parts or beside them: they are no part of the sum.")
+    return _changes("run_beside", Text("Tail, imbalance and idle time"), comparison.beside, about)
+
+
+def changed(change: SecondsChange) -> str:
+    """Return what changed in words: raw, and at equal tokens if that is known and differs from it."""
+    raw, equal = change.changed, change.changed_at_equal_tokens
+    if equal in (UNKNOWN, raw):
+        return raw
+    if equal == UNCLEAR:
+        return Text("{raw}, raw only", raw)
+    return Text("{equal} at equal", equal)
+
+
+def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -> Table:
+    columns = (
+        Column("part", shown=CSV),
+        Column("", Text("part"), LABEL, TERMINAL),
+        Column("before_seconds", Text("before s"), SECONDS, TERMINAL),
+        Column("after_seconds", Text("after s"), SECONDS, TERMINAL),
+        Column("change_seconds", Text("change s"), CHANGE, TERMINAL, bar=True),
+        Column("low_seconds", Text("at least"), CHANGE),
+        Column("high_seconds", Text("at most"), CHANGE),
+        Column("equal_tokens_seconds", Text("at equal"), CHANGE, TERMINAL),
+        Column("equal_tokens_low_seconds", Text("at least"), CHANGE),
+        Column("equal_tokens_high_seconds", Text("at most"), CHANGE),
+        Column("", Text("what changed"), LABEL, TERMINAL),
+        Column("changed", shown=CSV),
+        Column("changed_at_equal_tokens", shown=CSV),
+    )
+
+    def row(change: SecondsChange) -> tuple[object, ...]:
+        """Return the cells of one change, in the order of ``columns``."""
+        raw, equal = change.raw, change.equal_tokens
+        return (
+            change.name, _NAMES.get(change.name, change.name), change.before_seconds, change.after_seconds,
+            change.change_seconds, raw and raw.low, raw and raw.high, equal and equal.change, equal and equal.low,
+            equal and equal.high, changed(change), change.changed, change.changed_at_equal_tokens,
+        )  # fmt: skip
+
+    hues = ["slower" if change.change_seconds > 0 else "faster" for change in rows]
+    return Table(name, title, columns, [*map(row, rows)], about, hues)
+
+
+def often(row: CauseChange) -> str:
+    """Return how a cause changed, in words: came, went, more often, less often, or by chance."""
+    words: dict[str, Text] = {LONGER: Text("more often"), SHORTER: Text("less often"), UNCLEAR: Text("may be chance")}
+    return words.get(row.changed, row.changed)
+
+
+def causes(comparison: RunComparison) -> Table:
+    """Return the table of causes that limited steps on either side."""
+    columns = (
+        Column("cause", Text("cause of long steps")),
+        Column("before_steps", Text("steps before"), COUNT),
+        Column("after_steps", Text("steps after"), COUNT),
+        Column("before_seconds", Text("s before"), SECONDS),
+        Column("after_seconds", Text("s after"), SECONDS),
+        Column("changed", Text("what changed")),
+    )
+    rows = [
+        (row.label, row.before_steps, row.after_steps, row.before_seconds, row.after_seconds, often(row))
+        for row in comparison.causes
+    ]
+    about = Text(
+        "Steps that a cause limited, and by how much they were longer than the typical one. Chance: Fisher's exact test"
+        " on the number of steps, for all causes together."
+    )
+    return Table("run_causes", Text("Causes that came or went"), columns, rows, about)

@@ -1,0 +1,221 @@
+"""What cost a run most: the causes of single steps, what each step loses, and the activities that take most of it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from patcher.messages import Text
+from patcher.timeline.causes import Spent, What
+from patcher.timeline.model import (
+    FREE_REWARDS,
+    FREE_SYNC,
+    NO_TAIL,
+    Cause,
+    RunCause,
+    TrainingStep,
+    doing,
+    label,
+)
+from patcher.timeline.shares import seconds
+
+LARGEST = 5
+"""Causes that are said of a run."""
+
+LEAST = 0.01
+"""Share of the run from which on a cause is said."""
+
+STANDING = 0.1
+"""Share of the run from which on an activity is said that takes as long in each step."""
+
+MOSTLY = 0.5
+"""Share of the steps in which the same rank or replica must be last to be named for the run."""
+
+ADVICE = {
+    "poll": Text("poll more often: shorten the interval of the replay buffer (poll_interval), or let it be notified"),
+    "tail": Text("cut or refill the tail: partial rollouts, more prompts than needed, a lower limit of tokens"),
+    "sync": Text("look at its parts; send larger buckets, or overlap it with the end of the update"),
+    "gap": Text("profile the driver here (py-spy dump --pid): it computes between its phases"),
+    "reward": Text("compute rewards while the rollout goes on, in workers of their own"),
+    "driver": Text("profile the driver in this phase (py-spy record --pid)"),
+    "queue": Text("check whether the worker was still busy with an earlier call"),
+    "trainer": Text("record the micro-batch that the proposed window names"),
+    "unit": Text("record one of its micro-batches: rlpatch apply with --micro-batch and --training-steps"),
+    "decode": Text("record some of its decode steps: rlpatch apply with --decode and --rollout"),
+    "rank": Text("look at this rank's host and data: sequence lengths (balance_batch), clocks, other processes"),
+    "engine": Text("record the decode steps that the proposed window names"),
+    "replica": Text("look at this replica's host and at how requests are spread over the replicas"),
+}
+"""Advice on the next action, by cause."""
+
+
+def run_causes(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> tuple[RunCause, ...]:
+    """Return what costs the run most, over all steps but the first: excesses, possible savings, and long activities.
+
+    ``paths`` has the full critical path of each step; long runs keep it coarser in ``steps``.
+    """
+    counted, paths = steps[1:] or steps, paths[1:] or paths
+    whole = sum(step.seconds for step in counted)
+    causes = [*_lasting(counted, paths), *_imbalances(counted), *_outstanding(counted), *_standing(counted, paths)]
+    costly = [
+        replace(cause, seconds=round(cause.seconds, 6), share=round(cause.seconds / whole, 4))
+        for cause in causes
+        if whole and cause.seconds > LEAST * whole
+    ]
+    return tuple(sorted(costly, key=lambda cause: -cause.seconds)[:LARGEST])
+
+
+def _causes_of(step: TrainingStep) -> list[Cause]:
+    """Return all causes that made a step longer, the costliest first."""
+    return [cause for cause in (step.limited_by, *step.also) if cause is not None]
+
+
+def _outstanding(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
+    """Yield the steps' excesses grouped by cause; the share of the run is filled in later."""
+    grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
+    for step in steps:
+        for cause in _causes_of(step):
+            group = grouped[cause.role, cause.replica, cause.rank, cause.kind, cause.what, cause.phase]
+            group.append((step.step, cause))
+    for group in grouped.values():
+        largest = max((cause for _, cause in group), key=lambda cause: cause.excess_seconds)
+        title = Text("{label}, over the typical step", largest.label)
+        total = sum(cause.excess_seconds for _, cause in group)
+        saves = sum(cause.excess_seconds if cause.saves_seconds is None else cause.saves_seconds for _, cause in group)
+        numbers = tuple(step for step, _ in group)
+        yield RunCause(title, total, 0.0, numbers, ADVICE[advice(largest)], largest, round(saves, 6))
+
+
+def applicable(causes: Iterable[RunCause], windows: Iterable[str], trainers: int) -> tuple[RunCause, ...]:
+    """Return causes without advice that names a window that is not among ``windows``, or compares a single trainer.
+
+    ``windows`` are the names of proposed windows, ``trainers`` is the number of processes that train.
+    """
+    proposed = {*windows}
+    instead = dict[str, str]()
+    if "slow micro-batch" not in proposed:
+        instead[ADVICE["trainer"]] = ADVICE["unit"]
+    if trainers < 2:
+        instead[ADVICE["rank"]] = instead.get(ADVICE["trainer"], ADVICE["trainer"])
+    if "typical decode" not in proposed:
+        instead[ADVICE["engine"]] = ADVICE["decode"]
+    return tuple(replace(cause, advice=instead.get(cause.advice, cause.advice)) for cause in causes)
+
+
+def advice(cause: Cause) -> str:
+    """Return the key of ``ADVICE`` for a cause, by its kind and role, and whether one rank or replica is named."""
+    if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
+        return cause.kind
+    if cause.what.startswith("start of "):
+        return "queue"
+    if cause.role in ("engine", "server"):
+        return "replica" if cause.replica is not None else "engine"
+    if cause.role == "trainer":
+        return "rank" if cause.rank is not None else "trainer"
+    return "reward" if cause.role == "reward" else "driver"
+
+
+def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
+    """Yield each kind of saving, summed over all steps and less the steps' excesses; the share is filled in later."""
+    polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
+    titles = {
+        "poll": Text("polling ({names}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
+        "tail": Text("the tail of the rollout, with fewer than a tenth of its requests"),
+        "sync": Text("weight sync"),
+        "gap": Text("the driver between its phases"),
+        "reward": Text("rewards at the end of the rollout"),
+    }
+    savings = [(step, _savings(step, path)) for step, path in zip(steps, paths, strict=True)]
+    for key, title in titles.items():
+        affected = [step for step, saving in savings if saving[key] > LEAST * step.seconds]
+        cause = _path_cause(affected[0], key) if affected else None
+        total = sum(saving[key] for _, saving in savings)
+        numbers = tuple(step.step for step in affected)
+        yield RunCause(title, total, 0.0, numbers, ADVICE[key], cause, round(total, 6))
+
+
+def _savings(step: TrainingStep, path: Spent) -> dict[str, float]:
+    """Return the upper bound of a step's savings in seconds, by key of ``ADVICE``, less its own excess."""
+    bounds = {bound.name: bound.saves_seconds for bound in step.what_if}
+    gaps = sum(us for key, us in path.us.items() if (key.role, key.kind) == ("driver", "gap"))
+    savings = {
+        "poll": step.poll_seconds, "tail": bounds.get(NO_TAIL, 0), "sync": bounds.get(FREE_SYNC, 0),
+        "gap": seconds(gaps), "reward": bounds.get(FREE_REWARDS, 0),
+    }  # fmt: skip
+    counted = {key: sum(cause.excess_seconds for cause in _causes_of(step) if cause.kind == key) for key in savings}
+    return {key: max(value - counted[key], 0) for key, value in savings.items()}
+
+
+def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
+    """Yield what the steps wait for the last replica, and for the last rank, less what is a cause of its own."""
+    for of, key in (("replicas", "replica"), ("ranks", "rank")):
+        waits, last = dict[int, float](), Counter[int]()
+        for step in steps:
+            uneven = next((imbalance for imbalance in step.imbalance if imbalance.of == of), None)
+            if uneven is None:
+                continue
+            alone = [cause for cause in _causes_of(step) if getattr(cause, key) is not None]
+            excess = sum(cause.excess_seconds for cause in alone)
+            waits[step.step] = max(uneven.seconds - excess, 0)
+            if waits[step.step] > LEAST * step.seconds:
+                last[max(uneven.done, key=lambda done: done[1])[0]] += 1
+        affected = sum(last.values())
+        number, count = next(iter(last.most_common(1)), (None, 0))
+        often = affected > 1 and count > MOSTLY * affected
+        if key == "replica":
+            title = Text("waiting for the last replica")
+            if often:
+                title = Text(
+                    "waiting for the last replica: {number} in {count} of {total} steps", number, count, affected
+                )
+        else:
+            title = Text("waiting for the last rank")
+            if often:
+                title = Text("waiting for the last rank: {number} in {count} of {total} steps", number, count, affected)
+        total = sum(waits.values())
+        numbers = tuple(step.step for step in steps if waits.get(step.step, 0) > LEAST * step.seconds)
+        yield RunCause(title, total, 0.0, numbers, ADVICE[key], None, round(total, 6))
+
+
+def _standing(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:
+    """Yield the activities with a tenth of the run, less the excesses of single steps.
+
+    What `_lasting` says better is left out: rewards, polling, weight sync and the driver between its phases.
+    """
+    whole = sum(path.total for path in paths)
+    spent = defaultdict[What, dict[int, int]](dict)
+    for step, path in zip(steps, paths, strict=True):
+        excess = {
+            What(cause.role, cause.kind, cause.what, cause.phase): cause.excess_seconds for cause in _causes_of(step)
+        }
+        for key, us in path.us.items():
+            if key.kind not in ("poll", "sync", "gap", "reward") and key.role != "unrecorded":
+                spent[key][step.step] = max(us - round(excess.get(key, 0) * 1e6), 0)
+    for key, by_step in spent.items():
+        total = sum(by_step.values())
+        if total > STANDING * whole:
+            cause = Cause(key.role, None, None, key.what, key.phase, seconds(total), 0.0, key.kind)
+            title = Text("{doing}, in each step", doing(label(key.role, None, None), key.what, key.phase))
+            yield RunCause(title, seconds(total), 0.0, tuple(by_step), ADVICE[advice(cause)], cause)
+
+
+def _path_cause(step: TrainingStep, kind: str) -> Cause | None:
+    """Return the longest segment of ``kind`` on the critical path as a cause without an excess; None without one."""
+    segments = [segment for segment in step.critical_path if segment.kind == kind]
+    if not segments:
+        return None
+    longest = max(segments, key=lambda segment: segment.seconds)
+    return Cause(
+        longest.role, longest.replica, longest.rank, longest.what, longest.phase, longest.seconds, 0.0, longest.kind
+    )
+
+
+def path_seconds(paths: Sequence[Spent]) -> tuple[Cause, ...]:
+    """Return the critical paths of all steps but the first, summed by activity, the largest first."""
+    sums = Counter[What]()
+    for path in paths[1:] or paths:
+        sums.update(path.us)
+    return tuple(
+        Cause(key.role, None, None, key.what, key.phase, seconds(us), 0.0, key.kind) for key, us in sums.most_common()
+    )

@@ -1,0 +1,107 @@
+"""Files that a run lacks: ranks, replicas and roles whose traces in other files show that they were there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from patcher.messages import Text
+from patcher.timeline.files import KeptSpan
+from patcher.timeline.path import StepRecords
+from patcher.timeline.runs import Process, by_role
+
+MANY = 8
+"""Numbers of ranks or replicas that a text lists."""
+
+LOST = 0.1
+"""Share of requests or rewards without a counterpart above which a process is missing: a killed one loses fewer."""
+
+
+@dataclass
+class Counterparts:
+    """Numbers of requests, of serve spans, of rewards that wait for another process, and of those that it records."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def feed(self, records: StepRecords) -> None:
+        """Count the spans that began in a step."""
+        for kind in ("request", "serve", "reward"):
+            for span in records.by_kind[kind]:
+                if records.start <= span.start < records.end:
+                    self.counts[_counted(records, span)] += 1
+
+    def lacking(self, kind: str, counterpart: str) -> int:
+        """Return how many spans of ``kind`` have no ``counterpart``; 0 if so few that an end may have cut them off."""
+        lacking = self.counts[kind] - self.counts[counterpart]
+        return lacking if lacking > LOST * self.counts[kind] else 0
+
+
+def _counted(records: StepRecords, span: KeptSpan) -> str:
+    """Return the kind under which a span is counted: a reward with a phase of its own waits for a reward worker."""
+    if span.kind != "reward" or records.roles[span.process] == "reward":
+        return span.kind
+    inner = records.nested.get((span.process, span.id), ())
+    return "waiting reward" if any(child.kind == "phase" for child in inner) else "own reward"
+
+
+def trainers(lacking: dict[int, list[int]]) -> Iterator[str]:
+    """Yield a text for each world size with ranks that left no file."""
+    for size, ranks in lacking.items():
+        yield Text(
+            "of {size} trainer ranks {ranks} left no file: whether one of them was late is unknown",
+            size,
+            _listed(ranks),
+        )
+
+
+def roles(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[str]:
+    """Yield texts on roles without any file, or with too few, and on what is unknown for that reason.
+
+    A driver that calls workers has trainers and engines. VERL_REPLICA_RANK tells of a replica that it has a server and
+    an engine, and that agent loops send its requests.
+    """
+    places = by_role(processes)
+    if any("call" in part.kinds for at in places.get("driver", ()) for part in processes[at].parts):
+        if "trainer" not in places:
+            yield Text("no trainer left a file: what its calls waited for is unknown")
+        if "engine" not in places:
+            yield Text("no engine left a file: what a request waited for is unknown")
+    if any(process.head.number("VERL_REPLICA_RANK") is not None for process in processes):
+        yield from _of_rollout(processes, places, counterparts)
+    if counterparts.counts["waiting reward"] and not counterparts.counts["reward"]:
+        yield Text("no reward worker left a file: whether a reward was slow, or came late, is unknown")
+    elif count := counterparts.lacking("waiting reward", "reward"):
+        yield Text("{count:,} rewards are of workers without a file: whether they were slow is unknown", count)
+
+
+def _of_rollout(
+    processes: Sequence[Process], places: Mapping[str, Sequence[int]], counterparts: Counterparts
+) -> Iterator[str]:
+    """Yield texts on engines, servers and agent loops of verl that left no file."""
+    run = {processes[at].replica for at in places.get("engine", ())}
+    serving = (process for process in processes if any("serve" in part.kinds for part in process.parts))
+    served = {process.replica for process in serving}
+    if run and served - run:
+        yield Text(
+            "no engine of replicas {replicas} left a file: what its requests waited for is unknown",
+            _listed(served - run),
+        )
+    if not served:
+        yield Text("no server left a file: how long a request waited in it, or before it, is unknown")
+    elif run - served:
+        yield Text(
+            "no server of replicas {replicas} left a file: how long a request waited there is unknown",
+            _listed(run - served),
+        )
+    elif count := counterparts.lacking("request", "serve"):
+        yield Text("{count:,} requests went to servers without a file: what they waited for there is unknown", count)
+    if served and not counterparts.counts["request"]:
+        yield Text("no agent loop left a file: what a trajectory did between its requests is unknown")
+    elif count := counterparts.lacking("serve", "request"):
+        yield Text("{count:,} requests are of agent loops without a file: what these did is unknown", count)
+
+
+def _listed(numbers: Iterable[int | None]) -> str:
+    ordered = sorted(number for number in numbers if number is not None)
+    return ", ".join(map(str, ordered[:MANY])) + (" …" if len(ordered) > MANY else "")

@@ -1,0 +1,404 @@
+"""Two runs, or two ranges of steps, side by side: what a step takes, in which parts, at equal tokens, and why."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from patcher.messages import COMMA, Text, joined
+from patcher.timeline.model import ROLES, Cause, PathSegment, RunTimeline, TrainingStep
+from patcher.timeline.path import GENERATING
+from patcher.timeline.shares import SYNC
+from patcher.traces.analysis.loads import fitted, student
+
+PARTS = {
+    "decode": Text("decode"),
+    "prefill": Text("prefill"),
+    "rollout": Text("rollout, waiting"),
+    "reward": Text("reward"),
+    "poll": Text("polling"),
+    "log_probs": Text("log-probs"),
+    "update": Text("update"),
+    "sync": Text("weight sync"),
+    "trainer": Text("other training"),
+    "driver": Text("driver"),
+    "pause": Text("pauses of rlpatch"),
+    "unrecorded": Text("not recorded"),
+}
+"""Parts of a step's critical path with their names; they sum to the step. ``rollout`` waits for an iteration."""
+
+BESIDE = {
+    "tail": Text("tail"),
+    "ranks": Text("rank imbalance"),
+    "replicas": Text("replica imbalance"),
+    **{f"idle_{role}": Text("{role}, idle", ROLES[role]) for role in ("driver", "trainer", "engine", "reward")},
+}
+"""Seconds that lie within or beside the parts, with their names: they are no part of the sum."""
+
+LOADS = ("decode_tokens", "prefill_tokens")
+
+FEWEST = 4
+"""Steps of a side below which there is no interval: chance puts three slow ones on one side too often."""
+
+CHANCE = 0.05
+"""Probability that chance alone makes a difference which is called one: over all parts, or all causes, together."""
+
+ALIKE = 0.5
+"""Share of the steps' time in phases that both runs name, below which they have other trainers."""
+
+SLOWER, FASTER = Text("slower in these steps"), Text("faster in these steps")
+NO_DIFFERENCE, FEW = Text("no clear difference"), Text("not enough steps")
+"""The verdicts on two runs: by the interval of the mean step; a run has no repeats, so it is on these steps alone."""
+
+LONGER, SHORTER, UNCLEAR, UNKNOWN = Text("longer"), Text("shorter"), Text("no clear change"), Text("unknown")
+CAME, WENT = Text("came"), Text("went")
+
+
+class ChangeInterval(NamedTuple):
+    """A change in seconds, and the ends of its interval."""
+
+    low: float
+    change: float
+    high: float
+
+    @property
+    def direction(self) -> str:
+        """`LONGER` or `SHORTER`, if the whole interval lies above or below 0, else `UNCLEAR`."""
+        return LONGER if self.low > 0 else SHORTER if self.high < 0 else UNCLEAR
+
+
+@dataclass(frozen=True)
+class SecondsChange:
+    """Mean seconds of the step, or of a part of it, on both sides.
+
+    ``raw`` is the change with its interval, ``equal_tokens`` that of steps with the same tokens; None if unknown.
+    ``changed`` and ``changed_at_equal_tokens`` say whether that is longer, shorter, no clear change, or unknown.
+    """
+
+    name: str
+    before_seconds: float
+    after_seconds: float
+    change_seconds: float
+    raw: ChangeInterval | None
+    equal_tokens: ChangeInterval | None
+    changed: str
+    changed_at_equal_tokens: str
+
+
+@dataclass(frozen=True)
+class CauseChange:
+    """A cause of long steps: the number of steps that it limited on both sides, and its seconds over the typical step.
+
+    ``changed`` is came, went, longer (in more steps), shorter (in fewer), or no clear change if chance may do that.
+    """
+
+    cause: Cause
+    before_steps: int
+    after_steps: int
+    before_seconds: float
+    after_seconds: float
+    changed: str
+
+    @property
+    def label(self) -> str:
+        """Name of the cause for people."""
+        return self.cause.label
+
+
+@dataclass(frozen=True)
+class RunSide:
+    """One side: the chosen steps of a run. Tokens are those of a mean step; None without an engine's file.
+
+    ``tokens_per_second`` are decode tokens by the time of the steps.
+    """
+
+    source: Path
+    packages: tuple[str, ...]
+    steps: tuple[int, ...]
+    lanes: dict[str, int]
+    median_seconds: float
+    decode_tokens: float | None
+    prefill_tokens: float | None
+    tokens_per_second: float | None
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Two sides: the mean step, its parts, what lies beside them, and causes; seconds per step.
+
+    ``verdict`` is on the raw change of ``step``. ``differs`` says how the runs differ as such, ``refused`` why they
+    cannot be compared, ``notes`` what one has to know of the numbers.
+    """
+
+    before: RunSide
+    after: RunSide
+    step: SecondsChange
+    verdict: str
+    parts: tuple[SecondsChange, ...] = ()
+    beside: tuple[SecondsChange, ...] = ()
+    causes: tuple[CauseChange, ...] = ()
+    differs: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    kind: str = field(default="timeline", init=False)
+
+
+class ChosenSteps(NamedTuple):
+    """A run with only the steps that are compared, and the folder that it was read from."""
+
+    source: Path
+    run: RunTimeline
+
+    @property
+    def steps(self) -> tuple[TrainingStep, ...]:
+        """Steps without the warm-up, unless there is nothing else."""
+        return tuple(step for step in self.run.steps if not step.warm_up) or self.run.steps
+
+
+def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
+    """Compare the steps of two sides; each has at least one."""
+    sides = (before.steps, after.steps)
+    values = {"step": [[step.seconds for step in side] for side in sides]}
+    values |= _by_name([[_parts(step) for step in side] for side in sides], PARTS)
+    values |= _by_name([[_beside(step) for step in side] for side in sides], BESIDE)
+    shares = [name for name in values if name != "step"]
+    changes = {name: _change(name, sides, seconds, len(shares)) for name, seconds in values.items() if name in shares}
+    step = _change("step", sides, values["step"], 1)
+    verdicts: dict[str, str] = {LONGER: SLOWER, SHORTER: FASTER, UNCLEAR: NO_DIFFERENCE}
+    return RunComparison(
+        _side(before), _side(after), step, verdicts.get(step.changed, FEW),
+        tuple(changes[name] for name in PARTS if name in changes),
+        tuple(changes[name] for name in BESIDE if name in changes),
+        _causes(sides), tuple(_differs(before.run, after.run)), tuple(_reasons(before, after)),
+        tuple(_notes(before, after, step)),
+    )  # fmt: skip
+
+
+def _side(side: ChosenSteps) -> RunSide:
+    lanes = defaultdict[str, int](int)
+    for lane in side.run.lanes:
+        lanes[lane.role] += 1
+    steps = side.steps
+    decode, prefill = ([getattr(step, name) for step in steps] for name in LOADS)
+    known = None not in (*decode, *prefill)
+    seconds = sum(step.seconds for step in steps)
+    return RunSide(
+        side.source, side.run.run.packages, tuple(step.step for step in steps), dict(lanes),
+        statistics.median(step.seconds for step in steps),
+        statistics.fmean(decode) if known else None, statistics.fmean(prefill) if known else None,
+        sum(decode) / seconds if known and seconds else None,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- seconds of a step
+
+
+def _part(segment: PathSegment) -> str:
+    """Return the part of a step that a segment of its critical path belongs to: a key of `PARTS`."""
+    name = segment.phase or segment.what
+    if segment.kind == "sync" or name in SYNC:
+        return "sync"
+    if segment.role == "engine" and segment.kind == "iteration":
+        return "prefill" if segment.what == "prefill" else "decode"
+    if segment.kind in ("poll", "pause"):
+        return segment.kind
+    if segment.role == "trainer":
+        return _part_of_training(name)
+    return {"engine": "rollout", "server": "rollout", "agent": "rollout"}.get(
+        segment.role, segment.role if segment.role in PARTS else "unrecorded"
+    )
+
+
+def _part_of_training(name: str) -> str:
+    """Return the part of a phase, or work, of a trainer by its name in the frameworks; those of TRL also generate."""
+    if name in GENERATING:
+        return "rollout"
+    if "reward" in name:
+        return "reward"
+    if "log_prob" in name or "logp" in name or name == "ref":
+        return "log_probs"
+    return "update" if any(word in name for word in ("update", "train", "optimizer", "backward", "loss")) else "trainer"
+
+
+def _parts(step: TrainingStep) -> dict[str, float]:
+    """Return part → seconds; they sum to the step."""
+    sums = defaultdict[str, float](float)
+    for segment in step.critical_path:
+        sums[_part(segment)] += segment.seconds
+    return sums
+
+
+def _beside(step: TrainingStep) -> dict[str, float]:
+    """Return the seconds of tail, imbalance and idle roles; what the step lacks is left out."""
+    seconds = {"tail": step.tail_seconds}
+    seconds |= {uneven.of: uneven.seconds for uneven in step.imbalance}
+    return seconds | {f"idle_{use.role}": use.idle_seconds for use in step.roles}
+
+
+def _by_name(sides: Sequence[Sequence[dict[str, float]]], names: dict[str, Text]) -> dict[str, list[list[float]]]:
+    """Return name → its seconds in each step of both sides; names that no step has are left out."""
+    present = [name for name in names if any(step.get(name) for side in sides for step in side)]
+    return {name: [[step.get(name, 0.0) for step in side] for side in sides] for name in present}
+
+
+# ---------------------------------------------------------------- how much, how sure
+
+
+def _change(
+    name: str, sides: Sequence[Sequence[TrainingStep]], seconds: Sequence[Sequence[float]], among: int
+) -> SecondsChange:
+    """Return the change of the mean ``seconds``; intervals hold together for ``among`` changes in 95 % of all cases."""
+    z = statistics.NormalDist().inv_cdf(1 - CHANCE / among / 2)
+    first, second = map(statistics.fmean, seconds)
+    raw = _interval(seconds[0], seconds[1], z) if min(map(len, sides)) >= FEWEST else None
+    steps = [step for side in sides for step in side]
+    loads = {load: [getattr(step, load) for step in steps] for load in LOADS}
+    after = [at >= len(sides[0]) for at in range(len(steps))]
+    fit = fitted(loads, after, [*seconds[0], *seconds[1]]) if raw else None
+    equal = None
+    if fit is not None:
+        reach = student(fit.free, z) * fit.error
+        equal = ChangeInterval(fit.change - reach, fit.change, fit.change + reach)
+    return SecondsChange(
+        name, first, second, second - first, raw, equal, raw.direction if raw else UNKNOWN,
+        equal.direction if equal else UNKNOWN,
+    )  # fmt: skip
+
+
+def _interval(first: Sequence[float], second: Sequence[float], z: float) -> ChangeInterval:
+    """Return the change of the mean with its interval, by Welch's test; ``z`` is its half-width for many steps."""
+    change = statistics.fmean(second) - statistics.fmean(first)
+    squares = [statistics.variance(side) / len(side) for side in (first, second)]
+    if not sum(squares):
+        return ChangeInterval(change, change, change)
+    parts = (square**2 / (len(side) - 1) for square, side in zip(squares, (first, second), strict=True))
+    reach = student(sum(squares) ** 2 / sum(parts), z) * math.sqrt(sum(squares))
+    return ChangeInterval(change - reach, change, change + reach)
+
+
+# ---------------------------------------------------------------- causes
+
+
+def _causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChange, ...]:
+    """Return each cause that limited a step of a side, the costliest first."""
+    grouped: dict[tuple[object, ...], list[list[Cause]]] = {}
+    for at, side in enumerate(sides):
+        for cause in filter(None, (step.limited_by for step in side)):
+            key = cause.role, cause.replica, cause.rank, cause.kind, cause.what, cause.phase
+            grouped.setdefault(key, [[], []])[at].append(cause)
+    rows = []
+    for both in grouped.values():
+        counts = [*map(len, both)]
+        seconds = [sum(cause.excess_seconds for cause in causes) for causes in both]
+        probability = _by_chance(counts, [*map(len, sides)]) * len(grouped)
+        largest = max((cause for causes in both for cause in causes), key=lambda cause: cause.excess_seconds)
+        rows.append(
+            CauseChange(largest, counts[0], counts[1], seconds[0], seconds[1], _changed(counts, sides, probability))
+        )
+    return tuple(sorted(rows, key=lambda row: -max(row.before_seconds, row.after_seconds)))
+
+
+def _changed(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], probability: float) -> str:
+    """Return how a cause changed, by the number of its steps on each side; chance makes that with ``probability``."""
+    if probability > CHANCE:
+        return UNCLEAR
+    if not counts[0]:
+        return CAME
+    if not counts[1]:
+        return WENT
+    return LONGER if counts[1] * len(sides[0]) > counts[0] * len(sides[1]) else SHORTER
+
+
+def _by_chance(counts: Sequence[int], steps: Sequence[int]) -> float:
+    """Return the probability that chance deals steps with a cause to the sides so unevenly (Fisher's exact test)."""
+    hits = sum(counts)
+
+    def log_ways(first: int) -> float:
+        """Return the logarithm of the number of ways to have ``first`` steps with the cause before."""
+        return _log_choices(steps[0], first) + _log_choices(steps[1], hits - first)
+
+    seen, every = log_ways(counts[0]), _log_choices(sum(steps), hits)
+    ways = map(log_ways, range(max(0, hits - steps[1]), min(hits, steps[0]) + 1))
+    return sum(math.exp(way - every) for way in ways if way <= seen + 1e-9)
+
+
+def _log_choices(count: int, chosen: int) -> float:
+    """Return the logarithm of the binomial coefficient."""
+    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
+
+
+# ---------------------------------------------------------------- the runs as such
+
+
+def _reasons(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
+    """Yield why two runs cannot be compared: they have other trainers."""
+    sides = [_phases(side) for side in (before, after)]
+    common = set(sides[0]) & set(sides[1])
+    shares = [sum(side[name] for name in common) / (sum(side.values()) or 1.0) for side in sides]
+    if any(sides) and statistics.fmean(shares) < ALIKE:
+        phases = (joined(COMMA, sorted(side, key=lambda name: -side[name])[:3]) for side in sides)
+        packages = (", ".join(side.run.run.packages) or Text("unknown packages") for side in (before, after))
+        yield Text(
+            "other trainers: {before} with the phases {phases_before}, then {after} with {phases_after}",
+            *(text for pair in zip(packages, phases, strict=True) for text in pair),
+        )
+
+
+def _phases(side: ChosenSteps) -> dict[str, float]:
+    """Return phase → seconds of the critical paths of the steps, or work → seconds where there is no phase."""
+    sums = defaultdict[str, float](float)
+    for step in side.steps:
+        for segment in step.critical_path:
+            if segment.phase or segment.kind == "work":
+                sums[segment.phase or segment.what] += segment.seconds
+    return sums
+
+
+def _differs(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
+    """Yield the packages, and the number of processes of each role, that differ."""
+    if before.run.packages != after.run.packages:
+        texts = (", ".join(run.run.packages) or Text("unknown") for run in (before, after))
+        yield Text("packages {before} before, {after} after", *texts)
+    for role, name in ROLES.items():
+        counts = [sum(lane.role == role for lane in run.lanes) for run in (before, after)]
+        if counts[0] != counts[1]:
+            yield Text("processes ({role}) {before} before, {after} after", name, *counts)
+
+
+def _notes(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
+    """Yield what one has to know of the numbers: few steps, the same steps, unknown tokens, what a run lacks."""
+    if step.raw is None:
+        yield Text(
+            "with {before} and {after} steps there is no interval: it needs {fewest} on each side",
+            len(before.steps), len(after.steps), FEWEST,
+        )  # fmt: skip
+    elif step.equal_tokens is None:
+        yield _without_tokens(before, after)
+    if before.source == after.source and before.run.run == after.run.run:
+        again = {step.step for step in before.steps} & {step.step for step in after.steps}
+        if again:
+            yield Text("{count} steps are on both sides: a run is compared with itself there", len(again))
+    elif step.raw is not None:
+        yield Text(
+            "one run a side is one sample: the interval is over these steps, repeats of a run may differ by more"
+        )
+    for name, side in ((Text("before"), before), (Text("after"), after)):
+        if side.steps[0].warm_up:
+            yield Text("{side}: the only step includes the warm-up", name)
+        for text in side.run.missing:
+            yield Text("{side}: {sentence}", name, text)
+
+
+def _without_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
+    """Return why the changes at equal tokens are unknown."""
+    steps = [step for side in (before, after) for step in side.steps]
+    if any(step.decode_tokens is None for step in steps):
+        return Text("at equal tokens: unknown, an engine left no file")
+    if len({(step.decode_tokens, step.prefill_tokens) for step in steps}) == 1:
+        return Text("at equal tokens: the steps have the same tokens anyway")
+    return Text("at equal tokens: unknown, the tokens differ with the side alone, or there are too few steps for a fit")

@@ -1,0 +1,65 @@
+"""Stalls: times in which a process ran none of its threads, because it was stopped, swapped out, or held Python's lock.
+
+The recorder's thread writes at least every 0.52 s if there is something to write. A block that comes later shows that
+the process did nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from patcher.timeline.intervals import TimeRange
+
+WRITES_US = 520_000
+"""Longest time from a record to its block, in microseconds: ``TimelineRecorder.watch`` waits 0.5 s, then 0.02 s."""
+
+LASTING_US = 1_000_000
+"""Age in microseconds from which on a span that goes on has to be written."""
+
+SURE_US = 150_000
+"""Microseconds by which a block must be late: a busy machine delays a thread, too."""
+
+RARE = 10
+"""Of so many blocks of a process at most one is late; else its disk or machine delays them, and nothing is known."""
+
+TOGETHER = 3
+"""Roles whose processes stall at one time if it is their machine that stalls."""
+
+
+def stall(before: int, at: int, ended: Sequence[tuple[int, int]], begun: Sequence[int]) -> TimeRange | None:
+    """Return the range in which the writer of a block at ``at`` certainly did not run; None if it was in time.
+
+    Times are in microseconds. ``before`` is the time of the previous block, ``ended`` has start and end of the records
+    in the block, ``begun`` the starts of its spans that go on.
+    """
+    due = min([*(end for _, end in ended), *(start + LASTING_US for start in begun)], default=at)
+    since = max(due, before)
+    if at - since <= WRITES_US + SURE_US:
+        return None
+    events = {since, at, *begun, *(time for record in ended for time in record)}
+    moments = sorted(time for time in events if since <= time <= at)
+    start, end = max(pairwise(moments), key=lambda gap: gap[1] - gap[0])
+    return TimeRange(start + WRITES_US, end) if end - start > WRITES_US + SURE_US else None
+
+
+def of_machine(stalls: Iterable[tuple[str, Sequence[TimeRange]]]) -> list[TimeRange]:
+    """Return the ranges in which processes of at least three roles stall at one time.
+
+    ``stalls`` has the role and the stalls of each process of one machine.
+    """
+    edges = sorted(
+        (time, change, role) for role, ranges in stalls for span in ranges
+        for time, change in ((span.start, 1), (span.end, -1))
+    )  # fmt: skip
+    counts = dict[str, int]()
+    ranges, since = list[TimeRange](), None
+    for time, change, role in edges:
+        counts[role] = counts.get(role, 0) + change
+        together = sum(count > 0 for count in counts.values()) >= TOGETHER
+        if together and since is None:
+            since = time
+        elif not together and since is not None:
+            ranges.append(TimeRange(since, time))
+            since = None
+    return [span for span in ranges if span.end > span.start]

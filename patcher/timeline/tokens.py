@@ -1,0 +1,27 @@
+"""The tokens that the engines of a run computed in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from patcher.timeline.files import IterationColumns
+from patcher.timeline.path import StepRecords
+
+
+def of_step(records: StepRecords, ranks: Mapping[int, int | None]) -> tuple[int, int] | tuple[None, None]:
+    """Return the tokens of the iterations that end in a step: of those that prefill, and of those that only decode.
+
+    ``ranks`` has the ranks of engines, by the process's index: of a replica the lowest counts, all do the same. Return
+    (None, None) without engines.
+    """
+    lowest = dict[int | None, int]()
+    for at, rank in ranks.items():
+        replica = records.replica_of[at]
+        lowest[replica] = min(lowest.get(replica, rank or 0), rank or 0)
+    prefills = decodes = 0
+    for at, rank in ranks.items():
+        if lowest[records.replica_of[at]] == (rank or 0):
+            for _, end, requests, count in records.iterations.get(at, IterationColumns()):
+                if records.start < end <= records.end:
+                    prefills, decodes = (prefills + count, decodes) if count > requests else (prefills, decodes + count)
+    return (prefills, decodes) if ranks else (None, None)

@@ -1,0 +1,143 @@
+"""The time of each unit by class of work, in parts that add up to the unit.
+
+On a device the classes divide the parts of a unit: computing among the families of the kernels that the unit launched,
+the rest as communication, copies and idle time. Without a device they divide the unit's time on the host among the
+outermost operators of the thread that runs it, and what lies between these.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from patcher.traces.analysis.nested import HostThread, NestedRanges
+from patcher.traces.analysis.segments import Segment, Split
+from patcher.traces.families import (
+    COLLECTIVE,
+    COPIES,
+    GEMM,
+    HOST_BOUND,
+    OTHER,
+    OUTSIDE_FORWARD,
+    SAMPLING,
+    family_of,
+)
+from patcher.traces.model import COMPUTE, KINDS, RecordedUnit
+from patcher.traces.operator_families import operator_family
+from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import UNKNOWN
+
+_COMPUTE = KINDS.index(COMPUTE)
+
+TRANSPARENT = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction")
+"""Operators that only stand around those of compiled code."""
+
+
+def of_units(
+    trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit], threads: Sequence[HostThread]
+) -> dict[int, dict[str, int]]:
+    """Return segment → class → ns for each of ``units`` (by segment); the classes of a unit add up to its time.
+
+    That is its time on the device; on the host where nothing ran on a device in any unit.
+    """
+    if any(unit.device_ns for unit in units.values()):
+        return _on_device(trace, cuts, units)
+    return {segment: _on_host(trace, cuts.segments[segment], threads) for segment in units}
+
+
+def _on_device(trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit]) -> dict[int, dict[str, int]]:
+    """Divide the parts of each unit among classes; host-bound time behind its last kernel is outside of the forward."""
+    tasks, texts = trace.tasks, trace.names.texts
+    kernels = defaultdict[int, Counter[str]](Counter)
+    families: dict[int, str] = {}
+    launched = {cuts.segments[number].ends: UNKNOWN for number in units}
+    for segment, name, kind, begin, end, launch in zip(
+        cuts.owner, tasks.name, tasks.kind, tasks.begin, tasks.end, tasks.launched, strict=True
+    ):
+        if begin in launched:
+            launched[begin] = launch
+        if segment in units and kind == _COMPUTE:
+            if name not in families:
+                families[name] = family_of(texts[name], COMPUTE)
+            kernels[segment][families[name]] += end - begin
+    return {
+        number: _divided(unit, kernels[number], _late_at_end(cuts.segments[number], launched))
+        for number, unit in units.items()
+    }
+
+
+def _late_at_end(segment: Segment, launched: Mapping[int, int]) -> int:
+    """Return the ns from a segment's last kernel to the next launch; ``launched`` maps begin to launch."""
+    return max(min(launched[segment.ends], segment.ends) - max(segment.last, segment.starts), 0)
+
+
+def _divided(unit: RecordedUnit, kernels: Counter[str], late_at_end: int) -> dict[str, int]:
+    """Return class → ns of a unit; ``kernels`` has the ns of its compute kernels by family, also where they overlap."""
+    computing = unit.compute_ns + unit.overlap_ns
+    late_at_end = min(late_at_end, unit.free_host_late_ns)
+    classes = Counter(_proportional(computing, kernels or Counter({OTHER: 1})))
+    classes[COLLECTIVE] += unit.communication_ns
+    classes[COPIES] += unit.copy_ns
+    classes[HOST_BOUND] += unit.free_host_late_ns - late_at_end + unit.free_latency_ns + unit.free_blocked_ns
+    classes[OUTSIDE_FORWARD] += late_at_end
+    classes[OTHER] += unit.device_ns - sum(classes.values())
+    return {name: ns for name, ns in classes.items() if ns}
+
+
+def _proportional(total: int, amounts: Counter[str]) -> dict[str, int]:
+    """Divide ``total`` in proportion to ``amounts``, so that the whole parts add up to it."""
+    whole = sum(amounts.values()) or 1
+    parts = {name: total * amount // whole for name, amount in amounts.items()}
+    parts[max(amounts, key=lambda name: amounts[name])] += total - sum(parts.values())
+    return parts
+
+
+class OutermostOperator(NamedTuple):
+    """An operator that no other one called: its family, and its begin and end in ns."""
+
+    family: str
+    begin: int
+    end: int
+
+
+def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread]) -> dict[str, int]:
+    """Return class → ns of a unit that ran on the host.
+
+    The forward reaches from the first to the last operator before sampling that multiplies matrices. What lies between
+    its operators is host-bound, and what lies before it or behind sampling is outside of it.
+    """
+    mark = segment.mark
+    if mark is None:
+        return {}
+    begin, end = segment.begin, min(mark.end, segment.end)
+    thread = next((thread for thread, other in trace.marks if other.begin == mark.begin), UNKNOWN)
+    operators = list(_outermost(trace, threads[thread].operators, begin, end)) if thread != UNKNOWN else []
+    forward = [place for place, operator in enumerate(operators) if operator.family == GEMM]
+    first, last = (forward[0], forward[-1]) if forward else (0, len(operators) - 1)
+    sampling = [place for place, operator in enumerate(operators) if operator.family == SAMPLING and place > last]
+    sampled = sampling[-1] if sampling else last
+    classes, before = Counter[str](), begin
+    for place, operator in enumerate(operators):
+        if place < first or place > sampled:
+            around = name = OUTSIDE_FORWARD
+        elif place > last:
+            around = name = SAMPLING
+        else:
+            around, name = HOST_BOUND if place > first else OUTSIDE_FORWARD, operator.family
+        classes[around] += max(operator.begin - before, 0)
+        classes[name] += operator.end - max(operator.begin, before)
+        before = operator.end
+    classes[OUTSIDE_FORWARD] += max(end - before, 0)
+    return {name: ns for name, ns in classes.items() if ns}
+
+
+def _outermost(trace: RankTrace, operators: NestedRanges, begin: int, end: int) -> Iterator[OutermostOperator]:
+    """Yield the operators that begin in ``begin`` to ``end`` (ns) and lie in no other one; they end by ``end``."""
+    texts, until = trace.names.texts, begin
+    for index in range(bisect_left(operators.begin, begin), bisect_left(operators.begin, end)):
+        name = texts[operators.name[index]]
+        if operators.begin[index] >= until and not name.startswith(TRANSPARENT):
+            until = min(operators.end[index], end)
+            yield OutermostOperator(operator_family(name), operators.begin[index], until)

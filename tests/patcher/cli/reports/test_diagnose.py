@@ -1,0 +1,115 @@
+"""``rlpatch diagnose`` as people type it: what is printed, what is promised as JSON, and bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from fixtures.rollouts import SimulatedEngine, requests
+from patcher.cli.reports import diagnose
+from tests.patcher.cli.conftest import release
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A run with three windows: of prompts, of full load and of the tail."""
+    engine = SimulatedEngine()
+    for of in (requests(99, 4), requests(0), requests(0)):
+        engine.run(of)
+    engine.write_timeline(tmp_path)
+    length = len(engine.rollouts[2])
+    for first in (1, 30, 120, 250, length - 40):
+        engine.write_window(tmp_path, 2, first, first + 5)
+    return tmp_path
+
+
+def test_some_twenty_lines_fit_a_terminal(run: Run, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("patcher.messages.tables.room", lambda: 80)
+    lines = run("diagnose", recorded).stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("rollout: 2 rollouts")
+    assert any("attention" in line and "±" in line for line in lines)
+
+
+def test_json_has_the_fields_that_are_promised(run: Run, recorded: Path) -> None:
+    result = json.loads(run("diagnose", recorded, "--json").stdout)["result"]
+    (stage,) = result["stages"]
+    assert {"stage", "seconds", "supported", "why", "classes", "by_load"} <= {*stage}
+    assert {*stage["classes"][0]} == {"name", "share", "interval", "seconds"}
+    assert {"load", "share", "ms_each", "classes", "error"} <= {*stage["by_load"][0]}
+    assert {*result["actions"][0]} == {"what", "bound_seconds", "because"}
+    assert [window["joined"] for window in result["windows"]] == [5] * 5
+    assert sum(part["share"] for part in stage["classes"]) == pytest.approx(1)
+
+
+def test_in_chinese(run: Run, recorded: Path) -> None:
+    assert "次 rollout" in run("diagnose", recorded, RLPATCH_LANG="zh").stdout
+
+
+def test_a_folder_without_a_timeline(run: Run, tmp_path: Path) -> None:
+    assert "no timeline found" in run("diagnose", tmp_path, code=3).stderr
+    assert "does not exist" in run("diagnose", tmp_path / "nothing", code=3).stderr
+
+
+def test_a_run_without_an_engine(run: Run, tmp_path: Path) -> None:
+    from fixtures.timeline.writer import Writer
+
+    writer = Writer(tmp_path, pid=7)
+    writer.add("phase", "step", 0, 1_000)
+    writer.close((2_000, 2_000))
+    assert "next: patch the engine, too" in run("diagnose", tmp_path, code=3).stderr
+
+
+def test_a_trace_that_cannot_be_read_is_named(run: Run, recorded: Path) -> None:
+    path = next(recorded.glob("*.pt.trace.json.gz"))
+    path.write_bytes(b"no trace")
+    assert path.name in run("diagnose", recorded, code=4).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("vllm", "verl"), "the command to run is missing"),
+        (("vllm", "--", "no-such-program"), "there is no no-such-program"),
+        (("--rounds", "0"), "--rounds"),
+    ],
+)
+def test_bad_input(words: tuple[str, ...], said: str, run: Run, tmp_path: Path) -> None:
+    code = 127 if "no-such-program" in words else 2
+    assert said in run("diagnose", *words, code=code).stderr
+
+
+def test_what_it_computes_with_may_be_missing(run: Run, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnose, "NEEDED", ("numpy", "no_such_package"))
+    said = run("diagnose", recorded, code=5).stderr
+    assert "no_such_package" in said
+    assert "pip install no_such_package" in said
+
+
+def test_a_run_that_leaves_no_timeline_says_so_and_keeps_its_exit_code(run: Run, tmp_path: Path) -> None:
+    root = release(tmp_path / "site")
+    words = ("diagnose", "vllm-ascend", "--path", root, "--save-path", tmp_path / "traces", "--force", "--")
+    said = run(*words, sys.executable, "-c", "print(7)", code=3).stderr
+    assert "the run left no timeline" in said
+
+
+def test_a_page_and_tables_are_written(run: Run, recorded: Path, tmp_path: Path) -> None:
+    page, tables = tmp_path / "page.html", tmp_path / "tables"
+    run("diagnose", recorded, "-o", page, "--csv", tables)
+    text = page.read_text()
+    assert "<!doctype html>" in text
+    assert "attention" in text
+    (head, *rows) = (tables / "diagnosed_classes.csv").read_text().splitlines()
+    assert head == "stage,class,share,interval,seconds"
+    assert {row.split(",")[1] for row in rows} >= {"gemm", "attention", "outside-forward"}
+    assert {path.name for path in tables.iterdir()} == {
+        f"diagnosed_{name}.csv" for name in ("classes", "loads", "load_classes", "actions", "windows")
+    }

@@ -1,0 +1,136 @@
+"""A run that goes on is asked for windows, until the diagnosis supports itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.rollouts import SimulatedEngine, requests
+from patcher.commands.diagnosis import following
+from patcher.commands.diagnosis.following import Follower
+from tests.patcher.workers.maker import ON_DEMAND, Saved, here
+
+
+class LiveRun:
+    """A simulated engine whose worker is this process, and what it has been asked for."""
+
+    def __init__(self, folder: Path, unit: str = "iterations") -> None:
+        self.folder, self.unit, self.saved = folder, unit, Saved(folder)
+        self.engine = SimulatedEngine(pid=os.getpid(), host=here()["host"])
+        self.traces: list[str] = []
+
+    def rollout(self, of: Any = None, *, state: str = "installed", **more: Any) -> None:
+        """Run another rollout, and begin the one after it."""
+        self.engine.run(of or requests(0))
+        for path in self.folder.glob("timeline/*"):
+            path.unlink()
+        self.engine.write_timeline(self.folder, ended=False)
+        self.state(state, **more)
+
+    def state(self, state: str = "installed", **more: Any) -> None:
+        told = {"target": "vllm", "unit": self.unit, **ON_DEMAND, "rollout": len(self.engine.rollouts), "done": False}
+        self.saved.state(state, **{**told, **here(), "traces": self.traces, **more})
+
+    def asked(self) -> dict[str, Any]:
+        file = self.saved.folder / "rollout.request"
+        return dict(json.loads(file.read_text())) if file.exists() else {}
+
+    def serve(self) -> None:
+        """Record what was asked for, as its worker would, in the last rollout."""
+        request = self.asked()
+        for window in request["RLPATCH_WINDOW"].split(","):
+            first, end = map(int, window.split(":"))
+            self.traces.append(self.engine.write_window(self.folder, len(self.engine.rollouts) - 1, first, end).name)
+        self.state(request=request["RLPATCH_REQUEST"])
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> LiveRun:
+    return LiveRun(tmp_path)
+
+
+def test_it_asks_once_the_first_rollout_behind_the_warm_up_has_ended(live: LiveRun) -> None:
+    said: list[str] = []
+    follower = Follower(live.folder, 3, said.append)
+    follower.look()  # nothing is there yet
+    live.state(rollout=0)
+    live.rollout(requests(99, 4))
+    live.rollout()
+    follower.look()
+    assert not live.asked()
+    live.rollout()
+    follower.look()
+    request = live.asked()
+    assert (request["RLPATCH_ROLLOUT"], request["RLPATCH_RANKS"]) == ("4", "0")
+    assert request["RLPATCH_WINDOW"].count(":") == 5
+    assert len(said) == 1
+    follower.look()  # it waits
+    assert (live.asked()["RLPATCH_REQUEST"], len(said)) == (request["RLPATCH_REQUEST"], 1)
+
+
+def test_it_ends_where_the_windows_support_the_diagnosis(live: LiveRun) -> None:
+    follower = Follower(live.folder, 3, lambda _text: None)
+    for of in (requests(99, 4), None, None):
+        live.rollout(of)
+    follower.look()
+    live.rollout()
+    live.rollout()
+    live.serve()
+    follower.look()
+    assert follower.finished
+    assert follower.diagnosis is not None
+    assert follower.diagnosis.supported
+    assert follower.requests == 1
+
+
+def test_it_asks_again_where_they_do_not_and_gives_up_after_some_rounds(live: LiveRun) -> None:
+    follower = Follower(live.folder, 2, lambda _text: None)
+    for of in (requests(99, 4), None, None):
+        live.rollout(of)
+    follower.look()
+    first = live.asked()["RLPATCH_REQUEST"]
+    for turn in (99, 199):
+        live.rollout()
+        live.state("installed", request=live.asked()["RLPATCH_REQUEST"], rollout=turn)  # it has passed without a trace
+        follower.look()
+    assert follower.finished
+    assert (follower.requests, live.asked()["RLPATCH_REQUEST"] != first) == (2, True)
+
+
+def test_of_decode_steps_it_asks_by_their_numbers(tmp_path: Path) -> None:
+    live = LiveRun(tmp_path, unit="decode")
+    follower = Follower(live.folder, 3, lambda _text: None)
+    for of in (requests(99, 4), None, None):
+        live.rollout(of)
+    follower.look()
+    decodes = sum(iteration.tokens == iteration.requests for iteration in live.engine.rollouts[1])
+    numbers = [int(number) for window in live.asked()["RLPATCH_WINDOW"].split(",") for number in window.split(":")]
+    assert numbers[0] >= 2
+    assert numbers[-1] <= decodes + 1
+
+
+def test_a_run_that_was_there_before_is_of_no_interest(live: LiveRun) -> None:
+    follower = Follower(live.folder, 3, lambda _text: None, started=live.engine.now / 1e6 + 1000)
+    for of in (requests(99, 4), None, None):
+        live.rollout(of)
+    follower.look()
+    assert not live.asked()
+
+
+def test_a_thread_follows_until_it_is_told_to_end(live: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LOOK_S", 0.01)
+    monkeypatch.setattr(following, "LEAST_PAUSE", 0.0)
+    said = threading.Event()
+    end = following.start(Follower(live.folder, 3, lambda _text: said.set()))
+    for of in (requests(99, 4), None, None):
+        live.rollout(of)
+    assert said.wait(20)
+    end()
+    assert not [thread for thread in threading.enumerate() if thread.name == "rlpatch-diagnose"]
+    assert following.alive(live.folder)
+    assert not following.alive(live.folder / "nothing")

@@ -1,0 +1,45 @@
+"""The fit of classes to features: no coefficient is negative, and outliers weigh less."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from patcher.diagnosis.composition import RecordedIterations, fit, huber_weights, nonnegative
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_other_coefficients_fit_better(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    features = generator.random((25, 5))
+    values = features @ generator.normal(size=5)
+    weights = generator.random(25) + 0.1
+    coefficients = nonnegative(features, values, weights)
+    gradient = (features * weights[:, None]).T @ ((features @ coefficients - values) * weights)
+    assert (coefficients >= 0).all()
+    assert gradient[coefficients > 0] == pytest.approx(0, abs=1e-3)
+    assert (gradient[coefficients == 0] > -1e-3).all()
+
+
+def test_features_that_do_not_vary_or_are_zero_do_no_harm() -> None:
+    features = np.stack([np.ones(6), np.zeros(6), np.full(6, 3.0), np.arange(6.0), np.arange(6.0)], axis=1)
+    assert features @ nonnegative(features, 2 + np.arange(6.0), np.ones(6)) == pytest.approx(
+        2 + np.arange(6.0), abs=1e-3
+    )
+
+
+def test_an_iteration_that_waited_hardly_changes_the_fit() -> None:
+    features = np.stack([np.ones(25), np.arange(25.0), np.zeros(25), np.zeros(25), np.zeros(25)], axis=1)
+    seconds = np.stack([0.01 + 0.001 * np.arange(25), np.full(25, 0.005)], axis=1)
+    window = np.repeat(np.arange(5), 5)
+    undisturbed = fit(RecordedIterations(features, seconds, window))
+    waited = seconds.copy()
+    waited[7, 1] = 1.0
+    change = features @ fit(RecordedIterations(features, waited, window)) - features @ undisturbed
+    assert np.abs(change[:, 1]).max() < 0.01
+
+
+def test_weights_fall_with_the_residual() -> None:
+    weights = huber_weights(np.array([0.0, 0.01, -0.01, 0.5, 1.0]))
+    assert weights[:3] == pytest.approx(1)
+    assert weights[3] > weights[4] > 0

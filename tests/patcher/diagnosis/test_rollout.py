@@ -1,0 +1,190 @@
+"""Rollouts of a simulated engine, diagnosed from a few windows: the true seconds of each class are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from fixtures.rollouts import Iteration, SimulatedEngine, requests
+from patcher.commands.diagnosis import reading
+from patcher.diagnosis.engines import Engine, engines
+from patcher.diagnosis.model import CLASSES, RunDiagnosis, StageDiagnosis
+from patcher.diagnosis.plan import choose_windows
+from patcher.messages import CommandResult
+from patcher.progress import silent
+from patcher.timeline import files, runs
+from patcher.traces.families import FAMILIES
+
+LARGE = 0.05
+"""Share from which on a class counts."""
+
+
+def simulated(folder: Path, seed: int = 0, *, count: int = 48, **engine: int | float) -> SimulatedEngine:
+    """A warm-up and two rollouts of the same requests."""
+    simulation = SimulatedEngine(seed, **engine)  # type: ignore[arg-type]
+    simulation.run(requests(99, 4))
+    simulation.run(requests(seed, count))
+    simulation.run(requests(seed, count))
+    simulation.write_timeline(folder)
+    return simulation
+
+
+def read_engine(folder: Path) -> Engine:
+    ((_, processes),) = runs.survey(files.paths(folder)).runs
+    (engine,) = engines(processes)
+    return engine
+
+
+def diagnosed(
+    folder: Path, simulation: SimulatedEngine, windows: Iterable[tuple[int, int]] | None = None
+) -> RunDiagnosis:
+    """Record ``windows`` of rollout 2, those that are chosen by default, and diagnose the run."""
+    if windows is None:
+        windows = choose_windows(read_engine(folder).newest_whole_rollout, first=1)
+    for first, end in windows:
+        simulation.write_window(folder, 2, first, end)
+    result = CommandResult("diagnose")
+    _, diagnosis = reading.read(folder, None, silent, result)
+    assert not result.problems
+    return diagnosis
+
+
+def errors(stage: StageDiagnosis, simulation: SimulatedEngine) -> dict[str, float]:
+    truth = simulation.shares([1, 2])
+    return {part.name: abs(part.share - truth[part.name]) for part in stage.classes if truth[part.name] > LARGE}
+
+
+def test_classes_are_the_families_of_kernels() -> None:
+    assert {*CLASSES} == {*FAMILIES}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("count", "at_once"), [(48, 16), (20, 8), (60, 32)])
+def test_the_chosen_windows_tell_the_classes(seed: int, count: int, at_once: int, tmp_path: Path) -> None:
+    simulation = simulated(tmp_path, seed, count=count, at_once=at_once)
+    (stage,) = diagnosed(tmp_path, simulation).stages
+    assert (stage.supported, stage.turns, stage.recorded) == (True, 2, 25)
+    assert max(errors(stage, simulation).values()) < 0.015
+    assert stage.seconds == pytest.approx(sum(part.seconds for part in stage.classes))
+    assert sum(part.share for part in stage.by_load) == pytest.approx(1)
+
+
+def test_intervals_cover_the_truth(tmp_path: Path) -> None:
+    covered = []
+    for seed in range(8):
+        folder = tmp_path / str(seed)
+        simulation = simulated(folder, seed, noise=0.1)
+        (stage,) = diagnosed(folder, simulation).stages
+        intervals = {part.name: part.interval for part in stage.classes}
+        covered += [error <= intervals[name] for name, error in errors(stage, simulation).items()]
+    assert sum(covered) >= 0.9 * len(covered)
+
+
+WHERE: dict[str, Callable[[Iteration], bool]] = {
+    "full load alone": lambda iteration: iteration.requests == iteration.tokens == 16,
+    "the tail alone": lambda iteration: iteration.requests == iteration.tokens <= 2,
+    "prompts alone": lambda iteration: iteration.tokens > 300,
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_windows_that_tell_too_little_are_noticed(where: str, tmp_path: Path) -> None:
+    simulation = simulated(tmp_path)
+    fitting = [WHERE[where](iteration) for iteration in simulation.rollouts[2]]
+    windows = [(at, at + 1) for at, fits in enumerate(fitting) if at and fits]
+    diagnosis = diagnosed(tmp_path, simulation, windows[:: max(1, len(windows) // 8)])
+    (stage,) = diagnosis.stages
+    assert not stage.supported
+    assert not stage.classes
+    assert stage.why
+    assert diagnosis.next_windows.count(":") == 5
+    withheld = [part for part in stage.by_load if not part.supported]
+    assert withheld
+    assert not any(part.classes for part in withheld)
+
+
+def test_without_a_window_the_timeline_is_told_and_windows_are_chosen(tmp_path: Path) -> None:
+    diagnosis = diagnosed(tmp_path, simulated(tmp_path), [])
+    (stage,) = diagnosis.stages
+    assert (stage.supported, stage.recorded, stage.classes) == (False, 0, ())
+    assert {part.load for part in stage.by_load} == {"prefill", "full", "middle", "tail"}
+    assert diagnosis.next_windows
+    assert [action.what for action in diagnosis.actions] == ["fuller batches"]
+
+
+def test_what_the_recording_costs_is_left_out(tmp_path: Path) -> None:
+    simulation = simulated(tmp_path)
+    undisturbed = diagnosed(tmp_path, simulation).stages[0]
+    windows = choose_windows(read_engine(tmp_path).newest_whole_rollout, first=1)
+    for begins in simulation.begins[2:]:
+        for _, end in windows:  # saving takes a second
+            begins[end:] = [begin + 1_000_000 for begin in begins[end:]]
+    for path in (tmp_path / "timeline").iterdir():
+        path.unlink()
+    for path in tmp_path.glob("*.pt.trace.json.gz*"):
+        path.unlink()
+    simulation.now += 10_000_000
+    simulation.write_timeline(tmp_path)
+    stage = diagnosed(tmp_path, simulation, windows).stages[0]
+    assert stage.recording_seconds == pytest.approx(5, abs=0.5)
+    assert stage.seconds == pytest.approx(undisturbed.seconds, rel=0.02)
+    assert stage.supported
+
+
+def test_iterations_that_waited_are_counted_apart(tmp_path: Path) -> None:
+    simulation = simulated(tmp_path)
+    undisturbed = diagnosed(tmp_path, simulation).stages[0]
+    for at in range(5, len(simulation.begins[1]), 20):
+        simulation.begins[1][at:] = [begin + 300_000 for begin in simulation.begins[1][at:]]
+    shift = simulation.begins[1][-1] + 3_000_000 - simulation.begins[2][0]
+    for rollout in (2,):
+        simulation.begins[rollout] = [begin + max(shift, 0) for begin in simulation.begins[rollout]]
+    for path in tmp_path.glob("*.pt.trace.json.gz*"):
+        path.unlink()
+    (next((tmp_path / "timeline").iterdir())).unlink()
+    simulation.now += 30_000_000
+    simulation.write_timeline(tmp_path)
+    stage = diagnosed(tmp_path, simulation).stages[0]
+    waited = len(range(5, len(simulation.begins[1]), 20)) * 0.3
+    assert stage.waiting_seconds == pytest.approx(waited, rel=0.1)
+    assert stage.seconds == pytest.approx(undisturbed.seconds, rel=0.02)
+
+
+def test_fuller_batches_save_what_decoding_costs_beyond_full_load(tmp_path: Path) -> None:
+    simulation = simulated(tmp_path, noise=0.0)
+    action = next(action for action in diagnosed(tmp_path, simulation).actions if action.what == "fuller batches")
+    decoding = [
+        (iteration.requests, sum(row.values()) / 1e6)
+        for rollout in (1, 2)
+        for iteration, row in zip(simulation.rollouts[rollout], simulation.classes[rollout], strict=True)
+        if iteration.tokens == iteration.requests
+    ]
+    per_token = [seconds / count for count, seconds in decoding if count == 16]
+    took, tokens = sum(seconds for _, seconds in decoding), sum(count for count, _ in decoding)
+    assert action.bound_seconds == pytest.approx(took - tokens * sorted(per_token)[len(per_token) // 2], rel=0.01)
+
+
+def test_two_engines_are_told_together(tmp_path: Path) -> None:
+    first = simulated(tmp_path, 1)
+    second = SimulatedEngine(2, pid=4712)
+    for of in (requests(99, 4), requests(2), requests(2)):
+        second.run(of)
+    second.write_timeline(tmp_path)
+    (stage,) = diagnosed(tmp_path, first, choose_windows(read_first(tmp_path).newest_whole_rollout, first=1)).stages
+    assert (stage.turns, stage.recorded, stage.supported) == (4, 25, True)
+
+
+def read_first(folder: Path) -> Engine:
+    ((_, processes),) = runs.survey(files.paths(folder)).runs
+    return next(engine for engine in engines(processes) if engine.pid == 4711)
+
+
+def test_a_run_of_one_rollout_includes_its_warm_up(tmp_path: Path) -> None:
+    simulation = SimulatedEngine()
+    simulation.run(requests(0))
+    simulation.write_timeline(tmp_path)
+    _, diagnosis = reading.read(tmp_path, None, silent, CommandResult("diagnose"))
+    assert diagnosis.stages[0].turns == 1
+    assert len(diagnosis.notes) == 1

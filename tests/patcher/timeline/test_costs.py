@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from patcher.timeline.causes import Spent, What
+from patcher.timeline.costs import advice, path_seconds, run_causes
+from patcher.timeline.model import Bound, Cause, Imbalance, PathSegment, RunCause, TrainingStep
+
+S = 1_000_000
+DECODE, UPDATE = What("engine", "iteration", "decode", "gen"), What("trainer", "unit", "micro-batch", "update")
+POLL, GAP = What("driver", "poll", "sample", "gen"), What("driver", "gap", "between phases", "")
+REWARD, SYNC = What("reward", "reward", "score", "gen"), What("trainer", "sync", "send", "sync")
+
+
+def step(
+    number: int, causes: tuple[Cause, ...] = (), *, poll: float = 0, saves: Mapping[str, float] | None = None,
+    imbalance: tuple[Imbalance, ...] = (), path: tuple[PathSegment, ...] = (), seconds: float = 10,
+) -> TrainingStep:  # fmt: skip
+    bounds = tuple(Bound(name, 0, value, "") for name, value in (saves or {}).items())
+    return TrainingStep(
+        number, 0, 0, seconds, "limited" if causes else "typical", "", causes[0] if causes else None, None, path, (),
+        0, None, 0, (), poll, (), imbalance, bounds, also=causes[1:],
+    )  # fmt: skip
+
+
+def spent(**us: float) -> Spent:
+    keys = {"decode": DECODE, "update": UPDATE, "poll": POLL, "gap": GAP, "reward": REWARD, "sync": SYNC}
+    times = {keys[name]: round(seconds * S) for name, seconds in us.items()}
+    return Spent(sum(times.values()), times, {}, {})
+
+
+def cause(excess: float, saves: float | None = None, rank: int | None = None, key: What = UPDATE) -> Cause:
+    return Cause(key.role, None, rank, key.what, key.phase, 2 + excess, excess, key.kind, saves)
+
+
+def said(steps: list[TrainingStep], paths: list[Spent] | None = None) -> dict[str, RunCause]:
+    found = run_causes(steps, paths or [spent(gap=0.0)] * len(steps))
+    assert [one.seconds for one in found] == sorted((one.seconds for one in found), reverse=True)
+    return {str(one.title): one for one in found}
+
+
+def test_excesses_of_a_cause_are_summed_with_what_they_save() -> None:
+    steps = [step(1, (cause(50),)), step(2, (cause(3, 2.0),)), step(3), step(4, (cause(1), cause(2, 1.5, key=DECODE)))]
+    found = said(steps)
+    update, decode = (
+        found["trainer: micro-batch in update, over the typical step"],
+        found["engine: decode in gen, over the typical step"],
+    )
+    assert (update.seconds, update.share, update.steps, update.saves_seconds) == (4, 0.1333, (2, 4), 3.0)
+    assert update.cause == cause(3, 2.0)
+    assert (decode.seconds, decode.steps, decode.saves_seconds) == (2, (4,), 1.5)
+
+
+def test_causes_of_another_rank_are_another_cause() -> None:
+    found = said([step(1), step(2, (cause(3, rank=0),)), step(3, (cause(1, rank=1),)), step(4, (cause(1, rank=1),))])
+    assert {one.steps for one in found.values()} == {(2,), (3, 4)}
+
+
+def test_below_a_hundredth_of_the_run_nothing_is_said_and_of_many_the_largest() -> None:
+    assert said([step(1), step(2, (cause(0.1),))]) == {}
+    assert len(said([step(1), step(2, (cause(0.11),))])) == 1
+    many = tuple(cause(at, rank=at) for at in range(1, 9))
+    assert [one.seconds for one in run_causes([step(1), step(2, many)], [spent(gap=0.0)] * 2)] == [8, 7, 6, 5, 4]
+
+
+def test_each_step_loses_less_its_own_excess() -> None:
+    paths = [spent(gap=9.0), spent(gap=1.0, poll=1), spent(gap=1.0, poll=1)]
+    saves = {"no tail": 2.0, "free weight sync": 1.5, "free rewards": 0.5}
+    segment = PathSegment(0, 1, 1, "driver", None, None, "poll", "sample", "gen", 0)
+    longer = PathSegment(1, 3, 2, "driver", None, None, "poll", "sample", "gen", 0)
+    steps = [
+        step(1, poll=90),
+        step(2, poll=3, saves=saves, path=(segment, longer)),
+        step(3, (cause(1, key=SYNC), cause(0.25, key=REWARD), cause(9, key=GAP)), poll=3, saves=saves),
+    ]
+    found = {title.partition(" (")[0]: one for title, one in said(steps, paths).items()}
+    poll = found["polling"]
+    assert (poll.seconds, poll.steps, poll.saves_seconds) == (6, (2, 3), 6)
+    assert "(sample)" in str(poll.title)
+    assert poll.cause == Cause("driver", None, None, "sample", "gen", 2, 0.0, "poll")
+    assert found["the tail of the rollout, with fewer than a tenth of its requests"].seconds == 4
+    assert found["weight sync"].seconds == 2.0
+    small = said(
+        [step(1), step(2, (cause(9, key=GAP),), saves={"free rewards": 0.5})], [spent(gap=9.0), spent(gap=8.0)]
+    )
+    assert {title: one.seconds for title, one in small.items() if "over" not in title} == {
+        "rewards at the end of the rollout": 0.5
+    }
+    gap = said([step(1), step(2)], [spent(gap=9.0), spent(gap=8.0)])["the driver between its phases"]
+    assert gap.seconds == 8
+
+
+def test_waiting_for_the_last_rank_names_it_if_it_mostly_is_the_same() -> None:
+    def uneven(number: int, last: int, seconds: float = 1.0, causes: tuple[Cause, ...] = ()) -> TrainingStep:
+        done = tuple((rank, 5.0 + (rank == last)) for rank in range(3))
+        return step(number, causes, imbalance=(Imbalance("ranks", done, seconds),))
+
+    found = said([uneven(1, 0), uneven(2, 1), uneven(3, 1), uneven(4, 2), uneven(5, 0, 0.1)])
+    assert [*found] == ["waiting for the last rank: 1 in 2 of 3 steps"]
+    (rank,) = found.values()
+    assert (rank.seconds, rank.steps) == (3.1, (2, 3, 4))
+    assert [*said([uneven(1, 0), uneven(2, 1), uneven(3, 2)])] == ["waiting for the last rank"]
+    assert [*said([uneven(1, 0), uneven(2, 1)])] == ["waiting for the last rank"]
+    alone = said([uneven(1, 0), uneven(2, 1, 4, (cause(3, rank=1),)), uneven(3, 1)])
+    assert alone["waiting for the last rank: 1 in 2 of 2 steps"].seconds == 2
+    replicas = Imbalance("replicas", ((0, 1.0), (1, 3.0)), 1.0)
+    assert [*said([step(1), step(2, imbalance=(replicas,)), step(3, imbalance=(replicas,))])] == [
+        "waiting for the last replica: 1 in 2 of 2 steps"
+    ]
+
+
+def test_what_takes_a_tenth_of_the_run_in_each_step_is_said() -> None:
+    paths = [spent(decode=90), *[spent(decode=4, update=1, sync=4, reward=1)] * 3]
+    found = said([step(1), step(2), step(3), step(4, (cause(1.0, key=DECODE),))], paths)
+    assert [(title, one.seconds, one.steps, one.saves_seconds) for title, one in found.items() if "each" in title] == [
+        ("engine: decode in gen, in each step", 11.0, (2, 3, 4), None)
+    ]
+    assert found["engine: decode in gen, in each step"].share == 0.3667
+    more = said([step(1), step(2)], [spent(gap=0.0), spent(update=1.1, decode=8.9)])
+    assert "trainer: micro-batch in update, in each step" in more
+
+
+def test_one_step_is_better_than_none() -> None:
+    assert len(said([step(1, (cause(3),))])) == 1
+    assert run_causes([], []) == ()
+
+
+def test_the_path_of_a_run_is_that_of_all_steps_but_the_first() -> None:
+    found = path_seconds([spent(decode=9), spent(decode=2, update=1), spent(update=4)])
+    assert [(one.what, one.seconds, one.kind) for one in found] == [
+        ("micro-batch", 5, "unit"),
+        ("decode", 2, "iteration"),
+    ]
+    assert [one.seconds for one in path_seconds([spent(decode=9)])] == [9]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Cause("driver", None, None, "sample", "gen", 1, 0, "poll"), "poll"),
+        (Cause("driver", None, None, "adv", "adv", 1, 0, "phase"), "driver"),
+        (Cause("trainer", None, 1, "micro-batch", "", 1, 0, "unit"), "rank"),
+        (Cause("trainer", None, None, "micro-batch", "", 1, 0, "unit"), "trainer"),
+        (Cause("trainer", None, 1, "start of update", "", 1, 0, "work"), "queue"),
+        (Cause("engine", 1, None, "no iteration", "", 1, 0, "gap"), "replica"),
+        (Cause("engine", None, None, "decode", "", 1, 0, "iteration"), "engine"),
+        (Cause("server", 0, None, "generate", "", 1, 0, "serve"), "replica"),
+        (Cause("server", None, None, "receive", "", 1, 0, "sync"), "sync"),
+        (Cause("reward", None, None, "compute_score", "", 1, 0, "reward"), "reward"),
+        (Cause("reward", None, None, "start", "", 1, 0, "work"), "reward"),
+    ],
+)
+def test_what_to_do_next(found: Cause, expected: str) -> None:
+    assert advice(found) == expected

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from patcher.timeline.intervals import TimeRange
+from patcher.timeline.stalls import of_machine, stall
+
+MS = 1_000
+NOW = 10_000 * MS
+
+
+def ago(*milliseconds: float) -> list[int]:
+    return [NOW - round(ms * MS) for ms in milliseconds]
+
+
+CASES = {
+    "nothing to write": ((9_000, [], []), None),
+    "in time": ((600, [(700, 500)], []), None),
+    "late, and nothing was done": ((3_000, [(2_400, 2_300), (2_300, 0)], []), (1_780, 0)),
+    "a span that goes on was due when it was a second old": ((4_000, [], [2_500]), (980, 0)),
+    "a span that goes on was not due yet": ((4_000, [], [1_400]), None),
+    "it did something meanwhile": ((3_000, [(2_400, 2_300), (2_300, 1_900), (1_900, 1_400)], [1_000, 500]), (None)),
+    "a part of the time": ((3_000, [(2_400, 2_300), (2_300, 1_600)], []), (1_080, 0)),
+    "then it did something": ((3_000, [(2_400, 2_300), (200, 100)], []), (1_780, 200)),
+    "the block before had what was due before": ((600, [(2_400, 2_300)], []), None),
+    "as late as a busy machine may be": ((9_000, [(700, 670)], []), None),
+    "later than a busy machine may be": ((9_000, [(700, 671)], []), (151, 0)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_process_stands_still_if_it_is_late_to_write_and_did_nothing(name: str) -> None:
+    (before, ended, begun), expected = CASES[name]
+    ranges = [(ago(start)[0], ago(end)[0]) for start, end in ended]
+    found = stall(ago(before)[0], NOW, ranges, ago(*begun))
+    assert found == (TimeRange(*ago(*expected)) if expected else None)
+
+
+def test_a_machine_stands_still_where_three_roles_do() -> None:
+    stalls = [
+        ("trainer", [TimeRange(0, 50), TimeRange(80, 90)]), ("trainer", [TimeRange(20, 60)]),
+        ("engine", [TimeRange(10, 40)]), ("agent", [TimeRange(30, 70), TimeRange(80, 90)]),
+    ]  # fmt: skip
+    assert of_machine(stalls) == [TimeRange(30, 40)]
+    assert of_machine(stalls[:3]) == []
+    assert of_machine([*stalls, ("server", [TimeRange(35, 95)])]) == [TimeRange(30, 60), TimeRange(80, 90)]

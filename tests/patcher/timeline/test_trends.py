@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from patcher.timeline.causes import Spent, What
+from patcher.timeline.model import Cause, Part, TrainingStep, Trend
+from patcher.timeline.shares import Amounts
+from patcher.timeline.trends import trend
+
+DECODE, UPDATE = What("engine", "iteration", "decode", "gen"), What("trainer", "unit", "micro-batch", "update")
+
+
+def made(count: int, grows: float = 0.1, noise: float = 0.0, tokens: bool = True) -> Trend | None:
+    """Return the trend of steps whose decoding ``grows`` by so many seconds a step."""
+    steps, paths = [], []
+    for at in range(count):
+        decode = 2 + grows * at + noise * (-1) ** at * (at % 5)
+        us = {DECODE: round(decode * 1e6), UPDATE: 3_000_000}
+        amounts = Amounts(round(100 * decode), round(1_000 * decode)) if tokens else Amounts(100, 1_000)
+        paths.append(Spent(sum(us.values()), us, {}, {}, amounts=amounts))
+        steps.append(TrainingStep(at + 1, 0, 0, 3 + decode, "typical", "", None, None, (), (), 0, None, 0, (), 0, ()))
+    return trend(steps, paths)
+
+
+def test_the_parts_that_grow_and_the_counts_that_grow_with_them_are_told() -> None:
+    found = made(31)
+    assert found is not None
+    assert (found.first, found.last) == ((2, 11), (22, 31))
+    assert found.before_seconds == pytest.approx(5.55)
+    assert found.after_seconds == pytest.approx(7.55)
+    assert found.parts == (Part("engine: decode in gen", 2.0),)
+    drivers = {driver.name: (driver.before, driver.after, driver.correlation) for driver in found.drivers}
+    assert drivers == {"generated tokens": (2550, 4550, 1.0), "decode steps": (255, 455, 1.0)}
+
+
+def test_steps_that_become_shorter_have_a_trend_too() -> None:
+    found = made(31, -0.05)
+    assert found is not None
+    assert found.parts == (Part("engine: decode in gen", -1.0),)
+    assert {driver.after < driver.before for driver in found.drivers} == {True}
+
+
+def test_without_a_count_that_changes_each_decode_step_takes_longer() -> None:
+    found = made(31, tokens=False)
+    assert found is not None
+    assert [(one.name, one.before, one.after) for one in found.drivers] == [
+        ("milliseconds per decode step", 25.5, 45.5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "grows", "noise"), [(12, 0.1, 0), (31, 0.0, 0.2), (31, 0.02, 0), (31, 0.05, 1.0)],
+    ids=["too few steps", "noise alone", "less than a tenth", "as much as the noise"],
+)  # fmt: skip
+def test_what_may_be_chance_is_no_trend(count: int, grows: float, noise: float) -> None:
+    assert made(count, grows, noise) is None
+
+
+@pytest.mark.parametrize(("noise", "said"), [(0.19, True), (0.21, False)])
+def test_three_standard_errors_are_no_chance(noise: float, said: bool) -> None:
+    """A change of a second: the error is 1.2533 times that of a mean, of a spread of 2.97 times the noise."""
+    assert (made(31, 0.05, noise) is not None) == said
+
+
+def test_thirteen_steps_are_enough() -> None:
+    assert made(13, 0.2) is not None
+
+
+def test_the_largest_three_parts_are_told() -> None:
+    keys = [What("driver", "phase", str(number), "gen") for number in range(6)]
+    steps, paths = [], []
+    for at in range(31):
+        us = {key: round(at * (1 + number) / 100 * 1e6) for number, key in enumerate(keys)}
+        us[UPDATE] = 3_000_000 - at * 1_000
+        paths.append(Spent(sum(us.values()), us, {}, {}))
+        steps.append(
+            TrainingStep(at, 0, 0, sum(us.values()) / 1e6, "typical", "", None, None, (), (), 0, None, 0, (), 0, ())
+        )
+    found = trend(steps, paths)
+    assert found is not None
+    assert found.parts == tuple(Part(f"driver: {number} in gen", round(0.2 * (number + 1), 6)) for number in (5, 4, 3))
+    assert found.drivers == ()
+
+
+def test_single_slow_steps_and_phases_that_most_steps_lack_are_no_trend() -> None:
+    cause = Cause("driver", None, None, "adv", "adv", 4, 3, "phase")
+    usual = TrainingStep(1, 0, 0, 5, "typical", "", None, None, (), (), 0, None, 0, (), 0, ())
+    slow = [
+        replace(usual, seconds=8, limited_by=cause),
+        replace(usual, seconds=11, limited_by=cause, also=(cause,)),
+        replace(usual, seconds=7, beside=(Part("testing", 2),)),
+    ]
+    path = Spent(5_000_000, {UPDATE: 5_000_000}, {}, {})
+    steps = [*[usual] * 16, *slow * 5]
+    assert trend(steps, [path] * len(steps)) is None
+    assert trend([*[usual] * 16, *[replace(usual, seconds=8)] * 15], [path] * 31) is not None

@@ -1,0 +1,98 @@
+"""The classes of work of a unit, on a device and on a host without one; they add up to the unit."""
+
+from __future__ import annotations
+
+import pytest
+
+from patcher.traces import analysis
+from patcher.traces.model import RecordedUnit
+from patcher.traces.operator_families import operator_family
+from tests.patcher.traces.recorded import Range, Run, Task, timeline
+
+
+def units(run: Run) -> tuple[RecordedUnit, ...]:
+    return analysis.attributed(timeline(run)).profile.units
+
+
+def two_units(*tasks: Task, operators: tuple[Range, ...] = ()) -> tuple[RecordedUnit, ...]:
+    marks = (Range("ProfilerStep#1", 0, 1000), Range("ProfilerStep#2", 1000, 2000))
+    return units(Run(tasks=tasks, marks=marks, operators=operators))
+
+
+def test_kernels_divide_the_time_that_computes_and_what_is_idle_has_a_reason() -> None:
+    first, last = two_units(
+        Task(100, 200, name="gemm_bf16", launch=50),
+        Task(200, 260, name="flash_fwd_kernel", launch=60),
+        Task(300, 340, "communication", "AllReduce", stream=8, launch=70),  # 40 idle before it: launched long ago
+        Task(340, 350, "copy", "Memcpy", stream=9, launch=80),
+        Task(500, 600, name="gemm_bf16", launch=450),  # host-bound from 350 to 450, then launch latency
+        Task(
+            1300, 1400, name="gemm_bf16", launch=1200
+        ),  # outside the forward pass from 600 to 1200, then launch latency
+    )
+    assert first.classes == {
+        "gemm": 200, "attention": 60, "collective": 40, "copy": 10, "host-bound": 100 + 50 + 100,
+        "outside-forward": 600, "other": 40,
+    }  # fmt: skip
+    assert sum(first.classes.values()) == first.device_ns
+    assert last.classes == {"gemm": 100}
+
+
+def test_kernels_that_overlap_share_the_time() -> None:
+    first, _ = two_units(
+        Task(100, 200, name="gemm_bf16", launch=50),
+        Task(100, 400, name="flash_fwd_kernel", stream=8, launch=50),
+        Task(1300, 1400, name="gemm_bf16", launch=1200),
+    )
+    computing = first.compute_ns + first.overlap_ns
+    assert (first.classes["gemm"], first.classes["attention"]) == (computing // 4, computing * 3 // 4)
+
+
+def test_a_host_without_a_device_is_divided_by_the_outermost_operators() -> None:
+    operators = (
+        Range("aten::empty", 10, 20),
+        Range("aten::linear", 100, 200), Range("aten::addmm", 110, 190),
+        Range("vllm::unified_attention", 250, 300),
+        Range("aten::linear", 300, 400),
+        Range("aten::argmax", 450, 500),
+        Range("aten::copy_", 700, 750),
+        Range("aten::linear", 1100, 1200),
+    )  # fmt: skip
+    first, last = two_units(operators=operators)
+    assert first.classes == {
+        "outside-forward": 100 + 500,
+        "gemm": 200,
+        "host-bound": 50,
+        "attention": 50,
+        "sampling": 100,
+    }
+    assert sum(first.classes.values()) == first.host_ns
+    assert last.classes == {"outside-forward": 900, "gemm": 100}
+
+
+@pytest.mark.parametrize(
+    ("operators", "classes"),
+    [
+        ((), {"outside-forward": 1000}),
+        ((Range("aten::mul", 100, 200), Range("aten::add", 300, 400)), {"elementwise": 200, "host-bound": 100, "outside-forward": 700}),
+        ((Range("Torch-Compiled Region: 0/0", 0, 900), Range("aten::mm", 100, 800)), {"gemm": 700, "outside-forward": 300}),
+        ((Range("aten::linear", 900, 1100),), {"outside-forward": 900, "gemm": 100}),
+    ],
+    ids=["no operator", "no matmul", "compiled", "an operator beyond the end"],
+)  # fmt: skip
+def test_a_host_with_odd_operators(operators: tuple[Range, ...], classes: dict[str, int]) -> None:
+    (unit,) = units(Run(tasks=(), marks=(Range("ProfilerStep#1", 0, 1000),), operators=operators))
+    assert unit.classes == classes
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("aten::linear", "gemm"), ("aten::_scaled_mm", "gemm"), ("onednn_mm", "gemm"), ("aten::bmm", "gemm"),
+        ("aten::scaled_dot_product_attention", "attention"), ("_C::reshape_and_cache", "attention"),
+        ("vllm::moe_forward", "moe"), ("aten::topk", "sampling"), ("aten::copy_", "copy"),
+        ("c10d::allreduce_", "collective"), ("aten::silu", "elementwise"),
+    ],
+)  # fmt: skip
+def test_operators_have_families(name: str, family: str) -> None:
+    assert operator_family(name) == family
