@@ -468,6 +468,8 @@ def test_training_has_phases_by_thread_and_operator(tmp_path: Path) -> None:
     (unit, _) = host(Run(tasks, MARKS, TRAINING)).units
     assert unit.phases == {"forward": 10, "backward": 20, "optimizer": 30}
     assert host(Run(tasks, MARKS, TRAINING[:1])).units[0].phases == {}
+    alone = Task(160, 167, launch=95)  # no operator is around its launch: nobody knows that it is forward
+    assert host(Run((*tasks, alone), MARKS, TRAINING)).units[0].phases["unknown"] == 7
 
 
 def test_modules_hold_what_was_launched_within_them(tmp_path: Path) -> None:

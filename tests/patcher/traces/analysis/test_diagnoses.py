@@ -13,7 +13,17 @@ from patcher.messages.report import json_of
 from patcher.traces import analysis
 from patcher.traces.analysis import checks
 from patcher.traces.analysis.ranks import met
-from patcher.traces.model import PARTS, TITLES, Check, Collective, Kernel, RankProfile, RecordedUnit, TraceReport
+from patcher.traces.model import (
+    PARTS,
+    TITLES,
+    Check,
+    Collective,
+    FreeGap,
+    Kernel,
+    RankProfile,
+    RecordedUnit,
+    TraceReport,
+)
 from patcher.traces.sidecar import parsed
 from tests.patcher.traces.recorded import MARKS, MS, Range, Run, Task, steps, timeline
 
@@ -335,6 +345,27 @@ def test_savings_are_of_different_times() -> None:
     found = report(*late)
     assert len({one.source for one in found.findings}) == 1
     assert sum(one.saving_ns or 0 for one in found.findings if not one.same_as) <= 100 * MS
+
+
+def test_a_place_with_most_of_a_finding_bounds_it() -> None:
+    gap = FreeGap(
+        kind="place", part="free_host_late_ns", ns=50 * MS, count=2, units=2, unit=0, unit_ns=25 * MS,
+        longest_ns=25 * MS, begin_ns=0, before="a", after="kernel", stream="stream 7",
+    )  # fmt: skip
+    first = report(capture(*(unit(at, compute=60, free_host_late=40) for at in range(2)), gaps=(gap,))).findings[0]
+    assert (first.id, first.saving_ns, first.culprit) == ("dispatch", 25 * MS, "before kernel on stream 7")
+    assert "most of it at one place" in first.title
+    small = report(capture(*(unit(at, compute=60, free_host_late=60) for at in range(2)), gaps=(gap,))).findings[0]
+    assert (small.saving_ns, small.title) == (60 * MS, TITLES["dispatch"])
+
+
+def test_a_slow_unit_is_the_time_of_its_part_and_matters_only_if_it_loses_some() -> None:
+    late = [unit(at, compute=50, free_host_late=20) for at in range(5)]
+    found = {one.id: one for one in report(capture(*late, unit(5, compute=50, free_host_late=120))).findings}
+    assert (found["outlier"].same_as, found["outlier"].severity) == ("dispatch", "warning")
+    many = [unit(at, compute=70) for at in range(60)]
+    (outlier,) = (one for one in report(capture(*many, unit(60, compute=100))).findings if one.id == "outlier")
+    assert (outlier.severity, outlier.same_as) == ("note", "")
 
 
 def test_experts_on_streams_side_by_side_meet_by_their_names() -> None:
