@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model
+from patcher.traces.analysis.host_bound import lateness
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
 from patcher.traces.places import host_of, place_of
 from patcher.traces.sidecar import CONTENTS, unit_contents
@@ -75,7 +76,11 @@ def first_screen(report: model.TraceReport, again: str = "") -> Iterator[str]:
     shown = _shown(report, focus, first)
     for profile in shown:
         yield from _labelled(_breakdown(profile, profile.label if names else "", _MOST if len(shown) == 1 else _FEW))
+    if first is not None and not focus.total_ns:  # the breakdown of a trace without a device is the evidence
+        yield from _labelled(first.evidence)
     at_one_place = first is not None and first.headline and first.id != "slow-rank"
+    if first is not None and first.id == "dispatch" and not at_one_place:
+        yield from _labelled(lateness(focus))
     yield from _labelled(_families(focus), "" if at_one_place else _idle(focus), _to_do(first))
     yield from _labelled(_not_worth(focus, first), _sure(focus, first))
     yield from _labelled(_next(report, focus, again))
@@ -269,8 +274,10 @@ def _sure(profile: model.RankProfile, first: model.Diagnosis | None) -> str:
         units: str = Text("too few units for a spread, record {few} or more", _FEW)
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
-        units = Text("{count} units from {low} to {high}, median {median}", count, low, high, in_ms(profile.median_ns))
+        median = in_ms(profile.median_ns or profile.host_median_ns)
+        units = Text("{count} units from {low} to {high}, median {median}", count, low, high, median)
     covered = next((check.evidence for check in profile.checks if check.id == "launches" and check.ok), "")
+    covered = covered if profile.total_ns else ""
     return Text("how sure: {parts}", joined(SEMICOLON, (units, covered, first.certainty if first else "")))
 
 

@@ -60,7 +60,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         evidence = sentences(evidence, Text("Most of it is one place: {place}.", place))
         advice = _about_place(profile, longest)
     else:
-        evidence = sentences(evidence, _lateness(profile))
+        evidence = sentences(evidence, lateness(profile))
         if place:
             evidence = sentences(evidence, Text("The largest place: {first}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
@@ -89,7 +89,7 @@ def _about_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
     return Text("nothing recorded covers that place: {command} also records the frames of Python", _STACKS)
 
 
-def _lateness(profile: model.RankProfile) -> str:
+def lateness(profile: model.RankProfile) -> str:
     """Return the modules, else the operators, that keep the host longest beyond their kernels, as a sentence."""
     count = len(profile.units)
     chosen = [module for module in profile.modules if module.name in profile.late_modules]

@@ -425,6 +425,7 @@ def test_report_takes_the_same_for_a_trace(
         (gzip.compress(b"SQLite format 3\0"), "a packed database"),
         (gzip.compress(b"x" * 257 + b"ustar"), "an archive"),
     ],
+    ids=["rocprofv3", "database", "archive"],  # packed bytes hold the time
 )
 def test_a_report_says_what_a_file_of_another_tool_is(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "file.json.gz").write_bytes(content)

@@ -273,6 +273,13 @@ def cpu(tmp_path: Path) -> Path:
     return folder
 
 
+def test_the_first_screen_of_a_run_on_cpus_names_what_takes_the_time(cpu: Path) -> None:
+    screen = " ".join(typed("report", cpu).stdout.split())
+    assert "aten::mm (100 %)" in screen
+    assert "aten::addmm 300.00 ms" in screen
+    assert "median 0.00 ms" not in screen
+
+
 def test_a_run_on_cpus_is_told_stage_by_stage_by_its_operators(cpu: Path, tmp_path: Path) -> None:
     result = typed("report", cpu, "-v", "-o", tmp_path / "page.html")
     assert result.exit_code == 0

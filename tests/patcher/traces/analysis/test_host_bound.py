@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis, folders, formats
 from patcher.traces.analysis.hosts import late_modules
 from patcher.traces.model import CallSums, Diagnosis, TraceReport
@@ -229,6 +230,7 @@ def test_the_modules_that_keep_the_host_are_named_before_places(tmp_path: Path) 
     assert set(made.captures[0].late_modules) == {"Attention", "FusedMoE"}
     assert "Attention takes 3.42 ms of the host for 1.44 ms of kernels" in evidence
     assert evidence.index("Attention") < evidence.index("FusedMoE")
+    assert "Attention takes 3.42 ms" in " ".join(" ".join(first_screen(made)).split())
 
 
 NESTED = [
