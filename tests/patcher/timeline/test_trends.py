@@ -96,3 +96,43 @@ def test_single_slow_steps_and_phases_that_most_steps_lack_are_no_trend() -> Non
     steps = [*[usual] * 16, *slow * 5]
     assert trend(steps, [path] * len(steps)) is None
     assert trend([*[usual] * 16, *[replace(usual, seconds=8)] * 15], [path] * 31) is not None
+
+
+def grown(counts: list[tuple[int, int]]) -> Trend:
+    """Return the trend of steps from 5 to 8 s, with decode steps and tokens as given."""
+    steps, paths = [], []
+    small = What("driver", "phase", "adv", "adv")
+    for at, (decode_steps, tokens) in enumerate(counts):
+        us = {UPDATE: 5_000_000 + at * 100_000, small: 1_000_000 + at * 9_000, DECODE: 3_000_000 - at * 10_000}
+        paths.append(Spent(sum(us.values()), us, {}, {}, amounts=Amounts(decode_steps, tokens)))
+        seconds = sum(us.values()) / 1e6
+        steps.append(TrainingStep(at, 0, 0, seconds, "typical", "", None, None, (), (), 0, None, 0, (), 0, ()))
+    found = trend(steps, paths)
+    assert found is not None
+    return found
+
+
+def test_parts_below_a_tenth_of_the_change_or_against_it_are_left_out() -> None:
+    assert [part.name for part in grown([(0, 0)] * 31).parts] == ["trainer: micro-batch in update"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        ([100 + at for at in range(31)], 0.99), ([100 + at // 10 for at in range(31)], None),
+        ([100 + 40 * (at % 2) + at // 2 * (at > 25) for at in range(31)], None), ([100] * 31, None),
+        ([100 + 50 * (at > 15) for at in range(31)], 0.86), ([0] * 15 + [9] * 16, 0.86),
+    ],
+    ids=["grows", "by less than a tenth", "at random", "not at all", "at once", "from nothing"],
+)  # fmt: skip
+def test_a_count_is_told_that_changes_by_a_tenth_and_with_the_steps(tokens: list[int], said: float | None) -> None:
+    drivers = {driver.name: driver.correlation for driver in grown([(0, count) for count in tokens]).drivers}
+    assert drivers == ({} if said is None else {"generated tokens": pytest.approx(said, abs=0.02)})
+
+
+@pytest.mark.parametrize("beside", [0, 3])
+def test_phases_beside_are_taken_out_before_steps_are_compared(beside: float) -> None:
+    usual = TrainingStep(1, 0, 0, 5, "typical", "", None, None, (), (), 0, None, 0, (), 0, ())
+    longer = replace(usual, seconds=8, beside=(Part("testing", beside),))
+    path = Spent(5_000_000, {UPDATE: 5_000_000}, {}, {})
+    assert (trend([*[usual] * 16, *[longer] * 15], [path] * 31) is None) == (beside == 3)
