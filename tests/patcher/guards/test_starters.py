@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.matrix import thinned
 from tests.patcher.guards.detecting import detect
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
-STARTERS = REPOSITORY.parent / "shared" / "guard-starters"
+STARTERS = Path(os.environ.get("RLPATCH_TEST_SHARED") or REPOSITORY.parent / "shared") / "guard-starters"
 VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
 SET = "export PROFILING_MODE=dynamic"
 ARGS = "global_profiler.tool=torch_memory"
@@ -277,7 +278,7 @@ def test_a_text_that_is_made_to_take_long_does_not(name: str, tmp_path: Path, mo
     assert time.process_time() - begin < 20, "minutes, for a reader that looks ahead from each bracket"
 
 
-@pytest.mark.skipif(not STARTERS.is_dir(), reason=f"the starters are not here: {STARTERS}")
+@pytest.mark.skipif(not STARTERS.is_dir(), reason="needs launch scripts, in $RLPATCH_TEST_SHARED/guard-starters")
 def test_starters_whose_truth_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(STARTERS)
     for name, truth in (line.split() for line in Path("truth.txt").read_text().splitlines()):
