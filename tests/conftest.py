@@ -72,10 +72,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave the rest out, in named files and folders, too, unless ``-m``, ``FILE::test`` or an option asks for it."""
     if _asks_for_all(config):
         return
-    named = _files_with_named_tests(config)
-    left = {item for item in items if item.path not in named and any(map(item.get_closest_marker, REST))}
-    config.hook.pytest_deselected(items=[item for item in items if item in left])
-    items[:] = [item for item in items if item not in left]
+    named_files = _files_with_named_tests(config)
+    unasked = {item for item in items if item.path not in named_files and any(map(item.get_closest_marker, REST))}
+    config.hook.pytest_deselected(items=[item for item in items if item in unasked])
+    items[:] = [item for item in items if item not in unasked]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -134,22 +134,22 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
     In whichever process of pytest-xdist they run. Where it fails, it fails all of them, without another try.
     """
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    basetemp = tmp_path_factory.getbasetemp()
+    root = basetemp.parent if "PYTEST_XDIST_WORKER" in os.environ else basetemp
 
-    def found(name: str, make: Callable[[Path], object]) -> Path:
-        def made(folder: Path) -> None:
+    def fill_once(name: str, make: Callable[[Path], object]) -> Path:
+        def make_or_note(folder: Path) -> None:
             try:
                 make(folder)
             except Exception:
                 (folder / "failure").write_text(traceback.format_exc())
 
-        folder = cached(name, made, shared)
+        folder = cached(name, make_or_note, root)
         failure = folder / "failure"
         assert not failure.exists(), failure.read_text()
         return folder
 
-    return found
+    return fill_once
 
 
 @pytest.fixture(autouse=True)

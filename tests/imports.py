@@ -46,6 +46,6 @@ def imports_of(path: Path) -> tuple[Import, ...]:
 def our_modules(imports: Iterable[Import]) -> Iterator[str]:
     """The modules of ours that are imported, or of which something is."""
     for name, _, _ in imports:
-        found = name if name in MODULES else name.rpartition(".")[0]
-        if found in MODULES:
-            yield found
+        module = name if name in MODULES else name.rpartition(".")[0]
+        if module in MODULES:
+            yield module

@@ -11,7 +11,7 @@ from fixtures import interpreters
 
 def interpreter(version: str) -> Path:
     """A Python ``version`` (``3.8``), found before a test changes PATH; skips the test where none answers."""
-    found = interpreters.find(version)
-    if found is None:
+    python = interpreters.find(version)
+    if python is None:
         pytest.skip(f"no Python {version} is on PATH, or among the versions of pyenv")
-    return found
+    return python

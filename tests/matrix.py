@@ -48,8 +48,8 @@ def in_releases(
     short: Callable[[str, str, str], bool],
 ) -> None:
     """Windows (stage and unit) at both ends of each structure, and with --all-releases in every release."""
-    known = upstream.releases if metafunc.config.getoption("--all-releases") else sample(upstream)
-    cases = [(version, *window) for version in known for window in windows]
+    versions = upstream.releases if metafunc.config.getoption("--all-releases") else sample(upstream)
+    cases = [(version, *window) for version in versions for window in windows]
     metafunc.parametrize(("version", "stage", "unit"), thinned_rows(cases, [case for case in cases if short(*case)]))
 
 

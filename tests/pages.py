@@ -60,6 +60,6 @@ class Seen(HTMLParser):
 
 
 def shape(text: str) -> tuple[list[str], list[tuple[str, str]]]:
-    seen = Seen(text)
-    assert seen.open == []
-    return seen.tags, seen.attributes
+    parsed = Seen(text)
+    assert parsed.open == []
+    return parsed.tags, parsed.attributes

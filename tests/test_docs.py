@@ -79,7 +79,9 @@ def test_the_reference_has_every_code_key_and_variable(suffix: str) -> None:
     read = set(re.findall(r"""setting\(\s*"(RLPATCH\w*)""", probes))
     said = set(first_column("environment"))
     assert [
-        name for name in read if not any(re.fullmatch(name + r"\w+" * name.endswith("_"), one) for one in said)
+        name
+        for name in read
+        if not any(re.fullmatch(name + r"\w+" * name.endswith("_"), variable) for variable in said)
     ] == []
     assert "RLPATCH_WINDOW" in read
 
@@ -98,7 +100,11 @@ def test_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:
     """As long as it is not published, another package could take the name."""
     rooms = (path for room in ("patcher", "patches") for path in (REPOSITORY / room).rglob("*.py"))
     texts = [path.read_text() for path in (*PAGES, *rooms)]
-    assert [found for text in texts for found in re.findall(r"pip install [^\n`]*\brlpatch\b(?! status)", text)] == []
+    assert [
+        command_line
+        for text in texts
+        for command_line in re.findall(r"pip install [^\n`]*\brlpatch\b(?! status)", text)
+    ] == []
 
 
 @pytest.mark.parametrize("suffix", [".md", ".zh.md"])
@@ -117,16 +123,16 @@ def test_the_reference_of_commands_has_every_option() -> None:
     sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, re.M | re.S))
     assert list(sections) == list(cli.COMMANDS)
     for command, text in sections.items():
-        found = cli.rlpatch.get_command(click.Context(cli.rlpatch), command)
-        assert found is not None
-        words = [(word, getattr(param, "aliases", ())) for param in found.params for word in param.opts]
-        shown = [word for word, aliases in words if word.startswith("--") and word not in aliases]
-        assert [word for word in shown if word not in text] == []
+        subcommand = cli.rlpatch.get_command(click.Context(cli.rlpatch), command)
+        assert subcommand is not None
+        words = [(word, getattr(param, "aliases", ())) for param in subcommand.params for word in param.opts]
+        options = [word for word, aliases in words if word.startswith("--") and word not in aliases]
+        assert [word for word in options if word not in text] == []
     assert hooks.on_page_markdown("# another page") == "# another page"
 
 
 @pytest.mark.parametrize(
-    ("written", "shown"),
+    ("written", "joined"),
     [
         ("只采三十个\n窗口", "只采三十个窗口"),
         ("- 采集一个\n  窗口。\n  `apply` 默认", "- 采集一个窗口。`apply` 默认"),
@@ -137,8 +143,8 @@ def test_the_reference_of_commands_has_every_option() -> None:
         ("A sentence\ngoes on.", None),
     ],
 )
-def test_the_site_joins_the_lines_of_chinese_sentences(written: str, shown: str | None) -> None:
-    assert site.hooks().on_page_markdown(written) == (written if shown is None else shown)
+def test_the_site_joins_the_lines_of_chinese_sentences(written: str, joined: str | None) -> None:
+    assert site.hooks().on_page_markdown(written) == (written if joined is None else joined)
 
 
 @pytest.mark.matrix

@@ -36,7 +36,7 @@ OPEN = {"patches.projects", "patcher"}
 def place(module: str) -> tuple[int, str]:
     rooms = [(level, room) for level, layer in enumerate(LAYERS) for room in layer]
     fitting = [(level, room) for level, room in rooms if f"{module}.".startswith(f"{room}.")]
-    return max(fitting, key=lambda found: len(found[1]))
+    return max(fitting, key=lambda fit: len(fit[1]))
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -46,17 +46,22 @@ def imports(path: Path) -> Iterator[str]:
 
 def circles(modules: Mapping[str, Iterable[Import]]) -> set[tuple[str, str]]:
     """Imports in functions whose module leads back to the one that imports it: at the head they would be a circle."""
-    direct = {module: set(our_modules(one for one in found if not one.types)) for module, found in modules.items()}
+    direct = {
+        module: set(our_modules(import_ for import_ in imported if not import_.types))
+        for module, imported in modules.items()
+    }
 
     def leads_to(module: str, other: str) -> bool:
-        seen, ahead = set[str](), [module]
-        while ahead and other not in seen:
-            seen.add(one := ahead.pop())
-            ahead += direct.get(one, set()) - seen
-        return other in seen
+        reached, ahead = set[str](), [module]
+        while ahead and other not in reached:
+            reached.add(next_module := ahead.pop())
+            ahead += direct.get(next_module, set()) - reached
+        return other in reached
 
     late = {
-        (module, name) for module, found in modules.items() for name in our_modules(one for one in found if one.late)
+        (module, name)
+        for module, imported in modules.items()
+        for name in our_modules(import_ for import_ in imported if import_.late)
     }
     return {(module, name) for module, name in late if leads_to(name, module)}
 
@@ -87,7 +92,7 @@ def test_no_function_imports_a_module_because_its_head_would_be_a_circle() -> No
 
 
 @pytest.mark.parametrize(
-    ("back", "found"),
+    ("back", "expected"),
     [
         ("from patcher.changes import lines", {("patcher.changes.lines", "patcher.store.folder")}),
         ("def g():\n    from patcher.changes import lines", {("patcher.changes.lines", "patcher.store.folder"), ("patcher.store.folder", "patcher.changes.lines")}),
@@ -95,9 +100,9 @@ def test_no_function_imports_a_module_because_its_head_would_be_a_circle() -> No
         ("import patcher.changes.change", set()),
     ],
 )  # fmt: skip
-def test_a_circle_is_found_that_a_function_hides(back: str, found: set[tuple[str, str]]) -> None:
+def test_a_circle_is_found_that_a_function_hides(back: str, expected: set[tuple[str, str]]) -> None:
     texts = {"patcher.changes.lines": "def f():\n    from patcher.store import folder\n", "patcher.store.folder": back}
-    assert circles({module: tuple(imports_in(ast.parse(text))) for module, text in texts.items()}) == found
+    assert circles({module: tuple(imports_in(ast.parse(text))) for module, text in texts.items()}) == expected
 
 
 KNOWS_NOTHING_OF = {
@@ -111,11 +116,11 @@ KNOWS_NOTHING_OF = {
 
 @pytest.mark.parametrize("room", KNOWS_NOTHING_OF)
 def test_what_a_room_knows_nothing_of(room: str) -> None:
-    found = [
+    forbidden = [
         (module, name)
         for module, path in MODULES.items()
         for name, _, _ in imports_of(path)
         if f"{module}.".startswith(f"{room}.")
-        and f"{name}.".startswith(tuple(f"{one}." for one in KNOWS_NOTHING_OF[room]))
+        and f"{name}.".startswith(tuple(f"{unknown}." for unknown in KNOWS_NOTHING_OF[room]))
     ]
-    assert found == []
+    assert forbidden == []

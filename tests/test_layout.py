@@ -21,12 +21,12 @@ def other_tests(path: Path) -> set[str]:
     """The test modules that a file imports, or of which it imports something."""
     if not NAMED.search(path.read_bytes()):
         return set()  # to parse hundreds of files takes a second
-    found = {part for one in imports_of(path) for part in (one.name, one.name.rpartition(".")[0])}
-    return {part for part in found if part.startswith("tests.") and part.rpartition(".")[2].startswith("test_")}
+    parts = {part for import_ in imports_of(path) for part in (import_.name, import_.name.rpartition(".")[0])}
+    return {part for part in parts if part.startswith("tests.") and part.rpartition(".")[2].startswith("test_")}
 
 
 def test_no_test_module_imports_another() -> None:
-    assert {str(path): found for path in TESTS if (found := other_tests(HERE / path))} == {}
+    assert {str(path): others for path in TESTS if (others := other_tests(HERE / path))} == {}
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_every_room_has_its_tests() -> None:
 
     Commands are tested as they are typed: those of `patcher/commands/workers/` in `tests/patcher/cli/workers/`.
     """
-    found = {path.parent for path in TESTS} | {path.with_name(path.stem.removeprefix("test_")) for path in TESTS}
-    found |= {Path("patcher/commands") / room.name for room in found if room.parent == Path("patcher/cli")}
-    assert [str(room) for room in ROOMS if room not in found] == []
+    tested = {path.parent for path in TESTS} | {path.with_name(path.stem.removeprefix("test_")) for path in TESTS}
+    tested |= {Path("patcher/commands") / room.name for room in tested if room.parent == Path("patcher/cli")}
+    assert [str(room) for room in ROOMS if room not in tested] == []
 
 
 def test_what_mirrors_nothing_says_what_it_tests() -> None:

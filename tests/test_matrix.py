@@ -50,9 +50,9 @@ RUNS: tuple[tuple[tuple[str, ...], list[str]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("words", "seen"), thinned_rows(RUNS, RUNS[1:2]))
+@pytest.mark.parametrize(("words", "expected"), thinned_rows(RUNS, RUNS[1:2]))
 def test_what_is_marked_runs_where_a_mark_or_a_test_is_named(
-    pytester: pytest.Pytester, words: tuple[str, ...], seen: list[str]
+    pytester: pytest.Pytester, words: tuple[str, ...], expected: list[str]
 ) -> None:
     root = Path(__file__).parents[1]
     pytester.mkdir("tests")
@@ -87,7 +87,7 @@ def test_short(number):
         "from tests.matrix import MATRIX\n\n@MATRIX\ndef test_other():\n    open('seen.other', 'w')\n"
     )
     done = pytester.runpytest_subprocess(*words)
-    assert done.ret == (0 if seen else pytest.ExitCode.NO_TESTS_COLLECTED)
-    assert ("-m 'engine or matrix or crash'" in done.stdout.str()) == (not seen)
-    assert sorted(path.suffix[1:] for path in pytester.path.glob("seen.*")) == seen
-    assert ("2 skipped: needs a capture" in done.stdout.lines) == (seen == SHORT)
+    assert done.ret == (0 if expected else pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert ("-m 'engine or matrix or crash'" in done.stdout.str()) == (not expected)
+    assert sorted(path.suffix[1:] for path in pytester.path.glob("seen.*")) == expected
+    assert ("2 skipped: needs a capture" in done.stdout.lines) == (expected == SHORT)

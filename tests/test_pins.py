@@ -35,14 +35,14 @@ def test_nothing_that_is_installed_moves(target: str, tmp_path: Path) -> None:
     assert "libcst" in {line.partition("==")[0] for line in beside}
 
 
-def resolved(folder: Path, wanted: Iterable[str], *words: str, anyway: Iterable[str]) -> set[str]:
+def resolved(folder: Path, requirements: Iterable[str], *words: str, anyway: Iterable[str]) -> set[str]:
     """The packages and versions for ``wanted`` and ``words``, of which the index's metadata is read and nothing more."""
     (folder / "anyway").write_text("\n".join(anyway))
     platform = ("--python-version=3.11", "--python-platform=x86_64-manylinux_2_34")
     bare = ("--quiet", "--no-header", "--no-annotate", "--overrides", str(folder / "anyway"))
     done = subprocess.run(
         [str(uv()), "pip", "compile", "-", *words, *platform, *bare],
-        input="\n".join(wanted),
+        input="\n".join(requirements),
         env={**os.environ, "UV_CACHE_DIR": str(folder / "cache")},
         capture_output=True,
         text=True,

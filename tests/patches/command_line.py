@@ -49,8 +49,8 @@ def files(upstream: Upstream, version: str, stage: str, unit: str, *, markers: b
     def counts(recipe: Recipe) -> bool:
         return unit in recipe.windows or (markers and unit in recipe.marks)
 
-    wanted = [recipe for recipe in upstream.recipes if recipe.stage == stage and counts(recipe)]
-    return [structure.file for recipe in wanted if (structure := recipe.structure(version))]
+    recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage and counts(recipe)]
+    return [structure.file for recipe in recipes if (structure := recipe.structure(version))]
 
 
 def install(upstream: Upstream, version: str, root: Path) -> Path:
@@ -133,13 +133,13 @@ def there_and_back(
         ours = "lpatch" if stage in ("timeline", "weight-sync") else f"_rlpatch_{stage.replace('-', '_')}"
         assert ("Level2" if settings else ours) in loaded.stdout
 
-    shown = run("diff", *common).stdout_bytes
-    assert shown == planned
+    diff = run("diff", *common).stdout_bytes
+    assert diff == planned
     copy = scratch / "copy"
     for file in patched:
         (copy / file).parent.mkdir(parents=True, exist_ok=True)
         (copy / file).write_bytes(before[file])
-    subprocess.run(["git", "apply", "-"], input=shown, cwd=copy, check=True)
+    subprocess.run(["git", "apply", "-"], input=diff, cwd=copy, check=True)
     assert all((copy / file).read_bytes() == (root / file).read_bytes() for file in patched)
 
     states = json.loads(run("status", "--json", *common).stdout)["result"]["patches"]

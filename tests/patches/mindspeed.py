@@ -45,5 +45,5 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     real = [Tree(release, folder) for release in (*trees.RELEASES, trees.MASTER)] if folder else []
     for name, shapes in (("tree", ("2.1.0", "2.3.0", trees.MASTER)), ("newest", ("2.3.0",))):
         if name in metafunc.fixturenames:
-            found = [*map(Tree, shapes), *real]
-            metafunc.parametrize(name, thinned(found, [Tree("2.3.0"), *real]), ids=str)
+            trees_of_name = [*map(Tree, shapes), *real]
+            metafunc.parametrize(name, thinned(trees_of_name, [Tree("2.3.0"), *real]), ids=str)

@@ -90,8 +90,8 @@ class Scenario:
     dropped: bool | None = True
 
     def fits(self, worker: Worker) -> bool:
-        known = not self.worker.startswith("graphs") or has_graphs(worker)
-        return known and self.only in ("", worker.backend) and worker.structure not in self.but.split()
+        captures_graphs = not self.worker.startswith("graphs") or has_graphs(worker)
+        return captures_graphs and self.only in ("", worker.backend) and worker.structure not in self.but.split()
 
     @property
     def folder(self) -> str:
@@ -482,13 +482,13 @@ class Report:
 
     def traces(self, scenario: Scenario, *, starts: bool = False) -> list[Path]:
         settled = scenario.env.get("RLPATCH_SAVE_PATH") == ""
-        found = trace.find(self.folder / ("traces" if settled else scenario.folder))
-        return [path for path in found if ("_graph_capture_" in path.name) == starts]
+        paths = trace.find(self.folder / ("traces" if settled else scenario.folder))
+        return [path for path in paths if ("_graph_capture_" in path.name) == starts]
 
 
 def patched(worker: Worker, folder: Path, captures: Mapping[str, str] = CAPTURES) -> dict[str, Path]:
     """The worker file of a release, patched by the command line for one capture after the other."""
-    site, found = folder / "site", releases.release(worker.release)
+    site, published = folder / "site", releases.release(worker.release)
     for pattern in (
         "PKG-INFO",
         "*.dist-info/*",
@@ -498,9 +498,9 @@ def patched(worker: Worker, folder: Path, captures: Mapping[str, str] = CAPTURES
         "*/worker*",
         "*/worker/*.py",
     ):
-        for path in filter(Path.is_file, found.glob(pattern)):
-            (site / path.relative_to(found)).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, site / path.relative_to(found))
+        for path in filter(Path.is_file, published.glob(pattern)):
+            (site / path.relative_to(published)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, site / path.relative_to(published))
     places = [
         s.file for r in (V1, V0) for s in r.structures if worker.release in s.releases and s.name == worker.structure
     ]
@@ -572,9 +572,9 @@ def check(report: Report, scenario: Scenario) -> None:
     assert len(said) == len(expected), said
     for line, pattern in zip(said, expected, strict=True):
         assert re.search(pattern, line), line
-    found = report.traces(scenario)
-    assert len(found) == len(scenario.recorded), found
-    for path, recorded in zip(found, scenario.recorded, strict=True):
+    paths = report.traces(scenario)
+    assert len(paths) == len(scenario.recorded), paths
+    for path, recorded in zip(paths, scenario.recorded, strict=True):
         assert "inject" in scenario.options or any(str(path).removesuffix(".gz") in line for line in said)
         if scenario not in (*MODULES, *MARKERS):
             compare(path, recorded, scenario.unit, report.of(scenario, "iteration"))
@@ -590,17 +590,19 @@ def check(report: Report, scenario: Scenario) -> None:
 
 def compare(path: Path, recorded: Recorded, unit: str, iterations: list[dict[str, Any]]) -> None:
     """Each unit of the trace holds its own forward and sampling, and what is not a unit is marked as such."""
-    mine = [line for line in iterations if line["rollout"] == recorded.rollout and line["kind"]]
-    wanted = {line["numbers"][unit]: line["label"] for line in mine if unit in line["numbers"]}
-    inside = [line for line in mine if any(wanted.get(n) == line["label"] for n in range(recorded.first, recorded.end))]
-    between = mine[mine.index(inside[0]) : mine.index(inside[-1])]
+    of_rollout = [line for line in iterations if line["rollout"] == recorded.rollout and line["kind"]]
+    labels = {line["numbers"][unit]: line["label"] for line in of_rollout if unit in line["numbers"]}
+    inside = [
+        line for line in of_rollout if any(labels.get(n) == line["label"] for n in range(recorded.first, recorded.end))
+    ]
+    between = of_rollout[of_rollout.index(inside[0]) : of_rollout.index(inside[-1])]
     held = trace.read(path)
     assert [step.number for step in held.units] == list(range(recorded.first, recorded.end))
     marked = [item for item in held.ranges if item.name == "rlpatch:uncounted"]
     assert len(marked) == recorded.uncounted == sum(line not in inside for line in between)
     for step in held.units:
         own = [item for item in step.ranges if not any(mark == item or mark.holds(item) for mark in marked)]
-        label = wanted[step.number]
+        label = labels[step.number]
         assert [item.name for item in own if item.kind == trace.RANGE] == [f"forward:{label}", f"sample:{label}"]
         operators = [item.name for item in own if item.kind == trace.OPERATOR]
         assert (operators.count("aten::mm"), operators.count("aten::argmax")) == (1, 1)

@@ -279,6 +279,15 @@ def test_what_ray_has_started_gets_longer_to_end(lent: Run) -> None:
     assert "still there" not in lent(*TARGET, "--", "sh", "-c", script).stderr
 
 
+def children(pid: int) -> list[str]:
+    """The names of the programs that the children of a process run."""
+    names = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+            names.append(Path(f"/proc/{child}/comm").read_text().strip())
+    return names
+
+
 @pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], [signal.SIGTERM]))
 def test_no_signal_takes_the_code_of_a_command_that_has_ended(
     number: signal.Signals, site: Path, scratch: Path, tmp_path: Path
@@ -300,6 +309,8 @@ def test_no_signal_takes_the_code_of_a_command_that_has_ended(
     )
     assert process.stdout
     late = int(process.stdout.readline())
+    while "sh" in children(process.pid):
+        time.sleep(0.05)
     time.sleep(0.5)
     process.send_signal(number)
     said = process.communicate()[1]
