@@ -13,6 +13,7 @@ import pytest
 from fixtures import releases
 from fixtures.cache import REPOSITORY
 from fixtures.mindspeed_rl import trees
+from fixtures.rollouts import SimulatedEngine, requests
 from fixtures.slime import trees as slime
 from fixtures.timeline.small import small
 from patcher.cluster.nodes import Nodes
@@ -51,11 +52,13 @@ OF_WORKERS = [line for line in LINES if line.split()[0] in ("watch", "trigger") 
 NAMES_ALONE = ("apply", "run", "check", "demo", "explain", "traces", "analyse", "report", "compare", "watch", "trigger")
 RUNS = [line for line in LINES if line.startswith("run ")]
 TIMELINES = [line for line in LINES if line.split()[0] == "timeline"]
+DIAGNOSES = [line for line in LINES if line.split()[0] == "diagnose"]
 BUNDLES = [line for line in LINES if line.startswith("bundle ")]  # their page has a test of its own, for all machines
 LOOKS = [
     line
     for line in LINES
-    if line not in (*COMMANDS, *RUNS, *COMPARED_RUNS, *OF_TRACES, *OF_WORKERS, *BUNDLES, *TIMELINES, *NAMES_ALONE)
+    if line
+    not in (*COMMANDS, *RUNS, *COMPARED_RUNS, *OF_TRACES, *OF_WORKERS, *BUNDLES, *TIMELINES, *DIAGNOSES, *NAMES_ALONE)
 ]
 NEWEST = {project.name: project.releases[-1] for project in projects() if project.on_index}
 
@@ -163,6 +166,24 @@ def test_what_the_docs_do_with_a_timeline(command: str, tmp_path: Path, monkeypa
         small(Path(name), steps=12)
     assert "largest costs" in run(*words).output
     assert all(Path(word).is_file() for word in words if word.endswith((".html", ".json")))
+
+
+@pytest.mark.parametrize("command", DIAGNOSES)
+def test_what_the_docs_diagnose(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [word.replace("/data/", "") for word in shlex.split(command)]
+    if "--" in words:  # its program leaves no timeline
+        for name in (word for word in words if word in NEWEST):
+            shutil.copytree(releases.release(NEWEST[name], name), "site", dirs_exist_ok=True)
+        Path("run_grpo.sh").write_text("true\n")
+        at = words.index("--")
+        assert "left no timeline" in run(*words[:at], "--path", "site", *words[at:], code=3).output
+        return
+    engine = SimulatedEngine()
+    for of in (requests(99, 4), requests(0), requests(0)):
+        engine.run(of)
+    engine.write_timeline(Path("rlpatch_traces"))
+    assert "rollout: 2 rollouts" in run(*words).output
 
 
 @pytest.mark.parametrize("command", COMPARED_RUNS)

@@ -147,7 +147,7 @@ def _parts(profile: model.RankProfile) -> Iterator[str]:
     if shares := _shares(bounds(profile.kernel_uses)):
         yield from _indented(Text("kernel time by the limiting resource: {shares}", shares))
     if shares := _shares(states(profile.kernel_uses)):
-        yield from _indented(Text("kernel time by how its shapes were compiled: {shares}", shares))
+        yield from _indented(Text("kernel time by shape compilation (static, dynamic): {shares}", shares))
     yield from _indented(*rate_words(profile.rates, profile.device, profile.computing_ns, COVERED))
     whole = sum(profile.phases.values())
     if whole:

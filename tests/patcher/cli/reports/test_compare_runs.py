@@ -129,7 +129,7 @@ def test_folders_with_both_are_compared_as_captures_unless_steps_are_chosen(run:
     ("words", "says"),
     [
         (("--steps", "90:91"), "--steps 90:91"),
-        (("--steps", "2:5", "--steps", "90:91"), "it has steps 1 to 10"),
+        (("--steps", "2:5", "--steps", "90:91"), "steps of the run: 1 to 10"),
         (("--steps", "5:2"), "--steps 5:2"),
         (("--steps", "1:2", "--steps", "2:3", "--steps", "3:4"), "3 times"),
         (("--run", "3"), "--run 3"),

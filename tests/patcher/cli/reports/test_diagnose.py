@@ -55,7 +55,7 @@ def test_in_chinese(run: Run, recorded: Path) -> None:
 
 
 def test_a_folder_without_a_timeline(run: Run, tmp_path: Path) -> None:
-    assert "no timeline found" in run("diagnose", tmp_path, code=3).stderr
+    assert "contains no timeline" in run("diagnose", tmp_path, code=3).stderr
     assert "does not exist" in run("diagnose", tmp_path / "nothing", code=3).stderr
 
 
@@ -78,7 +78,7 @@ def test_a_trace_that_cannot_be_read_is_named(run: Run, recorded: Path) -> None:
     ("words", "said"),
     [
         (("vllm", "verl"), "the command to run is missing"),
-        (("vllm", "--", "no-such-program"), "there is no no-such-program"),
+        (("vllm", "--", "no-such-program"), "no-such-program does not exist"),
         (("--rounds", "0"), "--rounds"),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from patcher.cli import rlpatch
+from tests.patcher.traces.made_ranks import Rank, late_ranks, pipeline
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
-from tests.patcher.traces.test_made_captures import Rank, late_ranks, pipeline
 
 LABELS = ("time", "kernels", "to do", "how sure", "next")
 

@@ -373,7 +373,7 @@ def test_a_request_waits_for_workers_that_come(run: Run, tmp_path: Path) -> None
     asked = asdict(read((folder / ".rlpatch" / "rollout.request").read_bytes()))
     assert done.stdout.splitlines() == [
         "requested --decode 1:3 in rollout 0",
-        "  the first workers will serve the request",
+        "  no worker has written its state yet; the first workers will serve the request",
         f"  request {asked['id']} expires in 2 h; workers look for requests when a rollout begins",
         f"next: rlpatch watch {folder}",
     ]
