@@ -30,7 +30,7 @@ def engine_of(folder: Path, **simulated: Any) -> tuple[SimulatedEngine, Engine]:
 def joined(folder: Path, engine: Engine) -> list[int]:
     paths = traces(folder, [engine])
     profiles = read_profiles(CommandResult("diagnose"), paths, ReadOptions(), lambda total: silent("", total))
-    return join(engine, profiles).places.tolist()
+    return list(map(int, join(engine, profiles).places))
 
 
 def test_each_unit_is_its_iteration(tmp_path: Path) -> None:
