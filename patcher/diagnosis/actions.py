@@ -1,4 +1,4 @@
-"""What would make a rollout shorter, each with an upper bound."""
+"""Proposals that make a rollout shorter, each with an upper bound."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from patcher.messages import Text
 from patcher.traces.families import (
@@ -18,6 +17,7 @@ from patcher.traces.families import (
     OUTSIDE_FORWARD,
     SAMPLING,
 )
+from patcher.traces.model import Payload
 
 SCHEMA = 1
 """Version of the JSON of a diagnosis; it changes when a key goes or changes its meaning."""
@@ -35,17 +35,6 @@ CLASSES = {
     OUTSIDE_FORWARD: Text("outside forward"),
 }
 """Class of work, a family of kernels or a kind of idle time → its name in a narrow table."""
-
-
-class Payload:
-    """A value with ``as_json``: ``--json`` promises the attributes in ``KEYS``, in that order."""
-
-    __slots__ = ()
-    KEYS: ClassVar[tuple[str, ...]]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the promised keys with their values."""
-        return {key: getattr(self, key) for key in self.KEYS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What cost a run most: the causes of single steps, what each step loses, and the activities that take most of it."""
+"""The costs of a run: the causes of single steps, what each step loses, and the activities that take most of it."""
 
 from __future__ import annotations
 

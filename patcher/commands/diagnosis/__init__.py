@@ -1,1 +1,1 @@
-"""What ``diagnose`` does: read a run, or follow one and ask its workers for the windows that are lacking."""
+"""``diagnose``: read a run, or follow one and ask its workers for the windows that are lacking."""

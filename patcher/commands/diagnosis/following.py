@@ -58,20 +58,21 @@ class Follower:
     def look(self) -> None:
         """Look at the run once: ask for windows if it is time to, or read those that have been saved."""
         rows = [row for row in progress.collect(self.states, time.time(), requested=self.asked).rows if _takes(row)]
-        if self.asked is not None and any(row.outcome == AT_WORK and not row.life.gone for row in rows):
+        living = [row for row in rows if not row.life.gone]
+        if self.asked is not None and any(row.outcome == AT_WORK for row in living):
             return
         of_run = self._engines()
-        if not of_run or max(engine.rollouts for engine in of_run) <= STUDIED + 1:
+        if max((engine.rollouts for engine in of_run), default=0) <= STUDIED + 1:
             return
         if self.asked is not None and any(row.outcome == DONE for row in rows):
             self._read()
-        if self.diagnosis is not None and (self.diagnosis.supported or self.requests >= self.rounds):
-            self.finished = True
-        elif living := [row for row in rows if not row.life.gone]:
-            if self.requests >= self.rounds:
-                self.finished = True
-            else:
-                self._ask(of_run, living)
+        self.finished = self._supported or self.requests >= self.rounds
+        if living and not self.finished:
+            self._ask(of_run, living)
+
+    @property
+    def _supported(self) -> bool:
+        return self.diagnosis is not None and self.diagnosis.supported
 
     def _engines(self) -> list[Engine]:
         """Return the engines of the newest run that began after `started`."""

@@ -45,7 +45,7 @@ _UPPER = Text("upper bound")
 
 
 class Said(NamedTuple):
-    """What a finding says of the largest part."""
+    """Text of a finding on the largest part."""
 
     evidence: str
     advice: str

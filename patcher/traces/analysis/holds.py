@@ -1,4 +1,4 @@
-"""What the host did while the device was empty: the call, frame, range or operator that covers most of a gap."""
+"""Activity of the host while the device was empty: the call, frame, range or operator that covers most of a gap."""
 
 from __future__ import annotations
 

@@ -114,10 +114,7 @@ def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread]) 
     begin, end = segment.begin, min(mark.end, segment.end)
     thread = next((thread for thread, other in trace.marks if other.begin == mark.begin), UNKNOWN)
     operators = list(_outermost(trace, threads[thread].operators, begin, end)) if thread != UNKNOWN else []
-    forward = [place for place, operator in enumerate(operators) if operator.family == GEMM]
-    first, last = (forward[0], forward[-1]) if forward else (0, len(operators) - 1)
-    sampling = [place for place, operator in enumerate(operators) if operator.family == SAMPLING and place > last]
-    sampled = sampling[-1] if sampling else last
+    first, last, sampled = _forward(operators)
     classes, before = Counter[str](), begin
     for place, operator in enumerate(operators):
         if place < first or place > sampled:
@@ -131,6 +128,14 @@ def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread]) 
         before = operator.end
     classes[OUTSIDE_FORWARD] += max(end - before, 0)
     return {name: ns for name, ns in classes.items() if ns}
+
+
+def _forward(operators: Sequence[OutermostOperator]) -> tuple[int, int, int]:
+    """Return the places of the first and the last operator of the forward, and of the last one of the sampling."""
+    matmuls = [place for place, operator in enumerate(operators) if operator.family == GEMM]
+    first, last = (matmuls[0], matmuls[-1]) if matmuls else (0, len(operators) - 1)
+    sampling = [place for place, operator in enumerate(operators) if operator.family == SAMPLING and place > last]
+    return first, last, max(sampling, default=last)
 
 
 def _outermost(trace: RankTrace, operators: NestedRanges, begin: int, end: int) -> Iterator[OutermostOperator]:
