@@ -11,15 +11,17 @@ from patcher.diagnosis.iterations import Iterations, iterations
 from patcher.progress import Progress, ignore
 from patcher.timeline.files import Reader
 from patcher.timeline.runs import Process
+from patcher.timeline.windows import ENGINES
 
 
 @dataclass(frozen=True)
 class Engine:
-    """One engine process: host, process id and replica (None if unknown), and all its iterations."""
+    """One engine process: host, process id, replica (None if unknown) and package, and all its iterations."""
 
     host: str
     pid: int
     replica: int | None
+    package: str
     iterations: Iterations
 
     @property
@@ -54,4 +56,8 @@ def engine(process: Process, progress: Progress = ignore) -> Engine:
         column[in_order] for column in (start / 1e6, end / 1e6, requests, tokens, context)
     )
     head = process.head
-    return Engine(head.host, head.pid, process.replica, iterations(start, end - start, requests, tokens, context))
+    package = head.package.partition(" ")[0]  # that of the trainer where both share a process
+    package = package if package in ENGINES else "vllm"
+    return Engine(
+        head.host, head.pid, process.replica, package, iterations(start, end - start, requests, tokens, context)
+    )

@@ -124,7 +124,7 @@ class DiagnosedWindow(Payload):
 class RunDiagnosis(Payload):
     """The diagnosis of a run; ``next_windows`` is the option that records what is not supported yet, else "".
 
-    ``notes`` are what the reader has to know of the numbers.
+    ``notes`` are what the reader has to know of the numbers, ``package`` is that of the engine.
     """
 
     KEYS = ("schema", "stages", "actions", "windows", "next_windows", "notes")
@@ -134,6 +134,7 @@ class RunDiagnosis(Payload):
     windows: tuple[DiagnosedWindow, ...]
     next_windows: str = ""
     notes: tuple[str, ...] = ()
+    package: str = "vllm"
     schema: int = SCHEMA
 
     @property

@@ -10,14 +10,14 @@ from patcher.page.markup import Content, alert, faint, tag
 from patcher.page.table import table_section
 
 
-def page(diagnosis: RunDiagnosis, folder: str) -> str:
-    """Return the page of a diagnosis of the run in ``folder``, as HTML."""
+def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str:
+    """Return the page of the run in ``folder``, as HTML; ``again`` is the command that records what is lacking."""
     body = (
         tag("header", tag("h1", "rlpatch diagnose"), faint(folder)),
         [_stage(stage) for stage in diagnosis.stages],
         table_section(tables.actions(diagnosis)),
         table_section(tables.windows(diagnosis)),
-        _next(diagnosis, folder),
+        again and tag("p", Text("next: {command}", again)),
         [faint(note) for note in diagnosis.notes],
     )
     return document(Text("rlpatch diagnose"), body)
@@ -44,11 +44,3 @@ def _stage(stage: StageDiagnosis) -> Content:
         table_section(tables.loads(stage)),
         table_section(tables.load_classes(stage)),
     )
-
-
-def _next(diagnosis: RunDiagnosis, folder: str) -> Content:
-    """Return the command that records what is lacking; nothing if the shares are supported."""
-    if not diagnosis.next_windows:
-        return None
-    command = CommandLine("trigger", "--iterations", diagnosis.next_windows, "--save-path", folder)
-    return tag("p", Text("next: {command}", command))

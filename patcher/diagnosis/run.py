@@ -28,6 +28,7 @@ def diagnose(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> RunD
         windows=rollouts.windows,
         next_windows="" if stage.supported else next_windows(engines),
         notes=tuple(_notes(engines, rollouts)),
+        package=engines[0].package,
     )
 
 

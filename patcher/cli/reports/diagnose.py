@@ -99,9 +99,9 @@ def command(
         cause = Text("the command to run is missing: type it after `--`")
         raise usage(cause, f"{search.again('', '')} -- bash run.sh")
     folder = Path(targets[0]) if targets else chosen.save_path
-    from patcher.commands.diagnosis import following, reading
+    from patcher.commands.diagnosis import asked, following, reading
 
-    if not chosen.once and following.alive(folder):
+    if not chosen.once and asked.alive(folder):
         follower = following.Follower(folder.resolve(), chosen.rounds, _say)
         _say(Text("the run goes on: its workers are asked for windows; Ctrl-C ends the diagnosis, not the run"))
         following.wait(follower)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import signal
 import threading
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from patcher.commands.diagnosis import reading
+from patcher.commands.diagnosis.asked import STAGE, alive, takes
 from patcher.diagnosis.engines import Engine, engines
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.plan import as_option, choose_windows
@@ -37,8 +37,6 @@ STUDIED = 1
 
 EXPIRES_S = 86_400.0
 
-STAGE = "rollout"
-
 
 class Follower:
     """Asks the workers of a run for windows, reads these, and asks again while the diagnosis is not supported.
@@ -57,7 +55,7 @@ class Follower:
 
     def look(self) -> None:
         """Look at the run once: ask for windows if it is time to, or read those that have been saved."""
-        rows = [row for row in progress.collect(self.states, time.time(), requested=self.asked).rows if _takes(row)]
+        rows = [row for row in progress.collect(self.states, time.time(), requested=self.asked).rows if takes(row)]
         living = [row for row in rows if not row.life.gone]
         if self.asked is not None and any(row.outcome == AT_WORK for row in living):
             return
@@ -116,11 +114,6 @@ def planned(of_run: Sequence[Engine], *, decode_only: bool = False) -> str:
     return ""
 
 
-def _takes(row: WorkerProgress) -> bool:
-    """Tell whether a worker records a rollout's windows on demand, and its rank is asked."""
-    return row.worker.on_demand and row.worker.stage == STAGE and row.worker.rank == 0
-
-
 def follow(follower: Follower, ended: Callable[[float], bool]) -> None:
     """Look again and again until the follower has finished; `ended` waits for seconds, and tells whether to stop."""
     while not follower.finished:
@@ -158,11 +151,3 @@ def wait(follower: Follower) -> None:
 
     with contextlib.suppress(KeyboardInterrupt):
         follow(follower, ended)
-
-
-def alive(folder: Path) -> bool:
-    """Tell whether a live worker in `folder` would take a request. Raises OSError for an unreadable folder."""
-    if not os.path.isdir(folder):  # noqa: PTH112
-        return False
-    rows = progress.collect(StateFolder(folder), time.time()).rows
-    return any(_takes(row) and row.life.alive for row in rows)

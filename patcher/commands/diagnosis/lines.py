@@ -17,14 +17,17 @@ LEAST_SHARE = 0.005
 """Share of a class from which on it is named."""
 
 
-def report(diagnosis: RunDiagnosis, folder: str, width: int | None) -> list[str]:
-    """Return the lines on a diagnosis; `width` is the terminal's, None if stdout is no terminal."""
+def report(diagnosis: RunDiagnosis, again: CommandLine | None, width: int | None) -> list[str]:
+    """Return the lines on a diagnosis; `again` is the command that records what is lacking.
+
+    `width` is the terminal's, None if stdout is no terminal.
+    """
     lines = [line for stage in diagnosis.stages for line in _stage(stage, len(diagnosis.windows), width)]
     if diagnosis.actions:
         lines.append(Text("at most to gain (these bounds overlap)"))
         for number, action in enumerate(diagnosis.actions, 1):
             lines += wrapped(_action(number, action), "  ", "     ")
-    return lines + list(_check(diagnosis, folder))
+    return lines + list(_check(diagnosis, again))
 
 
 def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
@@ -72,7 +75,7 @@ def _action(number: int, action: Action) -> Text:
     )
 
 
-def _check(diagnosis: RunDiagnosis, folder: str) -> Iterator[str]:
+def _check(diagnosis: RunDiagnosis, again: CommandLine | None) -> Iterator[str]:
     """Yield whether the recorded iterations support the shares, and what to type next."""
     for stage in diagnosis.stages:
         if stage.supported:
@@ -85,8 +88,7 @@ def _check(diagnosis: RunDiagnosis, folder: str) -> Iterator[str]:
         for part in stage.by_load:
             if part.why:
                 yield Detail("  {load}: {why}", LOADS[part.load], part.why)
-    if diagnosis.next_windows:
-        command = CommandLine("trigger", "--iterations", diagnosis.next_windows, "--save-path", folder)
-        yield Text("next: {command}", command)
+    if again is not None:
+        yield Text("next: {command}", again)
     for window in diagnosis.windows:
         yield Detail("  {window}: {command}", window.window, window.report)

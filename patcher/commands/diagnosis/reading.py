@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.commands.diagnosis import lines
+from patcher.commands.diagnosis.asked import alive
 from patcher.commands.reports.csv_files import write_tables
 from patcher.commands.reports.reporting import ReadOptions, read_profiles
 from patcher.commands.reports.timelines import chosen_run
@@ -61,13 +62,14 @@ def shown(
 ) -> CommandResult:
     """Put the diagnosis into `result`, as data and as lines, write the files of `output`, and return it."""
     result.data = diagnosis
-    result.lines += lines.report(diagnosis, str(folder), width)
+    again = _again(diagnosis, folder)
+    result.lines += lines.report(diagnosis, again, width)
     for note in diagnosis.notes:
         result.note(note)
     if output.csv is not None:
         write_tables(result, output.csv, tables.of_diagnosis(diagnosis))
     if output.page is not None:  # it may go into the new folder
-        write(result, output.page, [page.page(diagnosis, str(folder))], "-o FILE.html")
+        write(result, output.page, [page.page(diagnosis, str(folder), again)], "-o FILE.html")
     return result
 
 
@@ -100,6 +102,16 @@ def newest(folder: Path, result: CommandResult, started: float, output: Output =
         )
     _, diagnosis = of_processes(folder, processes[-1], silent, result)
     return shown(result, diagnosis, folder, None, output)
+
+
+def _again(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
+    """Return the command that records what is lacking, in a later run if this one has ended; None for nothing."""
+    if not diagnosis.next_windows:
+        return None
+    windows = ("--iterations", diagnosis.next_windows)
+    if alive(folder):
+        return CommandLine("trigger", *windows, "--save-path", str(folder))
+    return CommandLine("run", diagnosis.package, "--timeline", *windows, "--rollout", "2", "--", "bash", "run.sh")
 
 
 def _no_engine(folder: Path) -> Problem:

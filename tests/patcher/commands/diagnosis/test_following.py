@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures.rollouts import SimulatedEngine, requests
-from patcher.commands.diagnosis import following
+from patcher.commands.diagnosis import asked, following
 from patcher.commands.diagnosis.following import Follower
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
 
@@ -132,5 +132,5 @@ def test_a_thread_follows_until_it_is_told_to_end(live: LiveRun, monkeypatch: py
     assert said.wait(20)
     end()
     assert not [thread for thread in threading.enumerate() if thread.name == "rlpatch-diagnose"]
-    assert following.alive(live.folder)
-    assert not following.alive(live.folder / "nothing")
+    assert asked.alive(live.folder)
+    assert not asked.alive(live.folder / "nothing")
