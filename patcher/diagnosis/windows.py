@@ -14,6 +14,7 @@ from patcher.diagnosis.composition import RecordedIterations
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.model import CLASSES, DiagnosedWindow
 from patcher.messages import CommandLine
+from patcher.timeline.recorded import plain_host
 from patcher.traces import sidecar
 from patcher.traces.model import RankProfile, RecordedUnit
 
@@ -50,12 +51,12 @@ class Joined:
 
 def traces(folder: Path, engines: Iterable[Engine]) -> list[Path]:
     """Return the traces in ``folder`` that a rollout's window of one of ``engines`` left, by their metadata."""
-    processes = {(engine.pid, _plain(engine.host)) for engine in engines}
+    processes = {(engine.pid, plain_host(engine.host)) for engine in engines}
     recorded = list[Path]()
     for file in sorted(folder.glob(f"*{sidecar.SUFFIX}")):
         with contextlib.suppress(ValueError):  # damaged, or of a newer rlpatch
             metadata = sidecar.read(file)
-            if metadata.stage == "rollout" and (metadata.pid, _plain(metadata.host)) in processes:
+            if metadata.stage == "rollout" and (metadata.pid, plain_host(metadata.host)) in processes:
                 recorded.append(sidecar.trace_of(file))
     return recorded
 
@@ -93,12 +94,7 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
 
 def _of_engine(profile: RankProfile, engine: Engine) -> bool:
     metadata = profile.metadata
-    return metadata is not None and metadata.pid == engine.pid and _plain(metadata.host) == _plain(engine.host)
-
-
-def _plain(host: str) -> str:
-    """Return a host's name as probes write it: _ for each character that is not alphanumeric."""
-    return "".join(letter if letter.isalnum() else "_" for letter in host)
+    return metadata is not None and metadata.pid == engine.pid and plain_host(metadata.host) == plain_host(engine.host)
 
 
 def _begins(profile: RankProfile) -> dict[int, float]:

@@ -28,8 +28,8 @@ def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple
         times = _times(facts)
         if times is None or not run.started - 60 <= times[0] <= run.started + run.seconds + 60:
             continue
-        place = (facts.pid, _plain(facts.host))
-        lane = next((at for at, lane in enumerate(lanes) if (lane.pid, _plain(lane.host)) == place), None)
+        place = (facts.pid, plain_host(facts.host))
+        lane = next((at for at, lane in enumerate(lanes) if (lane.pid, plain_host(lane.host)) == place), None)
         trace = sidecar.trace_of(file)
         title = " ".join(filter(None, (facts.unit, facts.window.text if facts.window else ""))) or facts.stage
         start, end = (round(time - wall, 6) for time in times)
@@ -37,7 +37,7 @@ def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple
     return tuple(sorted(recorded, key=lambda window: window.start))
 
 
-def _plain(host: str) -> str:
+def plain_host(host: str) -> str:
     """Return a host's name as probes write it: _ for each character that is not alphanumeric."""
     return "".join(letter if letter.isalnum() else "_" for letter in host)
 
