@@ -43,7 +43,13 @@ class DiagnoseOptions(NamedTuple):
 OPTIONS = Group(
     "chosen",
     lambda values: DiagnoseOptions(**values),
-    Option(["--run"], heading=READ, type=click.IntRange(1), metavar="N", help="Which run, where a folder has several."),
+    Option(
+        ["--run"],
+        heading=READ,
+        type=click.IntRange(1),
+        metavar="N",
+        help="Which run, where a folder has several. Default: the newest.",
+    ),
     Option(
         ["--rounds"],
         heading=READ,

@@ -28,10 +28,10 @@ def read(
 ) -> tuple[list[Engine], RunDiagnosis]:
     """Return the engines of a run in `folder` and its diagnosis; an unreadable trace is a problem of `result`.
 
-    `number` is that of the run, None for the only one. Raises Problem: NO_TRACE without a timeline or an engine in it,
-    TRACE if no file can be read, USAGE if no run is chosen out of several.
+    `number` is that of the run, None for the newest. Raises Problem: NO_TRACE without a timeline or an engine in it,
+    TRACE if no file can be read, USAGE if there is no such run.
     """
-    _, processes = chosen_run(folder, number, display, result)
+    _, processes = chosen_run(folder, number, display, result, newest=number is None)
     return of_processes(folder, processes, display, result)
 
 

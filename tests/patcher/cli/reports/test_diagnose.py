@@ -50,6 +50,17 @@ def test_json_has_the_fields_that_are_promised(run: Run, recorded: Path) -> None
     assert sum(part["share"] for part in stage["classes"]) == pytest.approx(1)
 
 
+def test_of_several_runs_the_newest_is_told_unless_another_is_chosen(run: Run, recorded: Path) -> None:
+    later = SimulatedEngine(pid=4713, name="run 2")
+    later.now += 10**9
+    for of in (requests(99, 4), requests(1)):
+        later.run(of)
+    later.write_timeline(recorded)
+    assert "rollout: 1 rollout, " in run("diagnose", recorded).stdout
+    assert "rollout: 2 rollouts, " in run("diagnose", recorded, "--run", "1").stdout
+    assert run("diagnose", recorded, "--run", "3", code=2).stderr
+
+
 def test_in_chinese(run: Run, recorded: Path) -> None:
     assert "次 rollout" in run("diagnose", recorded, RLPATCH_LANG="zh").stdout
 

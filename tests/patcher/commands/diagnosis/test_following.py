@@ -134,3 +134,23 @@ def test_a_thread_follows_until_it_is_told_to_end(live: LiveRun, monkeypatch: py
     assert not [thread for thread in threading.enumerate() if thread.name == "rlpatch-diagnose"]
     assert asked.alive(live.folder)
     assert not asked.alive(live.folder / "nothing")
+
+
+def test_it_waits_until_no_worker_is_left(live: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LOOK_S", 0.01)
+    monkeypatch.setattr(following, "LEAST_PAUSE", 0.0)
+    live.state(rollout=0)
+    timer = threading.Timer(0.2, lambda: [path.unlink() for path in live.saved.folder.iterdir()])
+    timer.start()
+    following.wait(Follower(live.folder, 3, lambda _text: None))
+    assert not asked.alive(live.folder)
+
+
+def test_ctrl_c_ends_the_diagnosis_alone(live: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(following.time, "sleep", interrupted)
+    live.state(rollout=0)
+    following.wait(Follower(live.folder, 3, lambda _text: None))
+    assert asked.alive(live.folder)
