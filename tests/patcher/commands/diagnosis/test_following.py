@@ -140,8 +140,12 @@ def test_it_waits_until_no_worker_is_left(live: LiveRun, monkeypatch: pytest.Mon
     monkeypatch.setattr(following, "LOOK_S", 0.01)
     monkeypatch.setattr(following, "LEAST_PAUSE", 0.0)
     live.state(rollout=0)
-    timer = threading.Timer(0.2, lambda: [path.unlink() for path in live.saved.folder.iterdir()])
-    timer.start()
+
+    def leave() -> None:
+        for path in live.saved.folder.iterdir():
+            path.unlink()
+
+    threading.Timer(0.2, leave).start()
     following.wait(Follower(live.folder, 3, lambda _text: None))
     assert not asked.alive(live.folder)
 
@@ -150,7 +154,7 @@ def test_ctrl_c_ends_the_diagnosis_alone(live: LiveRun, monkeypatch: pytest.Monk
     def interrupted(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(following.time, "sleep", interrupted)
+    monkeypatch.setattr("time.sleep", interrupted)
     live.state(rollout=0)
     following.wait(Follower(live.folder, 3, lambda _text: None))
     assert asked.alive(live.folder)
