@@ -25,7 +25,7 @@ def main() -> None:
     except BrokenPipeError:  # whoever read the help has read enough
         _stop(0)
     except OSError as error:  # a command tells of its own; this is the help, say
-        _stop(5, f"the environment refuses: {error.strerror or error}")
+        _stop(5, f"the environment does not allow it: {error.strerror or error}")
     finally:
         gc.freeze()  # and to look for more of it when the process ends, as much again
 
@@ -71,7 +71,7 @@ def _check_sibling() -> None:
     if theirs != [ours]:
         _stop(
             5,
-            "the environment refuses: another package named `patches` hides the one of rlpatch\n"
+            "the environment does not allow it: another package named `patches` hides the one of rlpatch\n"
             f"  ours:   {ours}\n  theirs: {', '.join(theirs)}\n"
             "  next: take the folder above it out of PYTHONPATH, or start rlpatch from another folder",
         )

@@ -91,13 +91,13 @@ def site(tmp_path: Path) -> Callable[[str, str], Insertion]:
         ],
     ),
 )
-def test_all_stages_and_roles_of_a_class_are_less_than_625_lines(
+def test_all_stages_and_roles_of_a_class_are_less_than_635_lines(
     site: Any, release: str, file: str, names: tuple[str, ...]
 ) -> None:
     verl = site(release, file)
     patches = [verl.apply(CHOICES[name]) for name in names]
     assert verl.text.count(MARK) == 1
-    assert verl.inserted < 625
+    assert verl.inserted < 635
     for patch in patches:
         verl.revert(patch)
     assert verl.text == verl.pristine

@@ -108,8 +108,9 @@ def command(
     from patcher.commands.diagnosis import asked, following, reading
 
     if not chosen.once and asked.alive(folder):
-        follower = following.Follower(folder.resolve(), chosen.rounds, _say)
-        _say(Text("the run goes on: its workers are asked for windows; Ctrl-C ends the diagnosis, not the run"))
+        say = _speaker()
+        follower = following.Follower(folder.resolve(), chosen.rounds, say)
+        say(Text("the run goes on: its workers are asked for windows; Ctrl-C ends the diagnosis, not the run"))
         following.wait(follower)
     return reading.diagnose(
         folder, chosen.run, terminal.reading, tables.room(), reading.Output(chosen.page, chosen.csv)
@@ -122,13 +123,13 @@ def _run(
     """Run the command with a timeline and windows on demand, and diagnose it meanwhile."""
     from patcher.commands.diagnosis import following, reading
 
-    folder = chosen.save_path.resolve()
+    folder, say = chosen.save_path.resolve(), _speaker()
     window = Window("iterations", 0, 0, none=True)
     request = ProfileRequest((window,), {"timeline": True, "on_demand": True, "save_path": str(folder)})
 
     def meanwhile() -> Callable[[Callable[[CommandResult], int]], int]:
         """Follow the run; return what ends that, reads the folder, and shows the diagnosis."""
-        follower = following.Follower(folder, chosen.rounds, _say, time.time())
+        follower = following.Follower(folder, chosen.rounds, say, time.time())
         end = following.start(follower)
 
         def afterwards(show: Callable[[CommandResult], int]) -> int:
@@ -147,10 +148,15 @@ def _run(
     )
 
 
-def _say(text: str) -> None:
-    """Print a line on the progress of the diagnosis to stderr, unless `-q` is set."""
-    if not options.quiet():
-        click.echo(translate(Text("rlpatch diagnose: {text}", text)), err=True)
+def _speaker() -> Callable[[str], None]:
+    """Return a function for any thread that prints a line of progress to stderr, unless `-q` is set."""
+    quiet = options.quiet()
+
+    def say(text: str) -> None:
+        if not quiet:
+            click.echo(translate(Text("rlpatch diagnose: {text}", text)), err=True)
+
+    return say
 
 
 def _require_packages() -> None:

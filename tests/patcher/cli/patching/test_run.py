@@ -224,9 +224,8 @@ def test_where_nothing_was_patched_it_says_why(name: str, require: bool, lent: R
     command, said = LOSSES[name]
     done = lent(*TARGET, *(("--require",) if require else ()), "--", *command, code=5 if require else 0)
     assert said in re.sub(r"\s+", " ", done.stderr)
-    last = (
-        done.stderr if require else done.stderr[done.stderr.index("here no process imported the patched vllm-ascend") :]
-    )
+    begin = "" if require else "no process of the run imported the patched vllm-ascend"
+    last = done.stderr[done.stderr.index(begin) :]
     assert ("Error: the environment does not allow it" in done.stderr) == require
     assert require or "next: `rlpatch apply` with the same options" in last
 
