@@ -243,7 +243,7 @@ class HostPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostStep:
-    """Where the ``ns`` of a unit go on the host, in a trace without a device.
+    """Breakdown of the ``ns`` of a unit on the host, in a trace without a device.
 
     ``operators`` and ``calls`` are ns and number of the outermost operators by name, ``places`` the ns of stretches of
     20 µs and more without one. ``small_ns`` is the time of operators and stretches below 0.1 ms, ``compiling_ns`` that

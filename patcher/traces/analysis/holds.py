@@ -21,7 +21,7 @@ WAITS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
 
 
 class Held(NamedTuple):
-    """What the host was in for ``ns`` of a gap: all ranges of one ``name``, of which the longest begins at ``begin``.
+    """Activity of the host for ``ns`` of a gap: all ranges of a name, ``inside``; the longest begins at ``begin``.
 
     ``is_operator`` tells an operator from a call of the runtime, a frame or a range.
     """
