@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from patcher.diagnosis import loads
-from patcher.diagnosis.composition import Composition, RecordedIterations, compose
+from patcher.diagnosis.composition import Composition, RecordedIterations, compose, fit
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Floats, Iterations, concatenated
 from patcher.diagnosis.loads import LOADS, LoadCheck
@@ -29,15 +29,11 @@ SLOWED = 1.5
 
 @dataclass(frozen=True)
 class DiagnosedRollouts:
-    """The stage's diagnosis, its iterations without waits and recording cost, and the windows that were joined.
-
-    ``unsupported`` marks the iterations of loads that the recorded ones do not support.
-    """
+    """The stage's diagnosis, its iterations without waits and recording cost, and the windows that were joined."""
 
     stage: StageDiagnosis
     iterations: Iterations
     windows: tuple[DiagnosedWindow, ...]
-    unsupported: NDArray[np.bool_]
 
 
 def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> DiagnosedRollouts:
@@ -53,7 +49,7 @@ def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]
     mask[places] = True
     if len(places) < FEWEST_RECORDED:
         stage = _unrecorded(every.chosen(warm), len(places))
-        return DiagnosedRollouts(stage, every.chosen(warm), windows, np.ones(int(warm.sum()), dtype=bool))
+        return DiagnosedRollouts(stage, every.chosen(warm), windows)
     return _diagnosed(every, warm, recorded, mask, disturbed, windows)
 
 
@@ -66,8 +62,7 @@ def _diagnosed(
     windows: tuple[DiagnosedWindow, ...],
 ) -> DiagnosedRollouts:
     """Compose the ``counted`` iterations, after the recording's own cost and waits are taken out of their seconds."""
-    composition = compose(recorded, every.features, every.seconds)
-    predicted = (every.features @ composition.coefficients).sum(axis=1)
+    predicted = (every.features @ fit(recorded)).sum(axis=1)
     free = counted & ~disturbed
     predicted = predicted * loads.median_ratio(every.seconds[free], predicted[free])
     cost = np.where(disturbed, loads.excess(every.seconds, predicted, SLOWED), 0.0)
@@ -76,10 +71,6 @@ def _diagnosed(
     composition = compose(recorded, working.features, working.seconds)
     checks = loads.check(predicted[counted], working, recorded.features)
     masks = loads.by_load(working)
-    unsupported = np.zeros(len(working), dtype=bool)
-    for load_check in checks:
-        if not load_check.supported:
-            unsupported |= masks[load_check.load]
     supported, why = _supported(checks)
     total = float(working.seconds.sum())
     stage = StageDiagnosis(
@@ -89,7 +80,7 @@ def _diagnosed(
         classes=_classes(composition.shares, composition.half_widths, total) if supported else (),
         by_load=tuple(_load_part(load_check, working, masks[load_check.load], composition) for load_check in checks),
     )  # fmt: skip
-    return DiagnosedRollouts(stage, working, windows, unsupported)
+    return DiagnosedRollouts(stage, working, windows)
 
 
 def _recorded(

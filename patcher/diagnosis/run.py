@@ -32,14 +32,19 @@ def diagnose(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> RunD
     )
 
 
-def next_windows(engines: Sequence[Engine]) -> str:
-    """Return the windows to record in a later rollout, as the value of ``--iterations``; "" if there is no iteration.
+def next_windows(engines: Sequence[Engine], *, decode_only: bool = False) -> str:
+    """Return the windows to record in a later rollout, as typed; "" if there is no iteration.
 
-    They are chosen in the newest whole rollout of the first engine that has one.
+    They are chosen in the newest whole rollout of the first engine that has one. With ``decode_only`` the numbers are
+    those of decode steps, which count from 1; else of iterations, from 0.
     """
     for engine in engines:
-        if len(rollout := engine.newest_whole_rollout):
-            return as_option(choose_windows(rollout, first=SETTLED))
+        rollout = engine.newest_whole_rollout
+        if decode_only:
+            rollout = rollout.chosen(rollout.prefill == 0)
+        if len(rollout):
+            first = int(decode_only)
+            return as_option([(start + first, end + first) for start, end in choose_windows(rollout, first=SETTLED)])
     return ""
 
 

@@ -32,17 +32,13 @@ LONGEST_WINDOW = 25
 class Joined:
     """Recorded iterations of one engine: their places in its iterations, class seconds, and windows, in order.
 
-    ``class_seconds`` has the shape (iterations, classes) with the classes of `NAMES`. ``begun`` are the places where
-    the profiler started, whose own cost is in the iteration.
+    ``class_seconds`` has the shape (iterations, classes) with the classes of `NAMES`.
     """
 
     places: NDArray[np.int64]
     class_seconds: NDArray[np.float64]
     window: NDArray[np.int64]
     windows: tuple[DiagnosedWindow, ...]
-
-    def __len__(self) -> int:
-        return len(self.places)
 
     def recorded(self, features: NDArray[np.float64]) -> RecordedIterations:
         """Return the recorded iterations with their ``features``, those of all iterations of the engine."""

@@ -14,10 +14,10 @@ from patcher.commands.diagnosis import reading
 from patcher.commands.diagnosis.asked import STAGE, alive, takes
 from patcher.diagnosis.engines import Engine, engines
 from patcher.diagnosis.model import RunDiagnosis
-from patcher.diagnosis.plan import as_option, choose_windows
+from patcher.diagnosis.run import next_windows
 from patcher.messages import CommandResult, Problem, Text
 from patcher.progress import silent
-from patcher.timeline import files, runs
+from patcher.timeline.runs import Process
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
 from patcher.workers.progress import AT_WORK, DONE, WorkerProgress
@@ -28,9 +28,6 @@ LOOK_S = 2.0
 
 LEAST_PAUSE = 50.0
 """A look is followed by a pause of so many times its own length, so that it takes 2 % of a core at most."""
-
-ROUNDS = 3
-"""Requests after which an unsupported diagnosis is given as it is."""
 
 STUDIED = 1
 """The rollout in which windows are chosen first; the one before it is the warm-up."""
@@ -59,11 +56,12 @@ class Follower:
         living = [row for row in rows if not row.life.gone]
         if self.asked is not None and any(row.outcome == AT_WORK for row in living):
             return
-        of_run = self._engines()
+        processes = reading.newest_since(self.folder, self.started)
+        of_run = [engine for engine in engines(processes) if len(engine.iterations)]
         if max((engine.rollouts for engine in of_run), default=0) <= STUDIED + 1:
             return
         if self.asked is not None and any(row.outcome == DONE for row in rows):
-            self._read()
+            self._read(processes)
         self.finished = self._supported or self.requests >= self.rounds
         if living and not self.finished:
             self._ask(of_run, living)
@@ -72,21 +70,15 @@ class Follower:
     def _supported(self) -> bool:
         return self.diagnosis is not None and self.diagnosis.supported
 
-    def _engines(self) -> list[Engine]:
-        """Return the engines of the newest run that began after `started`."""
-        surveyed = runs.survey(files.paths(self.folder)).runs if self.folder.is_dir() else ()
-        newest = [processes for run, processes in surveyed if run.started >= self.started - 1]
-        return [engine for engine in engines(newest[-1] if newest else ()) if len(engine.iterations)]
-
-    def _read(self) -> None:
+    def _read(self, processes: tuple[Process, ...]) -> None:
         """Diagnose what has been recorded so far; what cannot be read now may be readable later."""
         with contextlib.suppress(Problem):
-            _, self.diagnosis = reading.read(self.folder, None, silent, CommandResult("diagnose"))
+            self.diagnosis = reading.of_processes(self.folder, processes, silent, CommandResult("diagnose"))
 
     def _ask(self, of_run: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
         """Write a request for the rollout after the present one."""
         units = {row.worker.unit for row in living}
-        window = planned(of_run, decode_only="iterations" not in units)
+        window = next_windows(of_run, decode_only="iterations" not in units)
         turns = [row.worker.turn for row in living if row.worker.turn is not None]
         if not window or not turns:
             return
@@ -97,21 +89,6 @@ class Follower:
         self.requests += 1
         unit = "iterations" if "iterations" in units else "decode"
         self.say(Text("asked for --{unit} {window} of rollout {number}", unit, window, request.at))
-
-
-def planned(of_run: Sequence[Engine], *, decode_only: bool = False) -> str:
-    """Return the windows to record, chosen in the newest whole rollout, as typed; "" if there is none.
-
-    With `decode_only` the numbers are those of decode steps, which count from 1; else of iterations, from 0.
-    """
-    for engine in of_run:
-        rollout = engine.newest_whole_rollout
-        if decode_only:
-            rollout = rollout.chosen(rollout.prefill == 0)
-        if len(rollout):
-            first = int(decode_only)
-            return as_option([(start + first, end + first) for start, end in choose_windows(rollout, first=1)])
-    return ""
 
 
 def follow(follower: Follower, ended: Callable[[float], bool]) -> None:

@@ -13,7 +13,7 @@ from patcher.commands.reports.reporting import ReadOptions, read_profiles
 from patcher.commands.reports.timelines import chosen_run
 from patcher.commands.reports.writing import write
 from patcher.diagnosis import page, tables
-from patcher.diagnosis.engines import Engine, engines
+from patcher.diagnosis.engines import engines
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.run import diagnose as diagnosed
 from patcher.diagnosis.windows import traces
@@ -23,10 +23,8 @@ from patcher.timeline import files, runs
 from patcher.timeline.runs import Process
 
 
-def read(
-    folder: Path, number: int | None, display: Display, result: CommandResult
-) -> tuple[list[Engine], RunDiagnosis]:
-    """Return the engines of a run in `folder` and its diagnosis; an unreadable trace is a problem of `result`.
+def read(folder: Path, number: int | None, display: Display, result: CommandResult) -> RunDiagnosis:
+    """Return the diagnosis of a run in `folder`; an unreadable trace is a problem of `result`.
 
     `number` is that of the run, None for the newest. Raises Problem: NO_TRACE without a timeline or an engine in it,
     TRACE if no file can be read, USAGE if there is no such run.
@@ -35,16 +33,14 @@ def read(
     return of_processes(folder, processes, display, result)
 
 
-def of_processes(
-    folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult
-) -> tuple[list[Engine], RunDiagnosis]:
-    """Return the engines among `processes` of a run, and the diagnosis. Raises Problem (NO_TRACE) without an engine."""
+def of_processes(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
+    """Return the diagnosis of the run of `processes`. Raises Problem (NO_TRACE) without an engine among them."""
     of_run = engines(processes)
     if not any(len(engine.iterations) for engine in of_run):
         raise _no_engine(folder)
     paths = traces(folder, of_run)
     profiles = read_profiles(result, paths, ReadOptions(), partial(display, Text("reading"))) if paths else []
-    return of_run, diagnosed(of_run, profiles)
+    return diagnosed(of_run, profiles)
 
 
 class Output(NamedTuple):
@@ -82,8 +78,14 @@ def diagnose(
 ) -> CommandResult:
     """Diagnose the run in `folder`; raises Problem as `read`. `width` is the terminal's, None without a terminal."""
     result = CommandResult("diagnose")
-    _, diagnosis = read(folder, number, display, result)
+    diagnosis = read(folder, number, display, result)
     return shown(result, diagnosis, folder, width, output)
+
+
+def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
+    """Return the processes of the newest run in `folder` that began after `started` (s since 1970); () without any."""
+    surveyed = runs.survey(files.paths(folder)).runs if folder.is_dir() else ()
+    return next((processes for run, processes in reversed(surveyed) if run.started >= started - 1), ())
 
 
 def newest(folder: Path, result: CommandResult, started: float, output: Output = NO_FILES) -> CommandResult:
@@ -91,8 +93,7 @@ def newest(folder: Path, result: CommandResult, started: float, output: Output =
 
     Raises Problem (NO_TRACE) if there is none.
     """
-    surveyed = runs.survey(files.paths(folder)).runs if folder.is_dir() else ()
-    processes = [processes for run, processes in surveyed if run.started >= started - 1]
+    processes = newest_since(folder, started)
     if not processes:
         raise Problem(
             Kind.NO_TRACE,
@@ -100,7 +101,7 @@ def newest(folder: Path, result: CommandResult, started: float, output: Output =
             str(folder),
             Text("the log of the run may say why: look for rlpatch lines"),
         )
-    _, diagnosis = of_processes(folder, processes[-1], silent, result)
+    diagnosis = of_processes(folder, processes, silent, result)
     return shown(result, diagnosis, folder, None, output)
 
 

@@ -46,7 +46,7 @@ def diagnosed(
     for first, end in windows:
         simulation.write_window(folder, 2, first, end)
     result = CommandResult("diagnose")
-    _, diagnosis = reading.read(folder, None, silent, result)
+    diagnosis = reading.read(folder, None, silent, result)
     assert not result.problems
     return diagnosis
 
@@ -185,6 +185,6 @@ def test_a_run_of_one_rollout_includes_its_warm_up(tmp_path: Path) -> None:
     simulation = SimulatedEngine()
     simulation.run(requests(0))
     simulation.write_timeline(tmp_path)
-    _, diagnosis = reading.read(tmp_path, None, silent, CommandResult("diagnose"))
+    diagnosis = reading.read(tmp_path, None, silent, CommandResult("diagnose"))
     assert diagnosis.stages[0].turns == 1
     assert len(diagnosis.notes) == 1

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from fixtures.rollouts import SimulatedEngine, requests
+from fixtures.rollouts import START_S, SimulatedEngine, requests
+from fixtures.timeline.writer import Writer
 from patcher.commands.diagnosis import asked, following
 from patcher.commands.diagnosis.following import Follower
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
@@ -86,6 +87,24 @@ def test_it_ends_where_the_windows_support_the_diagnosis(live: LiveRun) -> None:
     assert follower.diagnosis is not None
     assert follower.diagnosis.supported
     assert follower.requests == 1
+
+
+def test_an_earlier_run_with_a_driver_is_not_read_instead(live: LiveRun) -> None:
+    before = Writer(live.folder, pid=7, started_ms=(START_S - 10_000) * 1000, run="before")
+    before.add("step", "", 0, 1_000, amount=1)
+    before.close((2_000, (START_S - 9_000) * 10**6))
+    earlier = before.path.rename(live.folder / before.path.name)  # the simulation writes its own anew
+    follower = Follower(live.folder, 3, lambda _text: None, started=START_S)
+    for of in (requests(99, 4), None, None):
+        live.rollout(of)
+    follower.look()
+    live.rollout()
+    live.rollout()
+    live.serve()
+    follower.look()
+    assert earlier.exists()
+    assert follower.diagnosis is not None
+    assert follower.diagnosis.supported
 
 
 def test_it_asks_again_where_they_do_not_and_gives_up_after_some_rounds(live: LiveRun) -> None:
