@@ -265,19 +265,19 @@ class _Comparison:
     def _judge(self, regular: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[What]]:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first."""
         if len(self.others) < FEWEST:
-            return TYPICAL, Text("there are too few steps to compare it with"), ()
+            return TYPICAL, Text("too few steps to compare this step with"), ()
         if not self.excesses:
-            return TYPICAL, Text("nothing stands out over the other steps"), ()
+            return TYPICAL, Text("no part of this step is unusually long"), ()
         typical, spread = usual(regular)
         longer, least = self._longer(typical), STEP_SPREADS * spread
         ordered = sorted(self.excesses, key=self.excesses.__getitem__, reverse=True)
         standing = [key for key in ordered if self.excesses[key] > least or self.longer_answers(key)]
         if not standing or longer < LEAST * self.excesses[standing[0]]:
-            return TYPICAL, Text("it took no longer than the other steps"), ()
+            return TYPICAL, Text("the step took no longer than the others"), ()
         key, excess = standing[0], self.excesses[standing[0]]
         if excess < SINGLE * longer:
             why = Text(
-                "no single cause: {what} accounts for {seconds:.2f} s of {excess:.2f} s more",
+                "no single cause: {what} accounts for only {seconds:.2f} s of the additional {excess:.2f} s",
                 key.what,
                 seconds(excess),
                 seconds(longer),
@@ -286,7 +286,8 @@ class _Comparison:
         if unknown := self._unknown(key):
             return NOT_KNOWN, unknown, ()
         hidden = Text(
-            "the step is {seconds:.2f} s longer: the rest would have passed anyway, with polling for example",
+            "the step is only {seconds:.2f} s longer; the remaining seconds would have passed anyway, for example"
+            " in polling",
             seconds(longer),
         )
         also = [other for other in standing[1:] if other.role != "unrecorded"]
@@ -309,7 +310,7 @@ class _Comparison:
     def _unknown(self, key: What) -> str:
         """Return why it is unknown what the activity ``key``, which took longer, did; "" if it is known."""
         if key.role == "unrecorded":
-            return Text("{what} took longer, and what did it left no record", key.what)
+            return Text("{what} took longer, but the process that ran it recorded nothing", key.what)
         stopped = self.step.stopped.get(key, 0)
         if stopped >= MOSTLY * self.excesses[key]:
             return Text(

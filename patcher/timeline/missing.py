@@ -49,7 +49,7 @@ def trainers(lacking: dict[int, list[int]]) -> Iterator[str]:
     """Yield a text for each world size with ranks that left no file."""
     for size, ranks in lacking.items():
         yield Text(
-            "of {size} trainer ranks {ranks} left no file: whether one of them was late is unknown",
+            "of {size} trainer ranks, {ranks} left no file, so a straggler among them would not be seen",
             size,
             _listed(ranks),
         )
@@ -64,9 +64,9 @@ def roles(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[
     places = by_role(processes)
     if any("call" in part.kinds for at in places.get("driver", ()) for part in processes[at].parts):
         if "trainer" not in places:
-            yield Text("no trainer left a file: what its calls waited for is unknown")
+            yield Text("no trainer left a file, so it is unknown what its calls waited for")
         if "engine" not in places:
-            yield Text("no engine left a file: what a request waited for is unknown")
+            yield Text("no engine left a file, so it is unknown what requests waited for")
     if any(process.head.number("VERL_REPLICA_RANK") is not None for process in processes):
         yield from _of_rollout(processes, places, counterparts)
     if counterparts.counts["waiting reward"] and not counterparts.counts["reward"]:

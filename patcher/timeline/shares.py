@@ -312,16 +312,16 @@ def what_if(
     saved = (
         (
             NO_TAIL, round(tail.saves_seconds * 1e6) if tail else 0,
-            Text("the step would not wait for the last requests; the rest of their work would be done later, or not"
-                " at all"),
+            Text("the step would not wait for the last requests; their remaining work would be done later, or not at"
+            " all"),
         ),
         (
             BALANCE, balance,
-            Text("the last replica and the last rank would finish when the mean one does; work moves, none disappears"),
+            Text("the slowest replica and rank would finish at the mean time; work is moved, not saved"),
         ),
         (
             FREE_SYNC, sum(us for _, us in overlaps(path, sync)),
-            Text("nothing waits for the weights; what already runs beside the sync cannot be saved twice"),
+            Text("nothing waits for the weights; work that already overlaps with the sync saves nothing more"),
         ),
         (
             FREE_REWARDS, min(rewards_us, length(piece for piece in path if piece.role == "reward")),
@@ -329,7 +329,8 @@ def what_if(
         ),
         (
             OVERLAP, min(of_rollout, of_trainer),
-            Text("rollout and training side by side, as in an asynchronous trainer: the longer of the two remains"),
+            Text("rollout and training run at the same time, as in an asynchronous trainer; only the longer of the"
+                " two counts"),
         ),
     )  # fmt: skip
     return tuple(Bound(name, seconds(step_us - us), seconds(us), why) for name, us, why in saved if us * 1000 > step_us)

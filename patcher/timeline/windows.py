@@ -258,7 +258,9 @@ class Collector:
             return
         ordered = sorted(rollouts, key=lambda rollout: steps[rollout.step].seconds)
         typical = ordered[len(ordered) // 2]
-        why = Text("{median:,.1f} ms a decode step, the median of step {step}", typical.median_us / 1000, typical.step)
+        why = Text(
+            "{median:,.1f} ms per decode step, the median of step {step}", typical.median_us / 1000, typical.step
+        )
         yield self._decode(Text("typical decode"), typical, typical.usual, why)
         slowest = max(rollouts, key=lambda rollout: rollout.slowest.us / max(rollout.median_us, 1))
         if slowest.slowest.us > SLOW * slowest.median_us:
@@ -283,7 +285,7 @@ class Collector:
         tail = step.tail
         if of_step and tail:
             why = Text(
-                "{seconds:,.2f} s of step {step} with fewer than a tenth of its {peak} requests",
+                "{seconds:,.2f} s of step {step} had fewer than a tenth of its {peak} requests",
                 tail.seconds,
                 step.step,
                 tail.peak,
@@ -300,7 +302,7 @@ class Collector:
         replicas = ("--replicas", str(rollout.replica)) if by_verl else ()
         window = ("--decode", f"{decodes.first}:{decodes.end}", *more)
         if not rollout.single:
-            why = Text("{why}; its engine ran empty within the step, so count again with watch", why)
+            why = Text("{why}; the engine ran empty within the step, so count again with `rlpatch watch`", why)
         return ProposedWindow(
             what, str(CommandLine("apply", self._engine, *window, "--rollout", str(rollout.rollout), *replicas)),
             str(CommandLine("trigger", *window)), why, rollout.step, rollout.replica, None,

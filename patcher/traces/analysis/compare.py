@@ -245,11 +245,11 @@ def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
     marks = [{mark_name(profile.marks) or "nothing" for profile in side} for side in (before, after)]
     windows = [{_window(profile) for profile in side} for side in (before, after)]
     if all(stages) and stages[0] != stages[1]:
-        yield Text("other stage: {before} before, {after} after", *map(_joined, stages))
+        yield Text("different stages: {before} before, {after} after", *map(_joined, stages))
     if marks[0] != marks[1]:
-        yield Text("other units: marked by {before} before, by {after} after", *map(_joined, marks))
+        yield Text("different units: marked by {before} before, by {after} after", *map(_joined, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
-        yield Text("other window: {before} before, {after} after", *map(_joined, windows))
+        yield Text("different windows: {before} before, {after} after", *map(_joined, windows))
 
 
 def _names(profiles: Profiles) -> str:
@@ -293,7 +293,7 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
     names = Text("Before"), Text("After")
     few = [name for name, captures in zip(names, samples, strict=True) if sum(map(len, captures)) < 2]
     if few:
-        yield Text("{sides} there is one unit: a difference of two units has no interval.", joined(AND, few))
+        yield Text("{sides} there is only one unit, so the difference has no confidence interval.", joined(AND, few))
     # The ranks of one window are one sample.
     if min(map(len, samples)) == 1:
         yield Text(
@@ -303,7 +303,9 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
     profilers = sorted({model.PROFILERS[profile.form] for profile in (*before, *after)})
     if len(profilers) > 1:
         both = joined(AND, profilers)
-        yield Text("The sides come from {names}: their kernels have other names, so compare parts, not kernels.", both)
+        yield Text(
+            "The sides come from {names}, whose kernels have different names: compare the breakdown, not kernels.", both
+        )
     yield from _loads(before, after)
     for side, profiles in zip(names, (before, after), strict=True):
         for profile in profiles:
@@ -324,7 +326,7 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
             if abs(second - first) > LOADED * max(first, second):
                 differing.append(Text("{name} {first:,} before, {second:,} after", name, first, second))
     if differing:
-        yield Text("The median units did not hold the same work: {differing}.", joined(SEMICOLON, differing))
+        yield Text("The median units did different amounts of work: {differing}.", joined(SEMICOLON, differing))
 
 
 # ---------------------------------------------------------------- how much

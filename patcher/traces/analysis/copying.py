@@ -69,6 +69,6 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
     )
     advice = _PINNED if largest == _TO_DEVICE and 2 * pinned > times[largest] else _ADVICE[largest]
     return model.Diagnosis(
-        "copies", "warning", evidence, exposed // count, Text("exact; the saving is an upper bound"), advice,
+        "copies", "warning", evidence, exposed // count, Text("measured; the saving is an upper bound"), advice,
         profile.source, headline=Text("Exposed copies, most of them {way}", _LABELS[largest]), culprit=_LABELS[largest],
     )  # fmt: skip

@@ -165,8 +165,8 @@ def _said(largest: str, profile: model.RankProfile, profiles: Sequence[model.Ran
     if largest == IDLE:
         return Said(
             Text("The vendor calls it idle time within collectives."),
-            Text("the network is not what takes the time: look at what the device and the other ranks do meanwhile"),
-            Text("upper bound; the vendor's own parts"),
+            Text("the network is not the cause: check what the device and the other ranks do meanwhile"),
+            Text("upper bound, from torch_npu's own breakdown"),
         )
     if _tells_waiting(profile):
         advice = Text("overlap it with computing; then look at the sizes of messages, and at the links")
@@ -186,13 +186,13 @@ def _bubble(profile: model.RankProfile, meetings: Meetings) -> Said:
     """Return what is said of the bubble of a pipeline: which stage takes longest without it, and by what."""
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("It sends and receives {count:,.0f} times per unit.", count)
-    advice = Text("more micro-batches, or an interleaved schedule: the transfer itself is the smaller part")
-    certainty = Text("upper bound; the transfer is in it")
+    advice = Text("use more micro-batches or an interleaved schedule; the transfer itself is the smaller part")
+    certainty = Text("upper bound; includes the transfer")
     slowest, fastest = _stages(meetings)
     if slowest is None or fastest is None:
         return Said(evidence, advice, certainty)
     values = slowest.name, in_ms(slowest.computing_ns), fastest.name, in_ms(fastest.computing_ns)
-    evidence = sentences(evidence, Text("{slow} computes {most} per unit, {fast} {least}.", *values))
+    evidence = sentences(evidence, Text("{slow} computes for {most} per unit, {fast} for {least}.", *values))
     more = excess(slowest.profiles, fastest.profiles)
     if more is not None and more.part == "compute_ns":
         advice = Text("give {stage} fewer layers; then more micro-batches", slowest.name)
@@ -235,12 +235,13 @@ def straggler(meetings: Meetings) -> model.Rank | None:
 
 def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings) -> Said:
     """Return what is said of waiting for other ranks: for which one, how long, and what that has more of."""
-    certainty: str = "exact" if meetings.exact else Text("heuristic: the trace names no groups")
+    certainty: str = "exact" if meetings.exact else Text("heuristic: the trace does not name the process groups")
     slow = straggler(meetings)
     if slow is None:
         awaited = sorted((rank for rank in meetings.ranks if rank.awaited_ns), key=lambda rank: -rank.awaited_ns)[:2]
         advice = Text(
-            "look at what differs between the ranks from one collective to the next: lengths, experts, stages"
+            "check what differs between ranks from one collective to the next: sequence lengths, experts,"
+            " pipeline stages"
         )
         if not awaited:
             return Said(Text("No rank is the slow one: several come last together."), advice, certainty)
@@ -267,7 +268,7 @@ def _waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile], 
         )
         evidence = sentences(evidence, start)
         certainty = Text("{certainty}; unknown how much is the start of the profilers: record several units", certainty)
-    advice = Text("look at what {last} does before: its load, its host, its cores", last)
+    advice = Text("check what {last} does before the collectives: its load, its host, its CPU cores", last)
     blamed = [candidate for candidate in profiles if candidate.source == slow.source]
     more = excess(blamed, others) if blamed and others else None
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:

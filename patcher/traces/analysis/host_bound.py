@@ -17,8 +17,12 @@ HOST_PARTS = HOST["dispatch"]
 _NAMED = 2  # modules or operators that a sentence names
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
 _FASTER_LAUNCH = {
-    "torch.profiler": Text("CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators"),
-    "torch_npu.profiler": Text("ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling"),
+    "torch.profiler": Text(
+        "use CUDA graphs (without enforce_eager), asynchronous scheduling, or fewer and larger operators"
+    ),
+    "torch_npu.profiler": Text(
+        "use ACL graphs, TASK_QUEUE_ENABLE=2, CPU binding of processes, or asynchronous scheduling"
+    ),
 }
 _ABOUT_CALL = {
     "graph": Text("a graph is instantiated or uploaded at its first launch: replay it once before, or use fewer nodes"),
@@ -64,7 +68,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         if place:
             evidence = sentences(evidence, Text("The largest place: {first}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
-    certainty = Text("upper bound; the profiler's own cost is in it")
+    certainty = Text("upper bound; includes the profiler's own overhead")
     return model.Diagnosis("dispatch", "warning", evidence, saving, certainty, advice, profile.source)
 
 
@@ -131,7 +135,7 @@ def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     evidence = Text(
         "For {share} of the time the device was empty although its next kernel had been launched before that.", share
     )
-    advice = Text("look at what streams wait for: events between them, copies, the start of a graph, synchronisation")
+    advice = Text("check what streams wait for: events between streams, copies, graph launches, synchronization")
     if place := first_place(profile, "free_waiting_ns"):
         evidence = sentences(evidence, Text("The largest place: {first}.", place))
     saving = profile.sum_ns("free_waiting_ns") // len(profile.units)
@@ -147,7 +151,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         "{time} lie before the first kernel of the first unit. They are no part of a unit.", in_ms(lead_in)
     )
     longest = _largest(profile, model.LEAD_IN)
-    certainty = Text("upper bound; what ran before the recording is not in it")
+    certainty = Text("upper bound; work that began before the recording is not included")
     if longest and longest.call and WAITS.search(longest.call):
         waits = Text(
             "For {share} of that the host waits in {call}, presumably for work that was launched before the recording.",

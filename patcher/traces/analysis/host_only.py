@@ -161,5 +161,7 @@ def _operators(profile: model.RankProfile) -> model.Diagnosis:
         " {longest}.",
         percent(ran / whole, 0), in_ms(ran / len(profile.units)), longest,
     )  # fmt: skip
-    advice = Text("more threads (OMP_NUM_THREADS), cores of their own, fewer and larger operators, another precision")
+    advice = Text(
+        "use more threads (OMP_NUM_THREADS), dedicated cores, fewer and larger operators, or another precision"
+    )
     return model.Diagnosis("host-operators", "note", evidence, None, "exact", advice, profile.source)

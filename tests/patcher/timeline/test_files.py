@@ -75,7 +75,7 @@ def test_a_damaged_file_is_read_up_to_the_damage(part: float, tmp_path: Path) ->
     driver.write_bytes(whole[:at] + b"\xff" * 64 + whole[at + 64 :])
     found = only(tmp_path)
     assert abs(len(found.steps) - 40 * part) < 4
-    assert f"{driver.name} is damaged: the rest of it is left out" in found.notes
+    assert f"{driver.name} is damaged; data after the damage was skipped" in found.notes
 
 
 def test_an_older_part_of_a_file_comes_before_the_newer_one(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_file_that_unpacks_to_too_much_is_read_in_part_and_named(name: str, tm
         joined = join(run, processes)
     assert unpacked <= MB + 50 * path.stat().st_size
     assert len(joined.steps) == 5
-    named = f"{path.name} unpacks to more than rlpatch packs: the rest of it is left out" in joined.notes
+    named = f"{path.name} unpacks to more than rlpatch ever writes; the remaining data was skipped" in joined.notes
     assert named != (surveyed.unread == (runs.Unread(path),))
 
 

@@ -56,7 +56,7 @@ LACKING: dict[str, tuple[tuple[int, ...], list[str]]] = {
     "all agent loops": ((AGENT, OTHER_AGENT), ["no agent loop left"]),
     "the reward worker": ((REWARD,), ["no reward worker left"]),
     "the trainer": ((TRAINER,), ["no trainer left"]),
-    "the driver": ((DRIVER,), ["no driver left"]),
+    "the driver": ((DRIVER,), ["the driver left no file"]),
 }
 
 
