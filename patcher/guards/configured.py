@@ -255,7 +255,7 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
             return compose(file.stem, [*searched, *forced])
     except Exception as error:  # whatever YAML and resolvers of others raise is an answer
         first = str(error).strip().partition("\n")[0].replace(_UNKNOWN, "…")
-        return Text("Hydra rejects the configuration: {error}", first[:270])
+        return Text("Hydra reports: {error}", first[:270])
     finally:
         gc.enable()
 

@@ -314,7 +314,8 @@ class _Comparison:
         stopped = self.step.stopped.get(key, 0)
         if stopped >= MOSTLY * self.excesses[key]:
             return Text(
-                "several processes stood still for {seconds:.2f} s at one time: their machine was busy, or paused",
+                "several processes stopped at the same time for {seconds:.2f} s: their machine was overloaded or"
+                " paused",
                 seconds(stopped),
             )
         return self.step.unsafe if key.role == "trainer" else ""

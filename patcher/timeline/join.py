@@ -358,7 +358,8 @@ class _Join:
         if paused := [step for step in self.steps if step.pause_seconds]:
             total = sum(step.pause_seconds for step in paused)
             yield Text(
-                "rlpatch opened and saved windows for {total:,.2f} s of {count} steps: no verdict counts that",
+                "rlpatch spent {total:,.2f} s of {count} steps on opening and saving windows; the verdicts leave"
+                " this time out",
                 total,
                 len(paused),
             )

@@ -582,9 +582,7 @@ class _Walk:
                 self.add(serve, begin, end, phase)
             else:
                 process = engines[0] if len(engines) == 1 else None
-                self.pieces.append(
-                    PathPiece(begin, end, "engine", "gap", Text("no iteration"), phase, process)
-                )
+                self.pieces.append(PathPiece(begin, end, "engine", "gap", Text("no iteration"), phase, process))
 
     # ------------------------------------------------------------ weight sync
 

@@ -66,7 +66,7 @@ def trend(change: Trend) -> Text:
 def drivers(change: Trend) -> Text:
     """Return a text on the quantities that change with the length of the steps."""
     if not change.drivers:
-        return Text("no count that is recorded changes with it: neither tokens nor decode steps")
+        return Text("none of the recorded counts (tokens, decode steps) changes with it")
     texts = (
         Text(
             "{name} {before:,.4g} to {after:,.4g} (rank correlation {correlation:.2f})",
@@ -110,8 +110,8 @@ def steps(run: RunTimeline) -> Table:
         )  # fmt: skip
 
     about = Text(
-        "Below a role is the share of the step in which its processes were busy, on average; for engines, with gaps"
-        " between iterations of up to 20 ms, or three times their usual length."
+        "The column of a role is the mean share of the step in which its processes were busy. An engine also"
+        " counts as busy in gaps between iterations of up to 20 ms, or three times their usual length."
     )
     if stale := staleness(run):
         older = Text(

@@ -127,8 +127,8 @@ def families(profile: RankProfile) -> Table:
     )
     rows = [(name, FAMILIES[name], ns / count, ns / total) for name, ns in profile.families.items()]
     about = Text(
-        "By the names of kernels; kernels at the same time count each by itself. Host-bound and outside the forward"
-        " pass are idle times of the device."
+        "Kernels are sorted into families by their names; kernels that overlap each count in full. Host-bound and"
+        " outside the forward pass are idle times of the device."
     )
     return Table("families", Text("Families of kernels"), columns, rows, about)
 

@@ -237,7 +237,7 @@ def _events_check(trace: RankTrace) -> Iterator[Check]:
         yield Check("events", False, evidence, ())
         return
     evidence = Text(
-        "all that a device may have done is in events of categories that rlpatch does not know: {categories}", counts
+        "if a device was recorded, its events are of categories that rlpatch does not know: {categories}", counts
     )
     yield Check("events", False, evidence, EVERY)
 
@@ -256,9 +256,9 @@ def _computing_check(trace: RankTrace) -> Iterator[Check]:
             reach = tasks.end[task]
     values = in_ms(computing_ns), in_ms(vendor_ns)
     wrong = Text(
-        "the kernels that rlpatch knows compute for {ours}, the vendor's Overlap Analysis says {vendor}", *values
+        "computing time of the kernels that rlpatch knows: {ours}; torch_npu's Overlap Analysis: {vendor}", *values
     )
-    fine = Text("the device computes for {ours}, the vendor's Overlap Analysis says {vendor}", *values)
+    fine = Text("computing time: {ours}; torch_npu's Overlap Analysis: {vendor}", *values)
     apart = abs(computing_ns - vendor_ns) > APART * max(computing_ns, vendor_ns)
     yield _check("computing", wrong if apart else "", fine, EVERY)
 

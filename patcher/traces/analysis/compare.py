@@ -181,7 +181,7 @@ def _models(before: Profiles, after: Profiles) -> Iterator[str]:
         common = set(times[0]) & set(times[1])
         share = statistics.mean(sum(side[name] for name in common) / sum(side.values()) for side in times)
         if share < least:
-            yield Text("{share:.0f} % of the time is in {what} that both have", 100 * share, what)
+            yield Text("{share:.0f} % of the time is in {what} that both sides have", 100 * share, what)
         return
 
 
@@ -238,7 +238,7 @@ def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
     both = [*before, *after]
     on_host = [profile for profile in both if profile.on_host]
     if 0 < len(on_host) < len(both):
-        yield Text("{captures}: nothing ran on a device, and in the others something did", _names(on_host))
+        yield Text("no kernel ran on a device in {captures}, but kernels ran in the other captures", _names(on_host))
     for name, side in ((Text("before"), before), (Text("after"), after)):
         yield from _failed(name, side, _carries_none)
     stages = [{profile.stage for profile in side} - {""} for side in (before, after)]
@@ -297,8 +297,8 @@ def _notes(before: Profiles, after: Profiles, samples: Sequence[Captures]) -> It
     # The ranks of one window are one sample.
     if min(map(len, samples)) == 1:
         yield Text(
-            "One capture a side is one sample: two windows of one run differ by up to 15 % in public data."
-            " Compare several a side before you believe a difference: `rlpatch compare A1 A2 -- B1 B2`."
+            "With one capture per side, a difference may be chance: two windows of the same run differ by up to"
+            " 15 % in public data. Compare several per side: `rlpatch compare A1 A2 -- B1 B2`."
         )
     profilers = sorted({model.PROFILERS[profile.form] for profile in (*before, *after)})
     if len(profilers) > 1:

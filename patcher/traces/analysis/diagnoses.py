@@ -143,8 +143,8 @@ def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
     if above:
         less = min(above, profile.sum_ns("compute_ns", "overlap_ns")) // len(profile.units)
         roofline = Text(
-            "At the roofline of the device, operators of known work, {share} of the kernel time, would take {time} less"
-            " per unit.",
+            "At the device's roofline, the operators whose work is known ({share} of the kernel time) would take"
+            " {time} less per unit.",
             percent(min(sum(rate.ns for rate in profile.rates) / whole, 1)),
             in_ms(less),
         )

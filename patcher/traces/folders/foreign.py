@@ -28,27 +28,28 @@ _ZIP = Foreign(Text("a zip archive"), Text("unpack it, then run the same command
 _PERFETTO = Foreign(Text("a trace of Perfetto"), Text("open it in ui.perfetto.dev"))
 
 _ARCHIVE = Foreign(Text("an archive"), Text("unpack it, then run the same command with the folder"))
-_PACKED = Foreign(Text("a packed database"), Text("unpack it with gunzip, and type the same with the file"))
+_PACKED = Foreign(Text("a packed database"), Text("unpack it with gunzip, then run the same command with the file"))
 
 _BEGINS = (
     (
         re.compile(rb'\{\s*"rocprofiler-sdk(?:-json)?-tool"'),
         Foreign(
-            Text("a trace of rocprofv3"), Text("`rocprofv3 --output-format pftrace` writes what ui.perfetto.dev reads")
+            Text("a trace of rocprofv3"),
+            Text("run rocprofv3 with --output-format pftrace, and open the result in ui.perfetto.dev"),
         ),
     ),
     (
         re.compile(rb'\{\s*"schema"\s*:\s*"[^"]{1,40}".*"nodes"\s*:\s*\[', re.DOTALL),
         Foreign(
             Text("an execution trace of torch (ExecutionTraceObserver)"),
-            Text("Chakra and param read it; report needs the trace of torch.profiler"),
+            Text("read it with Chakra or param; `rlpatch report` needs a trace of torch.profiler"),
         ),
     ),
     (
         re.compile(rb"\[\s*\[\s*-?\d"),
         Foreign(
             Text("a memory timeline of torch"),
-            Text("export_memory_timeline with a name that ends with .html draws it"),
+            Text("for a picture, call export_memory_timeline with a file name that ends in .html"),
         ),
     ),
     (re.compile(rb".{257}ustar", re.DOTALL), _ARCHIVE),

@@ -30,13 +30,13 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     each = math.ceil(len(units) / limits.bars)
     groups = [units[at : at + each] for at in range(0, len(units), each)]
     about = Text(
-        "A bar reaches from the first kernel that the unit launched to the first one of the next unit, the last bar to"
-        " the last kernel. The parts add up to it."
+        "A bar lasts from the first kernel of its unit to the first kernel of the next unit; the last bar ends"
+        " with the last kernel. The parts add up to the bar."
     )
     about = (
         about
         if profile.total_ns
-        else Text("There is no event of a known device: the line is how long each was on the host.")
+        else Text("The trace has no events of a known device; the line is the time on the host.")
     )
     if each > 1:
         about = Text("There are too many units to draw each: a bar is the mean of {each} units. {about}", each, about)

@@ -85,7 +85,7 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
     """Yield the times that a map compares: of units and of computing, or of units on the host without a device."""
     if not any(profile.total_ns for profile in profiles):
-        about = Text("The time of each unit on the host: there is no event of a known device.")
+        about = Text("Host time of each unit, because the trace has no events of a known device.")
         yield Text("Unit time on the host"), about, lambda unit: unit.host_ns
         return
     yield Text("Unit time"), Text("Device time of each unit."), lambda unit: unit.device_ns

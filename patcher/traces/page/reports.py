@@ -77,7 +77,7 @@ def _tiles(profile: RankProfile, many: bool) -> Content:
     median = Text("median unit time") if len(units) > 1 else Text("unit time")
     if not profile.total_ns:
         on_host = (duration(profile.host_median_ns), Text("{median} on the host", median))
-        return (title, faint(Text("There is no event of a known device.")), tiled([count, on_host]))
+        return (title, faint(Text("The trace has no events of a known device.")), tiled([count, on_host]))
     tiles = [count, (duration(profile.median_ns), median), *_spread(profile)]
     tiles += [
         (percent(profile.share("compute_ns", "overlap_ns")), Text("computing")),

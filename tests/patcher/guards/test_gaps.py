@@ -141,4 +141,6 @@ def test_the_verdict_on_pythonpath_is_that_of_bash(
     for command in (["bash", "inner.sh"], ["bash", "outer.sh"], ["bash", "-c", text]):
         losses = gaps(environ, None, command)
         assert bool(losses) is not is_kept, command
-        assert program == "python" or not any(loss.sure for loss in losses), "no Python program is known to start after this setting"
+        assert program == "python" or not any(loss.sure for loss in losses), (
+            "no Python program is known to start after this setting"
+        )

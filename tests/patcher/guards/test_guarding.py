@@ -56,7 +56,7 @@ def test_what_is_on_is_an_error_unless_it_is_forced(root: Path) -> None:
     assert (forced.problems, len(forced.messages)) == ([], 1)
 
 
-@pytest.mark.parametrize(("words", "said"), [("mode=ready", "mode=ready"), ("mode=[", "Hydra rejects the configuration")])
+@pytest.mark.parametrize(("words", "said"), [("mode=ready", "mode=ready"), ("mode=[", "Hydra reports")])
 def test_what_may_be_on_is_a_warning_that_says_what_was_seen(root: Path, words: str, said: str) -> None:
     found = report(root, words)
     assert found.problems == []
@@ -70,7 +70,7 @@ def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) ->
     switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
     found = report(root, "mode=[", application=APPLICATION._replace(switches=switches))
     (note,) = found.notes
-    assert note.text == "3 profilers may be on: Hydra rejects the configuration: no viable alternative at input '['"
+    assert note.text == "3 profilers may be on: Hydra reports: no viable alternative at input '['"
     assert all(f"profiler {number} (command after --)" in note.detail for number in range(3))
 
 

@@ -314,7 +314,7 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
             gzip.compress(b'{"schemaVersion": 1, "traceEvents": [{"ph": "X"}]}'),
             "recorded by torch.profiler itself, not by rlpatch",
         ),
-        ("a.json", b'{"traceEvents": [{"ph": "X", "cat": "blink"}]}', "by its begin not of torch.profiler"),
+        ("a.json", b'{"traceEvents": [{"ph": "X", "cat": "blink"}]}', "by its beginning not one of torch.profiler"),
         (
             "view.json",
             b'[{"ph": "M", "args": {"name": "Ascend Hardware"}}, {"ph": "X"}]',
@@ -694,7 +694,10 @@ def test_the_command(recorded: Path, run) -> None:
     said = run("traces", recorded / "npu")
     assert "not parsed" in said.stdout
     assert "next: rlpatch analyse " in said.stdout
-    assert "record this window again: profiler_info.json is missing: the process ended inside the window, and the data is lost" in said.stdout
+    assert (
+        "record this window again: profiler_info.json is missing: the process ended inside the window, and the data is lost"
+        in said.stdout
+    )
     assert "profiler_info.json is missing" not in said.stdout
     assert "profiler_info.json is missing" in run("traces", recorded / "npu", "-v").stdout
     document = json.loads(run("traces", recorded / "npu", "--json").stdout)

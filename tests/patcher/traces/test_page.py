@@ -339,7 +339,7 @@ def test_where_nothing_ran_on_a_device():
     """As in a trace of a CPU: the times of the host, and no share of nothing."""
     units = tuple(RecordedUnit(number=number, host_ns=(number + 1) * MS, kernels=0) for number in (7, 8, 9))
     text = Seen(page.page(TraceReport((RankProfile("a", "torch", 0, "CPU", units),)))).text
-    assert "There is no event of a known device." in text
+    assert "The trace has no events of a known device." in text
     assert "median unit time on the host9.00 ms" in text
     assert "computing" not in text
 
@@ -414,7 +414,7 @@ def test_what_ran_on_no_device_has_the_columns_of_the_host():
     none: dict[str, Any] = dict.fromkeys(PARTS, 0)
     units = tuple(replace(unit(30 + at), **none) for at in range(3))
     text = Seen(page.page(TraceReport((replace(capture(), units=units),), (), Verdict("a verdict")))).text
-    assert "There is no event of a known device: the line is how long each was on the host." in text
+    assert "The trace has no events of a known device; the line is the time on the host." in text
     assert "host ms/unit" in text
     assert "ms of kernels per unit" not in text
 

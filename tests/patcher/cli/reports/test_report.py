@@ -47,7 +47,7 @@ def test_a_report_names_the_verdict_the_parts_and_what_to_try(trace: Path) -> No
     assert result.stdout.startswith(TITLES["dispatch"])
     assert "  4 units, #30 to #33: median 10.00 ms" in result.stdout
     assert "problem: Host-bound" in result.stdout
-    assert "  suggestion: nothing recorded covers that place: rlpatch apply" in result.stdout
+    assert "  suggestion: nothing that was recorded covers this place; rlpatch apply" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= max(80, len(str(trace)) + 4)
 
 
@@ -56,7 +56,7 @@ def test_a_report_names_the_places_where_the_device_was_free(trace: Path) -> Non
     assert places[:3] == [
         "  ms/unit   share  units  place",
         "    4.250  42.5 %      3  before kernel0 on stream 7",
-        "    after kernel9; host-bound, no operator, call or frame that was recorded",
+        "    after kernel9; host-bound, no recorded operator, call or frame covers half",
     ]
     assert "before the first kernel" in "".join(places), "worth less than a percent, but there are few"
     assert "  3 places in total; -o FILE.html and --json list them all" in places
@@ -165,7 +165,7 @@ def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
         Run(tasks, marks, rank=rank).db(tmp_path / f"rank{rank}_ascend_pt")
     result = typed("report", tmp_path, "-v")
     assert result.exit_code == 0
-    assert "rank 1 comes last in 1 of 1 collectives: the other 1 wait 60.00 ms per unit" in " ".join(
+    assert "rank 1 arrives last in 1 of 1 collectives; per unit, each other rank waits 60.00 ms" in " ".join(
         result.stdout.split()
     )
     (first, second) = (line.split() for line in result.stdout.splitlines() if line.startswith(("     0 ", "     1 ")))
@@ -586,7 +586,7 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
     assert result.exit_code == 0
     assert result.stdout.startswith("median unit: 10.00 ms before, 13.00 ms after, +3.000 ms\n  95 % interval ")
     assert "free: host-bound" in result.stdout
-    assert "One capture a side is one sample" in result.stdout
+    assert "With one capture per side" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert data(typed("compare", before, after, "--json"))["median_ns"] == [10 * MS, 13 * MS]
 
@@ -689,7 +689,9 @@ def test_a_refusal_names_the_reason_and_the_way_on(tmp_path: Path) -> None:
     result = typed("compare", before, after)
     assert result.exit_code == 4
     assert "not comparable: different windows: 30:34 before, 100:104 after" in result.stderr
-    assert data(typed("compare", before, after, "--json"))["refused"] == ["different windows: 30:34 before, 100:104 after"]
+    assert data(typed("compare", before, after, "--json"))["refused"] == [
+        "different windows: 30:34 before, 100:104 after"
+    ]
     forced = typed("compare", before, after, "--force", "-o", tmp_path / "page.html")
     assert forced.exit_code == 0
     assert forced.stdout.startswith("warning: different windows")

@@ -187,7 +187,9 @@ def test_the_critical_path_goes_through_the_rows_of_those_that_were_waited_for()
     text = page.page(found)
     start = found.steps[0].start
     ticks = TICKS / (found.seconds - start)
-    drawn = strokes(text, "critical path: the process that the step waited for") + strokes(text, "critical path without a record")
+    drawn = strokes(text, "critical path: the process that the step waited for") + strokes(
+        text, "critical path without a record"
+    )
     late = [one for step in found.steps for one in step.critical_path if one.role == "trainer" and one.rank is not None]
     rank = {at: strokes(text, f"update_actor · trainer, rank {at}")[0][2] for at in (0, 1)}
     for one in late:

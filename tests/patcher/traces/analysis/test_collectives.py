@@ -46,7 +46,12 @@ def usual(*found: Collective) -> list[float | None]:
 
 def finding(*profiles: RankProfile) -> Diagnosis | None:
     return next(
-        (one for one in analysis.reported(profiles).findings if "At the rate of similar collectives it would take" in one.evidence), None
+        (
+            one
+            for one in analysis.reported(profiles).findings
+            if "At the rate of similar collectives it would take" in one.evidence
+        ),
+        None,
     )
 
 

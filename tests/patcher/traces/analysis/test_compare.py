@@ -139,18 +139,20 @@ def test_devices_releases_and_ranks_are_what_one_compares() -> None:
     npu = capture(1, 2, form="ascend-db", device="Ascend910B", rank=3, source="/other/b_dp0_rank3_7_1_ascend_pt")
     found = compared([capture(1, 2)], [npu])
     assert found.refused == ()
-    assert any("whose kernels have different names: compare the breakdown, not kernels." in note for note in found.notes)
+    assert any(
+        "whose kernels have different names: compare the breakdown, not kernels." in note for note in found.notes
+    )
 
 
 @pytest.mark.parametrize(("sides", "one"), [((1, 1), True), ((1, 3), True), ((2, 2), False)])
 def test_one_capture_a_side_is_said_to_be_one_sample(sides: tuple[int, int], one: bool) -> None:
     before, after = ([noisy(10, seed) for seed in range(count)] for count in sides)
-    assert any("one sample" in note for note in compared(before, after).notes) == one
+    assert any("may be chance" in note for note in compared(before, after).notes) == one
 
 
 def test_the_ranks_of_one_window_are_one_sample() -> None:
     ranks = [replace(noisy(10, rank), rank=rank) for rank in range(4)]
-    assert any("one sample" in note for note in compared(ranks, ranks).notes)
+    assert any("may be chance" in note for note in compared(ranks, ranks).notes)
 
 
 def test_two_single_units_have_no_interval() -> None:

@@ -205,7 +205,7 @@ def test_the_list_of_events_is_looked_for_near_the_beginning(tmp_path: Path, mon
     listed = json.dumps({"a": [{"traceEvents": [1]}], "traceEvents": EVENTS})
     assert read(tmp_path / "a.json", listed.encode())[1] == known(20)
     for header in ({"a": "x" * 5000}, {"a": [{"traceEvents": [1]}] * 10}):
-        with pytest.raises(Problem, match="has no list traceEvents within its first [\\d,]+ bytes"):
+        with pytest.raises(Problem, match=r"has no list traceEvents within its first [\d,]+ bytes"):
             read(tmp_path / "b.json", json.dumps({**header, "traceEvents": EVENTS}).encode())
 
 
