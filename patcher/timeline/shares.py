@@ -24,7 +24,7 @@ from patcher.timeline.model import (
     RoleUse,
     Tail,
 )
-from patcher.timeline.path import PathPiece, StepRecords, head_to_head
+from patcher.timeline.path import PathPiece, StepRecords, head_to_head, own_work
 
 T = TypeVar("T")
 
@@ -258,6 +258,19 @@ def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
         name: {at: length(covered(syncs, records.start, records.end)) for at, syncs in by_process.items()}
         for name, by_process in by_name.items()
     }
+
+
+def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
+    """Return the same without the waits of trainers in collectives, if these are known of all trainers."""
+    lengths = sync_by_process(records)
+    for name, by_process in lengths.items():
+        syncs = [
+            sync for sync in records.by_kind["sync"] if sync.name == name and records.roles[sync.process] == "trainer"
+        ]
+        if own_work(syncs):
+            for sync in syncs:
+                by_process[sync.process] = max(by_process[sync.process] - (sync.waited or 0), 0)
+    return lengths
 
 
 def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:

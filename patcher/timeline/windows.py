@@ -15,7 +15,7 @@ from patcher.messages import CommandLine, Text
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered, end_of, length
 from patcher.timeline.model import ProposedWindow, TrainingStep
-from patcher.timeline.path import StepRecords
+from patcher.timeline.path import StepRecords, own_work
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
@@ -90,7 +90,7 @@ class MicroBatch(NamedTuple):
 
     ``call`` is the training step from 1 as the probe counts it, ``number`` the micro-batch's index in it from 0; times
     are in microseconds. ``rank`` is that of the process, ``lead_us`` by how much it took longer than the same one on
-    the next rank.
+    the next rank, without waits in collectives if these are known.
     """
 
     step: int
@@ -228,16 +228,18 @@ class Collector:
         lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:
             lengths_of_method.extend(length([unit]) for _, units in of_ranks for unit in units)
-        us, number, process, unit = max(
-            (length([unit]), -number, -process, unit)
-            for process, units in of_ranks
-            for number, unit in enumerate(units)
+        us, number = max((length([unit]), -number) for _, units in of_ranks for number, unit in enumerate(units))
+        number = -number
+        peers = [(process, units[number]) for process, units in of_ranks if number < len(units)]
+        units = [unit for _, unit in peers]
+        work = own_work(units) or [length([unit]) for unit in units]
+        (lead, _, process, unit), *shorter = sorted(
+            ((own, -process, process, unit) for own, (process, unit) in zip(work, peers, strict=True)), reverse=True
         )
-        number, process = -number, -process
-        peers = [length([units[number]]) for other, units in of_ranks if other != process and number < len(units)]
+        lead -= shorter[0][0] if shorter else 0
         before = self.slow.get((step, method))
         if before is None or us > before.end - before.start:
-            rank, lead = self.processes[process].rank, us - max(peers, default=0)
+            rank = self.processes[process].rank
             self.slow[step, method] = MicroBatch(
                 step, method, call, first + number, unit.start, end_of(unit), rank, lead
             )

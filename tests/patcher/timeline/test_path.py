@@ -30,10 +30,12 @@ class Rows:
         end: float | None,
         parent: int = 0,
         amount: int | None = None,
+        waited: float | None = None,
     ) -> int:
         identity = len(self.spans) + 1
         stop = None if end is None else round(end * MS)
-        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, identity, parent, process))
+        waits = None if waited is None else round(waited * MS)
+        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, identity, parent, process, waits))
         return identity
 
     def iterate(self, start: float, end: float, tokens: int) -> None:
@@ -110,24 +112,25 @@ def test_calls_that_give_futures_at_once_are_waited_for_one_behind_the_other() -
     ]  # fmt: skip
 
 
-def ranks(
-    first: Sequence[tuple[str, str, float, float]], second: Sequence[tuple[str, str, float, float]], end: float
-) -> Rows:
+Course = tuple[str, str, float, float, float | None]
+
+
+def ranks(first: Sequence[Course], second: Sequence[Course], end: float) -> Rows:
     rows = Rows()
     rows.add(DRIVER, "call", "train", 0, end)
     for process, course in ((FIRST, first), (SECOND, second)):
         work = rows.add(process, "work", "train", 0, max(one[3] for one in course))
-        for kind, name, begin, stop in course:
-            rows.add(process, kind, name, begin, stop, work)
+        for kind, name, begin, stop, waited in course:
+            rows.add(process, kind, name, begin, stop, work, waited=waited)
     return rows
 
 
-def unit(begin: float, end: float) -> tuple[str, str, float, float]:
-    return "unit", "micro-batch", begin, end
+def unit(begin: float, end: float, waited: float | None = None) -> Course:
+    return "unit", "micro-batch", begin, end, waited
 
 
-def gather(begin: float, end: float) -> tuple[str, str, float, float]:
-    return "wait", "all_gather", begin, end
+def gather(begin: float, end: float, waited: float | None = None) -> Course:
+    return "wait", "all_gather", begin, end, waited
 
 
 def test_ranks_without_a_driver_are_compared_by_the_number_of_their_work() -> None:
@@ -190,6 +193,14 @@ LOCKSTEP = {
         {SECOND: 200.0}, 100,
     ),
     "a collective within hides who was late": ([unit(0, 200), unit(200, 300)], [unit(0, 200), unit(200, 300)], {None: 300.0}, 0),
+    "waits within tell who was late": (
+        [unit(0, 200, 120), unit(200, 300, 2)], [unit(0, 200, 0), unit(200, 300, 1)], {SECOND: 200.0, None: 100.0}, 120,
+    ),
+    "alike without their waits": ([unit(0, 200, 90)], [unit(0, 200, 88)], {None: 200.0}, 0),
+    "waits that one rank lacks tell nothing": ([unit(0, 200, 120)], [unit(0, 200)], {None: 200.0}, 0),
+    "late before, and as long within": (
+        [unit(0, 50, 0), unit(50, 200, 100)], [unit(0, 150, 0), unit(150, 200, 0)], {SECOND: 150.0, None: 50.0}, 100,
+    ),
     "courses that differ, ends that do too": ([unit(0, 50)], [unit(0, 50), unit(50, 90)], {SECOND: 90.0}, 40),
     "courses that differ, ends that do not": ([unit(0, 90)], [unit(0, 50), unit(50, 90)], {None: 90.0}, 0),
 }  # fmt: skip

@@ -19,6 +19,7 @@ from patcher.timeline.shares import (
     sync_by_process,
     sync_intervals,
     sync_parts,
+    sync_work,
     tail,
     thinned,
     what_if,
@@ -89,9 +90,13 @@ class Made:
         self.spans: list[KeptSpan] = []
         self.columns = {ENGINE: IterationColumns(), OTHER_ENGINE: IterationColumns()}
 
-    def add(self, process: int, kind: str, start: float, end: float | None, name: str = "x", parent: int = 0) -> int:
+    def add(
+        self, process: int, kind: str, start: float, end: float | None, name: str = "x", parent: int = 0,
+        waited: float | None = None,
+    ) -> int:  # fmt: skip
         stop = None if end is None else round(end * S)
-        self.spans.append(KeptSpan(round(start * S), stop, kind, name, None, len(self.spans) + 1, parent, process))
+        waits, identity = None if waited is None else round(waited * S), len(self.spans) + 1
+        self.spans.append(KeptSpan(round(start * S), stop, kind, name, None, identity, parent, process, waits))
         return len(self.spans)
 
     def iterate(self, process: int, *rows: tuple[float, float, int, int]) -> None:
@@ -254,6 +259,22 @@ def test_the_weight_sync_is_that_of_the_driver_else_of_any_process() -> None:
     made.add(FIRST, "phase", 17, 18, "update_weights")
     made.add(DRIVER, "phase", 18, 19, "gen")
     assert sync_intervals(made.records) == [TimeRange(11 * S, 17 * S)]
+
+
+@pytest.mark.parametrize(
+    ("waits", "work"),
+    [((0, 4, None), (5, 1, 5)), ((None, 4, None), (5, 5, 5)), ((6, 4, 4), (0, 1, 5)), ((None, None, None), (5, 5, 5))],
+)
+def test_of_a_weight_sync_trainers_worked_when_they_did_not_wait_for_each_other(
+    waits: Sequence[float | None], work: Sequence[float]
+) -> None:
+    made = Made()
+    for process, waited in zip((FIRST, SECOND, SERVER), waits, strict=True):
+        made.add(process, "sync", 11, 16, "send", waited=waited)
+    assert sync_work(made.records) == {
+        "send": {process: us * S for process, us in zip((FIRST, SECOND, SERVER), work, strict=True)}
+    }
+    assert sync_by_process(made.records) == {"send": dict.fromkeys((FIRST, SECOND, SERVER), 5 * S)}
 
 
 def test_phases_are_those_of_the_driver_by_their_starts() -> None:

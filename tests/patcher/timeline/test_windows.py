@@ -44,10 +44,12 @@ class Made:
         self.columns = IterationColumns()
 
     def add(
-        self, at: int, kind: str, name: str, start: float, end: float | None, parent: int = 0, amount: int | None = None
-    ) -> int:
+        self, at: int, kind: str, name: str, start: float, end: float | None, parent: int = 0,
+        amount: int | None = None, waited: int | None = None,
+    ) -> int:  # fmt: skip
         stop = None if end is None else round(end * MS)
-        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, len(self.spans) + 1, parent, at))
+        identity = len(self.spans) + 1
+        self.spans.append(KeptSpan(round(start * MS), stop, kind, name, amount, identity, parent, at, waited))
         return len(self.spans)
 
     def decode(self, *rows: tuple[float, float, int, int]) -> Made:
@@ -62,10 +64,12 @@ class Made:
         name: str = "update_actor",
         begin: float = 8_000,
         amount: int | None = None,
+        waited: int | None = None,
     ) -> Made:
         identity = self.add(at, "work", name, begin, begin + sum(lengths) + 1, amount=amount)
         for length in lengths:
-            self.add(at, "unit", "micro-batch", begin, begin + length, identity)
+            waits = None if waited is None else waited if length == max(lengths) else 0
+            self.add(at, "unit", "micro-batch", begin, begin + length, identity, waited=waits)
             begin += length
         return self
 
@@ -185,6 +189,20 @@ def test_the_slow_micro_batch_is_that_of_the_rank_that_took_longer() -> None:
 def test_ranks_that_took_it_alike_are_all_proposed(other: float, ranks: str) -> None:
     """Half of the excess over the usual 100 ms is what one rank must lead by."""
     made = Made().work(FIRST, [100, 400, 100]).work(SECOND, [100, other, 100])
+    assert f"--ranks {ranks} " in proposed(made)["slow micro-batch"].command
+
+
+@pytest.mark.parametrize(
+    ("waits", "ranks"),
+    [((0, 300), "0"), ((300, 0), "1"), ((150, 10), "all"), ((145, 150), "all"), ((0, None), "all")],
+)
+def test_of_ranks_that_wait_for_each_other_the_one_that_worked_longest_is_proposed(
+    waits: tuple[int | None, int | None], ranks: str
+) -> None:
+    """Half of the excess over the usual 100 ms is what one rank must lead by, without its waits."""
+    made = Made()
+    for process, waited, length in ((FIRST, waits[0], 400), (SECOND, waits[1], 401)):
+        made.work(process, [100, length, 100], waited=waited and waited * MS)
     assert f"--ranks {ranks} " in proposed(made)["slow micro-batch"].command
 
 
