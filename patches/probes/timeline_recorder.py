@@ -402,7 +402,12 @@ class SglangTimeline(EngineTimeline):
 
                 dist: Any = sys.modules.get("torch.distributed")
                 in_a_world = dist and dist.is_available() and dist.is_initialized()
-                self.counted = self.chosen(dist.get_rank() if in_a_world else 0, getattr(worker, "dp_rank", 0) or 0)
+                parallel, context = getattr(worker, "ps", worker), sys.modules.get("sglang.srt.runtime_context")
+                if context and not hasattr(parallel, "dp_rank"):  # from 0.5.21 on
+                    parallel = context.get_parallel()
+                dp = getattr(parallel, "dp_rank", None)
+                dp = getattr(parallel, "attn_dp_rank", 0) if dp is None else dp
+                self.counted = self.chosen(dist.get_rank() if in_a_world else 0, dp or 0)
             requests = len(batch.reqs)
             if not (requests and self.counted):
                 return None

@@ -504,6 +504,29 @@ def test_an_iteration_of_sglang_holds_requests_tokens_and_context(
     assert recorder.iteration(Some(tp_rank=0), Some(reqs=[])) is None
 
 
+@pytest.mark.parametrize(
+    ("worker", "context", "dp"),
+    [
+        (Some(), None, 0), (Some(dp_rank=None), None, 0), (Some(dp_rank=3), None, 3),
+        (Some(dp_rank=None, attn_dp_rank=2), None, 2), (Some(ps=Some(dp_rank=5, attn_dp_rank=0)), None, 5),
+        (Some(), Some(dp_rank=4), 4), (Some(ps=Some(dp_rank=1)), Some(dp_rank=4), 1),
+    ],
+    ids=["alone", "not parallel", "0.4.9", "attention", "0.5.13", "0.5.21", "both"],
+)  # fmt: skip
+def test_an_engine_of_sglang_tells_its_rank_and_that_of_its_replica(
+    monkeypatch: pytest.MonkeyPatch, worker: Some, context: Some | None, dp: int
+) -> None:
+    modules = {"torch.distributed": Some(is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 6)}
+    if context:
+        modules["sglang.srt.runtime_context"] = Some(get_parallel=lambda: context)
+    for name, module in modules.items():
+        monkeypatch.setitem(__import__("sys").modules, name, module)  # type: ignore[arg-type]
+    recorder = SglangTimeline.__new__(SglangTimeline)
+    recorder.first, recorder.who = recorder, {}
+    recorder.iteration(worker, Some(reqs=[]))
+    assert recorder.who == {"rank": 6, "dp": dp}
+
+
 def test_iterations_are_columns_of_differences(tmp_path: Path) -> None:
     code = """
 def f(*amount): s = span("iteration", "", None, amount); time.sleep(0.001)
