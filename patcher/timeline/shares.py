@@ -333,7 +333,7 @@ def what_if(
             Text("the last replica and the last rank would finish when the mean one does; work moves, none disappears"),
         ),
         (
-            FREE_SYNC, sum(us for _, us in overlaps(path, sync)),
+            FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
             Text("nothing waits for the weights; what already runs beside the sync cannot be saved twice"),
         ),
         (

@@ -74,6 +74,12 @@ def test_bounds_are_of_what_lies_on_the_path_and_none_is_said_that_saves_nothing
     assert found == {"perfect balance": (6.5, 3.5), "free weight sync": (9, 1), "overlap": (7, 3)}
 
 
+def test_an_iteration_that_a_sync_waits_for_is_not_the_syncs() -> None:
+    path = [piece("engine", 0, 4, "iteration"), piece("server", 4, 5, "sync"), piece("trainer", 5, 10)]
+    bounds = {bound.name: bound.saves_seconds for bound in what_if(10 * S, path, None, (), [TimeRange(0, 6 * S)])}
+    assert bounds["free weight sync"] == 2
+
+
 # ---------------------------------------------------------------- a step from its records
 
 
