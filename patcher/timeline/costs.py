@@ -39,6 +39,7 @@ ADVICE = {
     "gap": Text("profile the driver here (py-spy dump --pid): it computes between its phases"),
     "reward": Text("compute rewards while the rollout goes on, in workers of their own"),
     "driver": Text("profile the driver in this phase (py-spy record --pid)"),
+    "agent": Text("profile the agent loop (py-spy record --pid): its tools, and what it computes between requests"),
     "queue": Text("check whether the worker was still busy with an earlier call"),
     "trainer": Text("record the micro-batch that the proposed window names"),
     "unit": Text("record one of its micro-batches: rlpatch apply with --micro-batch and --training-steps"),
@@ -113,7 +114,7 @@ def advice(cause: Cause) -> str:
         return "replica" if cause.replica is not None else "engine"
     if cause.role == "trainer":
         return "rank" if cause.rank is not None else "trainer"
-    return "reward" if cause.role == "reward" else "driver"
+    return cause.role if cause.role in ("reward", "agent") else "driver"
 
 
 def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:

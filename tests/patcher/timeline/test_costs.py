@@ -150,6 +150,7 @@ def test_the_path_of_a_run_is_that_of_all_steps_but_the_first() -> None:
         (Cause("server", None, None, "receive", "", 1, 0, "sync"), "sync"),
         (Cause("reward", None, None, "compute_score", "", 1, 0, "reward"), "reward"),
         (Cause("reward", None, None, "start", "", 1, 0, "work"), "reward"),
+        (Cause("agent", None, None, "trajectory", "gen", 1, 0, "trajectory"), "agent"),
     ],
 )
 def test_what_to_do_next(found: Cause, expected: str) -> None:

@@ -107,6 +107,8 @@ def test_the_second_cause_the_saving_and_the_phases_beside_are_shown(tmp_path: P
     shown = page.page(run)
     assert "with testing, " in shown
     assert "; +1.0" in shown
+    for bound in run.steps[11].what_if:
+        assert any(f"{bound.name} {brief(bound.saves_seconds)} s" in line for line in lines)
     for cause in run.causes:
         if cause.saves_seconds is not None and cause.saves_seconds < 0.9 * cause.seconds:
             assert any(f"a fix saves at most {brief(cause.saves_seconds)} s" in line for line in lines)
