@@ -16,7 +16,7 @@ from patcher.timeline import costs, runs
 from patcher.timeline import join as joining
 from patcher.timeline.files import IterationColumns, paths
 from patcher.timeline.intervals import TimeRange
-from patcher.timeline.model import OVERLAP, Imbalance, RunTimeline
+from patcher.timeline.model import OVERLAP, Cause, Imbalance, RunTimeline, Tail
 from patcher.timeline.path import PathPiece, StepRecords
 from patcher.timeline.windows import Collector
 
@@ -257,3 +257,112 @@ def test_stalls_of_three_roles_on_one_machine_are_those_of_the_machine(tmp_path:
     for at in first_host[3:]:
         state.readers[at].stalls.clear()
     assert state._machine_stalls() == []
+
+
+def joined(folder: Path) -> RunTimeline:
+    run, processes = runs.survey(paths(folder)).runs[0]
+    return joining.join(run, processes)
+
+
+def test_each_value_of_a_step_follows_from_its_records(tmp_path: Path) -> None:
+    small(tmp_path, slow={4: 300}, stale={4: 1.5})
+    run = joined(tmp_path)
+    step = run.steps[3]
+    path = [
+        (piece.seconds, piece.role, piece.replica, piece.rank, piece.kind, piece.what, piece.phase, piece.late_seconds)
+        for piece in step.critical_path
+    ]
+    assert path == [
+        (0.001, "agent", None, None, "trajectory", "trajectory", "gen", 0),
+        (0.001, "server", 0, None, "serve", "start of generate", "gen", 0),
+        (0.001, "server", 0, None, "serve", "generate", "gen", 0),
+        (0.02, "engine", 0, None, "iteration", "prefill", "gen", 0),
+        (0.366, "engine", 0, None, "iteration", "decode", "gen", 0),
+        (0.001, "agent", None, None, "request", "request", "gen", 0),
+        (0.001, "agent", None, None, "trajectory", "trajectory", "gen", 0),
+        (0.009, "driver", None, None, "phase", "gen", "gen", 0),
+        (0.1, "driver", None, None, "phase", "adv", "adv", 0),
+        (0.001, "trainer", None, None, "work", "start of update_actor", "update_actor", 0),
+        (0.149, "trainer", None, None, "unit", "micro-batch", "update_actor", 0),
+        (0.45, "trainer", None, 1, "unit", "micro-batch", "update_actor", 0.3),
+        (0.01, "trainer", None, None, "wait", "all_gather_object", "update_actor", 0),
+        (0.088, "trainer", None, None, "unit", "optimizer-step", "update_actor", 0),
+        (0.001, "trainer", None, None, "work", "update_actor", "update_actor", 0),
+        (0.001, "driver", None, None, "call", "call group_update_actor", "update_actor", 0),
+        (0.1, "driver", None, None, "phase", "update_weights", "update_weights", 0),
+    ]
+    assert [run.lanes[piece.lane].role for piece in step.critical_path if piece.lane is not None] == [
+        role for _, role, _, rank, *_ in path if role != "trainer" or rank == 1
+    ]
+    at = 3.0
+    for piece in step.critical_path:
+        assert piece.start == pytest.approx(at)
+        at = piece.end
+    cause = Cause("trainer", None, 1, "micro-batch", "update_actor", 0.599, 0.3, "unit", 0.3)
+    assert (step.step, step.start, step.end, step.seconds, step.warm_up, step.missing) == (4, 3, 4.3, 1.3, False, ())
+    assert (step.verdict, step.limited_by, step.mostly, step.also, step.beside) == ("limited", cause, cause, (), ())
+    assert step.tail == Tail(3.289, 3.389, 0.1, 12, 0.1)
+    assert (step.tail_seconds, step.sync_seconds, step.sync, step.poll_seconds) == (0.1, 0.1, (), 0)
+    assert (step.requests, step.decode_steps, step.tokens, step.stale_versions) == (12, 37, 346, 1.5)
+    assert (step.prefill_tokens, step.decode_tokens, step.pause_seconds) == (1200, 334, 0)
+    assert {part.name: part.seconds for part in step.phases} == {
+        "gen": 0.4, "step": 1.3, "adv": 0.1, "update_actor": 0.7, "update_weights": 0.1
+    }  # fmt: skip
+    assert step.imbalance == (Imbalance("ranks", ((0, 0.398), (1, 0.698)), 0.15),)
+    assert {bound.name: bound.saves_seconds for bound in step.what_if} == {
+        "no tail": 0.1, "perfect balance": 0.15, "free weight sync": 0.1, "overlap": 0.391
+    }  # fmt: skip
+    assert {use.role: (use.lanes, use.busy_seconds, use.idle_seconds) for use in step.roles} == {
+        "driver": (1, 0.209, 1.091), "trainer": (2, 0.538, 0.762), "engine": (1, 0.39, 0.91),
+    }  # fmt: skip
+
+
+def test_lanes_have_all_that_was_recorded_from_the_first_record_on(tmp_path: Path) -> None:
+    small(tmp_path)
+    append(tmp_path, 20, ("unit", "late", ZERO + 6 * STEP, ZERO + 12 * STEP))
+    run = joined(tmp_path)
+    assert [(lane.role, lane.rank, lane.seen, len(lane.spans), lane.dropped) for lane in run.lanes] == [
+        ("driver", None, (0, 5), 30, 0), ("trainer", 0, (0.501, 12), 26, 8974), ("trainer", 1, (0.501, 4.899), 25, 0),
+        ("engine", None, (0.003, 4.393), 0, 0), ("server", None, (0.002, 4.389), 60, 0), ("agent", None, (0, 4.391), 120, 0),
+    ]  # fmt: skip
+    (engine,) = (lane for lane in run.lanes if lane.role == "engine")
+    assert [(part.start, part.end, part.iterations, part.decodes, part.requests) for part in engine.iterations] == [
+        (at + 0.003, at + 0.393, 38, 37, 12) for at in range(5)
+    ]
+    assert [*run.requests][:6] == [(0.002, 12), (0.289, 1), (0.389, 0), (1.002, 12), (1.289, 1), (1.389, 0)]
+    assert run.seconds == pytest.approx(5.002)
+    assert [("trainer, rank 0 (pid 20)" in note, "8,974" in note) for note in run.notes] == [(True, True)]
+
+
+Row = tuple[str, str, int, int | None]
+FIRST_STEPS: dict[str, tuple[list[Row], float | None]] = {
+    "its phase named step": ([("phase", "gen", 50, 100), ("phase", "step", 100, 1_000), ("phase", "x", 80, 90)], 0.9),
+    "the first of those that ended": ([("phase", "gen", 200, 300), ("phase", "adv", 150, 400), ("phase", "x", 10, None)], 0.85),
+    "one that goes on": ([("phase", "gen", 300, None), ("work", "train", 400, None)], 0.7),
+    "one that ends behind it": ([("phase", "gen", 600, 1_400)], 0.4),
+    "a work": ([("work", "train", 250, 900)], 0.75),
+    "no call": ([("call", "train", 250, 900)], None),
+    "nothing that begins with its end": ([("phase", "log", 1_000, 1_100)], None),
+    "a step that began before the first record": ([("phase", "step", -500, 1_000)], 1.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FIRST_STEPS)
+def test_the_first_step_begins_with(case: str, tmp_path: Path) -> None:
+    rows, seconds = FIRST_STEPS[case]
+    writer = Writer(tmp_path, pid=10, started_ms=WALL // 1000)
+    for kind, name, start, end in rows:
+        writer.add(kind, name, ZERO + start * MS, None if end is None else ZERO + end * MS)
+    writer.add("step", "", ZERO + STEP, ZERO + STEP, amount=1)
+    writer.close((ZERO + 2 * STEP, WALL))
+    assert [step.seconds for step in joined(tmp_path).steps] == ([] if seconds is None else [pytest.approx(seconds)])
+
+
+def test_a_pause_of_the_driver_is_rlpatchs_own(tmp_path: Path) -> None:
+    small(tmp_path)
+    append(tmp_path, 10, ("pause", "window saved", ZERO + 3_420 * MS, ZERO + 3_450 * MS))
+    step = joined(tmp_path).steps[3]
+    assert [(piece.what, piece.seconds) for piece in step.critical_path if piece.start > 3.39 and piece.end < 3.501] == [
+        ("gen", 0.009), ("adv", 0.02), ("a window opened or saved", 0.03), ("adv", 0.05)
+    ]  # fmt: skip
+    assert step.pause_seconds == pytest.approx(0.03)
