@@ -317,6 +317,29 @@ def test_each_value_of_a_step_follows_from_its_records(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_windows_and_advice_are_of_the_step_that_stands_out(tmp_path: Path) -> None:
+    small(tmp_path, slow={4: 300})
+    run = joined(tmp_path)
+    assert {str(window.what): window.command for window in run.windows} == {
+        "typical decode": "rlpatch apply vllm --decode 19:38 --rollout 4 --replicas 0",
+        "tail": "rlpatch apply vllm --decode 0:20 --at-tail 1 --rollout 1 --replicas 0",
+        "slow micro-batch": "rlpatch apply verl --micro-batch 1:2 --ranks 1 --training-steps 4",
+    }
+    costly = {str(cause.title).partition(":")[0]: (cause.seconds, cause.steps, cause.advice) for cause in run.causes}
+    assert costly["trainer, rank 1"] == (0.3, (4,), costs.ADVICE["rank"])
+    assert costly["weight sync"] == (0.4, (2, 3, 4, 5), costs.ADVICE["sync"])
+
+
+def test_recorded_windows_are_put_on_the_clock_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(tmp_path)
+    starts = list[float]()
+    monkeypatch.setattr(joining.recorded, "windows", lambda _folder, _lanes, _run, start: starts.append(start) or ())
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    joining.join(run, processes, tmp_path)
+    joining.join(run, processes)
+    assert starts == [pytest.approx(WALL / 1e6, abs=0.01, rel=0)]
+
+
 def test_lanes_have_all_that_was_recorded_from_the_first_record_on(tmp_path: Path) -> None:
     small(tmp_path)
     append(tmp_path, 20, ("unit", "late", ZERO + 6 * STEP, ZERO + 12 * STEP))
