@@ -389,3 +389,25 @@ def test_a_pause_of_the_driver_is_rlpatchs_own(tmp_path: Path) -> None:
         ("gen", 0.009), ("adv", 0.02), ("a window opened or saved", 0.03), ("adv", 0.05)
     ]  # fmt: skip
     assert step.pause_seconds == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize("spmd", [False, True])
+def test_ranks_that_recorded_nothing_of_a_call_are_counted(spmd: bool, tmp_path: Path) -> None:
+    """Rank 1 is killed in the last step; without a driver its works are told by their number."""
+    if spmd:
+        for rank in range(2):
+            writer = Writer(tmp_path, pid=21 + rank, run="r", environ={"RANK": str(rank)}, started_ms=WALL // 1000)
+            for step in range(1, 6 - rank):
+                end = ZERO + step * STEP
+                writer.add("work", "train", end - STEP + MS, end - MS, amount=step)
+                writer.add("step", "", end, end, amount=step)
+                writer.flush((end, WALL + end - ZERO))
+            writer.close((ZERO + 6 * STEP, WALL + 6 * STEP))
+    else:
+        small(tmp_path)
+        (path,) = (path for path in paths(tmp_path) if "_21_" in path.name)
+        path.write_bytes(gzip.compress(b"".join(gzip.decompress(path.read_bytes()).splitlines(keepends=True)[:5])))
+    run = joined(tmp_path)
+    text = f"1 of 2 ranks recorded nothing of {'train' if spmd else 'group_update_actor'}"
+    assert [step.missing for step in run.steps] == [(), (), (), (), (text,)]
+    assert [note for note in run.missing if text in note and note.startswith("step 5: ")]

@@ -6,7 +6,7 @@ import pytest
 
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange
-from patcher.timeline.path import PAUSE, PathPiece, StepRecords, critical_path, walk_back
+from patcher.timeline.path import PAUSE, PathPiece, StepRecords, critical_path, iteration_pieces, merged, walk_back
 
 MS = 1_000
 DRIVER, FIRST, SECOND, SERVER, ENGINE, AGENT, REWARD = range(7)
@@ -71,6 +71,48 @@ def test_the_walk_goes_to_who_ended_last(name: str) -> None:
     parts = [KeptSpan(begin, end, "work", "", None, at, 0, 0) for at, (begin, end) in enumerate(intervals)]
     found = [(None if one is None else one.id, begin, end) for one, begin, end in walk_back(parts, 0, 10)]
     assert found == expected
+
+
+MERGED: dict[str, tuple[list[tuple[int, int, str, int | None, int]], list[tuple[int, int, str, int]]]] = {
+    "alike, with their delays": ([(0, 5, "a", 1, 2), (5, 9, "a", 1, 3)], [(0, 9, "a", 5)]),
+    "apart": ([(0, 5, "a", 1, 0), (6, 9, "a", 1, 0)], [(0, 5, "a", 0), (6, 9, "a", 0)]),
+    "of two activities": ([(0, 5, "a", 1, 0), (5, 9, "b", 1, 0)], [(0, 5, "a", 0), (5, 9, "b", 0)]),
+    "of two processes": ([(0, 5, "a", 1, 0), (5, 9, "a", None, 0)], [(0, 5, "a", 0), (5, 9, "a", 0)]),
+    "empty": ([(0, 0, "a", 1, 0), (0, 5, "b", 1, 0), (5, 5, "c", 1, 0)], [(0, 5, "b", 0)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_pieces_that_differ_only_in_time_are_one(name: str) -> None:
+    rows, expected = MERGED[name]
+    pieces = [PathPiece(start, end, "r", "k", what, "p", at, late) for start, end, what, at, late in rows]
+    assert [(piece.start, piece.end, piece.what, piece.late) for piece in merged(pieces)] == expected
+
+
+ITERATIONS: dict[str, tuple[list[tuple[int, int, int, int]], list[tuple[int, int, str]]]] = {
+    "decode steps": ([(10, 20, 2, 2), (25, 30, 2, 1)], [(10, 30, "decode")]),
+    "a prefill before them": ([(10, 20, 2, 30), (25, 30, 2, 2)], [(10, 25, "prefill"), (25, 30, "decode")]),
+    "20 ms apart": ([(15, 20, 2, 2), (40, 45, 2, 2)], [(15, 45, "decode")]),
+    "21 ms apart": ([(15, 20, 2, 2), (41, 46, 2, 2)], [(15, 20, "decode"), (41, 46, "decode")]),
+    "thrice their length apart": ([(0, 30, 1, 1), (90, 99, 1, 1), (120, 150, 1, 1)], [(0, 150, "decode")]),
+    "one before that goes on": ([(-5, 4, 2, 2), (-3, 9, 2, 2), (20, 30, 2, 2)], [(-3, 30, "decode")]),
+    "one before, whose gap is short": ([(-30, -4, 2, 2), (5, 30, 2, 2)], [(-30, 30, "decode")]),
+    "one long before": ([(-200, -170, 1, 1), (5, 30, 1, 1), (30, 31, 1, 1)], [(5, 31, "decode")]),
+    "one behind": ([(10, 20, 1, 1), (200, 210, 1, 1)], [(10, 20, "decode")]),
+    "one that overlaps the next": ([(10, 60, 2, 9), (20, 30, 2, 2)], [(10, 20, "prefill"), (20, 30, "decode")]),
+    "none": ([], []),
+}
+
+
+@pytest.mark.parametrize("name", ITERATIONS)
+def test_iterations_head_to_head_are_one_piece(name: str) -> None:
+    rows, expected = ITERATIONS[name]
+    columns = IterationColumns()
+    for start, end, requests, tokens in rows:
+        columns.extend([start * MS], [end * MS], [requests], [tokens])
+    pieces = iteration_pieces(columns, 0, 200 * MS, "gen", ENGINE)
+    assert [(piece.start // MS, piece.end // MS, piece.what) for piece in pieces] == expected
+    assert {piece[2:4] + piece[5:] for piece in pieces} <= {("engine", "iteration", "gen", ENGINE, 0)}
 
 
 def test_phases_calls_works_and_units() -> None:
