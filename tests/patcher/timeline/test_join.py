@@ -16,7 +16,7 @@ from patcher.timeline import costs, runs
 from patcher.timeline import join as joining
 from patcher.timeline.files import IterationColumns, paths
 from patcher.timeline.intervals import TimeRange
-from patcher.timeline.model import OVERLAP, Cause, Imbalance, RunTimeline, Tail
+from patcher.timeline.model import OVERLAP, Cause, Clock, Imbalance, RunTimeline, Tail
 from patcher.timeline.path import PathPiece, StepRecords
 from patcher.timeline.windows import Collector
 
@@ -411,3 +411,38 @@ def test_ranks_that_recorded_nothing_of_a_call_are_counted(spmd: bool, tmp_path:
     text = f"1 of 2 ranks recorded nothing of {'train' if spmd else 'group_update_actor'}"
     assert [step.missing for step in run.steps] == [(), (), (), (), (text,)]
     assert [note for note in run.missing if text in note and note.startswith("step 5: ")]
+
+
+def test_only_of_the_last_step_it_is_said_that_ranks_recorded_nothing(tmp_path: Path) -> None:
+    small(tmp_path)
+    append(tmp_path, 10, ("call", "group_save", ZERO + STEP, ZERO + STEP + MS))
+    (path,) = (path for path in paths(tmp_path) if "_21_" in path.name)
+    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    path.write_bytes(gzip.compress(b"".join([*lines[:3], *lines[4:]])))
+    run = joined(tmp_path)
+    assert [len(step.missing) for step in run.steps] == [0, 0, 1, 0, 0]
+    assert run.missing == ()
+
+
+def test_before_the_first_step_has_ended_nobody_is_missing(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, pid=10, started_ms=WALL // 1000)
+    writer.add("call", "group_init_model", ZERO, ZERO + STEP)
+    writer.close((ZERO + 2 * STEP, WALL))
+    run = joined(tmp_path)
+    assert (run.steps, run.missing) == ((), ())
+
+
+def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(tmp_path: Path) -> None:
+    small(tmp_path)
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+    state = joining._Join(run, processes, lambda _count: None)
+    assert [*state._notes()] == []
+    hosts = tuple(f"node{at}" for at in range(9))
+    unbounded = Clock(hosts, 0.0, None, "wall clock")
+    wrong = Clock(("other",), 0.0, 0.25, "causality", contradicts=True)
+    state.aligned = state.aligned._replace(clocks=(*state.aligned.clocks, unbounded, wrong))
+    first, second = map(str, state._notes())
+    assert "node7 …" in first
+    assert "node8" not in first
+    assert "other" in second
+    assert "0.250 s" in second

@@ -312,6 +312,22 @@ def test_a_rollout_goes_to_its_last_trajectory_its_request_and_the_iterations() 
     ]  # fmt: skip
 
 
+def test_a_request_that_no_server_recorded_is_explained_by_what_lies_within() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "phase", "gen", 0, 100)
+    trajectory = rows.add(AGENT, "trajectory", "", 0, 100)
+    request = rows.add(AGENT, "request", "generate", 10, 90, trajectory, 100)
+    rows.add(AGENT, "phase", "tool", 20, 60, request)
+    assert short(rows.path(100))[1:4] == [
+        (10, 20, "agent", "request", AGENT), (20, 60, "agent", "tool", AGENT), (60, 90, "agent", "request", AGENT)
+    ]  # fmt: skip
+    rows.spans.pop()
+    unrecorded = [piece for piece in rows.path(100) if piece.role == "unrecorded"]
+    assert [(piece.start, piece.end, piece.kind, piece.what) for piece in unrecorded] == [
+        (10 * MS, 90 * MS, "gap", "generate")
+    ]  # fmt: skip
+
+
 def test_the_log_of_a_step_and_what_comes_before_and_behind_its_phases_have_names_of_their_own() -> None:
     rows = Rows()
     rows.add(DRIVER, "phase", "log", 0, 10)
