@@ -12,6 +12,7 @@ from patcher.timeline.shares import (
     Amounts,
     alive,
     amounts,
+    highest_and_last,
     imbalances,
     phase_parts,
     rewards_delay,
@@ -62,6 +63,8 @@ def test_a_thinned_curve_keeps_its_peaks_and_its_end() -> None:
     assert found == sorted(found)
     assert thinned(curve[:50], 50) == curve[:50]
     assert len(thinned(curve[:51], 50)) < 51
+    assert highest_and_last([(1, 3), (2, 5)]) == [(2, 5)]
+    assert highest_and_last([(1, 5), (2, 5)]) == [(1, 5), (2, 5)]
 
 
 def test_bounds_are_of_what_lies_on_the_path_and_none_is_said_that_saves_nothing() -> None:
