@@ -17,6 +17,7 @@ from patcher.timeline.shares import (
     phase_parts,
     rewards_delay,
     role_uses,
+    side_by_side,
     sync_by_process,
     sync_intervals,
     sync_parts,
@@ -75,6 +76,13 @@ def test_bounds_are_of_what_lies_on_the_path_and_none_is_said_that_saves_nothing
         for one in what_if(10 * S, path, None, uneven, [TimeRange(9 * S, 12 * S)])
     }
     assert found == {"perfect balance": (6.5, 3.5), "free weight sync": (9, 1), "overlap": (7, 3)}
+
+
+@pytest.mark.parametrize(("of", "saves"), [("replicas", 1.0), ("ranks", 2.0)])
+def test_balance_saves_at_most_what_is_on_the_path_of_who_is_uneven(of: str, saves: float) -> None:
+    path = [piece("engine", 0, 1), piece("driver", 1, 2), piece("trainer", 2, 10)]
+    bounds = what_if(10 * S, path, None, [Imbalance(of, ((0, 1.0), (1, 5.0)), 2.0)], ())
+    assert {bound.name: bound.saves_seconds for bound in bounds}["perfect balance"] == saves
 
 
 def test_an_iteration_that_a_sync_waits_for_is_not_the_syncs() -> None:
@@ -284,6 +292,18 @@ def test_of_a_weight_sync_trainers_worked_when_they_did_not_wait_for_each_other(
         "send": {process: us * S for process, us in zip((FIRST, SECOND, SERVER), work, strict=True)}
     }
     assert sync_by_process(made.records) == {"send": dict.fromkeys((FIRST, SECOND, SERVER), 5 * S)}
+
+
+@pytest.mark.parametrize(("end", "beside"), [(12.2, False), (12.3, True)])
+def test_engines_iterate_beside_the_units_of_trainers_only_in_asynchronous_training(end: float, beside: bool) -> None:
+    """A fiftieth of the ten seconds of units may be an error of the clocks."""
+    made = Made()
+    for process in (FIRST, SECOND):
+        made.add(process, "unit", 10, 20)
+    made.add(FIRST, "unit", 5, 9)
+    made.add(FIRST, "work", 0, 30)
+    made.iterate(ENGINE, (6, 8, 1, 1), (12, end, 1, 1))
+    assert side_by_side(made.records) is beside
 
 
 def test_phases_are_those_of_the_driver_by_their_starts() -> None:
