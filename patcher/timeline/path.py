@@ -668,10 +668,10 @@ class _Walk:
             late = max(behind - lag.get(last, 0), 0)
             alone = behind > 0
             lag = {last: behind} if alone else {}
-            if earlier and points[0].label[0] and not earlier[0].label[0]:  # a span that has none within it
-                work = own_work([point.within for point in points])
-                longest, late = _furthest(work, room) if work else (last, late)
-                last, alone = (longest, True) if late else (last, alone)
+            is_leaf = earlier and points[0].label[0] and not earlier[0].label[0]
+            if is_leaf and (work := most_work([point.within for point in points])):
+                late = work[1] if work[1] > room else 0
+                last, alone = (work[0], True) if late else (last, alone)
             within = points[last].within
             if not stretches:
                 within = _start_of(within)
@@ -710,6 +710,24 @@ def own_work(spans: Sequence[KeptSpan]) -> list[int] | None:
     if len(waits) < len(spans):
         return None
     return [end_of(span) - span.start - waited for span, waited in zip(spans, waits, strict=True)]
+
+
+def most_work(spans: Sequence[KeptSpan]) -> tuple[int, int] | None:
+    """Return the index of the span with most work between its waits, and its lead over the next one in microseconds.
+
+    The recorder misses waits in C++, as those for a rank that begins later: the lead must also be there without the
+    time before all have begun. Return None if the waits of any span are unknown, or there is a single one.
+    """
+    work = own_work(spans)
+    if work is None or len(work) < 2:
+        return None
+    begun = max(span.start for span in spans)
+    leads = []
+    for lengths in (work, [us - (begun - span.start) for us, span in zip(work, spans, strict=True)]):
+        *_, (before, _), (most, index) = sorted((us, -at) for at, us in enumerate(lengths))
+        leads.append((-index, most - before))
+    (longest, lead), (still, least) = leads
+    return longest, min(lead, least) if longest == still else 0
 
 
 def _start_of(work: KeptSpan) -> KeptSpan:

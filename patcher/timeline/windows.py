@@ -15,7 +15,7 @@ from patcher.messages import CommandLine, Text
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered, end_of, length
 from patcher.timeline.model import ProposedWindow, TrainingStep
-from patcher.timeline.path import StepRecords, own_work
+from patcher.timeline.path import StepRecords, most_work
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
@@ -228,15 +228,17 @@ class Collector:
         lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:
             lengths_of_method.extend(length([unit]) for _, units in of_ranks for unit in units)
-        us, number = max((length([unit]), -number) for _, units in of_ranks for number, unit in enumerate(units))
-        number = -number
-        peers = [(process, units[number]) for process, units in of_ranks if number < len(units)]
-        units = [unit for _, unit in peers]
-        work = own_work(units) or [length([unit]) for unit in units]
-        (lead, _, process, unit), *shorter = sorted(
-            ((own, -process, process, unit) for own, (process, unit) in zip(work, peers, strict=True)), reverse=True
+        us, number, process, unit = max(
+            (length([unit]), -number, -process, unit)
+            for process, units in of_ranks
+            for number, unit in enumerate(units)
         )
-        lead -= shorter[0][0] if shorter else 0
+        number, process = -number, -process
+        peers = [(other, units[number]) for other, units in of_ranks if number < len(units)]
+        lead = us - max((length([peer]) for other, peer in peers if other != process), default=0)
+        if work := most_work([peer for _, peer in peers]):
+            index, lead = work
+            process, unit = peers[index]
         before = self.slow.get((step, method))
         if before is None or us > before.end - before.start:
             rank = self.processes[process].rank

@@ -243,6 +243,12 @@ LOCKSTEP = {
     "late before, and as long within": (
         [unit(0, 50, 0), unit(50, 200, 100)], [unit(0, 150, 0), unit(150, 200, 0)], {SECOND: 150.0, None: 50.0}, 100,
     ),
+    "a wait in C++ for a rank that begins later": (
+        [unit(0, 50, 0), unit(50, 250, 0)], [unit(0, 150, 0), unit(150, 250, 0)], {SECOND: 150.0, None: 100.0}, 100,
+    ),
+    "a rank that begins later, and works longer": (
+        [unit(0, 50, 0), unit(50, 400, 200)], [unit(0, 150, 0), unit(150, 400, 0)], {SECOND: 400.0}, 200,
+    ),
     "courses that differ, ends that do too": ([unit(0, 50)], [unit(0, 50), unit(50, 90)], {SECOND: 90.0}, 40),
     "courses that differ, ends that do not": ([unit(0, 90)], [unit(0, 50), unit(50, 90)], {None: 90.0}, 0),
 }  # fmt: skip
