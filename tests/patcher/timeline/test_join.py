@@ -446,3 +446,28 @@ def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(tmp_path
     assert "node8" not in first
     assert "other" in second
     assert "0.250 s" in second
+
+
+def test_a_driver_that_marks_no_steps_has_its_phases_counted(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, pid=10, started_ms=WALL // 1000)
+    writer.add("call", "init_model", ZERO, ZERO + MS)
+    for step in range(3):
+        writer.add("phase", "step", ZERO + step * STEP, ZERO + (step + 1) * STEP - MS)
+    writer.close((ZERO + 4 * STEP, WALL))
+    run = joined(tmp_path)
+    assert [(step.step, step.seconds) for step in run.steps] == [(1, 0.999), (2, 1.0), (3, 1.0)]
+    assert len(run.notes) == 1
+    assert "`step`" in run.notes[0]
+
+
+@pytest.mark.parametrize(("ended", "missing", "dropped"), [(True, 1, 1), (True, 0, 0), (False, 5, 0), (False, 1_001, 1_001)])
+def test_records_are_lost_where_ids_are_missing(ended: bool, missing: int, dropped: int, tmp_path: Path) -> None:
+    """A process that was killed had spans open, whose ids are missing, too."""
+    writer = Writer(tmp_path, pid=10, started_ms=WALL // 1000)
+    writer.last_id = missing
+    writer.add("phase", "gen", ZERO, ZERO + STEP)
+    if ended:
+        writer.close((ZERO + 2 * STEP, WALL))
+    else:
+        writer.flush((ZERO + 2 * STEP, WALL))
+    assert [lane.dropped for lane in joined(tmp_path).lanes] == [dropped]
