@@ -12,7 +12,7 @@ import pytest
 from fixtures.timeline.scene import Scene
 from fixtures.timeline.small import MS, STEP, WALL, ZERO, small
 from fixtures.timeline.writer import Writer
-from patcher.timeline import costs, runs
+from patcher.timeline import costs, recorded, runs
 from patcher.timeline import join as joining
 from patcher.timeline.files import IterationColumns, paths
 from patcher.timeline.intervals import TimeRange
@@ -333,7 +333,12 @@ def test_windows_and_advice_are_of_the_step_that_stands_out(tmp_path: Path) -> N
 def test_recorded_windows_are_put_on_the_clock_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small(tmp_path)
     starts = list[float]()
-    monkeypatch.setattr(joining.recorded, "windows", lambda _folder, _lanes, _run, start: starts.append(start) or ())
+
+    def windows(_folder: Path, _lanes: object, _run: object, start: float) -> tuple[()]:
+        starts.append(start)
+        return ()
+
+    monkeypatch.setattr(recorded, "windows", windows)
     run, processes = runs.survey(paths(tmp_path)).runs[0]
     joining.join(run, processes, tmp_path)
     joining.join(run, processes)
@@ -442,6 +447,7 @@ def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(tmp_path
     wrong = Clock(("other",), 0.0, 0.25, "causality", contradicts=True)
     state.aligned = state.aligned._replace(clocks=(*state.aligned.clocks, unbounded, wrong))
     first, second = map(str, state._notes())
+    assert "node0, node1, " in first
     assert "node7 …" in first
     assert "node8" not in first
     assert "other" in second
@@ -460,7 +466,9 @@ def test_a_driver_that_marks_no_steps_has_its_phases_counted(tmp_path: Path) -> 
     assert "`step`" in run.notes[0]
 
 
-@pytest.mark.parametrize(("ended", "missing", "dropped"), [(True, 1, 1), (True, 0, 0), (False, 5, 0), (False, 1_001, 1_001)])
+@pytest.mark.parametrize(
+    ("ended", "missing", "dropped"), [(True, 1, 1), (True, 0, 0), (False, 5, 0), (False, 1_001, 1_001)]
+)
 def test_records_are_lost_where_ids_are_missing(ended: bool, missing: int, dropped: int, tmp_path: Path) -> None:
     """A process that was killed had spans open, whose ids are missing, too."""
     writer = Writer(tmp_path, pid=10, started_ms=WALL // 1000)

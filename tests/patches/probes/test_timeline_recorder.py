@@ -520,7 +520,7 @@ def test_an_engine_of_sglang_tells_its_rank_and_that_of_its_replica(
     if context:
         modules["sglang.srt.runtime_context"] = Some(get_parallel=lambda: context)
     for name, module in modules.items():
-        monkeypatch.setitem(__import__("sys").modules, name, module)  # type: ignore[arg-type]
+        monkeypatch.setitem(__import__("sys").modules, name, module)
     recorder = SglangTimeline.__new__(SglangTimeline)
     recorder.first, recorder.who = recorder, {}
     recorder.iteration(worker, Some(reqs=[]))
