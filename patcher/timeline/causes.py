@@ -64,10 +64,10 @@ class Spent:
     """Times of one step's critical path by activity, in microseconds.
 
     ``late`` is the delay of each rank after the others and ``by_process`` the time on the path, by the process's index.
-    ``replica_late`` is the last replica and its delay. ``sync`` is the time of each part of the weight sync in each
-    process. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did. ``stalled`` is
-    how long each process stood still during an activity, ``stopped`` how long a whole machine did. ``amounts`` is how
-    much there was to do. ``rewards_delay`` is by how much the rollout would end earlier without rewards.
+    ``replica_late`` is the last replica and its delay. ``sync`` is how long each process worked for each part of the
+    weight sync. ``unsafe`` says that a trainer stopped recording before the end of the step, "" if none did.
+    ``stalled`` is how long each process stood still during an activity, ``stopped`` how long a whole machine did.
+    ``amounts`` is how much there was to do, ``rewards_delay`` by how much a rollout would end earlier without rewards.
     """
 
     total: int

@@ -39,6 +39,7 @@ ADVICE = {
     "gap": Text("the driver computes between its phases; profile it there (py-spy dump --pid)"),
     "reward": Text("compute rewards during the rollout, in separate workers"),
     "driver": Text("profile the driver in this phase (py-spy record --pid)"),
+    "agent": Text("profile the agent loop (py-spy record --pid): its tools, and what it computes between requests"),
     "queue": Text("check whether the worker was still busy with an earlier call"),
     "trainer": Text("record this micro-batch with the window that is proposed below"),
     "unit": Text("record one of its micro-batches: rlpatch apply with --micro-batch and --training-steps"),
@@ -115,7 +116,7 @@ def advice(cause: Cause) -> str:
         return "replica" if cause.replica is not None else "engine"
     if cause.role == "trainer":
         return "rank" if cause.rank is not None else "trainer"
-    return "reward" if cause.role == "reward" else "driver"
+    return cause.role if cause.role in ("reward", "agent") else "driver"
 
 
 def _lasting(steps: Sequence[TrainingStep], paths: Sequence[Spent]) -> Iterator[RunCause]:

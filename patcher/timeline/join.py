@@ -222,12 +222,11 @@ class _Join:
         engines = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
         prefill_tokens, decode_tokens = tokens.of_step(records, engines)
         stopped = self._incomplete(records)
-        sync_by_process = shares.sync_by_process(records)
         of_run = [piece for piece in path if piece.kind != "pause"]
         amounts = shares.amounts(records)
         rewards_delay = shares.rewards_delay(records)
         replica, stalled = _last_replica(uneven), self._stalls()
-        spent = causes.spent(of_run, replica, sync_by_process, stopped, stalled, self._machine_stalls())
+        spent = causes.spent(of_run, replica, shares.sync_work(records), stopped, stalled, self._machine_stalls())
         self.spent.append(replace(spent, amounts=amounts, rewards_delay=rewards_delay))
         self.curve += [(shares.seconds(time), count) for time, count in shares.thinned(curve, POINTS)]
         if len(self.curve) > MOST_POINTS:
@@ -237,7 +236,7 @@ class _Join:
                 number, shares.seconds(records.start), shares.seconds(records.end), shares.seconds(us),
                 "typical", "", None, None, (),
                 shares.role_uses(records, path, self.roles), tail.seconds if tail else 0.0, tail,
-                shares.seconds(length(sync)), shares.sync_parts(sync_by_process),
+                shares.seconds(length(sync)), shares.sync_parts(shares.sync_by_process(records)),
                 shares.seconds(length(piece for piece in path if piece.kind == "poll")),
                 shares.phase_parts(records), uneven, shares.what_if(us, path, tail, uneven, sync, rewards_delay),
                 max((count for _, count in curve), default=0), stale, not self.steps, (stopped,) if stopped else (),

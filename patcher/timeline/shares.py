@@ -24,7 +24,7 @@ from patcher.timeline.model import (
     RoleUse,
     Tail,
 )
-from patcher.timeline.path import PathPiece, StepRecords, head_to_head
+from patcher.timeline.path import PathPiece, StepRecords, head_to_head, own_work
 
 T = TypeVar("T")
 
@@ -260,6 +260,19 @@ def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
     }
 
 
+def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
+    """Return the same without the waits of trainers in collectives, if these are known of all trainers."""
+    lengths = sync_by_process(records)
+    for name, by_process in lengths.items():
+        syncs = [
+            sync for sync in records.by_kind["sync"] if sync.name == name and records.roles[sync.process] == "trainer"
+        ]
+        if own_work(syncs):
+            for sync in syncs:
+                by_process[sync.process] = max(by_process[sync.process] - (sync.waited or 0), 0)
+    return lengths
+
+
 def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
     """Return the parts of the weight sync, the longest first; each as long as in its slowest process."""
     parts = [Part(name, seconds(max(lengths.values()))) for name, lengths in by_process.items()]
@@ -320,7 +333,7 @@ def what_if(
             Text("the slowest replica and rank would finish at the mean time; work is moved, not saved"),
         ),
         (
-            FREE_SYNC, sum(us for _, us in overlaps(path, sync)),
+            FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
             Text("nothing waits for the weights; work that already overlaps with the sync saves nothing more"),
         ),
         (

@@ -15,7 +15,7 @@ from patcher.messages import CommandLine, Text
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered, end_of, length
 from patcher.timeline.model import ProposedWindow, TrainingStep
-from patcher.timeline.path import StepRecords
+from patcher.timeline.path import StepRecords, most_work
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
 
@@ -90,7 +90,7 @@ class MicroBatch(NamedTuple):
 
     ``call`` is the training step from 1 as the probe counts it, ``number`` the micro-batch's index in it from 0; times
     are in microseconds. ``rank`` is that of the process, ``lead_us`` by how much it took longer than the same one on
-    the next rank.
+    the next rank, without waits in collectives if these are known.
     """
 
     step: int
@@ -234,10 +234,14 @@ class Collector:
             for number, unit in enumerate(units)
         )
         number, process = -number, -process
-        peers = [length([units[number]]) for other, units in of_ranks if other != process and number < len(units)]
+        peers = [(other, units[number]) for other, units in of_ranks if number < len(units)]
+        lead = us - max((length([peer]) for other, peer in peers if other != process), default=0)
+        if work := most_work([peer for _, peer in peers]):
+            index, lead = work
+            process, unit = peers[index]
         before = self.slow.get((step, method))
         if before is None or us > before.end - before.start:
-            rank, lead = self.processes[process].rank, us - max(peers, default=0)
+            rank = self.processes[process].rank
             self.slow[step, method] = MicroBatch(
                 step, method, call, first + number, unit.start, end_of(unit), rank, lead
             )

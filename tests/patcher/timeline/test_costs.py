@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from patcher.timeline.causes import Spent, What
-from patcher.timeline.costs import advice, path_seconds, run_causes
+from patcher.timeline.costs import ADVICE, advice, applicable, path_seconds, run_causes
 from patcher.timeline.model import Bound, Cause, Imbalance, PathSegment, RunCause, TrainingStep
 
 S = 1_000_000
@@ -150,7 +150,24 @@ def test_the_path_of_a_run_is_that_of_all_steps_but_the_first() -> None:
         (Cause("server", None, None, "receive", "", 1, 0, "sync"), "sync"),
         (Cause("reward", None, None, "compute_score", "", 1, 0, "reward"), "reward"),
         (Cause("reward", None, None, "start", "", 1, 0, "work"), "reward"),
+        (Cause("agent", None, None, "trajectory", "gen", 1, 0, "trajectory"), "agent"),
+        (Cause("unrecorded", None, None, "generate", "gen", 1, 0, "gap"), "gap"),
+        (Cause("other", None, None, "train", "gen", 1, 0, "work"), "driver"),
     ],
 )
 def test_what_to_do_next(found: Cause, expected: str) -> None:
     assert advice(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("windows", "trainers", "expected"),
+    [
+        (("slow micro-batch", "typical decode"), 2, ("trainer", "rank", "engine", "sync")),
+        (("slow micro-batch",), 1, ("trainer", "trainer", "decode", "sync")),
+        (("typical decode",), 2, ("unit", "rank", "engine", "sync")),
+        ((), 1, ("unit", "unit", "decode", "sync")),
+    ],
+)
+def test_advice_follows_what_can_be_done(windows: tuple[str, ...], trainers: int, expected: tuple[str, ...]) -> None:
+    causes = [RunCause("", 1, 0.1, (), ADVICE[key]) for key in ("trainer", "rank", "engine", "sync")]
+    assert [cause.advice for cause in applicable(causes, windows, trainers)] == [ADVICE[key] for key in expected]

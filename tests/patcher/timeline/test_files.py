@@ -8,6 +8,7 @@ import random
 import tracemalloc
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,17 @@ def test_what_a_writer_writes_is_what_a_reader_reads(tmp_path: Path) -> None:
     assert [one.name for one in found.open.values()] == ["gen"]
     assert list(found.iterations) == [(500, 540, 2, 20), (600, 610, 3, 3)]
     assert (found.highest, found.count) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("waited", "expected"),
+    [(0, 0), (40, 40), (100, 100), (101, None), (-1, None), (None, None), (1.5, None), ("4", None), ([], None)],
+)
+def test_a_span_waits_no_longer_than_it_lasts(waited: Any, expected: int | None, tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.add("unit", "micro-batch", 900, 1_000, waited=waited)
+    writer.flush((1_200, 5_000))
+    assert [span.waited for span in reader(writer.path).spans] == [expected]
 
 
 def test_a_file_that_is_still_written_reads_up_to_its_last_flush(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import pytest
 from patcher.commands.reports import reporting
 from patcher.messages.report import json_of
 from patcher.traces import analysis, formats, page
+from patcher.traces.analysis import replays
+from patcher.traces.analysis.replays import CapturedCall
 from patcher.traces.model import RankProfile
 from tests.patcher.traces.recorded import NO_CAPTURES, SHARED
 
@@ -173,6 +175,21 @@ def test_shapes_that_nobody_can_read_tell_no_size(tmp_path: Path, dims: str) -> 
     found.shapes = {number: (dims, *others) for number, (_, *others) in found.shapes.items()}
     assert found.shapes
     assert analysis.captured(found) == ()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "size"),
+    [
+        ([[[4, 64]], [[4, 32]], [[8, 64]]], 4), ([[[4, 64]], [[8, 64]]], 8), ([[[64], [8, 2]]], 8), ([[], [[64]]], None),
+        ([None, [[4, 64]]], 4), ([], None),
+    ],
+)  # fmt: skip
+def test_the_size_of_a_graph_is_that_of_most_operators(shapes: list[Any], size: int | None) -> None:
+    graph = [
+        CapturedCall("", False, ("mm",) if dims is None else ("mm", json.dumps(dims)), at, ())
+        for at, dims in enumerate(shapes)
+    ]
+    assert replays._size([*graph, *graph]) == size
 
 
 def test_without_a_capture_nothing_is_said_of_replays(tmp_path: Path) -> None:
