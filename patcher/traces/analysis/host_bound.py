@@ -16,8 +16,10 @@ HOST_PARTS = HOST["dispatch"]
 
 _NAMED = 2  # modules or operators that a sentence names
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
+_ON_GPUS = Text("CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators")
 _FASTER_LAUNCH = {
-    "torch.profiler": Text("CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators"),
+    "torch.profiler": _ON_GPUS,
+    "Nsight Systems": _ON_GPUS,
     "torch_npu.profiler": Text("ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling"),
 }
 _ABOUT_CALL = {
