@@ -293,12 +293,12 @@ class Run:
                     db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?,?,?,?,?,?,1)", on_device)
                 else:
                     name = f"nccl{task.name}" if task.kind == "communication" else task.name
-                    row = (*on_device, text(name))
-                    db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?,?,?,?,?,?,?)", row)
+                    kernel = (*on_device, text(name))
+                    db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?,?,?,?,?,?,?)", kernel)
                 if task.launch is not None and first:
-                    call, ns = task.call
-                    row = (task.launch, task.launch + ns, process + task.thread, number, text(f"{call}_v7000"))
-                    db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,?,?,?)", row)
+                    words, ns = task.call
+                    launch = (task.launch, task.launch + ns, process + task.thread, number, text(f"{words}_v7000"))
+                    db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?,?,?,?,?)", launch)
             db.execute("INSERT OR REPLACE INTO TARGET_INFO_GPU VALUES (?, 'NVIDIA H100')", (device,))
             db.execute("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?, ?, ?)", (device, device, pid))
         return file

@@ -73,7 +73,12 @@ def worker(log: list[str], **constants: Any) -> V1Worker:
     made = V1Worker(**constants)
     made.recipe = vllm.WORKER
     step = made._rlpatch_stage
-    made.iterate = lambda one, label: (step("step", one), log.append(f"run {label}"))  # type: ignore[method-assign]
+
+    def iterate(one: Any, label: str) -> None:
+        step("step", one)
+        log.append(f"run {label}")
+
+    made.iterate = iterate  # type: ignore[method-assign, assignment]
     return made
 
 
@@ -93,8 +98,8 @@ def test_the_capture_holds_exactly_the_warm_up_and_the_units(
 ) -> None:
     made = worker(log, release=release, UNIT=unit, FIRST=int(unit == "decode"), WINDOW=window, WARMUP=warmup, **chosen)
     scheduler = standins.Scheduler(48)
-    for number, (prompt, outputs) in enumerate([(9, 20), (30, 14), (60, 12)]):
-        scheduler.add(standins.Request(f"r{number}", prompt, outputs, 0))
+    for name, prompt, outputs in (("a", 9, 20), ("b", 30, 14), ("c", 60, 12)):
+        scheduler.add(standins.Request(name, prompt, outputs, 0))
     handed = []
     while scheduler.live or scheduler.finished:
         one = scheduler.schedule()
@@ -114,13 +119,15 @@ def test_the_capture_holds_exactly_the_warm_up_and_the_units(
             expected.append((name, context, one.label))
     units = [(name, labels) for name, labels in ranges if name != "rlpatch:uncounted"]
     assert len(units) == len(expected)
-    for (name, labels), (begin, context, label) in zip(units, expected, strict=True):
-        assert name.startswith(begin)
-        assert f", {context} context" in name
+    for (range_name, labels), (begin, context, label) in zip(units, expected, strict=True):
+        assert range_name.startswith(begin)
+        assert f", {context} context" in range_name
         assert labels[:1] == [label]
-        assert labels[1:] == [] or name.startswith("warm-up"), "what is uncounted within the warm-up is not told apart"
-        mark = mark_named(name)
-        assert (mark is None) is name.startswith("warm-up")
+        assert labels[1:] == [] or range_name.startswith("warm-up"), (
+            "what is uncounted within the warm-up is not told apart"
+        )
+        mark = mark_named(range_name)
+        assert (mark is None) is range_name.startswith("warm-up")
         assert mark is None or mark.contents["context"] == context
     assert outer[1] == []
     inside = [one.label for one, *_ in handed[handed.index(next(h for h in handed if h[0].label == expected[0][2])) :]]
