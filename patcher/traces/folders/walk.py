@@ -124,6 +124,8 @@ def readable(path: Path) -> list[Path]:
         raise Problem(
             Kind.NO_TRACE, Text("{path} does not exist", path), hint=Text("`rlpatch traces` shows what was recorded")
         )
+    if path.name.endswith(f"{nsys.SUFFIX}{SUFFIX}"):  # the window lies in a report of nsys, whose name nobody knows
+        return readable(path.parent)
     if not path.is_dir():
         trace = sidecar.trace_of(path)
         if trace == path and (other := foreign.known(path)):

@@ -364,6 +364,11 @@ def test_the_whole_trace_begins_where_the_first_kernel_was_asked_for() -> None:
     assert (unit.kernels, unit.host_ns) == (2, 40)
 
 
+def test_without_marks_the_only_unit_has_every_task_also_those_without_a_launch() -> None:
+    (found,) = units(Run((Task(5, 8), Task(10, 20, launch=1), Task(90, 95)), (), (Range("aten::mm", 0, 5),)))
+    assert (found.kernels, found.device_ns) == (3, 90)
+
+
 def test_without_marks_the_whole_trace_is_one_unit() -> None:
     (found,) = units(Run((Task(10, 20, launch=1), Task(30, 40, launch=2)), (), (Range("aten::mm", 0, 5),)))
     assert (found.number, found.kernels, found.device_ns, found.lead_in_ns) == (0, 2, 30, 10)

@@ -137,6 +137,7 @@ def test_the_step_metadata_beside_an_export_are_those_of_its_window(tmp_path: Pa
         '{"format": 1, "backend": "nsys", "stage": "rollout", "rank": 0, "target": "vllm", "world": 4,'
         ' "units": [{"number": 30, "requests": 5}]}'
     )
+    assert folders.readable(tmp_path / "host_dp0_rank0_4711.nsys.rlpatch.json") == [file]
     (trace,) = formats.read(file)
     assert trace.metadata is not None
     assert (trace.metadata.target, trace.world, trace.metadata.units[30].requests) == ("vllm", 4, 5)
