@@ -70,11 +70,13 @@ def _guarded(candidates: Sequence[Attempted[Candidate]], where: Where, launch: L
     for search, upstream, target, config, _ in (candidate for tried in candidates for candidate in tried.values):
         if not config.profiler.MODULE:
             continue
-        profiler = planning.profiler(upstream, config)
+        profiler, recorder = planning.profiler(upstream, config), config.profiler.STARTED_BY
         if where.nodes:
-            step += where.nodes.guard(search, upstream, target, profiler, launch, force=force)
+            step += where.nodes.guard(search, upstream, target, profiler, launch, force=force, recorder=recorder)
         else:
-            step += guarding.guard(upstream, target.version, launch, force=force, target=target, profiler=profiler)
+            step += guarding.guard(
+                upstream, target.version, launch, force=force, target=target, profiler=profiler, recorder=recorder
+            )
     return step
 
 

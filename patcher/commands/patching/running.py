@@ -75,8 +75,10 @@ def run(
     if not candidates.problems:
         readable, gaps, step = _read(launch)
         for _, upstream, target, config, _ in (item for item in candidates.values if item.config.profiler.MODULE):
-            profiler = planning.profiler(upstream, config)
-            step += guard(upstream, target.version, readable, force=force, target=target, profiler=profiler)
+            profiler, recorder = planning.profiler(upstream, config), config.profiler.STARTED_BY
+            step += guard(
+                upstream, target.version, readable, force=force, target=target, profiler=profiler, recorder=recorder
+            )
         step = sum((_foreseen(gap, require=require) for gap in gaps), step)
         data = replace(data, losses=gaps)
     if not step.problems:
