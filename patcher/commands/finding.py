@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -32,8 +32,8 @@ class Search(Protocol):
     def nodes(self) -> tuple[str, ...]:
         """Cluster nodes with the same installation, whose paths are those on the first node; () for this machine."""
 
-    def again(self, word: str, instead: str) -> CommandLine:
-        """Return the whole command line again, with `instead` in place of `word`."""
+    def again(self, instead: Mapping[str, Sequence[str]]) -> CommandLine:
+        """Return the whole command line again, with the words of `instead` in place of its keys."""
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
         """Return the installed project that `word` names. Raises Problem (NO_TARGET, VERSION, ENVIRONMENT, USAGE)."""
@@ -81,7 +81,7 @@ class SearchOptions:
             version=version,
             projects=known_projects,
             command=command,
-            again=lambda text: self.again(word, text),
+            again=lambda text: self.again({word: [text]}),
             environment=self.environment,
         )
 
@@ -93,9 +93,9 @@ class SearchOptions:
         )
         return found if self.origin is None else found._replace(searched=(shlex.join(self.origin),))
 
-    def again(self, word: str, instead: str) -> CommandLine:
+    def again(self, instead: Mapping[str, Sequence[str]]) -> CommandLine:
         """See `Search`."""
-        return CommandLine(*(instead if typed == word else typed for typed in self.typed))
+        return CommandLine(*(word for typed in self.typed for word in instead.get(typed, (typed,))))
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -123,7 +123,9 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
     for word in names:
         name, _ = targets.parse(word.partition("==")[0], known_projects)
         if "==" in word:
-            raise usage(Text("{word}: this command takes a target without a version", word), search.again(word, name))
+            raise usage(
+                Text("{word}: this command takes a target without a version", word), search.again({word: [name]})
+            )
         chosen.add(name)
     return chosen
 
