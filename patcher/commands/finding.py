@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from patcher.messages import SEMICOLON, CommandLine, Note, StepResult, Text, joined, usage
 from patcher.options import option, words_of
 from patcher.options.headings import PLACE
-from patcher.options.notations import AnyText, FilePath
+from patcher.options.notations import AnyText, FolderPaths
 from patcher.targets import find as targets
 from patches import projects
 
@@ -51,8 +51,12 @@ class SearchOptions:
     """
 
     nodes: ClassVar[tuple[str, ...]] = ()
-    path: Path | None = option(
-        FilePath("DIR"), PLACE, "Site-packages, unpacked wheel or checkout with the package.", default=None
+    path: tuple[Path, ...] = option(
+        FolderPaths("DIR"),
+        PLACE,
+        "Site-packages, unpacked wheel or checkout with the package. Repeat it for more.",
+        default=(),
+        shown="",
     )
     python: str | None = option(AnyText("EXE"), PLACE, "Look in the environment of this interpreter.", default=None)
     typed: tuple[str, ...] = ()
@@ -76,7 +80,7 @@ class SearchOptions:
         known_projects = projects.projects()
         return targets.find(
             next(project for project in known_projects if project.name == name),
-            path=self.path,
+            paths=self.path,
             python=self.python,
             version=version,
             projects=known_projects,
@@ -89,7 +93,7 @@ class SearchOptions:
         """See `Search`."""
         # A checkout's version costs git 0.1 s, and nobody needs it of all that is there.
         found = targets.discover(
-            projects.projects(), path=self.path, python=self.python, git=False, environment=self.environment
+            projects.projects(), paths=self.path, python=self.python, git=False, environment=self.environment
         )
         return found if self.origin is None else found._replace(searched=(shlex.join(self.origin),))
 

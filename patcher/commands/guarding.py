@@ -36,7 +36,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
     Empty `words` mean every target. Without a place in `search`, a target that is not installed is checked by the
     switches of its releases; with a place it is a problem.
     """
-    placed = search.path is not None or search.python is not None
+    placed = bool(search.path) or search.python is not None
     step, data = StepResult(), dict[str, TargetCheck]()
     absent: dict[str, Problem] = {}
     for word in words or [project.name for project in projects.projects()]:

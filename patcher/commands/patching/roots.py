@@ -23,10 +23,14 @@ def status(
 
     With `everywhere` the roots elsewhere are reported in full, too, and the third result is empty.
     """
-    local = [(search, root) for root in patched(discovery, named_projects(names, search))]
+    several = len(search.path) > 1
+    local = [
+        (replace(search, path=(root.path,)) if several else search, root)
+        for root in patched(discovery, named_projects(names, search))
+    ]
     elsewhere = patched_elsewhere(names, search, discovery) if everywhere or not search.words else []
     if everywhere:
-        searches = [replace(search, path=other.path, python=None, environment=None) for other in elsewhere]
+        searches = [replace(search, path=(other.path,), python=None, environment=None) for other in elsewhere]
         local += [(other, root) for other in searches for root in patched_roots(names, other)[0]]
         elsewhere = []
     step = StepResult() if local else report_nothing(names, discovery, here=bool(elsewhere))

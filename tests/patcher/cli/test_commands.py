@@ -875,3 +875,35 @@ def test_status_loads_no_store_where_nothing_is_patched(site: Path) -> None:
     worker = site / WORKER
     worker.write_text(worker.read_text() + "# rlpatch\n")  # it may be a mark: whether it is one the whole look tells
     assert {"patcher.commands.applied", "patcher.store.folder"} <= loaded("status", "--path", str(site))
+
+
+def test_several_paths_are_all_looked_at(run, site: Path, tmp_path: Path) -> None:
+    other = release(tmp_path / "other", "0.11.0rc1")
+    both = ("--path", site, "--path", other)
+    for place in (site, other):
+        run("apply", "vllm-ascend", "--decode", "1:2", "--path", place)
+    patches = json.loads(run("status", *both, "--json").stdout)["result"]["patches"]
+    assert [patch["root"] for patch in patches] == [str(site), str(other)]
+    again = [line.split() for line in run("status", *both).stdout.splitlines() if "rlpatch apply" in line]
+    assert [words[-1] for words in again] == [str(site), str(other)]
+    run("revert", *both)
+    assert [(place / WORKER).read_text() for place in (site, other)] == [SOURCE, SOURCE]
+
+
+def test_a_target_in_two_of_the_paths_is_patched_in_neither(run, site: Path, tmp_path: Path) -> None:
+    other = release(tmp_path / "other", "0.12.0rc1")
+    both = ("--path", site, "--path", other)
+    said = run("apply", "vllm-ascend", "--decode", "1:2", *both, code=2).stderr
+    assert str(site) in said
+    assert str(other) in said
+    run("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", *both)  # only one of them is this release
+    assert "rlpatch" not in (site / WORKER).read_text()
+    assert "rlpatch" in (other / WORKER).read_text()
+
+
+@pytest.mark.parametrize(
+    "words", ["--decode 1:2 --decode 5:9", "--decode 1:2 --python a --python b", "--decode 1:2 --ranks 0 --ranks 1"]
+)
+def test_an_option_that_is_given_twice_is_refused(run, site: Path, words: str) -> None:
+    assert "is given 2 times" in run("apply", "vllm-ascend", *words.split(), code=2).stderr
+    assert (site / WORKER).read_text() == SOURCE
