@@ -151,6 +151,8 @@ class Command(click.Command):
                 raise
             report = CommandResult(str(self.name), problems=[problem])
         report.notes[:0] = ctx.meta.get("configured", ())
+        if report.problems:
+            importlib.import_module("patcher.cli.mistakes").correct(report, ctx.meta.get("typed", ()))
         end(report, output)
 
     def get_help(self, ctx: click.Context) -> str:
