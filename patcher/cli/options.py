@@ -272,13 +272,13 @@ def command(
 
 
 def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:
-    """Return the argument for targets; its completion offers releases, too, if `metavar` contains `==`."""
+    """Return the argument for targets; with `==` in `metavar`, its completion offers releases after `==`."""
 
     def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         """Return the targets, and releases if allowed, that begin with the incomplete word."""
         known = projects()
         offered = [project.name for project in known]
-        if "==" in metavar:
+        if "==" in metavar and "==" in incomplete:
             offered += [f"{project.name}=={release}" for project in known for release in project.releases]
         return [text for text in offered if text.startswith(incomplete)]
 
