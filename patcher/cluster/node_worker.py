@@ -173,10 +173,10 @@ class NodeWorker:
 
 def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
     """Return the worker for the `search` that `patcher.cluster.rays` sends; `typed` is the whole command line."""
-    path = search["path"]
+    path = tuple(map(Path, search["path"]))
     # What a clean interpreter of the workers' environment would import, without what Ray has put on this path.
     python = search["python"] or (None if path else sys.executable)
-    return NodeWorker(SearchOptions(path and Path(path), python, tuple(typed[1:])), search["origin"])
+    return NodeWorker(SearchOptions(path, python, tuple(typed[1:])), search["origin"])
 
 
 def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[object, Problem | None]:

@@ -36,10 +36,11 @@ _UNSEEN = Text(
 def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> CommandResult:
     """Report every profiler that is, or could be, switched on besides rlpatch's own; one that is on is a problem.
 
-    Empty `words` mean every target. Without a place in `search`, a target that is not installed is checked by the
-    switches of its releases; with a place it is a problem.
+    Empty `words` mean every target that is installed, and every target for the command or the script of a `launch`.
+    Without a place in `search`, a target that is named and not installed is checked by the switches of its releases;
+    with a place it is a problem.
     """
-    placed = search.path is not None or search.python is not None
+    placed = bool(search.path) or search.python is not None
     step, data = StepResult(), dict[str, TargetCheck]()
     absent: dict[str, Problem] = {}
     for word in words or [project.name for project in projects.projects()]:
@@ -52,13 +53,15 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
                 step += StepResult(problems=(problem,))
                 continue
             absent[word] = problem
-            if placed:
+            if placed or not (words or launch.command or launch.script):
                 continue
         checked, data[name] = _check(upstream, version or "", target, launch)
         step += checked
-    if absent and not placed:
+    if absent and not (words or placed or data):
+        step += StepResult((Text("no target is installed here; name one to check its switches: rlpatch check verl"),))
+    elif absent and not placed:
         step += StepResult.noted([Note(Text("not installed here: {absent}", ", ".join(absent)), _UNSEEN)])
-    if not data and not step.problems:
+    if not data and not step.problems and (words or placed):
         step += StepResult(problems=tuple(absent.values())[:1])
     return CommandResult("check", step, data=data)
 

@@ -103,7 +103,7 @@ def command(
         return _run(targets, chosen, search, launch, force=force)
     if len(targets) > 1:
         cause = Text("the command to run is missing: type it after `--`")
-        raise usage(cause, f"{search.again('', '')} -- bash run.sh")
+        raise usage(cause, f"{search.again({})} -- bash run.sh")
     folder = Path(targets[0]) if targets else chosen.save_path
     from patcher.commands.diagnosis import asked, following, reading
 

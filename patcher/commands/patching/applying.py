@@ -102,9 +102,8 @@ def _applied(
         step += StepResult(tuple(applied.next_lines(*dict.fromkeys(marked), *_from_anywhere(plans))))
     if any(planned.plan.changed for planned in plans):
         engines = running(where, [(planned.search, planned.upstream, planned.plan.target.root) for planned in plans])
-        lines = tuple(engine.line for engine in engines)
-        step = _others(engines, plans) + step + StepResult(tuple(applied.restart_lines(lines)))
-        data = replace(data, restart=lines)
+        step = _others(engines, plans) + step + StepResult(tuple(applied.restart_lines(engines)))
+        data = replace(data, restart=tuple(engine.line for engine in engines))
     return CommandResult("apply", step, data=data)
 
 
@@ -119,7 +118,7 @@ def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
     if len({target.root for target in targets}) == 1:
         return ("--path", str(targets[0].root))
     if words:
-        return ("--path", str(Path(words[1]).absolute()))
+        return tuple(word for path in words[1::2] for word in ("--path", str(Path(path).absolute())))
     prefixes = {target.prefix for target in targets}
     return ("--python", str(Path(targets[0].prefix, "bin", "python"))) if len(prefixes) == 1 else ()
 

@@ -66,7 +66,7 @@ def run(
     Raises Problem (USAGE) without a command, or if the program does not exist.
     """
     if not launch.command:
-        raise usage(Text("type the command to run after `--`"), f"{search.again('', '')} -- bash run.sh")
+        raise usage(Text("type the command to run after `--`"), f"{search.again({})} -- bash run.sh")
     parent.findable(launch.command[0])
     data = RunPlan(dry_run, launch.command)
     candidates = find(words, search, request, "run")
