@@ -11,6 +11,7 @@ from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.plan import as_option, choose_windows
 from patcher.diagnosis.rollout import DiagnosedRollouts, diagnose_rollouts
+from patcher.diagnosis.whatif import what_ifs
 from patcher.messages import Text
 from patcher.traces.model import RankProfile
 
@@ -22,9 +23,11 @@ def diagnose(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> RunD
     """Diagnose a run from the iterations of its engines, and the profiles of the windows recorded in it."""
     rollouts = diagnose_rollouts(engines, profiles)
     stage = rollouts.stage
+    replayed = tuple(what_ifs(rollouts.iterations))
     return RunDiagnosis(
         stages=(stage,),
-        actions=actions(stage, rollouts.iterations),
+        actions=actions(stage, rollouts.iterations, replayed),
+        what_ifs=replayed,
         windows=rollouts.windows,
         next_windows="" if stage.supported else next_windows(engines),
         notes=tuple(_notes(engines, rollouts)),

@@ -46,6 +46,7 @@ def test_json_has_the_fields_that_are_promised(run: Run, recorded: Path) -> None
     assert {*stage["classes"][0]} == {"name", "share", "interval", "seconds"}
     assert {"load", "share", "ms_each", "classes", "error"} <= {*stage["by_load"][0]}
     assert {*result["actions"][0]} == {"what", "bound_seconds", "because"}
+    assert {*result["what_ifs"][0]} == {"name", "setting", "seconds", "least_seconds", "most_seconds", "because"}
     assert [window["joined"] for window in result["windows"]] == [5] * 5
     assert sum(part["share"] for part in stage["classes"]) == pytest.approx(1)
 
@@ -122,5 +123,5 @@ def test_a_page_and_tables_are_written(run: Run, recorded: Path, tmp_path: Path)
     assert head == "stage,class,share,interval,seconds"
     assert {row.split(",")[1] for row in rows} >= {"gemm", "attention", "outside-forward"}
     assert {path.name for path in tables.iterdir()} == {
-        f"diagnosed_{name}.csv" for name in ("classes", "loads", "load_classes", "actions", "windows")
+        f"diagnosed_{name}.csv" for name in ("classes", "loads", "load_classes", "actions", "what_ifs", "windows")
     }
