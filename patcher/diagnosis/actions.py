@@ -39,8 +39,11 @@ def actions(stage: StageDiagnosis, iterations: Iterations, what_ifs: Iterable[Wh
     return _largest(proposals, stage.seconds)
 
 
-def with_steps(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDiagnosis:
-    """Return the diagnosis with what the steps of its run would gain from free weight sync and perfect balance."""
+def with_bounds(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDiagnosis:
+    """Return the diagnosis with what the steps of its run would gain from free weight sync and perfect balance.
+
+    A note says so if there are more rollouts than steps.
+    """
     what_ifs = tuple(of_steps(steps))
     more = [
         Action(what(what_if), what_if.most_seconds - what_if.least_seconds, what_if.because)
@@ -49,7 +52,16 @@ def with_steps(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDia
     ]
     seconds = max((stage.seconds for stage in diagnosis.stages), default=0.0)
     largest = _largest([*diagnosis.actions, *more], seconds)
-    return replace(diagnosis, what_ifs=(*diagnosis.what_ifs, *what_ifs), actions=largest)
+    notes = diagnosis.notes
+    if 0 < len(steps) < diagnosis.rollouts - 1:  # the last rollout may be of the step that goes on
+        text = Text(
+            "{rollouts} rollouts were counted in {steps} training steps: an engine that runs empty, in validation or"
+            " while agents pause, begins another one",
+            diagnosis.rollouts,
+            len(steps),
+        )
+        notes = (*notes, text)
+    return replace(diagnosis, what_ifs=(*diagnosis.what_ifs, *what_ifs), actions=largest, notes=notes)
 
 
 def _largest(proposals: Iterable[Action], seconds: float) -> tuple[Action, ...]:

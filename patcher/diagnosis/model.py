@@ -144,9 +144,10 @@ class RunDiagnosis(Payload):
     """The diagnosis of a run; ``next_windows`` is the option that records what is not supported yet, else "".
 
     ``notes`` are what the reader has to know of the numbers, ``package`` is that of the engine.
+    ``rollouts`` is how many the engine with most of them had, with the warm-up.
     """
 
-    KEYS = ("schema", "stages", "actions", "windows", "next_windows", "notes", "what_ifs")
+    KEYS = ("schema", "stages", "actions", "windows", "next_windows", "notes", "what_ifs", "rollouts")
 
     stages: tuple[StageDiagnosis, ...]
     actions: tuple[Action, ...]
@@ -154,6 +155,7 @@ class RunDiagnosis(Payload):
     next_windows: str = ""
     notes: tuple[str, ...] = ()
     what_ifs: tuple[WhatIf, ...] = ()
+    rollouts: int = 0
     package: str = "vllm"
     schema: int = SCHEMA
 

@@ -28,6 +28,7 @@ def diagnose(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> RunD
         stages=(stage,),
         actions=actions(stage, rollouts.iterations, replayed),
         what_ifs=replayed,
+        rollouts=max(engine.rollouts for engine in engines),
         windows=rollouts.windows,
         next_windows="" if stage.supported else next_windows(engines),
         notes=tuple(_notes(engines, rollouts)),
@@ -56,6 +57,9 @@ def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[s
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
         yield Text("the run has one rollout, so its warm-up is included")
+    replicas = sum(engine.rollouts > 0 for engine in engines)
+    if replicas > 1:
+        yield Text("{count} engines: rollouts and seconds are those of all of them together", replicas)
     joined = sum(window.joined for window in rollouts.windows)
     recorded = sum(window.iterations for window in rollouts.windows)
     if joined < recorded:

@@ -69,6 +69,8 @@ def replay(iterations: Iterations) -> Replayed | None:
         return None
     rollouts = _newest(iterations)
     scheduler = Scheduler(int(iterations.requests.max()), float(iterations.tokens.max()))
+    if not iterations.context.any():
+        return Replayed(iterations, 0.0, scheduler, (), 0.0, Text("the timeline has no contexts"))
     requests = tuple(tuple(requests_of(rollout, scheduler)) for rollout in rollouts)
     same, contexts = 0, np.zeros(2)
     for rollout, of_rollout in zip(rollouts, requests, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fixtures import rollouts
-from patcher.diagnosis.actions import with_steps
+from patcher.diagnosis.actions import with_bounds
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.model import RunDiagnosis, WhatIf
 from patcher.diagnosis.replay import Request, Scheduler, requests_of, scheduled
@@ -121,6 +121,11 @@ def test_few_iterations(count: int) -> None:
     list(what_ifs(made))
 
 
+def test_without_contexts_nothing_is_replayed() -> None:
+    rows = [(count, tokens, 0) for count, tokens, *_ in rollouts.scheduled(requests(3, 8, 60))]
+    assert {what_if.least_seconds for what_if in what_ifs(iterations(rows))} == {None}
+
+
 def step(number: int, sync: float, balance: float, *, warm_up: bool = False) -> TrainingStep:
     bounds = tuple(Bound(name, 10 - saved, saved, "why") for name, saved in ((FREE_SYNC, sync), (BALANCE, balance)))
     return TrainingStep(
@@ -132,7 +137,8 @@ def step(number: int, sync: float, balance: float, *, warm_up: bool = False) -> 
 
 def test_of_steps_sync_and_balance_are_bounded() -> None:
     steps = [step(1, 9, 9, warm_up=True), step(2, 2, 0), step(3, 3, 0.5)]
-    diagnosis = with_steps(RunDiagnosis((), (), ()), steps)
+    diagnosis = with_bounds(RunDiagnosis((), (), (), rollouts=9), steps)
+    assert "9 rollouts" in diagnosis.notes[0]
     assert [(what_if.name, what_if.least_seconds, what_if.most_seconds) for what_if in diagnosis.what_ifs] == [
         ("free-weight-sync", 15, 20),
         ("perfect-balance", 19.5, 20),
