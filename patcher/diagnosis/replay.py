@@ -21,6 +21,9 @@ from patcher.diagnosis.iterations import Floats, Iterations
 MOST_AT_ONCE = 4
 """Requests more than necessary that may have ended together."""
 
+MOST_TRIED = 4
+"""Requests without a prompt of their own that are tried as one that ended: those with the likeliest contexts."""
+
 
 class Request(NamedTuple):
     """Tokens of a request, and the iteration in which it was there at the latest."""
@@ -134,7 +137,10 @@ def _ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int)
 
     As few as possible, whose contexts add up to it, and in whose place prompts of the usual length come.
     """
-    candidates = [request for request in rebuilt.running if request is not rebuilt.partial]
+    candidates = sorted(
+        (request for request in rebuilt.running if request is not rebuilt.partial),
+        key=lambda request: request.computed,
+    )
     least = min(max(len(rebuilt.running) - requests, 1), len(candidates))
     if tokens == requests and rebuilt.partial is None:  # there is no prompt, so nobody came
         return _told(candidates, context, least)
@@ -157,7 +163,9 @@ def _told(candidates: Sequence[_Running], context: float, count: int) -> list[_R
     exact = _nearest([request for request in candidates if request.exact], context, count)
     if len(exact) == count and _missing(exact, context) == 0:
         return exact
-    choices = [_with(request, candidates, context, count) for request in candidates if not request.exact]
+    shared = [request for request in candidates if not request.exact]
+    likely = heapq.nsmallest(MOST_TRIED, shared, key=lambda request: abs(request.computed - context / max(count, 1)))
+    choices = [_with(request, candidates, context, count) for request in likely]
     choices = choices or [_nearest(candidates, context, count)]
     return min(choices, key=lambda chosen: abs(_missing(chosen, context)))
 
@@ -177,9 +185,8 @@ def _missing(chosen: Sequence[_Running], context: float) -> float:
 
 
 def _nearest(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
-    """Return ``count`` requests whose contexts add up to about ``context``."""
-    chosen = list[_Running]()
-    rest = sorted(candidates, key=lambda request: request.computed)
+    """Return ``count`` requests, of ``candidates`` by context, whose contexts add up to about ``context``."""
+    chosen, rest = list[_Running](), list(candidates)
     while len(chosen) < count and rest:
         left = count - len(chosen)
         if left == 2 and len(rest) > 1:
