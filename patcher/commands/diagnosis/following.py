@@ -108,7 +108,7 @@ class Follower:
             yield Text("no worker that records a rollout on demand has started")
         elif self.asked is None:
             yield Text(
-                "nothing was asked for: the run had {count} rollouts, and windows are asked for in the third one",
+                "nothing was asked for: rollouts so far: {count}; windows are asked for in the third one",
                 self.rollouts,
             )
         for row in rows if self.asked is not None else ():
