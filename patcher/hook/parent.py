@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.mounts import kernel_text
@@ -91,7 +91,7 @@ def _spawn_apart(command: Sequence[str], environ: Mapping[str, str], mask: Colle
             signal.signal(number, handler)
 
 
-def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int], **more: int) -> int:
+def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int], **more: Any) -> int:
     """Start ``command`` with the signal ``mask`` and return its process id; raises OSError.
 
     A script without an interpreter line is run by /bin/sh. ``more`` is for `os.posix_spawn`.
