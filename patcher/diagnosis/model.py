@@ -109,7 +109,7 @@ class Action(Payload):
 
 @dataclass(frozen=True, slots=True)
 class WhatIf(Payload):
-    """What the same work would take under another ``setting``: between ``least_seconds`` and ``most_seconds``.
+    """Time of the same work under another ``setting``: between ``least_seconds`` and ``most_seconds``.
 
     ``seconds`` is the estimate, None beyond what was seen; all three are None if nothing can be said. ``name`` is
     ``max-num-seqs`` (with the number), ``tail-cut`` (at a number of output tokens), ``free-weight-sync`` or

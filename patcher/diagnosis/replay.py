@@ -180,21 +180,17 @@ def _with(request: _Running, candidates: Sequence[_Running], context: float, cou
     return [request, *_nearest(others, context - request.computed, count - 1)]
 
 
-def _missing(chosen: Sequence[_Running], context: float) -> float:
-    return context - sum(request.computed for request in chosen)
-
-
 def _nearest(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
     """Return ``count`` requests, of ``candidates`` by context, whose contexts add up to about ``context``."""
-    chosen, rest = list[_Running](), list(candidates)
-    while len(chosen) < count and rest:
+    chosen, remaining = list[_Running](), list(candidates)
+    while len(chosen) < count and remaining:
         left = count - len(chosen)
-        if left == 2 and len(rest) > 1:
-            return chosen + _pair(rest, context)
+        if left == 2 and len(remaining) > 1:
+            return chosen + _pair(remaining, context)
         target = context / left
-        at = bisect_left(rest, target, key=lambda request: request.computed)
-        around = range(max(at - 1, 0), min(at + 1, len(rest)))
-        best = rest.pop(min(around, key=lambda place: abs(rest[place].computed - target)))
+        at = bisect_left(remaining, target, key=lambda request: request.computed)
+        around = range(max(at - 1, 0), min(at + 1, len(remaining)))
+        best = remaining.pop(min(around, key=lambda place: abs(remaining[place].computed - target)))
         chosen.append(best)
         context -= best.computed
     return chosen

@@ -1,4 +1,4 @@
-"""What-ifs: how long the same work would take under another setting, as bounds with reasons."""
+"""Bounds of how long the same work would take under other settings, with the reasons."""
 
 from __future__ import annotations
 
@@ -142,12 +142,12 @@ def _judged(
             "replayed; under the present setting {agreement:.0f} % of the iterations repeat", 100 * replayed.agreement
         )
         return WhatIf(name, setting, seconds, seconds * (1 - error), seconds * (1 + error), because)
-    bounds = scale * clock.flat(rows) * (1 - BOUND_ERROR), scale * clock.proportional(rows) * (1 + BOUND_ERROR)
+    least, most = sorted((clock.flat(rows), clock.proportional(rows)))
     because = Text(
         "replayed; beyond the {peak:.0f} requests that were seen, each more costs nothing, or as much as at full load",
         clock.most_requests,
     )
-    return WhatIf(name, setting, None, *sorted(bounds), because)
+    return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)
 
 
 class _Clock:

@@ -43,6 +43,9 @@ class Companion(Protocol):
     def ends_command(self) -> bool:
         """Tell whether to end the command now; called about once a second."""
 
+    def finish(self) -> int:
+        """Show the result after the command's end, and return the exit code."""
+
 
 def findable(program: str) -> None:
     """Raise Problem (NO_COMMAND or NOT_EXECUTABLE) if ``program`` is not found or not executable."""

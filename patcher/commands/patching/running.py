@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from patcher import plan as planning
 from patcher.changes import edits
@@ -18,20 +17,13 @@ from patcher.guards.gaps import HookGap, hook_gaps
 from patcher.guards.result import Launch
 from patcher.hook import folder as folders
 from patcher.hook import parent
+from patcher.hook.parent import Companion
 from patcher.messages import Kind, Note, Problem, Text, joined, usage
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.plan import Plan
 from patcher.request import ProfileRequest
 
 Show = Callable[[CommandResult], int]
-
-
-class Companion(parent.Companion, Protocol):
-    """Something that goes on beside the command, and has a result of its own."""
-
-    def finish(self) -> int:
-        """Show the result after the command's end, and return the exit code."""
-
 
 Meanwhile = Callable[[Show], Companion]
 """Starts something beside the command."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fixtures import rollouts
 from patcher.diagnosis.actions import with_bounds
@@ -24,11 +25,12 @@ def requests(seed: int, count: int, median: int) -> list[rollouts.Request]:
     return [rollouts.Request(generator.randint(40, 300), output) for output in outputs]
 
 
-def seconds(rows: np.ndarray) -> np.ndarray:
+def seconds(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Seconds of iterations of an engine: a constant, and what requests, prompts and contexts take."""
     count, tokens, context = rows[:, :3].T
     prefill = tokens - count
-    return (4 + 0.15 * count + 0.1 * prefill + 0.001 * context + 0.0004 * prefill * context / count) / 1000
+    took: NDArray[np.float64] = 4 + 0.15 * count + 0.1 * prefill + 0.001 * context + 0.0004 * prefill * context / count
+    return took / 1000
 
 
 def iterations(*rows: Sequence[tuple[int, ...]]) -> Iterations:
@@ -36,7 +38,7 @@ def iterations(*rows: Sequence[tuple[int, ...]]) -> Iterations:
     columns = np.concatenate([np.array(part, dtype=float)[:, :3] for part in rows])
     took = seconds(columns)
     rollout = np.repeat(np.arange(len(rows)), [len(part) for part in rows])
-    return Iterations(np.cumsum(took), took, *columns.T, rollout)
+    return Iterations(np.cumsum(took), took, columns[:, 0], columns[:, 1], columns[:, 2], rollout)
 
 
 BATCHES = [(48, 16, 512, 60), (60, 4, 512, 30), (120, 32, 2048, 80), (40, 64, 10**6, 50)]
@@ -47,12 +49,12 @@ BATCHES = [(48, 16, 512, 60), (60, 4, 512, 30), (120, 32, 2048, 80), (40, 64, 10
 def test_a_replay_takes_what_the_requests_take(seed: int, count: int, at_once: int, budget: int, median: int) -> None:
     of = requests(seed, count, median)
     rollout = iterations(rollouts.scheduled(of, at_once, budget))
-    told = requests_of(rollout, Scheduler(at_once, budget))
-    assert len(told) == pytest.approx(count, rel=0.06)
-    assert sum(request.output for request in told) == pytest.approx(sum(request.output for request in of), rel=0.02)
+    replayed = requests_of(rollout, Scheduler(at_once, budget))
+    assert len(replayed) == pytest.approx(count, rel=0.06)
+    assert sum(request.output for request in replayed) == pytest.approx(sum(request.output for request in of), rel=0.02)
     for setting in (at_once // 4, at_once // 2, at_once, 2 * at_once):
         truth = seconds(np.array(rollouts.scheduled(of, setting, budget), dtype=float)).sum()
-        assert seconds(scheduled(told, Scheduler(setting, budget))).sum() == pytest.approx(truth, rel=ERROR)
+        assert seconds(scheduled(replayed, Scheduler(setting, budget))).sum() == pytest.approx(truth, rel=ERROR)
 
 
 @pytest.mark.parametrize(("count", "at_once", "budget", "median"), BATCHES)
@@ -74,15 +76,15 @@ def by_setting(rollout: Iterations) -> dict[tuple[str, int | None], WhatIf]:
 
 def test_less_is_estimated_and_more_is_bounded() -> None:
     of = requests(3, 64, 60)
-    found = by_setting(iterations(*[rollouts.scheduled(of, 16)] * 2))
+    by_name = by_setting(iterations(*[rollouts.scheduled(of, 16)] * 2))
     truth = {setting: 2 * seconds(np.array(rollouts.scheduled(of, setting), dtype=float)).sum() for setting in (8, 32)}
-    fewer, more = found[MAX_NUM_SEQS, 8], found[MAX_NUM_SEQS, 32]
+    fewer, more = by_name[MAX_NUM_SEQS, 8], by_name[MAX_NUM_SEQS, 32]
     assert fewer.seconds == pytest.approx(truth[8], rel=ERROR)
     assert more.seconds is None
     assert more.least_seconds is not None
     assert more.most_seconds is not None
     assert more.least_seconds <= truth[32] <= more.most_seconds
-    (cut,) = [what_if for (name, _), what_if in found.items() if name == TAIL_CUT]
+    (cut,) = [what_if for (name, _), what_if in by_name.items() if name == TAIL_CUT]
     longest = sorted(request.output for request in of)[-4:]
     assert cut.setting is not None
     assert longest[0] * 0.7 < cut.setting < longest[-1]
@@ -116,9 +118,9 @@ def test_what_cannot_be_replayed_says_why(changed: object) -> None:
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_few_iterations(count: int) -> None:
     rows = rollouts.scheduled(requests(0, 1, 10))[:count]
-    made = iterations(rows) if count else iterations([(1, 1, 1)]).chosen(np.zeros(1, dtype=bool))
-    assert (replay(made) is None) == (count == 0)
-    list(what_ifs(made))
+    few = iterations(rows) if count else iterations([(1, 1, 1)]).chosen(np.zeros(1, dtype=bool))
+    assert (replay(few) is None) == (count == 0)
+    list(what_ifs(few))
 
 
 def test_without_contexts_nothing_is_replayed() -> None:
