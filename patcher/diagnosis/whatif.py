@@ -38,6 +38,9 @@ LEAST_AGREEMENT, MOST_CONTEXT_ERROR = 0.9, 0.1
 LATEST_ARRIVAL = 0.1
 """Share of a rollout's iterations by which all requests are there, if they came as one batch."""
 
+BINS, FEWEST_IN_BIN = 2, 5
+"""Loads that are told apart from one number of requests to twice as many, and the fewest iterations of one."""
+
 MOST_ITERATIONS = 20_000
 """Iterations of the newest rollouts that are replayed."""
 
@@ -151,7 +154,10 @@ def _judged(
 
 
 class _Clock:
-    """Seconds of iterations by their requests, tokens and contexts, as fitted to those that were seen."""
+    """Seconds of iterations by their requests, tokens and contexts, as fitted to those that were seen.
+
+    The time of decoding grows less than its requests do, so the fit is corrected by the median error at each load.
+    """
 
     def __init__(self, iterations: Iterations) -> None:
         no_window = np.zeros(len(iterations), dtype=np.int64)
@@ -161,12 +167,26 @@ class _Clock:
         heavy = decoding.requests >= np.quantile(decoding.requests, 0.9) if len(decoding) else slice(0)
         each = decoding.seconds[heavy] / decoding.requests[heavy]
         self.each = float(np.median(each)) if len(each) else 0.0
+        self.loads, self.ratios = np.zeros(1), np.ones(1)
+        self.loads, self.ratios = self._ratios(decoding)
+
+    def _ratios(self, decoding: Iterations) -> tuple[Floats, Floats]:
+        """Return the binary logarithm of the requests, and measured over fitted seconds, at each load that is usual."""
+        rows = np.stack([decoding.requests, decoding.tokens, decoding.context], axis=1)
+        ratios = decoding.seconds / np.maximum(self._seconds(rows), 1e-9)
+        logarithms = np.log2(np.maximum(decoding.requests, 1))
+        bins = np.round(BINS * logarithms)
+        usual = [group for group in (bins == number for number in np.unique(bins)) if group.sum() >= FEWEST_IN_BIN]
+        if not usual:
+            return self.loads, self.ratios
+        return np.array([logarithms[of].mean() for of in usual]), np.array([np.median(ratios[of]) for of in usual])
 
     def _seconds(self, rows: Floats) -> Floats:
         requests, tokens, context = rows.T
         empty = np.zeros(len(rows))
         made = Iterations(empty, empty, requests, tokens, context, empty.astype(np.int64))
-        seconds: Floats = made.features @ self.cost
+        ratios = np.interp(np.log2(np.maximum(requests, 1)), self.loads, self.ratios)
+        seconds: Floats = made.features @ self.cost * np.where(made.prefill > 0, 1.0, ratios)
         return seconds
 
     def seconds(self, rows: Floats) -> float:
