@@ -16,6 +16,7 @@ def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str
         tag("header", tag("h1", "rlpatch diagnose"), faint(folder)),
         [_stage(stage) for stage in diagnosis.stages],
         table_section(tables.actions(diagnosis)),
+        table_section(tables.what_ifs(diagnosis)),
         table_section(tables.windows(diagnosis)),
         again and tag("p", Text("next: {command}", again)),
         [faint(note) for note in diagnosis.notes],

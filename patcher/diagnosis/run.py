@@ -11,6 +11,7 @@ from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.plan import as_option, choose_windows
 from patcher.diagnosis.rollout import DiagnosedRollouts, diagnose_rollouts
+from patcher.diagnosis.whatif import what_ifs
 from patcher.messages import Text
 from patcher.traces.model import RankProfile
 
@@ -22,9 +23,12 @@ def diagnose(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> RunD
     """Diagnose a run from the iterations of its engines, and the profiles of the windows recorded in it."""
     rollouts = diagnose_rollouts(engines, profiles)
     stage = rollouts.stage
+    replayed = tuple(what_ifs(rollouts.iterations))
     return RunDiagnosis(
         stages=(stage,),
-        actions=actions(stage, rollouts.iterations),
+        actions=actions(stage, rollouts.iterations, replayed),
+        what_ifs=replayed,
+        rollouts=max(engine.rollouts for engine in engines),
         windows=rollouts.windows,
         next_windows="" if stage.supported else next_windows(engines),
         notes=tuple(_notes(engines, rollouts)),
@@ -53,6 +57,9 @@ def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[s
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
         yield Text("the run has one rollout, so its warm-up is included")
+    replicas = sum(engine.rollouts > 0 for engine in engines)
+    if replicas > 1:
+        yield Text("{count} engines: rollouts and seconds are those of all of them together", replicas)
     joined = sum(window.joined for window in rollouts.windows)
     recorded = sum(window.iterations for window in rollouts.windows)
     if joined < recorded:

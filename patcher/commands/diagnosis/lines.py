@@ -40,6 +40,7 @@ def _stage(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[s
             *values,
         )
     )
+    yield Detail("  a rollout begins when an engine has no earlier request left")
     if stage.recording_seconds >= 0.05:
         yield Text("  recording cost {seconds:.1f} s, left out below", stage.recording_seconds)
     if stage.classes:

@@ -13,6 +13,7 @@ from patcher.commands.reports.reporting import ReadOptions, read_profiles
 from patcher.commands.reports.timelines import chosen_run
 from patcher.commands.reports.writing import write
 from patcher.diagnosis import page, tables
+from patcher.diagnosis.actions import with_bounds
 from patcher.diagnosis.engines import engines
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.run import diagnose as diagnosed
@@ -20,6 +21,8 @@ from patcher.diagnosis.windows import traces
 from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text
 from patcher.progress import Display, silent
 from patcher.timeline import files, runs
+from patcher.timeline.join import join
+from patcher.timeline.model import Run
 from patcher.timeline.runs import Process
 
 
@@ -30,7 +33,16 @@ def read(folder: Path, number: int | None, display: Display, result: CommandResu
     TRACE if no file can be read, USAGE if there is no such run.
     """
     _, processes = chosen_run(folder, number, display, result, newest=number is None)
-    return of_processes(folder, processes, display, result)
+    return _whole(folder, processes, display, result)
+
+
+def _whole(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
+    """Return the diagnosis of the run of `processes`, with its steps. Raises Problem as `of_processes`."""
+    diagnosis = of_processes(folder, processes, display, result)
+    if not any(process.marks or "driver" in process.roles for process in processes):
+        return diagnosis
+    started = min(process.wall[0] for process in processes) / 1e6
+    return with_bounds(diagnosis, join(Run(1, started, 0.0, len(processes), ()), processes).steps)
 
 
 def of_processes(folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult) -> RunDiagnosis:
@@ -101,7 +113,7 @@ def newest(folder: Path, result: CommandResult, started: float, output: Output =
             str(folder),
             Text("the log of the run may say why: look for rlpatch lines"),
         )
-    diagnosis = of_processes(folder, processes, silent, result)
+    diagnosis = _whole(folder, processes, silent, result)
     return shown(result, diagnosis, folder, None, output)
 
 
