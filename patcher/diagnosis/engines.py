@@ -47,17 +47,14 @@ def engine(process: Process, progress: Progress = ignore) -> Engine:
     while reader.step():
         reader.spans.clear()  # a long run has millions of them
     columns = reader.iterations
+    in_order = np.argsort(np.asarray(columns.start), kind="stable")
     start, end, requests, tokens, context = (
-        np.asarray(column, dtype=np.float64)
+        np.asarray(column, dtype=np.float64)[in_order]
         for column in (columns.start, columns.end, columns.requests, columns.tokens, columns.context)
     )
-    in_order = np.argsort(start, kind="stable")
-    start, end, requests, tokens, context = (
-        column[in_order] for column in (start / 1e6, end / 1e6, requests, tokens, context)
-    )
+    identity = np.asarray(columns.id, dtype=np.int64)[in_order]
     head = process.head
     package = head.package.partition(" ")[0]  # that of the trainer where both share a process
     package = package if package in ENGINES else "vllm"
-    return Engine(
-        head.host, head.pid, process.replica, package, iterations(start, end - start, requests, tokens, context)
-    )
+    every = iterations(start / 1e6, (end - start) / 1e6, requests, tokens, context, identity)
+    return Engine(head.host, head.pid, process.replica, package, every)
