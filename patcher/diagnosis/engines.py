@@ -52,9 +52,9 @@ def engine(process: Process, progress: Progress = ignore) -> Engine:
         np.asarray(column, dtype=np.float64)[in_order]
         for column in (columns.start, columns.end, columns.requests, columns.tokens, columns.context)
     )
-    identity = np.asarray(columns.id, dtype=np.int64)[in_order]
+    identity, rollout = (np.asarray(column, dtype=np.int64)[in_order] for column in (columns.id, columns.rollout))
     head = process.head
     package = head.package.partition(" ")[0]  # that of the trainer where both share a process
     package = package if package in ENGINES else "vllm"
-    every = iterations(start / 1e6, (end - start) / 1e6, requests, tokens, context, identity)
+    every = iterations(start / 1e6, (end - start) / 1e6, requests, tokens, context, rollout, identity)
     return Engine(head.host, head.pid, process.replica, package, every)

@@ -53,14 +53,15 @@ class Iterations:
 
 
 def iterations(
-    start: Floats, length: Floats, requests: Floats, tokens: Floats, context: Floats, identity: Numbers | None = None
+    start: Floats, length: Floats, requests: Floats, tokens: Floats, context: Floats, *numbers: Numbers
 ) -> Iterations:
     """Return the iterations of an engine, split into rollouts; ``start`` and ``length`` are in seconds.
 
-    A rollout begins where every scheduled token is the whole context: no request is older. With prefix caching a new
-    request has context already, so a rollout may include the next one.
+    ``numbers`` are those of the rollouts, from any number on, and the ids. Without them, or where they are all 0, a
+    rollout begins where every scheduled token is the whole context, which prefix caching hides.
     """
-    begins = tokens >= context
+    rollout, identity = numbers or (np.zeros(len(start), dtype=np.int64),) * 2
+    begins = np.diff(rollout, prepend=0) != 0 if rollout.any() else tokens >= context
     if len(begins):
         begins[0] = True
     rollout = np.cumsum(begins) - 1
@@ -68,7 +69,6 @@ def iterations(
     if len(start) > 1:
         goes_on = rollout[1:] == rollout[:-1]
         seconds[:-1][goes_on] = np.diff(start)[goes_on]
-    identity = np.zeros(len(start), dtype=np.int64) if identity is None else identity
     return Iterations(start, seconds, requests, tokens, context, rollout.astype(np.int64), identity)
 
 

@@ -100,8 +100,8 @@ class Block(msgspec.Struct):
     """Records that a process wrote together; ``at`` are its monotonic and wall clocks then, in microseconds.
 
     ``spans`` are rows. ``iterations`` are columns: ids, starts, lengths, requests, tokens, contexts, longest contexts,
-    the thread's CPU times at the starts, and columns that are not read. All but the lengths are differences to the
-    value before; the first start is relative to the block's time.
+    the thread's CPU times at the starts, rollouts, and columns that are not read. All but the lengths are differences
+    to the value before; the first start is relative to the block's time.
     """
 
     at: tuple[_Count, _Number] | None = None
@@ -148,12 +148,14 @@ class IterationColumns:
     """Iterations of an engine as columns, in order: start and end in microseconds, requests, tokens, and more.
 
     ``context`` is the sum over the requests, ``longest`` that of one request, ``cpu`` the CPU time of the engine's
-    thread at the start, in microseconds, and ``id`` the record's; they are 0 where a file does not have them.
+    thread at the start, in microseconds, ``rollout`` counts from 1, and ``id`` is the record's. They are 0 where a file
+    does not have them.
     """
 
     def __init__(self) -> None:
-        self._columns = tuple(array("q") for _ in range(8))
-        self.start, self.end, self.requests, self.tokens, self.context, self.longest, self.cpu, self.id = self._columns
+        self._columns = tuple(array("q") for _ in range(9))
+        self.start, self.end, self.requests, self.tokens, *more = self._columns
+        self.context, self.longest, self.cpu, self.rollout, self.id = more
 
     def __len__(self) -> int:
         return len(self.start)
@@ -466,7 +468,7 @@ class Reader:
         lengths = columns[2][:count]
         amounts = [
             list(accumulate(column)) if len(column) == count else [0] * count
-            for column in (*columns[3:8], *[[]] * 5)[:5]
+            for column in (*columns[3:9], *[[]] * 6)[:6]
         ]
         latest = now + _LATE_US
         counts = [0, *ids, *lengths, *chain(*amounts)]

@@ -304,7 +304,7 @@ class EngineTimeline(TimelineRecorder):
     """Keeps the iterations of an engine, too, on the ranks that were chosen."""
 
     counted: bool | None = None  # None: no iteration was seen yet
-    requests = context = longest = 0
+    requests = context = longest = rollout = 0
     cpu_clock: Any  # of the calling thread, in nanoseconds
 
     def chosen(self, rank: int, dp: int) -> bool:
@@ -315,9 +315,10 @@ class EngineTimeline(TimelineRecorder):
         self.first.who = {"rank": rank, "dp": dp}
         return bool({"all", str(rank)} & {*ranks})
 
-    def iterate(self, *amount: int) -> Any:
-        """Begin an iteration with these amounts, which are kept with the CPU time of the thread so far."""
-        span = self.span("iteration", "", None, (*amount, self.cpu_clock() // 1000))
+    def iterate(self, is_first: bool, *amount: int) -> Any:
+        """Begin an iteration with these amounts, which are kept with the thread's CPU time and the rollout."""
+        self.rollout += is_first
+        span = self.span("iteration", "", None, (*amount, self.cpu_clock() // 1000, self.rollout))
         self.first.iterating = span and span.row  # for a window that is recorded in this process
         return span
 
@@ -357,7 +358,7 @@ class VllmTimeline(EngineTimeline):
                     counts = batch.num_scheduled_tokens
                     self.longest = max(map(sum, zip(before, map(counts.get, names))))  # noqa: B905
             self.requests = requests
-            return self.iterate(requests, tokens, self.context, self.longest)
+            return self.iterate(len(new) == requests, requests, tokens, self.context, self.longest)
         except Exception as e:
             self.counted = False
             self.first.stop(e)
@@ -365,6 +366,8 @@ class VllmTimeline(EngineTimeline):
 
 class SglangTimeline(EngineTimeline):
     """Keeps the iterations of SGLang (``ScheduleBatch`` of ``sglang/srt/managers/schedule_batch.py``)."""
+
+    batch: Any = ()  # the requests of the last one
 
     def iteration(self, worker: Any, batch: Any) -> Any:
         try:
@@ -382,10 +385,17 @@ class SglangTimeline(EngineTimeline):
             context, longest = batch.seq_lens_sum or 0, 0
             if lengths is not None:
                 context, longest = context or int(lengths.sum()), int(lengths.max())
-            return self.iterate(requests, tokens or 0, context, longest)
+            return self.iterate(self.begins(worker, batch), requests, tokens or 0, context, longest)
         except Exception as e:
             self.counted = False
             self.first.stop(e)
+
+    def begins(self, scheduler: Any, batch: Any) -> bool:
+        """Tell whether no request of the engine was in a batch before: those that decode wait for prefills."""
+        before, self.batch = self.batch, batch.reqs
+        if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", ()):
+            return False
+        return {*map(id, before)}.isdisjoint(map(id, batch.reqs))  # else it is the next part of a prompt
 
 
 class TrainerTimeline(TimelineRecorder):

@@ -47,6 +47,12 @@ def test_windows_are_typed_as_an_option() -> None:
     assert as_option([(1, 6), (40, 45)]) == "1:6,40:45"
 
 
+def test_rollouts_begin_where_the_timeline_says_also_with_cached_prefixes() -> None:
+    ones, numbers = np.ones(6), np.array([3, 3, 4, 4, 4, 5])
+    assert [*iterations(np.arange(6.0), ones, ones, ones, 100 * ones, numbers, numbers).rollout] == [0, 0, 1, 1, 1, 2]
+    assert [*iterations(np.arange(6.0), ones, ones, ones, 100 * ones, 0 * numbers, numbers).rollout] == [0] * 6
+
+
 def test_rollouts_begin_where_all_requests_are_new_and_are_counted_on_from_engine_to_engine() -> None:
     first, second = rollout(requests(1, 5)), rollout(requests(2, 5))
     assert set(first.rollout) == {0}

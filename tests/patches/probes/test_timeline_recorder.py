@@ -421,6 +421,7 @@ def test_an_iteration_of_vllm_holds_requests_tokens_and_contexts(vllm: VllmTimel
         spans.append(vllm.iteration(worker, batch))
         assert vllm.iterating is (spans[-1].row if spans[-1] else vllm.iterating)
     assert [span and span.row[:4] for span in spans] == [amount for _, amount in batches]
+    assert [span.row[5] for span in spans if span] == [1, 1, 1, 1, 2, 2, 2, 2, 2, 2]
     cpu = [span.row[4] for span in spans if span]
     assert 0 < cpu[0] <= cpu[-1] < time.thread_time_ns()
     assert cpu == sorted(cpu)
@@ -472,6 +473,23 @@ def test_an_iteration_of_sglang_holds_requests_tokens_and_contexts(
     )
     assert recorder.iteration(Some(tp_rank=0), batch).row[:4] == amount
     assert recorder.iteration(Some(tp_rank=0), Some(reqs=[])) is None
+
+
+def test_a_rollout_of_sglang_begins_where_no_request_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = SglangTimeline.__new__(SglangTimeline)
+    recorder.first, recorder.who = recorder, {}
+    monkeypatch.setattr(recorder, "span", lambda _kind, _name, _key, amount: Some(row=amount), raising=False)
+    a, b, c, d = (Some(rid=name) for name in "abcd")
+    batches = [  # requests, whether they prefill, and those that decode and wait
+        ([a], True, []), ([a, b], True, []), ([c], True, [a, b]), ([a, b, c], False, [a, b, c]), ([c], False, [c]),
+        ([d], True, []),
+    ]  # fmt: skip
+    rollouts = []
+    for requests, extends, running in batches:
+        mode = Some(is_extend=lambda extends=extends: extends)
+        batch = Some(reqs=requests, forward_mode=mode, extend_num_tokens=9, seq_lens_sum=90)
+        rollouts.append(recorder.iteration(Some(running_batch=Some(reqs=running)), batch).row[5])
+    assert rollouts == [1, 1, 1, 1, 1, 2]
 
 
 def test_iterations_are_columns_of_differences(tmp_path: Path) -> None:
