@@ -13,6 +13,9 @@ from patcher.timeline.files import Reader
 from patcher.timeline.runs import Process
 from patcher.timeline.windows import ENGINES
 
+NEWEST = 4
+"""Rollouts that tell what the next one will be like."""
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -28,6 +31,13 @@ class Engine:
     def rollouts(self) -> int:
         """Number of rollouts, with the one that may still go on."""
         return int(self.iterations.rollout.max(initial=-1)) + 1
+
+    @property
+    def whole_rollouts(self) -> list[Iterations]:
+        """The newest rollouts that have ended for sure, without the warm-up if there is any other."""
+        last = max(self.rollouts - 2, 0)
+        numbers = range(min(max(last + 1 - NEWEST, 1), last), min(last + 1, self.rollouts))
+        return [self.iterations.chosen(self.iterations.rollout == number) for number in numbers]
 
     @property
     def newest_whole_rollout(self) -> Iterations:
