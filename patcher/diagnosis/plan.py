@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
 
 from patcher.diagnosis import loads
-from patcher.diagnosis.composition import nonnegative
+from patcher.diagnosis.design import RIDGE, scaling
 from patcher.diagnosis.iterations import Floats, Iterations
 
 WINDOWS, LENGTH = 5, 5
@@ -38,13 +38,13 @@ def choose_windows(
         return [(first, count)] if count > first else []
     everywhere = np.ones(count, dtype=bool)
     lacking = everywhere if lacking is None or not lacking.any() else lacking
-    scale = _scale(rollout)
+    scale = scaling(rollout)
     scaled = scale(rollout.features)
     gains = {
         start: scaled[start : start + length].T @ scaled[start : start + length]
         for start in range(first, count - length + 1, max(1, length // 2))
     }
-    information = 1e-3 * np.eye(scaled.shape[1])
+    information = RIDGE * np.eye(scaled.shape[1])
     if recorded is not None and len(recorded):
         information = information + scale(recorded).T @ scale(recorded)
     chosen: list[int] = []
@@ -66,20 +66,6 @@ def choose_windows(
 
 def _mean_variance(information: Floats, importance: Floats) -> float:
     return float(np.trace(np.linalg.solve(information, importance)))
-
-
-def _scale(rollout: Iterations) -> Callable[[Floats], Floats]:
-    """Return a function of features: over the usual time of each iteration, root mean squares 1 in ``rollout``."""
-    features, least = rollout.features, 0.3 * np.percentile(rollout.seconds, 1)
-    coefficients = nonnegative(features, rollout.seconds, 1 / np.maximum(rollout.seconds, 1e-6))
-
-    def over_usual(features: Floats) -> Floats:
-        columns: Floats = features / np.maximum(features @ coefficients, least)[:, None]
-        return columns
-
-    sizes = np.sqrt((over_usual(features) ** 2).mean(axis=0))
-    sizes[sizes == 0] = 1.0
-    return lambda features: over_usual(features) / sizes
 
 
 def state(rollout: Iterations, load: str) -> tuple[int, int, int]:

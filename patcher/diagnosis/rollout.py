@@ -170,7 +170,7 @@ def _load_part(
 
 def _reason(load_check: LoadCheck) -> str:
     """Return why the recorded iterations do not support a load."""
-    if load_check.unlike > loads.UNLIKE_SHARE:
+    if not load_check.is_known:
         return Text("no recorded iteration is like most of these")
     return Text("the recorded iterations predict {error:+.0f} % of its time", 100 * load_check.relative)
 
@@ -180,5 +180,5 @@ def _supported(checks: Sequence[LoadCheck]) -> tuple[bool, str]:
     failed = [load_check for load_check in checks if not load_check.supported]
     if not failed:
         return True, ""
-    worst = max(failed, key=lambda load_check: max(abs(load_check.of_whole), load_check.unlike))
+    worst = max(failed, key=lambda load_check: (not load_check.is_known, abs(load_check.of_whole)))
     return False, Text("{load}: {reason}", LOADS[worst.load], _reason(worst))

@@ -120,7 +120,7 @@ def test_the_next_round_supports_what_was_withheld(tmp_path: Path) -> None:
     assert diagnosis.planned
     (stage,) = diagnosed(tmp_path, simulation, diagnosis.planned.windows).stages
     assert stage.supported
-    assert max(errors(stage, simulation).values()) < 0.015
+    assert max(errors(stage, simulation).values()) < 0.02
 
 
 def test_where_rollouts_differ_in_length_windows_count_from_a_state(tmp_path: Path) -> None:
