@@ -14,8 +14,8 @@ from pathlib import Path
 from patcher.commands.diagnosis import reading
 from patcher.commands.diagnosis.asked import STAGE, alive, takes
 from patcher.diagnosis.engines import Engine, engines
-from patcher.diagnosis.model import RunDiagnosis
-from patcher.diagnosis.run import next_windows
+from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
+from patcher.diagnosis.run import planned_windows
 from patcher.messages import CommandResult, Kind, Problem, Text, failed
 from patcher.progress import silent
 from patcher.timeline.files import Reader
@@ -134,18 +134,26 @@ class Follower:
     def _ask(self, of_run: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
         """Write a request for the rollout after the present one."""
         units = {row.worker.unit for row in living}
-        window = next_windows(of_run, decode_only="iterations" not in units)
+        planned = self._planned(of_run, decode_only="iterations" not in units)
         turns = [row.worker.turn for row in living if row.worker.turn is not None]
-        if not window or not turns:
+        if planned is None or not planned.windows or not turns:
             return
         request = TriggerRequest(
-            id=secrets.token_hex(6), window=window, ranks="0", at=max(turns) + 1, expires=time.time() + EXPIRES_S
-        )
+            id=secrets.token_hex(6), window=planned.option, ranks="0", at=max(turns) + 1, load=planned.load,
+            tail=planned.tail, expires=time.time() + EXPIRES_S,
+        )  # fmt: skip
         self.asked = self.states.write(STAGE, request)
         self.asked_in = self.rollouts
         self.requests += 1
         unit = "iterations" if "iterations" in units else "decode"
+        window = " ".join((planned.option, *planned.conditions))
         self.say(Text("asked for --{unit} {window} of rollout {number}", unit, window, request.at))
+
+    def _planned(self, of_run: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
+        """Return the windows to ask for: those that the last diagnosis lacks, or the first ones."""
+        if self.diagnosis is None:
+            return planned_windows(of_run, decode_only=decode_only)
+        return self.diagnosis.planned_decodes if decode_only else self.diagnosis.planned
 
 
 def steps_ended(processes: Sequence[Process], of_run: Sequence[Engine]) -> int:

@@ -38,7 +38,9 @@ def iterations(*rows: Sequence[tuple[int, ...]]) -> Iterations:
     columns = np.concatenate([np.array(part, dtype=float)[:, :3] for part in rows])
     took = seconds(columns)
     rollout = np.repeat(np.arange(len(rows)), [len(part) for part in rows])
-    return Iterations(np.cumsum(took), took, columns[:, 0], columns[:, 1], columns[:, 2], rollout)
+    return Iterations(
+        np.cumsum(took), took, columns[:, 0], columns[:, 1], columns[:, 2], rollout, np.zeros_like(rollout)
+    )
 
 
 BATCHES = [(48, 16, 512, 60), (60, 4, 512, 30), (120, 32, 2048, 80), (40, 64, 10**6, 50)]
