@@ -199,7 +199,7 @@ def test_a_stage_of_training(log: list[str], chosen: dict[str, Any]) -> None:
     stage = Stage(UNIT="micro-batch", WINDOW="1:3", **chosen)
     stage.update(minis=2, micros=2)
     ((outer, *ranges),) = captures(log)
-    assert outer[0].startswith("rlpatch update-policy 1 ")
+    assert outer[0].startswith("rlpatch:update-policy 1 ")
     shown = [name.partition(",")[0] for name, _ in ranges]
     assert shown == ["warm-up micro-batch 0", "micro-batch 1", "rlpatch:uncounted", "micro-batch 2"], (
         "an optimizer step"
@@ -209,7 +209,7 @@ def test_a_stage_of_training(log: list[str], chosen: dict[str, Any]) -> None:
 def test_the_capture_of_graphs_is_one_unit(log: list[str], chosen: dict[str, Any]) -> None:
     Capturing([], **chosen).start("capture")
     ((outer, unit),) = captures(log)
-    assert outer[0].startswith("rlpatch graph-capture 0 ")
+    assert outer[0].startswith("rlpatch:graph-capture 0 ")
     assert unit[0] == "call 0"
 
 
