@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,19 +24,6 @@ from tests.patches.step_metadata import facts, states
 from tests.patches.training_stages import Stage
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch, stand_in_torch: None) -> list[str]:
-    """What is called of torch.cuda, in order."""
-    log: list[str] = []
-    sys.modules["torch"].cuda = SimpleNamespace(  # type: ignore[attr-defined]
-        profiler=SimpleNamespace(start=lambda: log.append("start"), stop=lambda: log.append("stop")),
-        nvtx=SimpleNamespace(range_push=lambda name: log.append(f"push {name}"), range_pop=lambda: log.append("pop")),
-        is_available=lambda: False,
-    )
-    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
-    return log
 
 
 @pytest.fixture
