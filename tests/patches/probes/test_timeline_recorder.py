@@ -116,7 +116,9 @@ def test_each_step_of_a_trainer_is_one_work_with_its_number(
 
 COLLECTIVES = """
 class Work:
-    def wait(self, seconds=0.05): time.sleep(seconds)
+    def wait(self, seconds=0.05):
+        time.sleep(seconds)
+        return "done"
 class DTensor:
     def full_tensor(self): Work().wait(0.05)
 dist = Some(Work=Work, is_available=lambda: True, is_initialized=lambda: True)
@@ -138,7 +140,10 @@ def outer():
     with contextlib.suppress(TypeError): Work().wait("soon")
     beside.join()
 outer()
+replaced = Work.wait
 alone("after")
+assert Work.wait is replaced
+assert (Work().wait(0), Work.wait.__name__) == ("done", "wait")
 """
 
 
