@@ -29,7 +29,9 @@ LOOK_S = 2.0
 """Seconds between two looks at a run."""
 
 LEAST_PAUSE = 50.0
-"""A look is followed by a pause of so many times its own length, so that it takes 2 % of a core at most."""
+"""A look is followed by a pause of so many times its CPU time, so that looking takes 2 % of a core at most. Reading
+windows does not count: it happens once for each request.
+"""
 
 STUDIED = 1
 """The rollout in which windows are chosen first; the one before it is the warm-up."""
@@ -58,6 +60,7 @@ class Follower:
         self.requests = 0
         self.finished = self.reached = False
         self.trouble = ""
+        self.reading_s = 0.0
         self.diagnosis: RunDiagnosis | None = None
 
     @property
@@ -128,8 +131,10 @@ class Follower:
 
     def _read(self, processes: tuple[Process, ...]) -> None:
         """Diagnose what has been recorded so far; what cannot be read now may be readable later."""
+        before = time.thread_time()
         with contextlib.suppress(Problem):
             self.diagnosis = reading.of_processes(self.folder, processes, silent, CommandResult("diagnose"))
+        self.reading_s += time.thread_time() - before
 
     def _ask(self, of_run: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
         """Write a request for the rollout after the present one."""
@@ -188,9 +193,9 @@ def described(error: BaseException) -> Text:
 def follow(follower: Follower, ended: Callable[[float], bool]) -> None:
     """Look again and again until the follower has finished; `ended` waits for seconds, and tells whether to stop."""
     while not follower.over:
-        before = time.monotonic()
+        before = time.thread_time() - follower.reading_s
         follower.look_safely()
-        if ended(max(LOOK_S, LEAST_PAUSE * (time.monotonic() - before))):
+        if ended(max(LOOK_S, LEAST_PAUSE * (time.thread_time() - follower.reading_s - before))):
             return
 
 
