@@ -355,6 +355,7 @@ class EngineTimeline(TimelineRecorder):
     counted: bool | None = None  # None: no iteration was seen yet
     requests = context = longest = rollout = 0
     cpu_clock: Any  # of the calling thread, in nanoseconds
+    iterating: Any  # row of the newest iteration
 
     def chosen(self, rank: int, dp: int) -> bool:
         import time
@@ -436,10 +437,10 @@ class SglangTimeline(EngineTimeline):
                 return None
             tokens = batch.extend_num_tokens if batch.forward_mode.is_extend() else requests
             lengths = getattr(batch, "seq_lens_cpu", None)  # on the host, from 0.5.3 on
-            context, longest = batch.seq_lens_sum or 0, 0
+            total, longest = batch.seq_lens_sum or 0, 0
             if lengths is not None:
-                context, longest = context or int(lengths.sum()), int(lengths.max())
-            return self.iterate(self.begins(worker, batch), requests, tokens or 0, context, longest)
+                total, longest = total or int(lengths.sum()), int(lengths.max())
+            return self.iterate(self.begins(worker, batch), requests, tokens or 0, total, longest)
         except Exception as e:
             self.counted = False
             self.first.stop(e)
@@ -447,7 +448,7 @@ class SglangTimeline(EngineTimeline):
     def begins(self, scheduler: Any, batch: Any) -> bool:
         """Tell whether no request of the engine was in a batch before: those that decode wait for prefills."""
         before, self.batch = self.batch, batch.reqs
-        if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", ()):
+        if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
             return False
         return {*map(id, before)}.isdisjoint(map(id, batch.reqs))  # else it is the next part of a prompt
 

@@ -276,5 +276,10 @@ def test_a_look_is_followed_by_a_pause_but_for_the_windows_that_were_read(
 
     monkeypatch.setattr(Follower, "look", look)
     monkeypatch.setattr(reading, "of_processes", lambda *_: burn(0.4))
-    following.follow(Follower(live.folder, 3, lambda _text: None), lambda seconds: bool(pauses.append(seconds)) or True)
+
+    def ended(seconds: float) -> bool:
+        pauses.append(seconds)
+        return True
+
+    following.follow(Follower(live.folder, 3, lambda _text: None), ended)
     assert following.LEAST_PAUSE * 0.05 <= pauses[0] < following.LEAST_PAUSE * 0.2
