@@ -23,7 +23,7 @@ from tests.patcher.reliability.package import invoked
 from tests.patcher.traces.recorded import MS, NSYS_TABLES, SHARED, Range, Run, steps
 
 EXPORT = SHARED / "2026-11/nsys_h100_2gpu_1s.sqlite.gz"
-"""A second of two H100 by nsys 2026.2, from GindaChen/nsys-ai (MIT)."""
+"""A second of two H100 by nsys 2026.2, from GindaChen/nsys-ai."""
 
 _TASKS = ("KERNEL", "MEMCPY", "MEMSET")
 
