@@ -94,4 +94,4 @@ def _notes(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[s
             stage.waiting_seconds,
         )
     if not np.any([engine.iterations.context.any() for engine in engines]):
-        yield Text("the timeline has no contexts, so attention is predicted by requests alone")
+        yield Text("the timeline has no context lengths, so attention is predicted from the number of requests alone")

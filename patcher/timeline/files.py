@@ -115,7 +115,7 @@ class RecordRow(msgspec.Struct, array_like=True):
     """A span in a block; ``start`` (relative to the block's time) and ``length`` are in microseconds.
 
     ``amount`` is a number (of prompt tokens, or of a step), or a list of this number and the mean age of the weights in
-    steps.
+    steps. ``waited`` are the microseconds in collectives that blocked the host; None if they are unknown.
     """
 
     id: _Number
@@ -126,12 +126,14 @@ class RecordRow(msgspec.Struct, array_like=True):
     length: _Count | None = None
     key: Any = None
     amount: Any = None
+    waited: Any = None
 
 
 class KeptSpan(NamedTuple):
     """A span on the common clock, in microseconds; ``end`` is None while the span goes on.
 
     ``process`` is the index of the process in its run, ``amount`` a number (of prompt tokens, or of a step) or None.
+    ``waited`` is the time in collectives that blocked the host, None if that is unknown.
     """
 
     start: int
@@ -142,6 +144,7 @@ class KeptSpan(NamedTuple):
     id: int
     parent: int
     process: int
+    waited: int | None = None
 
 
 class IterationColumns:
@@ -443,7 +446,9 @@ class Reader:
         end = None if row.length is None else start + row.length
         name = _clean(row.name, 60) if isinstance(row.name, str) else ""
         amount, parent = _number(next(iter(amounts), None)), _number(row.parent)
-        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process)
+        waited = _number(row.waited)
+        waited = None if waited is None or not 0 <= waited <= (row.length or 0) else waited
+        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, waited)
         self.highest = max(self.highest, span.id)
         self.count += 1
         if end is None:

@@ -19,36 +19,37 @@ class Foreign(NamedTuple):
     hint: str
 
 
-_NSYS = Foreign(Text("a trace of Nsight Systems"), Text("nsys-ui, or `nsys stats`, reads it"))
+_NSYS = Foreign(Text("a trace of Nsight Systems"), Text("open it with nsys-ui or `nsys stats`"))
 _SNAPSHOT = Foreign(
     Text("a memory snapshot of torch"),
-    Text("`python -m torch.cuda._memory_viz trace_plot FILE -o memory.html` draws it"),
+    Text("draw it with `python -m torch.cuda._memory_viz trace_plot FILE -o memory.html`"),
 )
-_ZIP = Foreign(Text("a zip archive"), Text("unpack it, and type the same with the folder"))
-_PERFETTO = Foreign(Text("a trace of Perfetto"), Text("ui.perfetto.dev reads it"))
+_ZIP = Foreign(Text("a zip archive"), Text("unpack it, then run the same command with the folder"))
+_PERFETTO = Foreign(Text("a trace of Perfetto"), Text("open it in ui.perfetto.dev"))
 
-_ARCHIVE = Foreign(Text("an archive"), Text("unpack it, and type the same with the folder"))
-_PACKED = Foreign(Text("a packed database"), Text("unpack it with gunzip, and type the same with the file"))
+_ARCHIVE = Foreign(Text("an archive"), Text("unpack it, then run the same command with the folder"))
+_PACKED = Foreign(Text("a packed database"), Text("unpack it with gunzip, then run the same command with the file"))
 
 _BEGINS = (
     (
         re.compile(rb'\{\s*"rocprofiler-sdk(?:-json)?-tool"'),
         Foreign(
-            Text("a trace of rocprofv3"), Text("`rocprofv3 --output-format pftrace` writes what ui.perfetto.dev reads")
+            Text("a trace of rocprofv3"),
+            Text("run rocprofv3 with --output-format pftrace, and open the result in ui.perfetto.dev"),
         ),
     ),
     (
         re.compile(rb'\{\s*"schema"\s*:\s*"[^"]{1,40}".*"nodes"\s*:\s*\[', re.DOTALL),
         Foreign(
             Text("an execution trace of torch (ExecutionTraceObserver)"),
-            Text("Chakra and param read it; report needs the trace of torch.profiler"),
+            Text("read it with Chakra or param; `rlpatch report` needs a trace of torch.profiler"),
         ),
     ),
     (
         re.compile(rb"\[\s*\[\s*-?\d"),
         Foreign(
             Text("a memory timeline of torch"),
-            Text("export_memory_timeline with a name that ends with .html draws it"),
+            Text("for a picture, call export_memory_timeline with a file name that ends in .html"),
         ),
     ),
     (re.compile(rb".{257}ustar", re.DOTALL), _ARCHIVE),
@@ -58,10 +59,10 @@ _BEGINS = (
 
 _ENDS = {
     ".nsys-rep": _NSYS, ".qdrep": _NSYS,
-    ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("ncu-ui, or `ncu --import FILE`, reads it")),
+    ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("open it with ncu-ui or `ncu --import FILE`")),
     ".pftrace": _PERFETTO, ".perfetto-trace": _PERFETTO,
-    ".rpd": Foreign(Text("a trace of rocmProfileData"), Text("its own tools read it")),
-    ".xplane.pb": Foreign(Text("a trace of XLA"), Text("TensorBoard reads it")),
+    ".rpd": Foreign(Text("a trace of rocmProfileData"), Text("use the tools of rocmProfileData")),
+    ".xplane.pb": Foreign(Text("a trace of XLA"), Text("open it in TensorBoard")),
     "snapshot.pickle": _SNAPSHOT, "memory.pickle": _SNAPSHOT, ".zip": _ZIP,
     ".tar": _ARCHIVE, ".tar.gz": _ARCHIVE, ".tgz": _ARCHIVE, ".tar.xz": _ARCHIVE, ".tar.zst": _ARCHIVE,
     ".tar.bz2": _ARCHIVE, ".7z": _ARCHIVE,

@@ -87,13 +87,13 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
-        trace = RecordedTrace(path, "other", FOREIGN, size(path), Text("a trace of CANN, without torch_npu"))
+        trace = RecordedTrace(path, "other", FOREIGN, size(path), Text("a trace of CANN without torch_npu"))
     elif other := foreign.named(path) or foreign.begun(path):
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
         trace = chrome_files.inspect(path, progress)
         if trace.state == FOREIGN and is_ascend_text(path):
-            why = Text("torch_npu or msprof exported it, and its folder is not there")
+            why = Text("torch_npu or msprof exported this file, but its folder is missing")
             trace = replace(trace, form="npu", exports=("text",), why=why)
     metadata, doubts = sidecar.checked(path, trace.form, trace.steps)
     if metadata is None:
@@ -125,7 +125,7 @@ def readable(path: Path) -> list[Path]:
         if trace == path and (other := foreign.known(path)):
             raise Problem(
                 Kind.TRACE,
-                Text("{name} is {what}, which rlpatch does not read", path.name, other.what),
+                Text("{name} is {what}, which rlpatch cannot read", path.name, other.what),
                 str(path),
                 other.hint,
             )
@@ -145,18 +145,22 @@ def _nothing(path: Path, first: Path | None, more: Sequence[Path]) -> Problem:
     hint = f"rlpatch analyse {shlex.quote(str(path))}"
     if first is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
         if other := next(filter(None, map(foreign.named, more)), None):
-            cause = Text("{name} holds {what}, which rlpatch does not read", path.name or path, other.what)
+            cause = Text("{name} contains {what}, which rlpatch cannot read", path.name or path, other.what)
             return Problem(Kind.NO_TRACE, cause, str(path), other.hint)
         return empty(path)
     first = first or path
     cause = Text("{name} has not been parsed", first.name)
     if (first / OUTPUT).is_dir():
-        cause = Text("{name} holds tables of torch_npu, but neither trace_view.json nor a database", first.name)
+        cause = Text("{name} has tables of torch_npu, but neither trace_view.json nor a database", first.name)
         if not npu_folders.has_raw(first):
-            hint = Text("get one of them, or {steps}: the raw data is gone", ascend_tables.STEPS)
+            hint = Text(
+                "the raw data was deleted, so it cannot be parsed again: copy trace_view.json, the database or"
+                " {steps} here",
+                ascend_tables.STEPS,
+            )
     elif _folder_kind(first) == CANN:
         cause, hint = (
-            Text("msprof has not exported {name}", first.name),
+            Text("{name} was not exported yet (msprof --export=on)", first.name),
             f"msprof --export=on --output={shlex.quote(str(first))}",
         )
     return Problem(Kind.NO_TRACE, cause, str(first), hint)

@@ -68,7 +68,7 @@ class _Budget:
         self.bytes -= len(data)
         if self.bytes < 0:
             raise sqlite3.DataError(
-                Text("it holds more than {most:,} bytes of text, more than its size explains", self.most)
+                Text("the database has more than {most:,} bytes of text, too much for the size of the file", self.most)
             )
         return data.decode("utf-8", "replace")
 
@@ -105,7 +105,9 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
         except sqlite3.OperationalError:
             if budget.steps >= 0:
                 raise
-            cause = Text("reading it takes more than {most:,} steps, more than its size explains", budget.most)
+            cause = Text(
+                "reading the database takes more than {most:,} steps, too many for the size of the file", budget.most
+            )
             raise sqlite3.OperationalError(cause) from None
 
 

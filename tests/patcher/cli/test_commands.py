@@ -542,7 +542,7 @@ def test_what_depends_on_files_that_are_not_here_is_unknown_and_not_off(run) -> 
 
     said = run("check", "verl").stdout
     for profiler in {switch.profiler for switch in PROFILING.switches}:
-        assert re.search(rf"  unknown .*{re.escape(profiler)}.* \(verl is not found here\)\n", said)
+        assert re.search(rf"  unknown .*{re.escape(profiler)}.* \(verl is not installed here\)\n", said)
     assert "  off msMonitor (environment)\n" in said
     Path("train.py").write_text("pass\n")
     started = run("check", "verl", "--", "python3", "train.py").stdout
@@ -562,11 +562,11 @@ def test_what_is_unknown_for_one_reason_is_told_once(run) -> None:
     names = "the engine's own profiler, msMonitor, torch_npu's dynamic profiling, CANN's msprof"
     assert said.splitlines()[1:] == [
         f"  unknown {names} (run.sh:1)",
-        "    a file that it names is not here, or only known when it runs",
+        "    it names a file that was not found here or is only known at run time",
     ]
     details = run("check", "-v", *command).stdout
     assert "    msMonitor (run.sh:1)\n" in details
-    assert "    to switch it off: unset PROFILING_MODE there, if it is there\n" in details
+    assert "    to switch it off: unset PROFILING_MODE, if this setting exists there\n" in details
     assert "    the patch checks again before it records\n" in details
 
 

@@ -319,7 +319,7 @@ GRAPHS: dict[str, Case] = {
         at(1, lambda machine: machine.sleep(5 * MS)),
         {"part": LATE, "graph": "before", "before": "prepare", "after": "embedding", "units": 4}, GPU,
     ),
-    "within a replay": (
+    "inside a replayed graph": (
         at(1, lambda machine: machine.replay(LAYERS, stop=2 * MS, key=50 + len(machine.tasks))),
         {"part": WAITING, "graph": "within", "before": "out", "after": "norm2", "units": 4}, GPU,
     ),
@@ -377,13 +377,13 @@ def test_what_comes_before_the_first_kernel_is_a_place_too(tmp_path: Path) -> No
     assert "hipMemcpyWithStream" in finding.evidence
 
 
-NOTHING = "no operator, call or frame that was recorded covers half of it"
+NOTHING = "no recorded operator, call or frame covers half of it"
 SENTENCES = {
     "a sleep before a launch": (
         "before out on stream 7", "after attention", f"host-bound, {NOTHING}, launched by aten::out",
     ),
     "an operator that takes its time": (
-        "before custom on stream 7", "after out", "host-bound, the host was in aten::custom",
+        "before custom on stream 7", "after out", "host-bound, the host was inside aten::custom",
     ),
     ".item() and the host's answer to it": (
         "before argmax on stream 7", "after logits",
@@ -397,7 +397,7 @@ SENTENCES = {
         f"host-bound, {NOTHING}, launched by aten::sample",
     ),
     "a batch whose graph was not captured": (
-        "between kernels launched one by one", "33 short gaps", "host-bound",
+        "between kernels that are launched one by one", "33 short gaps", "host-bound",
     ),
 }  # fmt: skip
 
@@ -423,7 +423,7 @@ def test_short_gaps_within_replays_are_told_from_others(tmp_path: Path) -> None:
     found = profile(recorded(inject, graph=True), "torch", tmp_path).gaps
     (within,) = (gap for gap in found if gap.graph == "within")
     assert (within.kind, within.count, within.units, within.ns) == ("several", 4, 4, 4 * US)
-    assert place_of(within) == "within replayed graphs"
+    assert place_of(within) == "inside replayed graphs"
 
 
 def test_of_very_many_the_longest_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
