@@ -136,12 +136,20 @@ class TimelineRecorder(Steerable):
 
         def __iter__(self) -> Any:
             for item in self.units:
-                span = self.timeline.span("unit", self.name)
+                span = self.timeline.span("unit", self.name, None, self.timeline.size(item))
                 yield item
                 del span
 
     def units(self, name: str, units: Any) -> Any:
         return self.Units(self, name, units)
+
+    def size(self, batch: Any) -> Any:
+        """Return the tokens of a batch, with its padding if it has any; None for a batch of another form."""
+        try:
+            tokens = getattr(batch, "batch", batch)["input_ids"]
+            return int((tokens.values() if tokens.is_nested else tokens).numel())
+        except Exception:
+            return None
 
     def start(self) -> bool:
         """Whether anything is recorded; the first one who asks starts what writes it."""

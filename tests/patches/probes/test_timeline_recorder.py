@@ -210,6 +210,19 @@ def test_lengths_and_starts_are_microseconds(tmp_path: Path) -> None:
     assert abs(line["at"][1] - time.time_ns() // 1000) < 60_000_000
 
 
+def test_a_micro_batch_keeps_its_tokens(tmp_path: Path) -> None:
+    code = (
+        'from types import SimpleNamespace\n'
+        'ids = SimpleNamespace(is_nested=False, numel=lambda: 12)\n'
+        'nested = SimpleNamespace(is_nested=True, values=lambda: SimpleNamespace(numel=lambda: 7))\n'
+        'batches = {"input_ids": ids}, {"input_ids": nested}, SimpleNamespace(batch={"input_ids": ids}), {}, 3\n'
+        'for _ in units("micro-batch", batches): pass'
+    )
+    left = left_by(code, tmp_path)
+    assert (left.status, left.output) == (0, "")
+    assert [row[6:] for row in left.rows] == [[None, 12], [None, 7], [None, 12], [None, None], [None, None]]
+
+
 def test_a_span_knows_the_one_around_it_in_tasks_and_threads(tmp_path: Path) -> None:
     code = """
 async def inner(name):
