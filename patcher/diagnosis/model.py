@@ -74,13 +74,15 @@ class StageDiagnosis(Payload):
     """One stage: its seconds by the timeline, and their classes if they are ``supported``; else ``why`` says why not.
 
     ``turns`` is the number of its rollouts, ``recorded`` how many of its ``iterations`` were recorded.
-    ``recording_seconds`` were lost to the recording itself, and ``waiting_seconds`` lie in iterations that waited for
-    something; neither is in ``seconds``.
+    ``recording_seconds`` were lost to the recording itself, ``waiting_seconds`` lie in iterations that waited for
+    something, and ``between_seconds`` between micro-batches; none of them is in ``seconds``. ``step_seconds`` is the
+    stage's part of the critical path of all counted steps, and ``limited_by`` what most of that waited for.
+    ``next_windows`` are the micro-batches to record if they are not supported yet, else "".
     """
 
     KEYS = (
         "stage", "seconds", "supported", "why", "turns", "iterations", "recorded", "recording_seconds",
-        "waiting_seconds", "classes", "by_load",
+        "waiting_seconds", "between_seconds", "classes", "by_load", "step_seconds", "limited_by", "next_windows",
     )  # fmt: skip
 
     stage: str
@@ -94,6 +96,10 @@ class StageDiagnosis(Payload):
     waiting_seconds: float
     classes: tuple[ClassShare, ...] = ()
     by_load: tuple[LoadPart, ...] = ()
+    between_seconds: float = 0.0
+    step_seconds: float = 0.0
+    limited_by: str = ""
+    next_windows: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +115,14 @@ class Action(Payload):
 
 @dataclass(frozen=True, slots=True)
 class DiagnosedWindow(Payload):
-    """A recorded window: what it holds, how many iterations of it are in the timeline, and the command to read it."""
+    """A recorded window: its stage, what it holds, how much of it is in the timeline, and the command to read it.
 
-    KEYS = ("window", "trace", "iterations", "joined", "report")
+    ``iterations`` are those of an engine, or micro-batches.
+    """
 
+    KEYS = ("stage", "window", "trace", "iterations", "joined", "report")
+
+    stage: str
     window: str
     trace: str
     iterations: int
@@ -124,10 +134,11 @@ class DiagnosedWindow(Payload):
 class RunDiagnosis(Payload):
     """The diagnosis of a run; ``next_windows`` is the option that records what is not supported yet, else "".
 
-    ``notes`` are what the reader has to know of the numbers, ``package`` is that of the engine.
+    ``notes`` are what the reader has to know of the numbers, ``package`` is that of the engine. ``steps`` is the number
+    of training steps that count, and ``seconds`` their length; 0 where no process marks steps.
     """
 
-    KEYS = ("schema", "stages", "actions", "windows", "next_windows", "notes")
+    KEYS = ("schema", "steps", "seconds", "stages", "actions", "windows", "next_windows", "notes")
 
     stages: tuple[StageDiagnosis, ...]
     actions: tuple[Action, ...]
@@ -136,8 +147,10 @@ class RunDiagnosis(Payload):
     notes: tuple[str, ...] = ()
     package: str = "vllm"
     schema: int = SCHEMA
+    steps: int = 0
+    seconds: float = 0.0
 
     @property
-    def supported(self) -> bool:
-        """Whether the classes of all stages are supported."""
-        return all(stage.supported for stage in self.stages)
+    def supported(self) -> frozenset[str]:
+        """Stages whose classes are supported."""
+        return frozenset(stage.stage for stage in self.stages if stage.supported)

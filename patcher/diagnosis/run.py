@@ -10,7 +10,10 @@ from patcher.diagnosis.actions import actions
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.plan import as_option, choose_windows
-from patcher.diagnosis.rollout import DiagnosedRollouts, diagnose_rollouts
+from patcher.diagnosis.rollout import STAGE, DiagnosedRollouts, diagnose_rollouts
+from patcher.diagnosis.training import TrainerStage
+from patcher.diagnosis.training_composition import diagnose_training
+from patcher.diagnosis.windows import stage_of
 from patcher.messages import Text
 from patcher.traces.model import RankProfile
 
@@ -18,14 +21,20 @@ SETTLED = 1
 """The first iteration of a rollout that a window may begin with: the one before it warms the profiler up."""
 
 
-def diagnose(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> RunDiagnosis:
-    """Diagnose a run from the iterations of its engines, and the profiles of the windows recorded in it."""
-    rollouts = diagnose_rollouts(engines, profiles)
+def diagnose(
+    engines: Sequence[Engine], profiles: Iterable[RankProfile], trainers: Sequence[TrainerStage] = ()
+) -> RunDiagnosis:
+    """Diagnose a run from its engines' iterations, its trainers' micro-batches, and profiles of recorded windows."""
+    profiles = tuple(profiles)
+    training = diagnose_training(trainers, profiles)
+    if not any(len(engine.iterations) for engine in engines):
+        return RunDiagnosis(stages=training.stages, actions=(), windows=training.windows)
+    rollouts = diagnose_rollouts(engines, [profile for profile in profiles if stage_of(profile) == STAGE])
     stage = rollouts.stage
     return RunDiagnosis(
-        stages=(stage,),
+        stages=(stage, *training.stages),
         actions=actions(stage, rollouts.iterations),
-        windows=rollouts.windows,
+        windows=(*rollouts.windows, *training.windows),
         next_windows="" if stage.supported else next_windows(engines),
         notes=tuple(_notes(engines, rollouts)),
         package=engines[0].package,

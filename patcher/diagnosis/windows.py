@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from patcher.diagnosis.composition import RecordedIterations
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.model import CLASSES, DiagnosedWindow
+from patcher.diagnosis.training import TrainerStage
 from patcher.messages import CommandLine
 from patcher.timeline.recorded import plain_host
 from patcher.traces import sidecar
@@ -45,16 +46,22 @@ class Joined:
         return RecordedIterations(features[self.places], self.class_seconds, self.window)
 
 
-def traces(folder: Path, engines: Iterable[Engine]) -> list[Path]:
-    """Return the traces in ``folder`` that a rollout's window of one of ``engines`` left, by their metadata."""
-    processes = {(engine.pid, plain_host(engine.host)) for engine in engines}
+def traces(folder: Path, engines: Iterable[Engine], trainers: Iterable[TrainerStage] = ()) -> list[Path]:
+    """Return the traces in ``folder`` that a window of one of ``engines`` or ``trainers`` left, by their metadata."""
+    processes = {("rollout", engine.pid, plain_host(engine.host)) for engine in engines}
+    processes |= {(trainer.stage, trainer.pid, plain_host(trainer.host)) for trainer in trainers}
     recorded = list[Path]()
     for file in sorted(folder.glob(f"*{sidecar.SUFFIX}")):
         with contextlib.suppress(ValueError):  # damaged, or of a newer rlpatch
             metadata = sidecar.read(file)
-            if metadata.stage == "rollout" and (metadata.pid, plain_host(metadata.host)) in processes:
+            if (metadata.stage, metadata.pid, plain_host(metadata.host)) in processes:
                 recorded.append(sidecar.trace_of(file))
     return recorded
+
+
+def stage_of(profile: RankProfile) -> str:
+    """Return the stage that a profile is of by its metadata; "" without any."""
+    return profile.metadata.stage if profile.metadata else ""
 
 
 def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
@@ -68,7 +75,7 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
     for profile in profiles:
         if not _of_engine(profile, engine):
             continue
-        cold, begins = set(profile.cold), _begins(profile)
+        cold, begins = set(profile.cold), unit_begins(profile)
         count = 0
         for unit in profile.units:
             place = _place(engine, unit, begins.get(unit.number))
@@ -79,7 +86,7 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
             window.append(number + count // LONGEST_WINDOW)
             count += 1
         number += 1 + count // LONGEST_WINDOW
-        windows.append(_window(profile, count))
+        windows.append(described(profile, count))
     return Joined(
         np.array(places, dtype=np.int64),
         np.array(class_seconds, dtype=np.float64).reshape(len(places), len(NAMES)),
@@ -93,12 +100,12 @@ def _of_engine(profile: RankProfile, engine: Engine) -> bool:
     return metadata is not None and metadata.pid == engine.pid and plain_host(metadata.host) == plain_host(engine.host)
 
 
-def _begins(profile: RankProfile) -> dict[int, float]:
+def unit_begins(profile: RankProfile) -> dict[int, float]:
     """Return unit → its begin in seconds since 1970, from the metadata."""
-    return dict(_unit_begins(profile.facts.get("units") if profile.facts else None))
+    return dict(_begin_times(profile.facts.get("units") if profile.facts else None))
 
 
-def _unit_begins(units: object) -> Iterator[tuple[int, float]]:
+def _begin_times(units: object) -> Iterator[tuple[int, float]]:
     for unit in units if isinstance(units, list) else []:
         if isinstance(unit, dict) and type(unit.get("number")) is int and type(unit.get("begin")) is int:
             yield unit["number"], unit["begin"] / 1e9
@@ -120,11 +127,12 @@ def _place(engine: Engine, unit: RecordedUnit, begin: float | None) -> int | Non
     return int(candidates[np.argmin(np.abs(iterations.start[candidates] - begin))])
 
 
-def _window(profile: RankProfile, joined: int) -> DiagnosedWindow:
+def described(profile: RankProfile, joined: int) -> DiagnosedWindow:
+    """Return the window of a profile, of whose units ``joined`` are in the timeline."""
     metadata = profile.metadata
     window = f"--{metadata.unit} {metadata.window.text}" if metadata and metadata.window else ""
     report = str(CommandLine("report", profile.source))
-    return DiagnosedWindow(window, profile.source, len(profile.units), joined, report)
+    return DiagnosedWindow(stage_of(profile), window, profile.source, len(profile.units), joined, report)
 
 
 def near(joined: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.bool_]:

@@ -144,11 +144,16 @@ class TimelineRecorder(Steerable):
         return self.Units(self, name, units)
 
     def size(self, batch: Any) -> Any:
-        """Return the tokens of a batch, with its padding if it has any; None for a batch of another form."""
+        """Return the tokens of a batch, and those with its padding; None for what would wait for a device."""
         try:
-            tokens = getattr(batch, "batch", batch)["input_ids"]
-            return int((tokens.values() if tokens.is_nested else tokens).numel())
-        except Exception:
+            batch = getattr(batch, "batch", batch)
+            ids = batch["input_ids"]
+            if ids.is_nested:
+                lengths = ids.offsets().diff()
+                return [ids.values().size(0), len(lengths) * int(lengths.max()) if lengths.is_cpu else None]
+            mask = batch["attention_mask"]
+            return [int(mask.sum()) if mask.is_cpu else None, ids.numel()]
+        except Exception:  # a batch of another form
             return None
 
     def start(self) -> bool:

@@ -18,12 +18,15 @@ from patcher.cli.reports.report import CSV
 from patcher.cli.search import SEARCH
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import running
-from patcher.config import Window
+from patcher.config import TrainingStage, Window
 from patcher.guards.result import Launch
 from patcher.messages import CommandResult, Kind, Problem, Text, tables, usage
 from patcher.messages.language import translate
 from patcher.options.headings import OUTPUT, READ
 from patcher.request import ProfileRequest
+
+STUDIED_SYNC = 2
+"""The weight sync that is recorded: the first ones warm up."""
 
 NEEDED = ("numpy",)
 """Packages that the diagnosis computes with; they come with the extra ``diagnose``."""
@@ -125,7 +128,9 @@ def _run(
 
     folder, say = chosen.save_path.resolve(), _speaker()
     window = Window("iterations", 0, 0, none=True)
-    request = ProfileRequest((window,), {"timeline": True, "on_demand": True, "save_path": str(folder)})
+    request = ProfileRequest(
+        (window,), {"timeline": True, "on_demand": True, "save_path": str(folder)}, _beside(str(folder))
+    )
 
     def meanwhile() -> Callable[[Callable[[CommandResult], int]], int]:
         """Follow the run; return what ends that, reads the folder, and shows the diagnosis."""
@@ -146,6 +151,16 @@ def _run(
     return running.run(
         targets, search, request.checked(), launch, dry_run=False, force=force, require=False, meanwhile=meanwhile
     )
+
+
+def _beside(folder: str) -> tuple[ProfileRequest, ...]:
+    """Return the requests for micro-batches of each training stage on demand, and for one weight sync."""
+    windows = (Window("micro-batch", 0, 0, none=True),)
+    on_demand = (
+        ProfileRequest(windows, {"stage": stage, "on_demand": True, "save_path": folder})
+        for stage in TrainingStage.NAMES
+    )
+    return *on_demand, ProfileRequest((), {"stage": "weight-sync", "sync": STUDIED_SYNC, "save_path": folder})
 
 
 def _speaker() -> Callable[[str], None]:

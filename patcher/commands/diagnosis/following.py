@@ -12,6 +12,7 @@ from pathlib import Path
 
 from patcher.commands.diagnosis import reading
 from patcher.commands.diagnosis.asked import STAGE, alive, takes
+from patcher.commands.diagnosis.training_requests import TrainingRequests
 from patcher.diagnosis.engines import Engine, engines
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.run import next_windows
@@ -47,28 +48,36 @@ class Follower:
         self.states = StateFolder(folder)
         self.asked: FiledRequest | None = None
         self.requests = 0
-        self.finished = False
+        self.finished = self.rollouts_finished = False
         self.diagnosis: RunDiagnosis | None = None
+        self.training = TrainingRequests(self.states, rounds, say)
 
     def look(self) -> None:
         """Look at the run once: ask for windows if it is time to, or read those that have been saved."""
+        processes = reading.newest_since(self.folder, self.started)
+        self.training.look(processes, self.diagnosis.supported if self.diagnosis else ())
+        if self.training.news:
+            self._read(processes)
+        self._look_at_rollouts(processes)
+        self.finished = self.rollouts_finished and not self.training.pending
+
+    def _look_at_rollouts(self, processes: tuple[Process, ...]) -> None:
         rows = [row for row in progress.collect(self.states, time.time(), requested=self.asked).rows if takes(row)]
         living = [row for row in rows if not row.life.gone]
         if self.asked is not None and any(row.outcome == AT_WORK for row in living):
             return
-        processes = reading.newest_since(self.folder, self.started)
         of_run = [engine for engine in engines(processes) if len(engine.iterations)]
         if max((engine.rollouts for engine in of_run), default=0) <= STUDIED + 1:
             return
         if self.asked is not None and any(row.outcome == DONE for row in rows):
             self._read(processes)
-        self.finished = self._supported or self.requests >= self.rounds
-        if living and not self.finished:
+        self.rollouts_finished = self._supported or self.requests >= self.rounds
+        if living and not self.rollouts_finished:
             self._ask(of_run, living)
 
     @property
     def _supported(self) -> bool:
-        return self.diagnosis is not None and self.diagnosis.supported
+        return self.diagnosis is not None and STAGE in self.diagnosis.supported
 
     def _read(self, processes: tuple[Process, ...]) -> None:
         """Diagnose what has been recorded so far; what cannot be read now may be readable later."""

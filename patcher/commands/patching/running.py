@@ -74,8 +74,9 @@ def run(
     step = StepResult()
     if not candidates.problems:
         readable, gaps, step = _read(launch)
-        for _, upstream, target, config, _ in (item for item in candidates.values if item.config.profiler.MODULE):
-            profiler = planning.profiler(upstream, config)
+        for candidate in (item for item in candidates.values if item.config.profiler.MODULE):
+            upstream, target = candidate.upstream, candidate.target
+            profiler = planning.profiler(upstream, candidate.config)
             step += guard(upstream, target.version, readable, force=force, target=target, profiler=profiler)
         step = sum((_foreseen(gap, require=require) for gap in gaps), step)
         data = replace(data, losses=gaps)

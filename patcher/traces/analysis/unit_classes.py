@@ -34,7 +34,8 @@ from patcher.traces.trace_columns import UNKNOWN
 _COMPUTE = KINDS.index(COMPUTE)
 
 TRANSPARENT = re.compile(
-    r"Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction|autograd::engine::evaluate_function|\w+Backward\w*$"
+    r"Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction"
+    r"|autograd::engine::evaluate_function|\w+Backward\w*$"
 )
 """Operators that only stand around those of compiled code, or of a backward."""
 
@@ -109,9 +110,7 @@ class OutermostOperator(NamedTuple):
     end: int
 
 
-def _on_host(
-    trace: RankTrace, segment: Segment, threads: Sequence[HostThread], *, samples: bool
-) -> dict[str, int]:
+def _on_host(trace: RankTrace, segment: Segment, threads: Sequence[HostThread], *, samples: bool) -> dict[str, int]:
     """Return class → ns of a unit that ran on the host; ``samples`` is False for a micro-batch.
 
     The forward, with its backward, reaches from the first to the last operator before sampling that multiplies
