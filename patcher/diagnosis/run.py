@@ -11,6 +11,7 @@ from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.model import RunDiagnosis
 from patcher.diagnosis.plan import as_option, choose_windows
 from patcher.diagnosis.rollout import STAGE, DiagnosedRollouts, diagnose_rollouts
+from patcher.diagnosis.sync import diagnose_sync
 from patcher.diagnosis.training import TrainerStage
 from patcher.diagnosis.training_composition import diagnose_training
 from patcher.diagnosis.windows import stage_of
@@ -26,15 +27,16 @@ def diagnose(
 ) -> RunDiagnosis:
     """Diagnose a run from its engines' iterations, its trainers' micro-batches, and profiles of recorded windows."""
     profiles = tuple(profiles)
-    training = diagnose_training(trainers, profiles)
+    training, (synced, sync_windows) = diagnose_training(trainers, profiles), diagnose_sync(profiles)
+    stages, windows = (*training.stages, *synced), (*training.windows, *sync_windows)
     if not any(len(engine.iterations) for engine in engines):
-        return RunDiagnosis(stages=training.stages, actions=(), windows=training.windows)
+        return RunDiagnosis(stages=stages, actions=(), windows=windows)
     rollouts = diagnose_rollouts(engines, [profile for profile in profiles if stage_of(profile) == STAGE])
     stage = rollouts.stage
     return RunDiagnosis(
-        stages=(stage, *training.stages),
+        stages=(stage, *stages),
         actions=actions(stage, rollouts.iterations),
-        windows=(*rollouts.windows, *training.windows),
+        windows=(*rollouts.windows, *windows),
         next_windows="" if stage.supported else next_windows(engines),
         notes=tuple(_notes(engines, rollouts)),
         package=engines[0].package,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from patcher.diagnosis import rollout, sync
 from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.training import stage_name
 from patcher.messages import Text
@@ -13,10 +15,13 @@ from patcher.timeline import shares
 from patcher.timeline.model import PathSegment, RunTimeline, doing, label
 from patcher.timeline.windows import STAGES
 
-ROLLOUT, SYNC, OTHER = "rollout", "weight-sync", "other"
+OTHER = "other"
 
 GENERATING = frozenset({"engine", "server", "agent"})
 """Roles whose work is the rollout, unless it is a weight sync."""
+
+NEIGHBOURS = 64
+"""Calls that are looked at for a segment: those of as many ranks."""
 
 OUTER = frozenset({"", "step"})
 """Phases of the driver that say nothing of what it does."""
@@ -53,8 +58,8 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
         return diagnosis
     works = _works(timeline)
     passages = dict[str, _Passage]()
+    stage_of = _stages_of_phases([segment for step in steps for segment in step.critical_path], works)
     for step in steps:
-        stage_of = _stages_of_phases(step.critical_path, works)
         for segment in step.critical_path:
             name = stage_of.get(segment.phase) or _of_segment(segment)
             passage = passages.setdefault(name, _Passage(segment.start - step.start))
@@ -62,13 +67,15 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
     total = sum(step.seconds for step in steps)
     known = {stage.stage: stage for stage in diagnosis.stages}
     synced = sum(step.sync_seconds for step in steps)
-    passages = _without_small(passages, [*known, SYNC], LEAST_SHARE * total)
+    passages = _without_small(passages, [*known, sync.STAGE], LEAST_SHARE * total)
     names = sorted({*known, *passages}, key=lambda name: passages[name].first if name in passages else 0.0)
     stages = []
     for name in names:
         passage = passages.get(name)
-        seconds = synced if name == SYNC else passage.seconds if passage else 0.0
+        seconds = synced if name == sync.STAGE else passage.seconds if passage else 0.0
         stage = known.get(name) or _unrecorded(name, seconds, len(steps))
+        if name == sync.STAGE and stage.recorded:
+            stage = sync.scaled(stage, synced, len(steps))
         if passage:
             stage = replace(stage, step_seconds=passage.seconds, limited_by=passage.limited_by)
         stages.append(stage)
@@ -98,31 +105,34 @@ def _stages_of_phases(
 
 def _most(segments: Sequence[PathSegment], works: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     """Return the stage of more than half of the segments' seconds; "" if there is none."""
-    begin, end = segments[0].start, segments[-1].end
-    seconds = Counter[str]()
-    for stage, times in works.items():
-        near = [time for time in times if time[0] < end and time[1] > begin]
-        seconds[stage] = sum(_overlap(segment, near) for segment in segments) if near else 0.0
+    seconds = Counter[str](
+        {stage: sum(_overlap(segment, times) for segment in segments) for stage, times in works.items()}
+    )
     for segment in segments:
         if segment.kind == "sync" or segment.phase in shares.SYNC:
-            seconds[SYNC] += segment.seconds
+            seconds[sync.STAGE] += segment.seconds
         elif segment.role in GENERATING:
-            seconds[ROLLOUT] += segment.seconds
+            seconds[rollout.STAGE] += segment.seconds
     ((stage, most),) = seconds.most_common(1) or [("", 0.0)]
     return stage if most > 0.5 * sum(segment.seconds for segment in segments) else ""
 
 
-def _overlap(segment: PathSegment, times: Iterable[tuple[float, float]]) -> float:
-    """Return the seconds of a segment within any of ``times``, the longest of which counts where they overlap."""
-    return max((min(segment.end, end) - max(segment.start, start) for start, end in times), default=0.0)
+def _overlap(segment: PathSegment, times: Sequence[tuple[float, float]]) -> float:
+    """Return the seconds of a segment within the longest of ``times``, which are in order, that begins before its end.
+
+    Ranks make a call together, so only the last calls that begin before the end of a segment can overlap it.
+    """
+    until = bisect_left(times, (segment.end, 0.0))
+    near = times[max(until - NEIGHBOURS, 0) : until]
+    return max([0.0, *(min(segment.end, end) - max(segment.start, start) for start, end in near)])
 
 
 def _of_segment(segment: PathSegment) -> str:
     """Return the stage of a segment outside of all phases, by its own activity."""
     if segment.kind == "sync":
-        return SYNC
+        return sync.STAGE
     if segment.role in GENERATING:
-        return ROLLOUT
+        return rollout.STAGE
     return stage_name(*STAGES[segment.what]) if segment.what in STAGES else OTHER
 
 
@@ -143,7 +153,7 @@ def _without_small(passages: Mapping[str, _Passage], keep: Iterable[str], least:
 
 def _unrecorded(name: str, seconds: float, steps: int) -> StageDiagnosis:
     """Return a stage of which no window is recorded."""
-    why = Text("it was not recorded") if name == SYNC else Text("no window can be recorded of it")
+    why = Text("it was not recorded") if name == sync.STAGE else Text("no window can be recorded of it")
     return StageDiagnosis(
         stage=name, seconds=seconds, supported=False, why=why, turns=steps, iterations=0, recorded=0,
         recording_seconds=0.0, waiting_seconds=0.0,

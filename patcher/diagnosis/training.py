@@ -33,13 +33,15 @@ class MicroBatches:
     """Micro-batches of one stage in one process, in order, an array for each property.
 
     ``start`` is in seconds since 1970. ``seconds`` are without the pauses of rlpatch's own recorders. ``size`` are the
-    tokens, with or without padding, whichever explains the seconds better; nan where the timeline has none. ``call``
-    counts the calls of the stage from 0, and ``number`` the micro-batches of a call.
+    tokens, with or without padding, nan where the timeline has none. ``length`` are the seconds, or those of CPU time
+    where the sizes explain these better: on a host that others use. ``call`` counts the calls of the stage from 0, and
+    ``number`` the micro-batches of a call.
     """
 
     start: Floats
     seconds: Floats
     size: Floats
+    length: Floats
     call: NDArray[np.int64]
     number: NDArray[np.int64]
 
@@ -49,7 +51,7 @@ class MicroBatches:
     @property
     def sized(self) -> bool:
         """Whether larger micro-batches take longer, so that a size predicts a length."""
-        return correlation(self.size, self.seconds) >= SIZED
+        return correlation(self.size, self.length) >= SIZED
 
     def chosen(self, selection: NDArray[np.bool_]) -> MicroBatches:
         """Return the micro-batches where ``selection`` is True."""
@@ -57,6 +59,7 @@ class MicroBatches:
             self.start[selection],
             self.seconds[selection],
             self.size[selection],
+            self.length[selection],
             self.call[selection],
             self.number[selection],
         )
@@ -155,14 +158,21 @@ def _in_calls(units: Sequence[KeptSpan], calls: Sequence[KeptSpan], paused: _Pau
     call = of_call[inside]
     within = [unit for unit, chosen in zip(units, inside, strict=True) if chosen]
     seconds = np.array([paused.working(unit) for unit in within], dtype=np.float64)
-    sizes = [
-        np.array([np.nan if size is None else size for size in column], dtype=np.float64)
-        for column in ([unit.amount for unit in within], [unit.padded for unit in within])
-    ]
+    tokens, padded, cpu = (
+        (
+            np.array([np.nan if value is None else value for value in column], dtype=np.float64)
+            for column in zip(*((unit.amount, *unit.more, None, None)[:3] for unit in within), strict=True)
+        )
+        if within
+        else (seconds, seconds, seconds)
+    )
+    pairs = [(size, length) for length in (seconds, cpu / 1e6) for size in (tokens, padded)]
+    size, length = max(pairs, key=lambda pair: correlation(*pair))
     return MicroBatches(
         begins[inside] / 1e6,
         seconds,
-        max(sizes, key=lambda column: correlation(column, seconds)),
+        size,
+        length,
         call.astype(np.int64),
         (np.arange(len(call)) - np.searchsorted(call, call)).astype(np.int64),
     )
@@ -170,7 +180,8 @@ def _in_calls(units: Sequence[KeptSpan], calls: Sequence[KeptSpan], paused: _Pau
 
 def correlation(sizes: Floats, seconds: Floats) -> float:
     """Return the rank correlation of sizes and seconds, which outliers hardly change; -1 without sizes that vary."""
-    if len(sizes) < FEWEST or not np.isfinite(sizes).all() or np.ptp(sizes) == 0 or np.ptp(seconds) == 0:
+    finite = len(sizes) >= FEWEST and bool(np.isfinite(sizes).all() and np.isfinite(seconds).all())
+    if not finite or np.ptp(sizes) == 0 or np.ptp(seconds) == 0:
         return -1.0
     ranks = [np.searchsorted(np.sort(column), column) for column in (sizes, seconds)]
     return float(np.corrcoef(ranks)[0, 1])
@@ -185,7 +196,7 @@ def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, 
     if not len(call):
         return []
     candidates = call.chosen(call.number > 0) if len(call) > 1 else call
-    order = np.lexsort((candidates.seconds, candidates.size)) if sized else np.argsort(candidates.seconds)
+    order = np.lexsort((candidates.length, candidates.size)) if sized else np.argsort(candidates.length)
     first, last = sorted((int(candidates.number[order[0]]), int(candidates.number[order[-1]])))
     return [(first, last + 1)] if last - first <= 1 else [(first, first + 1), (last, last + 1)]
 

@@ -95,7 +95,9 @@ def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> Stag
     of_calls = sum(float(stage.call_seconds[first:].sum()) for stage in stages) / processes
     every = [stage.micro_batches for stage in stages]
     counted = np.concatenate([part.call >= first for part in every])
-    measured, sizes = (np.concatenate([getattr(part, name) for part in every]) for name in ("seconds", "size"))
+    measured, sizes, length = (
+        np.concatenate([getattr(part, name) for part in every]) for name in ("seconds", "size", "length")
+    )
     inside = float(measured[counted].sum()) / processes
     stage = StageDiagnosis(
         stage=stages[0].name, seconds=inside, supported=False, why="", turns=calls - first,
@@ -108,20 +110,21 @@ def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> Stag
         return replace(stage, why=Text("its micro-batches are not in the timeline"))
     if not len(places):
         return replace(stage, why=Text("none of its micro-batches was recorded"))
-    sized = correlation(sizes, measured) >= SIZED
-    seconds = _undisturbed(measured, sizes, places) if sized else measured
-    recorded = Interpolation(seconds[places], np.concatenate([part.class_seconds for part in joined]), sized)
+    seconds, sized = measured, correlation(sizes, length) >= SIZED
+    if sized:
+        seconds, length = (_undisturbed(column, sizes, places) for column in (measured, length))
+    recorded = Interpolation(length[places], np.concatenate([part.class_seconds for part in joined]), sized)
     stage = replace(
         stage, seconds=float(seconds[counted].sum()) / processes, recorded=int(counted[places].sum()),
         recording_seconds=float((measured - seconds)[counted].sum()) / processes,
     )  # fmt: skip
-    return _composed(stage, recorded, seconds[counted])
+    return _composed(stage, recorded, length[counted], seconds[counted])
 
 
-def _composed(stage: StageDiagnosis, recorded: Interpolation, seconds: Floats) -> StageDiagnosis:
-    """Return the stage with the classes of its micro-batches, which take ``seconds``, as far as they are supported."""
-    shares, half_widths = recorded.shares_of(seconds), recorded.half_widths(seconds)
-    checks = recorded.check(seconds)
+def _composed(stage: StageDiagnosis, recorded: Interpolation, length: Floats, seconds: Floats) -> StageDiagnosis:
+    """Return the stage with the classes of its micro-batches, by their ``length``, as far as they are supported."""
+    shares, half_widths = recorded.shares_of(length), recorded.half_widths(length)
+    checks = recorded.check(length)
     supported, why = supported_loads([check for check, _ in checks])
     parts = []
     for check, mask in checks:

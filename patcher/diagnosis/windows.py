@@ -48,8 +48,10 @@ class Joined:
 
 def traces(folder: Path, engines: Iterable[Engine], trainers: Iterable[TrainerStage] = ()) -> list[Path]:
     """Return the traces in ``folder`` that a window of one of ``engines`` or ``trainers`` left, by their metadata."""
-    processes = {("rollout", engine.pid, plain_host(engine.host)) for engine in engines}
-    processes |= {(trainer.stage, trainer.pid, plain_host(trainer.host)) for trainer in trainers}
+    places = [("rollout", engine.pid, engine.host) for engine in engines]
+    places += [(trainer.stage, trainer.pid, trainer.host) for trainer in trainers]
+    places += [("weight-sync", pid, host) for _, pid, host in places]
+    processes = {(stage, pid, plain_host(host)) for stage, pid, host in places}
     recorded = list[Path]()
     for file in sorted(folder.glob(f"*{sidecar.SUFFIX}")):
         with contextlib.suppress(ValueError):  # damaged, or of a newer rlpatch

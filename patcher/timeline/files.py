@@ -115,7 +115,7 @@ class RecordRow(msgspec.Struct, array_like=True):
     """A span in a block; ``start`` (relative to the block's time) and ``length`` are in microseconds.
 
     ``amount`` is a number (of prompt tokens, or of a step), or a list: this number and the mean age of the weights in
-    steps, or a micro-batch's tokens without and with padding.
+    steps, or a micro-batch's tokens without and with padding and its CPU time.
     """
 
     id: _Number
@@ -132,7 +132,8 @@ class KeptSpan(NamedTuple):
     """A span on the common clock, in microseconds; ``end`` is None while the span goes on.
 
     ``process`` is the index of the process in its run, ``amount`` a number (of prompt tokens, of a step, or of a
-    micro-batch's tokens) or None. ``padded`` are the tokens of a micro-batch with its padding.
+    micro-batch's tokens) or None. ``more`` of a micro-batch are its tokens with padding, and the microseconds of its
+    thread's CPU time, None where unknown; else ().
     """
 
     start: int
@@ -143,7 +144,7 @@ class KeptSpan(NamedTuple):
     id: int
     parent: int
     process: int
-    padded: int | None = None
+    more: tuple[int | None, ...] = ()
 
 
 class IterationColumns:
@@ -449,8 +450,8 @@ class Reader:
         end = None if row.length is None else start + row.length
         name = _clean(row.name, 60) if isinstance(row.name, str) else ""
         amount, parent = _number(next(iter(amounts), None)), _number(row.parent)
-        padded = _number(amounts[1]) if row.kind == "unit" and len(amounts) > 1 else None
-        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, padded)
+        more = tuple(map(_number, amounts[1:3])) if row.kind == "unit" else ()
+        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, more)
         self.highest = max(self.highest, span.id)
         self.count += 1
         if end is None:

@@ -135,16 +135,21 @@ class TimelineRecorder(Steerable):
             return len(self.units)
 
         def __iter__(self) -> Any:
+            import time
+
             for item in self.units:
                 span = self.timeline.span("unit", self.name, None, self.timeline.size(item))
+                begin = time.thread_time_ns()
                 yield item
+                if span:
+                    span.row[7].append((time.thread_time_ns() - begin) // 1000)
                 del span
 
     def units(self, name: str, units: Any) -> Any:
         return self.Units(self, name, units)
 
     def size(self, batch: Any) -> Any:
-        """Return the tokens of a batch, and those with its padding; None for what would wait for a device."""
+        """Return the tokens of a batch, and those with its padding; None where that is unknown or on a device."""
         try:
             batch = getattr(batch, "batch", batch)
             ids = batch["input_ids"]
@@ -154,7 +159,7 @@ class TimelineRecorder(Steerable):
             mask = batch["attention_mask"]
             return [int(mask.sum()) if mask.is_cpu else None, ids.numel()]
         except Exception:  # a batch of another form
-            return None
+            return [None, None]
 
     def start(self) -> bool:
         """Whether anything is recorded; the first one who asks starts what writes it."""

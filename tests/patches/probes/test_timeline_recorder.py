@@ -210,7 +210,7 @@ def test_lengths_and_starts_are_microseconds(tmp_path: Path) -> None:
     assert abs(line["at"][1] - time.time_ns() // 1000) < 60_000_000
 
 
-def test_a_micro_batch_keeps_its_tokens_and_never_waits_for_a_device(tmp_path: Path) -> None:
+def test_a_micro_batch_keeps_its_tokens_and_cpu_time_and_never_waits_for_a_device(tmp_path: Path) -> None:
     code = """
 from types import SimpleNamespace
 class Lengths(list):
@@ -228,7 +228,9 @@ for _ in units("micro-batch", [*batches, SimpleNamespace(batch=padded(True)), {}
 """
     left = left_by(code, tmp_path)
     assert (left.status, left.output) == (0, "")
-    assert [row[7] for row in left.rows] == [[7, 8], [7, None], [9, 12], [None, 12], [9, 12], None, None]
+    sizes = [[7, 8], [7, None], [9, 12], [None, 12], [9, 12], [None, None], [None, None]]
+    assert [row[7][:2] for row in left.rows] == sizes
+    assert all(0 <= row[7][2] <= row[5] + 2 for row in left.rows)
 
 
 def test_a_span_knows_the_one_around_it_in_tasks_and_threads(tmp_path: Path) -> None:
