@@ -77,12 +77,12 @@ class StageDiagnosis(Payload):
     ``recording_seconds`` were lost to the recording itself, ``waiting_seconds`` lie in iterations that waited for
     something, and ``between_seconds`` between micro-batches; none of them is in ``seconds``. ``step_seconds`` is the
     stage's part of the critical path of all counted steps, and ``limited_by`` what most of that waited for.
-    ``next_windows`` are the micro-batches to record if they are not supported yet, else "".
+    ``record`` is the command that records the micro-batches that are lacking, "" if none are.
     """
 
     KEYS = (
         "stage", "seconds", "supported", "why", "turns", "iterations", "recorded", "recording_seconds",
-        "waiting_seconds", "between_seconds", "classes", "by_load", "step_seconds", "limited_by", "next_windows",
+        "waiting_seconds", "between_seconds", "classes", "by_load", "step_seconds", "limited_by", "record",
     )  # fmt: skip
 
     stage: str
@@ -99,7 +99,7 @@ class StageDiagnosis(Payload):
     between_seconds: float = 0.0
     step_seconds: float = 0.0
     limited_by: str = ""
-    next_windows: str = ""
+    record: str = ""
 
 
 @dataclass(frozen=True, slots=True)

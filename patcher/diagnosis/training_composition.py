@@ -16,7 +16,7 @@ from patcher.diagnosis.plan import as_option
 from patcher.diagnosis.rollout import class_shares, reason, supported_loads
 from patcher.diagnosis.training import SIZED, MicroBatches, TrainerStage, correlation, next_micro_batches
 from patcher.diagnosis.windows import FARTHEST_S, NAMES, Joined, described, unit_begins
-from patcher.messages import Text
+from patcher.messages import CommandLine, Text
 from patcher.timeline.recorded import plain_host
 from patcher.traces.model import RankProfile
 
@@ -102,7 +102,7 @@ def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> Stag
     stage = StageDiagnosis(
         stage=stages[0].name, seconds=inside, supported=False, why="", turns=calls - first,
         iterations=round(int(counted.sum()) / processes), recorded=0, recording_seconds=0.0, waiting_seconds=0.0,
-        between_seconds=of_calls - inside, next_windows=as_option(next_micro_batches(stages)),
+        between_seconds=of_calls - inside, record=_record(stages),
     )  # fmt: skip
     offsets = np.cumsum([0, *(len(part) for part in every)])
     places = np.concatenate([part.places + offset for part, offset in zip(joined, offsets, strict=False)])
@@ -119,6 +119,14 @@ def _diagnosed(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> Stag
         recording_seconds=float((measured - seconds)[counted].sum()) / processes,
     )  # fmt: skip
     return _composed(stage, recorded, length[counted], seconds[counted])
+
+
+def _record(stages: Sequence[TrainerStage]) -> str:
+    """Return the command that records micro-batches of one of ``stages`` in a later run; "" without any."""
+    windows = as_option(next_micro_batches(stages))
+    window = ("--stage", stages[0].stage, "--micro-batch", windows, "--training-steps", "3")
+    command = CommandLine("run", stages[0].package or "verl", "--timeline", *window, "--", "bash", "run.sh")
+    return str(command) if windows else ""
 
 
 def _composed(stage: StageDiagnosis, recorded: Interpolation, length: Floats, seconds: Floats) -> StageDiagnosis:
@@ -140,7 +148,7 @@ def _composed(stage: StageDiagnosis, recorded: Interpolation, length: Floats, se
     of_stage = class_shares(weighted(shares, seconds), half_widths, stage.seconds)
     return replace(
         stage, supported=supported, why=why, classes=of_stage if supported else (), by_load=tuple(parts),
-        next_windows="" if supported else stage.next_windows,
+        record="" if supported else stage.record,
     )  # fmt: skip
 
 

@@ -134,6 +134,8 @@ def _check(diagnosis: RunDiagnosis, again: CommandLine | None) -> Iterator[str]:
         for part in stage.by_load:
             if part.why:
                 yield Detail("  {load}: {why}", LOADS[part.load], part.why)
+        if stage.record:
+            yield Detail("  record them: {command}", stage.record)
     if again is not None:
         yield Text("next: {command}", again)
     for window in diagnosis.windows:
