@@ -1,4 +1,4 @@
-"""What micro-batches of all lengths consist of, interpolated between the recorded ones."""
+"""Composition of micro-batches of all lengths, interpolated between the recorded ones."""
 
 from __future__ import annotations
 

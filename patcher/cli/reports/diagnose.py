@@ -127,10 +127,7 @@ def _run(
     from patcher.commands.diagnosis import following, reading
 
     folder, say = chosen.save_path.resolve(), _speaker()
-    window = Window("iterations", 0, 0, none=True)
-    request = ProfileRequest(
-        (window,), {"timeline": True, "on_demand": True, "save_path": str(folder)}, _beside(str(folder))
-    )
+    request = ProfileRequest((), {"timeline": True, "save_path": str(folder)}, _beside(str(folder)))
 
     def meanwhile() -> Callable[[Callable[[CommandResult], int]], int]:
         """Follow the run; return what ends that, reads the folder, and shows the diagnosis."""
@@ -154,11 +151,11 @@ def _run(
 
 
 def _beside(folder: str) -> tuple[ProfileRequest, ...]:
-    """Return the requests for micro-batches of each training stage on demand, and for one weight sync."""
-    windows = (Window("micro-batch", 0, 0, none=True),)
+    """Return the requests for the windows of each stage on demand, and for one weight sync."""
+    units = {"rollout": "iterations", **dict.fromkeys(TrainingStage.NAMES, "micro-batch")}
     on_demand = (
-        ProfileRequest(windows, {"stage": stage, "on_demand": True, "save_path": folder})
-        for stage in TrainingStage.NAMES
+        ProfileRequest((Window(unit, 0, 0, none=True),), {"stage": stage, "on_demand": True, "save_path": folder})
+        for stage, unit in units.items()
     )
     return *on_demand, ProfileRequest((), {"stage": "weight-sync", "sync": STUDIED_SYNC, "save_path": folder})
 

@@ -111,8 +111,16 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
 
     required = [candidate for candidate in candidates.values if not candidate.optional]
     plans = replace(candidates, values=required).then(planned)
-    optional = [candidate for candidate in candidates.values if candidate.optional]
-    return replace(plans, values=[*plans.values, *replace(candidates, values=optional).then(planned).values])
+    optional = [candidate for candidate in candidates.values if candidate.optional and not plans.problems]
+    more = replace(candidates, values=optional, problems=()).then(planned)
+    left_out = tuple(
+        Note(Text("a stage is left out, because it cannot be patched: {why}", problem.cause))
+        for problem in more.problems
+    )
+    values = [*plans.values, *more.values]
+    if left_out and values:
+        values[0] = values[0]._replace(plan=values[0].plan._replace(notes=(*values[0].plan.notes, *left_out)))
+    return replace(plans, values=values)
 
 
 def work(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
